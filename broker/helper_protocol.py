@@ -1,0 +1,182 @@
+"""What the hot process and its helpers say to each other over the unix socket.
+
+Remoting frames with private request codes; bodies are msgpack of the structs below. A helper connects and says HELLO
+with its role, generation and build id; afterwards both sides ask each other over the one connection.
+
+    code     from -> to       asks for
+    90001    helper -> hot    HELLO: role, generation, build id (refused when they differ: "restart the broker")
+    90002    hot -> tier      QUEUE_TABLE: queues and topics that changed since the last one (all of them after HELLO)
+    90003    tier -> hot      CATALOG_TABLE: cold range of queues that changed, gate for local delete
+    90004    hot -> tier      COLD_PULL: records of one queue from an offset below the local minimum
+    90005    hot -> tier      COLD_OFFSET: offset by time, earliest time or minimum offset of one queue
+    90006    hot -> tier      COLD_QUERY: records of a topic by key
+    90007    hot -> tier      COLD_VIEW: one record by its physical offset
+    90011    index -> hot     INDEX_PROGRESS: how far the index is durable
+    90012    hot -> index     INDEX_QUERY: physical offsets of a topic's key
+    9010x    cli -> hot       TIER_STATUS and the like: JSON, see client/tier_codes.py; hot passes them to tier
+
+Sequence numbers: QUEUE_TABLE and CATALOG_TABLE are numbered by their sender from 1 within a connection, so that a gap
+is a bug that ends the connection instead of a silent hole.
+"""
+
+from enum import IntEnum
+
+import msgspec
+
+
+class HelperRequestCode(IntEnum):
+    """Private request codes of the unix socket."""
+
+    HELLO = 90001
+    QUEUE_TABLE = 90002
+    CATALOG_TABLE = 90003
+    COLD_PULL = 90004
+    COLD_OFFSET = 90005
+    COLD_QUERY = 90006
+    COLD_VIEW = 90007
+    INDEX_PROGRESS = 90011
+    INDEX_QUERY = 90012
+
+
+class Hello(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """A helper introduces itself."""
+
+    role: str
+    generation: int
+    build_id: int
+    pid: int
+
+
+class QueueState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """One queue as its local files show it; offsets in messages."""
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    end_offset: int
+
+
+class TopicState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """One topic: whether it is tiered, and under which time-to-live. `deleted` ends its incarnation."""
+
+    topic: str
+    incarnation: int
+    ttl_ms: int | None
+    expired_before_ms: int
+    tiered: bool
+    deleted: bool = False
+
+
+class QueueTable(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """Queues and topics that changed; `pressure` asks to seal now because local files must go."""
+
+    sequence: int
+    topics: list[TopicState]
+    queues: list[QueueState]
+    pressure: bool
+
+
+class ColdRange(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """What the cold tier serves of one queue: [min_offset, end_offset) of this incarnation."""
+
+    topic: str
+    incarnation: int
+    queue_id: int
+    min_offset: int
+    end_offset: int
+
+
+class CatalogTable(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """Cold ranges that changed with ledger `version`, which the tier process serves from now on.
+
+    `committed_offset`: every tiered message below this log offset is committed; local files below it may go.
+    """
+
+    sequence: int
+    version: int
+    committed_offset: int
+    ranges: list[ColdRange]
+
+
+class ColdPullRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """Pull [queue_offset, ...) of a cold queue; `version` is the ledger version the caller relies on."""
+
+    version: int
+    topic: str
+    incarnation: int
+    queue_id: int
+    queue_offset: int
+    local_min_offset: int
+    count_max: int
+    bytes_max: int
+    codes: list[int] | None
+    group: str
+    expired_before_ms: int
+
+
+class ColdPullReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """Header of a cold pull's answer; the records are the frame's body behind it."""
+
+    status: str
+    next_begin_offset: int
+    min_offset: int
+    message_count: int
+
+
+class ColdOffsetRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """What: min_offset, earliest_time, lower or upper (offset by `timestamp_ms`)."""
+
+    what: str
+    version: int
+    topic: str
+    incarnation: int
+    queue_id: int
+    timestamp_ms: int
+    expired_before_ms: int
+
+
+class ColdOffsetReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """The value asked for; None when the cold tier holds nothing visible of the queue (or nothing on that side)."""
+
+    value: int | None
+
+
+class ColdQueryRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """Records of a topic by key within a store time range [begin, end], newest first."""
+
+    version: int
+    topic: str
+    incarnation: int
+    key: str
+    index_type: str
+    begin_timestamp_ms: int
+    end_timestamp_ms: int
+    count_max: int
+    expired_before_ms: int
+
+
+class ColdViewRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """One record by its physical offset in the log."""
+
+    version: int
+    physical_offset: int
+    topic: str | None
+
+
+class IndexProgress(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """Log offset below which every record's keys are durably indexed."""
+
+    durable_offset: int
+    built_offset: int
+
+
+class IndexQueryRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """Physical offsets of a topic's key; the index is brought up to `up_to_offset` first."""
+
+    topic: str
+    key: str
+    index_type: str
+    begin_timestamp_ms: int
+    end_timestamp_ms: int
+    count_max: int
+    up_to_offset: int

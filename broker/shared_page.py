@@ -1,0 +1,141 @@
+"""Shared page: how far the log reaches, for the processes beside the hot one.
+
+File: {store}/thermocline/shared-page, 4096 bytes, mapped by every process of a broker. One record of native,
+aligned 64-bit words lies at its start:
+
+    sequence, boot generation, build id, append offset, flush offset, minimum offset, check word
+
+The hot process writes the whole record with one store of 56 bytes; a reader copies it with one load and believes it
+only when the check word is the XOR of the words before it, mixed with a constant, so that a value torn between two
+writes (or a page of zeroes) is never acted on.
+
+Rules
+  - Only the hot process writes. The generation is new at every boot: a helper that sees another one stops.
+  - Index follows the append offset; sealing, the local-delete gate and live Spark batches follow the flush offset.
+"""
+
+import mmap
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from thermocline.remoting.errors import UnavailableError
+
+PAGE_BYTES = 4096
+RECORD = struct.Struct(
+    "=Q"  # sequence: number of writes so far
+    "Q"  # boot generation
+    "Q"  # build id
+    "q"  # append offset of the log, bytes
+    "q"  # flush offset of the log, bytes
+    "q"  # minimum offset of the log, bytes
+    "Q"  # check word
+)
+assert RECORD.size == 56, "one cache line, so that a reader meets few torn copies"
+CHECK_SALT = 0x5448_4552_4D4F_434C
+WORD_MASK = (1 << 64) - 1
+READ_ATTEMPTS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watermarks:
+    """One consistent copy of the page."""
+
+    generation: int
+    build_id: int
+    append_offset: int
+    flush_offset: int
+    min_offset: int
+
+
+class SharedPage:
+    """The mapped page. Belongs to one process; `publish` only to the hot process's loop thread."""
+
+    def __init__(self, mapping: mmap.mmap, *, generation: int, build_id: int) -> None:
+        self._mapping = mapping
+        self._generation = generation
+        self._build_id = build_id
+        self._sequence = 0
+
+    @classmethod
+    def create(cls, path: Path, *, generation: int, build_id: int) -> Self:
+        """Create or take over the page as the hot process; nothing is published yet."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.ftruncate(descriptor, PAGE_BYTES)
+            mapping = mmap.mmap(descriptor, PAGE_BYTES)
+        finally:
+            os.close(descriptor)
+        return cls(mapping, generation=generation, build_id=build_id)
+
+    @classmethod
+    def attach(cls, path: Path) -> Self:
+        """Map the page for reading; UnavailableError when no hot process has made it yet."""
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            raise UnavailableError("the broker has not made its shared page", path=str(path)) from error
+        try:
+            mapping = mmap.mmap(descriptor, PAGE_BYTES, prot=mmap.PROT_READ)
+        finally:
+            os.close(descriptor)
+        page = cls(mapping, generation=0, build_id=0)
+        marks = page.read()
+        page._generation, page._build_id = marks.generation, marks.build_id
+        return page
+
+    @property
+    def generation(self) -> int:
+        """Boot generation of the hot process that this page was created or attached under."""
+        return self._generation
+
+    @property
+    def build_id(self) -> int:
+        """Build id of the hot process that this page was created or attached under."""
+        return self._build_id
+
+    def publish(self, *, append_offset: int, flush_offset: int, min_offset: int) -> None:
+        """Write all words at once."""
+        assert min_offset <= append_offset
+        assert flush_offset <= append_offset
+        self._sequence += 1
+        check = CHECK_SALT ^ self._sequence ^ self._generation ^ self._build_id
+        check ^= append_offset ^ flush_offset ^ min_offset
+        RECORD.pack_into(
+            self._mapping,
+            0,
+            self._sequence,
+            self._generation,
+            self._build_id,
+            append_offset,
+            flush_offset,
+            min_offset,
+            check & WORD_MASK,
+        )
+
+    def read(self) -> Watermarks:
+        """Return one consistent copy.
+
+        Raises:
+            UnavailableError: The page holds no whole record (nothing published yet, or not our page).
+        """
+        for _ in range(READ_ATTEMPTS_MAX):
+            words = RECORD.unpack(self._mapping[: RECORD.size])
+            sequence, generation, build_id, append_offset, flush_offset, min_offset, check = words
+            expected = CHECK_SALT ^ sequence ^ generation ^ build_id ^ append_offset ^ flush_offset ^ min_offset
+            if sequence > 0 and check == expected & WORD_MASK:
+                return Watermarks(
+                    generation=generation,
+                    build_id=build_id,
+                    append_offset=append_offset,
+                    flush_offset=flush_offset,
+                    min_offset=min_offset,
+                )
+        raise UnavailableError("the shared page holds no whole record")
+
+    def close(self) -> None:
+        """Unmap; idempotent."""
+        self._mapping.close()

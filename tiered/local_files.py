@@ -1,0 +1,114 @@
+"""Local files as the tier process reads them: queue units and log records of a store that another process writes.
+
+The hot process owns `commitlog/` and `consumequeue/`; this side only reads, through the page cache. A unit is read
+only below the queue end that the hot process reported after writing it, a record only below the flush offset, so that
+neither is ever met half written. Files that the hot process deletes while they are mapped stay readable here.
+
+    commitlog/{base offset, 20 digits}                       records, see remoting/message_record.py
+    consumequeue/{topic}/{queue id}/{base position, 20 digits}  20-byte units: physical offset, size, tags code
+"""
+
+from collections import OrderedDict
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
+from thermocline.store.disk import Disk, DiskFile
+
+UNIT = np.dtype([("physical_offset", ">i8"), ("size_bytes", ">i4"), ("tags_code", ">i8")])
+assert UNIT.itemsize == 20, "on-disk format shared with Apache RocketMQ"
+Units: TypeAlias = npt.NDArray[np.void]
+
+STORE_TIMESTAMP_POSITION = 56
+STORE_TIMESTAMP_POSITION_IPV6 = 68
+SYS_FLAG_POSITION = 36
+BORN_HOST_IPV6 = 0x10
+OPEN_LOG_FILES_MAX = 16
+
+
+class LocalQueues:
+    """Reads consume queue units by offset."""
+
+    def __init__(self, disk: Disk, *, path: str, file_bytes: int) -> None:
+        assert file_bytes % UNIT.itemsize == 0
+        self._disk = disk
+        self._path = path
+        self._file_bytes = file_bytes
+
+    def units(self, topic: str, queue_id: int, *, start: int, end: int) -> Units:
+        """Return the units of queue offsets [start, end), all of them.
+
+        Raises:
+            ObjectNotFoundError: A file of the range is gone (deleted locally, or the topic was).
+            CorruptDataError: A unit in the range is empty.
+        """
+        parts: list[Units] = []
+        position, end_position = start * UNIT.itemsize, end * UNIT.itemsize
+        while position < end_position:
+            base = position - position % self._file_bytes
+            stop = min(end_position, base + self._file_bytes)
+            path = f"{self._path}/{topic}/{queue_id}/{base:020d}"
+            try:
+                file = self._disk.open(path)
+            except FileNotFoundError as error:
+                raise ObjectNotFoundError("queue file is gone", topic=topic, queue_id=queue_id, path=path) from error
+            try:
+                data = file.read_at(stop - position, position - base)
+            finally:
+                file.close()
+            parts.append(np.frombuffer(data, UNIT))
+            position = stop
+        units = np.concatenate(parts) if parts else np.empty(0, UNIT)
+        if len(units) != end - start or (units["size_bytes"] <= 0).any():
+            raise CorruptDataError("empty unit below the queue's end", topic=topic, queue_id=queue_id, start=start)
+        return units
+
+
+class LocalLog:
+    """Reads log records by physical offset; keeps a few files mapped."""
+
+    def __init__(self, disk: Disk, *, path: str, file_bytes: int) -> None:
+        self._disk = disk
+        self._path = path
+        self._file_bytes = file_bytes
+        self._files: OrderedDict[int, tuple[DiskFile, memoryview]] = OrderedDict()
+
+    def record(self, physical_offset: int, size_bytes: int) -> memoryview:
+        """Return one record's bytes; valid until `close`. ObjectNotFoundError when its file is gone."""
+        base = physical_offset - physical_offset % self._file_bytes
+        view = self._view(base)
+        position = physical_offset - base
+        return view[position : position + size_bytes]
+
+    def store_timestamp_ms(self, physical_offset: int) -> int:
+        """Return a record's store time. ObjectNotFoundError when its file is gone."""
+        head = self.record(physical_offset, STORE_TIMESTAMP_POSITION_IPV6 + 8)
+        sys_flag = int.from_bytes(head[SYS_FLAG_POSITION : SYS_FLAG_POSITION + 4], "big")
+        position = STORE_TIMESTAMP_POSITION_IPV6 if sys_flag & BORN_HOST_IPV6 else STORE_TIMESTAMP_POSITION
+        return int.from_bytes(head[position : position + 8], "big")
+
+    def close(self) -> None:
+        """Unmap everything; idempotent."""
+        for file, view in self._files.values():
+            view.release()
+            file.close()
+        self._files.clear()
+
+    def _view(self, base: int) -> memoryview:
+        entry = self._files.get(base)
+        if entry is None:
+            path = f"{self._path}/{base:020d}"
+            try:
+                file = self._disk.open(path)
+            except FileNotFoundError as error:
+                raise ObjectNotFoundError("log file is gone", path=path) from error
+            entry = (file, file.view())
+            self._files[base] = entry
+            while len(self._files) > OPEN_LOG_FILES_MAX:
+                # Slices of it may live on in a reader; the mapping goes when the last of them does.
+                _, (old_file, _) = self._files.popitem(last=False)
+                old_file.close()
+        self._files.move_to_end(base)
+        return entry[1]

@@ -1,0 +1,63 @@
+"""Settings of the cold tier, checked once where the process starts."""
+
+from dataclasses import dataclass, fields
+
+from thermocline.remoting.errors import InvalidRequestError
+
+KIB, MIB = 1024, 1024 * 1024
+NONE_URL = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierConfig:
+    """Everything that a broker's cold tier can be told. Sizes in bytes, times in milliseconds.
+
+    Raises:
+        InvalidRequestError: A value is outside its range.
+    """
+
+    cold_url: str = NONE_URL
+    """file:///directory, s3://bucket/prefix?endpoint=..., memory://name, or none (no cold tier)."""
+    segment_bytes: int = 128 * MIB
+    """Raw bytes at which a topic's waiting records are sealed."""
+    seal_age_ms: int = 600_000
+    """Age of the oldest waiting record at which a topic is sealed: what a lost disk can cost."""
+    frame_bytes: int = 1 * MIB
+    """Raw bytes of one independently readable zstd frame."""
+    compression_level: int = 3
+    sweep_interval_ms: int = 60_000
+    """How often what TTL dropped leaves the catalog."""
+    grace_ms: int = 24 * 3_600_000
+    """How long a ledger version, and the objects that only it names, stay readable."""
+    cache_bytes: int = 256 * MIB
+    """Decompressed frames kept for cold reads, all groups together."""
+    read_ahead_frames_max: int = 8
+    upload_concurrency_max: int = 4
+    account_interval_ms: int = 1_000
+
+    def __post_init__(self) -> None:
+        minimums = {
+            "segment_bytes": 64 * KIB,
+            "seal_age_ms": 100,
+            "frame_bytes": 4 * KIB,
+            "sweep_interval_ms": 100,
+            "grace_ms": 0,
+            "cache_bytes": 1 * MIB,
+            "read_ahead_frames_max": 1,
+            "upload_concurrency_max": 1,
+            "account_interval_ms": 10,
+        }
+        for item in fields(self):
+            minimum = minimums.get(item.name)
+            value = getattr(self, item.name)
+            if minimum is not None and value < minimum:
+                raise InvalidRequestError("setting is too small", setting=item.name, value=value, minimum=minimum)
+        if not 1 <= self.compression_level <= 19:
+            raise InvalidRequestError("zstd level is 1 to 19", compression_level=self.compression_level)
+        if self.frame_bytes > self.segment_bytes:
+            raise InvalidRequestError("a frame is larger than a segment", frame_bytes=self.frame_bytes)
+
+    @property
+    def is_enabled(self) -> bool:
+        """True when there is a cold tier."""
+        return self.cold_url != NONE_URL
