@@ -1,0 +1,44 @@
+# Every target sets up what it needs and repeats in seconds when nothing changed: environments and tools are keyed by
+# what they are made from (tooling/). Only Python 3.11+, make and a package registry have to be there before.
+
+PYTHON ?= python3
+VENV_PYTHON := .venv/bin/python
+COLD ?= file
+WORKERS ?= 2
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test soak lint bench lock clean
+
+help: ## Show this list.
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Make the virtual environment (.venv) from the locked packages.
+	@$(PYTHON) tooling/python_environment.py
+
+demo: setup ## Run the whole path on real data; COLD=file (default), minio, versitygw, localstack or moto.
+	@$(VENV_PYTHON) -m tooling.provision demo --cold "$(COLD)"
+	@$(VENV_PYTHON) examples/demo/run.py --cold "$(COLD)"
+
+test: setup ## Run all tests; PYTEST_ARGS="-k name" for some.
+	@$(VENV_PYTHON) -m tooling.provision test --keep-going
+	@$(VENV_PYTHON) -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+
+soak: setup ## Run the crash, power-cut and fuzzing tests at their full case counts (hours).
+	@$(VENV_PYTHON) -m tooling.provision test --keep-going
+	@$(VENV_PYTHON) -m pytest -n $(WORKERS) --dist loadgroup -m "soak" --soak --timeout 14400 $(PYTEST_ARGS)
+
+lint: setup ## Check format, style, types and import layers.
+	@$(VENV_PYTHON) -m tooling.lint
+
+bench: setup ## Compare this broker with the official one, in alternation; BENCH_ARGS="--quick" for a short run.
+	@$(VENV_PYTHON) -m tooling.provision bench
+	@$(VENV_PYTHON) benchmarks/compare.py $(BENCH_ARGS)
+
+lock: setup ## Renew the lock files from pyproject.toml and the servers' pins.
+	@$(VENV_PYTHON) -m tooling.lock
+
+clean: ## Remove the virtual environment, the caches and everything built.
+	@rm -rf .venv .cache build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,85 @@
+"""`python -m tooling.provision GOAL`: have everything that a goal needs beyond the Python environment.
+
+Parts are independent and costly only the first time, so they are made side by side. A part that cannot be had is named
+with its reason in one sentence and the exit status is 2; with `--keep-going` the rest goes on and the status is 0,
+because the tests say so themselves: skipped on a person's machine, failed in CI.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from thermocline.localstack import RECIPES, LocalStackError
+from thermocline.localstack.cache_directory import default_cache_directory
+from tooling.java_libraries import OFFICIAL_ROCKETMQ, SPARK_S3A, ensure_jars
+from tooling.system_packages import ensure_c_compiler, ensure_go, ensure_java_home
+
+GOALS = ("demo", "test", "bench")
+BUILT_WITH_GO = ("versitygw", "minio")
+COLD_WITHOUT_SERVER = "file"
+# The Go builds and the downloads overlap; more than two at once only compete for the cores.
+CONCURRENCY_MAX = 2
+
+Part = Callable[[], object]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Make the parts of one goal."""
+    parser = argparse.ArgumentParser(prog="python -m tooling.provision", description=__doc__)
+    parser.add_argument("goal", choices=GOALS)
+    parser.add_argument("--cold", default=COLD_WITHOUT_SERVER, choices=(COLD_WITHOUT_SERVER, *RECIPES))
+    parser.add_argument("--keep-going", action="store_true")
+    options = parser.parse_args(arguments)
+    # What needs the system's package manager comes first and alone: it takes one caller at a time.
+    failures = _make(_system_parts(options.goal, options.cold), concurrency=1)
+    failures |= _make(_cached_parts(options.goal, options.cold), concurrency=CONCURRENCY_MAX)
+    for name, reason in failures.items():
+        print(f"{name}: {reason}", file=sys.stderr)
+    return 2 if failures and not options.keep_going else 0
+
+
+def _system_parts(goal: str, cold: str) -> dict[str, Part]:
+    parts: dict[str, Part] = {"java": lambda: ensure_java_home(with_compiler=goal != "demo")}
+    if goal == "test" or cold in BUILT_WITH_GO:
+        parts["go"] = _ensure_go_unless_built(BUILT_WITH_GO if goal == "test" else (cold,))
+    if goal in ("test", "bench"):
+        parts["c compiler"] = ensure_c_compiler
+    return parts
+
+
+def _cached_parts(goal: str, cold: str) -> dict[str, Part]:
+    kinds = RECIPES if goal == "test" else [cold] if cold in RECIPES else []
+    parts: dict[str, Part] = {kind: _install(kind) for kind in kinds}
+    if goal in ("test", "bench"):
+        parts[OFFICIAL_ROCKETMQ] = lambda: ensure_jars(OFFICIAL_ROCKETMQ)
+    if goal == "test":
+        parts[SPARK_S3A] = lambda: ensure_jars(SPARK_S3A)
+    return parts
+
+
+def _install(kind: str) -> Part:
+    return lambda: RECIPES[kind].install(default_cache_directory())
+
+
+def _ensure_go_unless_built(kinds: tuple[str, ...]) -> Part:
+    """Go is only needed while one of the binaries is missing."""
+    return lambda: all(RECIPES[kind].is_installed(default_cache_directory()) for kind in kinds) or ensure_go()
+
+
+def _make(parts: dict[str, Part], *, concurrency: int) -> dict[str, str]:
+    """Make the parts; the reasons of those that could not be made, by name."""
+    failures: dict[str, str] = {}
+    with ThreadPoolExecutor(concurrency) as pool:
+        for name, future in [(name, pool.submit(part)) for name, part in parts.items()]:
+            try:
+                future.result()
+            except LocalStackError as error:
+                failures[name] = str(error)
+    return failures
+
+
+if __name__ == "__main__":
+    sys.exit(main())
