@@ -1,0 +1,181 @@
+"""Settings of the broker itself (the store's and the cold tier's have classes of their own).
+
+Every field names the property by which Apache RocketMQ knows it, in `setting(..., name)`, so that a `broker.conf`
+written for RocketMQ works; settings that only exist here have names of the same form. `broker_settings.py` reads them
+from files, environment and flags, shows them to `mqadmin getBrokerConfig` and changes them for `updateBrokerConfig`.
+
+`is_live` marks what a running broker follows at once; anything else takes effect at the next start.
+Source: common/BrokerConfig.java, Apache RocketMQ 5.3.
+"""
+
+import ipaddress
+import re
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from thermocline.remoting.errors import InvalidParameterError
+
+PERM_INHERIT = 1
+PERM_WRITE = 2
+PERM_READ = 4
+
+DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+
+def setting(default: Any, name: str, *, least: int | None = None, most: int | None = None, live: bool = False) -> Any:
+    """A field with its property name, the range of its values, and whether a running broker follows a change."""
+    return field(default=default, metadata={"name": name, "least": least, "most": most, "live": live})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """Settings of one broker process; checked when made.
+
+    Raises:
+        InvalidParameterError: A value is outside its range; the error names the property.
+    """
+
+    # -- who it is, and where ------------------------------------------------------------------------------------------
+    cluster_name: str = setting("DefaultCluster", "brokerClusterName")
+    broker_name: str = setting("broker-a", "brokerName")
+    broker_id: int = setting(0, "brokerId", least=0, most=0)
+    """0 is the master; replicas are not built yet."""
+    listen_host: str = setting("0.0.0.0", "bindAddress")
+    listen_port: int = setting(10911, "listenPort", least=0, most=65535)
+    """0 takes a free one."""
+    advertised_host: str = setting("", "brokerIP1")
+    """The address that clients are told; empty: this machine's own, or `listen_host` when that is one."""
+    advertised_port: int = setting(0, "brokerPort1", least=0, most=65535)
+    """The port that clients are told (a container's published one); 0: the bound one."""
+    ha_port: int = setting(0, "haListenPort", least=0, most=65535)
+    """Told to NameServers as RocketMQ does; 0: listen_port + 1. Nothing listens there yet."""
+    name_server_addresses: str = setting("", "namesrvAddr")
+    """host:port, separated by semicolons; empty: registers nowhere."""
+    health_port: int = setting(-1, "healthPort", least=-1, most=65535)
+    """HTTP health endpoint on `listen_host`; 0 takes a free port, -1 opens none."""
+    region_id: str = setting("DefaultRegion", "regionId")
+
+    # -- topics and groups ---------------------------------------------------------------------------------------------
+    permission: int = setting(PERM_READ | PERM_WRITE, "brokerPermission", least=0, most=7, live=True)
+    auto_create_topic: bool = setting(True, "autoCreateTopicEnable", live=True)
+    auto_create_group: bool = setting(True, "autoCreateSubscriptionGroup", live=True)
+    default_topic_queues: int = setting(8, "defaultTopicQueueNums", least=1, most=1024)
+    cluster_topic: bool = setting(True, "clusterTopicEnable")
+    broker_topic: bool = setting(True, "brokerTopicEnable")
+    trace_topic: bool = setting(False, "traceTopicEnable")
+    trace_topic_name: str = setting("RMQ_SYS_TRACE_TOPIC", "msgTraceTopicName")
+    trace_on: bool = setting(True, "traceOn", live=True)
+    revive_queues: int = setting(8, "reviveQueueNum", least=1, most=1024)
+    mixed_message_type: bool = setting(False, "enableMixedMessageType", live=True)
+    protect_system_topics: bool = setting(True, "validateSystemTopicWhenUpdateTopic", live=True)
+    clear_retry_topics: bool = setting(True, "clearRetryTopicWhenDeleteTopic", live=True)
+    split_metadata: bool = setting(True, "enableSplitMetadata", live=True)
+    split_metadata_size: int = setting(2000, "splitMetadataSize", least=1, live=True)
+    message_ttl_ms: int = setting(0, "messageTtlMs", least=0)
+    """Time to live of topics that say nothing themselves; 0 keeps messages for ever."""
+
+    # -- registration at NameServers -----------------------------------------------------------------------------------
+    register_period_ms: int = setting(30_000, "registerNameServerPeriod", least=1_000, most=60_000, live=True)
+    register_timeout_ms: int = setting(24_000, "registerBrokerTimeoutMills", least=100, live=True)
+
+    # -- clients -------------------------------------------------------------------------------------------------------
+    client_expiry_ms: int = setting(120_000, "channelExpiredTimeout", least=1_000, live=True)
+    subscription_expiry_ms: int = setting(600_000, "subscriptionExpiredTimeout", least=1_000, live=True)
+    notify_group_changes: bool = setting(True, "notifyConsumerIdsChangedEnable", live=True)
+    reject_pull_consumers: bool = setting(False, "rejectPullConsumerEnable", live=True)
+    lite_pull: bool = setting(True, "litePullMessageEnable", live=True)
+    long_polling: bool = setting(True, "longPollingEnable", live=True)
+    short_polling_ms: int = setting(1_000, "shortPollingTimeMills", least=1, live=True)
+    queue_lock_live_ms: int = setting(60_000, "rebalanceLockMaxLiveTime", least=1_000)
+    server_idle_ms: int = setting(120_000, "serverChannelMaxIdleTimeMills", least=1_000)
+    client_call_timeout_ms: int = setting(10_000, "consumerCallTimeoutMills", least=100, live=True)
+    """How long a client may take over a question that is passed on to it (running info, direct consumption)."""
+
+    # -- consumer offsets, delays --------------------------------------------------------------------------------------
+    offset_flush_interval_ms: int = setting(5_000, "flushConsumerOffsetInterval", least=100, live=True)
+    offset_version_step: int = setting(500, "consumerOffsetUpdateVersionStep", least=1, live=True)
+    server_side_reset: bool = setting(True, "useServerSideResetOffset", live=True)
+    delay_levels: str = setting(DELAY_LEVELS, "messageDelayLevel")
+    delay_flush_interval_ms: int = setting(10_000, "flushDelayOffsetInterval", least=100, live=True)
+    delay_version_step: int = setting(200, "delayOffsetUpdateVersionStep", least=1, live=True)
+
+    # -- messages ------------------------------------------------------------------------------------------------------
+    accept_sends_from_ms: int = setting(0, "startAcceptSendRequestTimeStamp", least=0, live=True)
+    default_query_count: int = setting(32, "defaultQueryMaxNum", least=1, live=True)
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            check_range(item.metadata, getattr(self, item.name))
+        for name, value in (("brokerClusterName", self.cluster_name), ("brokerName", self.broker_name)):
+            if not _NAME.fullmatch(value):
+                raise InvalidParameterError("a name of letters, digits, _ and - is needed", setting=name, value=value)
+        try:
+            ipaddress.ip_address(self.listen_host)
+        except ValueError:
+            raise InvalidParameterError(
+                "an IP address to bind to is needed", setting="bindAddress", value=self.listen_host
+            ) from None
+        for address in self.name_servers:
+            check_address("namesrvAddr", address)
+        parse_delay_levels(self.delay_levels)
+
+    @property
+    def name_servers(self) -> tuple[str, ...]:
+        """The NameServers' addresses, host:port."""
+        return tuple(part.strip() for part in self.name_server_addresses.split(";") if part.strip())
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the broker takes messages at all."""
+        return bool(self.permission & PERM_WRITE)
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether the broker gives messages out at all."""
+        return bool(self.permission & PERM_READ)
+
+
+def check_range(metadata: Any, value: object) -> None:
+    """Check a number against the range in its field's metadata."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    least, most = metadata.get("least"), metadata.get("most")
+    if (least is not None and value < least) or (most is not None and value > most):
+        raise InvalidParameterError(
+            f"{metadata['name']} must be {_range_text(least, most)}", setting=metadata["name"], value=value
+        )
+
+
+def check_address(name: str, address: str) -> None:
+    """Check a `host:port`."""
+    host, separator, port = address.rpartition(":")
+    if not separator or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise InvalidParameterError("an address is written host:port", setting=name, value=address)
+
+
+def parse_delay_levels(text: str) -> tuple[int, ...]:
+    """Delays in ms of the levels 1, 2, ... from text like `1s 5s 1m 2h`.
+
+    Raises:
+        InvalidParameterError: The text has another form.
+    """
+    units_ms = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+    delays: list[int] = []
+    for word in text.split():
+        if word[-1] not in units_ms or not word[:-1].isdecimal():
+            raise InvalidParameterError(
+                "delay levels are numbers with a unit s, m, h or d", setting="messageDelayLevel", value=word
+            )
+        delays.append(int(word[:-1]) * units_ms[word[-1]])
+    if not delays:
+        raise InvalidParameterError("there is no delay level", setting="messageDelayLevel", value=text)
+    return tuple(delays)
+
+
+def _range_text(least: int | None, most: int | None) -> str:
+    if least is None:
+        return f"at most {most}"
+    if most is None:
+        return f"at least {least}"
+    return str(least) if least == most else f"from {least} to {most}"

@@ -1,0 +1,55 @@
+"""What every processor of the hot process shares: the parts of one broker, made once by the assembly.
+
+A processor takes the context and uses the parts it needs; parts know nothing of processors. `config` is read anew by each
+request, as a running broker's settings may change; everything else stays the same for the life of the process.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from thermocline.broker.broker_config import BrokerConfig
+from thermocline.broker.broker_settings import BrokerSettings
+from thermocline.broker.broker_stats import BrokerStats
+from thermocline.broker.client_registry import ClientRegistry
+from thermocline.broker.cold_reads import ColdReads
+from thermocline.broker.config_persister import ConfigPersister
+from thermocline.broker.consumer_offsets import ConsumerOffsets
+from thermocline.broker.delay_service import DelayService
+from thermocline.broker.group_table import GroupTable
+from thermocline.broker.queue_locks import QueueLocks
+from thermocline.broker.topic_table import TopicTable
+from thermocline.store.message_store import MessageStore
+
+
+@dataclass(slots=True, kw_only=True)
+class BrokerContext:
+    """The parts of one broker. Owner: the hot process's event loop."""
+
+    settings: BrokerSettings
+    store: MessageStore
+    topics: TopicTable
+    groups: GroupTable
+    offsets: ConsumerOffsets
+    clients: ClientRegistry
+    locks: QueueLocks
+    delays: DelayService
+    stats: BrokerStats
+    persister: ConfigPersister
+    cold: ColdReads
+    clock: Callable[[], int]
+    """Wall clock in ms."""
+    random: random.Random
+    boot_time_ms: int
+    store_host: tuple[str, int]
+    """The advertised address: it stands in offset message ids, so clients dial it to view a message."""
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The broker's settings as they are now."""
+        return self.settings.broker
+
+    @property
+    def advertised_address(self) -> str:
+        """host:port that clients and NameServers are told."""
+        return f"{self.store_host[0]}:{self.store_host[1]}"

@@ -1,0 +1,104 @@
+"""Queue locks: which client of a group may consume a queue in order.
+
+Rules
+  - A lock belongs to (group, topic, broker name, queue id) and names one client. It ends `live_ms` after its last
+    renewal (RocketMQ: 60 s; clients renew every 20 s and believe for 30 s), so an owner that died blocks nobody for
+    long.
+  - Asking again renews. A client that asks for a batch gets what is free, expired or its own; the rest is left out of
+    the answer, which is how it learns of the other owner.
+  - Locks live in memory: after a restart clients lock again within 20 s.
+Owner: the hot process's event loop.
+Source: broker/client/rebalance/RebalanceLockManager.java, Apache RocketMQ 5.3.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from thermocline.remoting.bodies import MessageQueue
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Lock:
+    client_id: str
+    renewed_ms: int
+
+
+class QueueLocks:
+    """The locks of all groups. One entry per locked queue; entries that expired long ago are dropped by `expire`."""
+
+    def __init__(self, *, live_ms: int, clock: Callable[[], int]) -> None:
+        assert live_ms > 0
+        self._live_ms = live_ms
+        self._clock = clock
+        self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
+
+    def lock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> list[MessageQueue]:
+        """Lock or renew each queue that is free, expired or already this client's; return those."""
+        now = self._clock()
+        table = self._groups.setdefault(group, {})
+        locked: list[MessageQueue] = []
+        for queue in queues:
+            lock = table.get(queue)
+            if lock is None:
+                table[queue] = _Lock(client_id, now)
+            elif lock.client_id == client_id:
+                lock.renewed_ms = now
+            elif self._is_expired(lock, now):
+                logger.info(
+                    "queue lock taken over group=%s topic=%s queue_id=%d from=%s to=%s",
+                    group,
+                    queue.topic,
+                    queue.queue_id,
+                    lock.client_id,
+                    client_id,
+                )
+                table[queue] = _Lock(client_id, now)
+            else:
+                continue
+            locked.append(queue)
+        if not table:
+            del self._groups[group]
+        return locked
+
+    def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
+        """Give up this client's locks among `queues`; locks of others stay."""
+        table = self._groups.get(group)
+        if table is None:
+            return
+        for queue in queues:
+            lock = table.get(queue)
+            if lock is not None and lock.client_id == client_id:
+                del table[queue]
+        if not table:
+            del self._groups[group]
+
+    def is_locked(self, group: str) -> bool:
+        """Whether any queue of the group is locked and not expired.
+
+        A message that such a group sends to its own retry topic goes to the dead-letter topic instead: in order means
+        that a message is not overtaken by its successors and retried behind them.
+        """
+        now = self._clock()
+        return any(not self._is_expired(lock, now) for lock in self._groups.get(group, {}).values())
+
+    def owner(self, group: str, queue: MessageQueue) -> str | None:
+        """The client that holds the queue's lock now."""
+        lock = self._groups.get(group, {}).get(queue)
+        return None if lock is None or self._is_expired(lock, self._clock()) else lock.client_id
+
+    def expire(self) -> None:
+        """Drop expired locks, so that groups that went away leave nothing behind. Called now and then."""
+        now = self._clock()
+        for group in list(self._groups):
+            table = self._groups[group]
+            gone: Sequence[MessageQueue] = [queue for queue, lock in table.items() if self._is_expired(lock, now)]
+            for queue in gone:
+                del table[queue]
+            if not table:
+                del self._groups[group]
+
+    def _is_expired(self, lock: _Lock, now: int) -> bool:
+        return now - lock.renewed_ms > self._live_ms

@@ -1,0 +1,158 @@
+"""Meters: counts and bytes of one thing (a topic's puts, a group's gets) with sums over a minute, an hour and a day.
+
+A window is a short row of samples (time, times, count, bytes). Its sum is last minus first, its rate that over their
+distance in time:
+
+    window   sampled every   samples kept
+    minute   10 s            7
+    hour     10 min          7
+    day      1 h             25
+
+Rules
+  - Adding touches one meter and nothing else: the hot path adds once per chunk, not once per message.
+  - Only meters that moved are sampled. `add` puts a meter that rests back into the sets that `sample` walks; a meter
+    whose window has become flat leaves that set again. Ten thousand idle topics cost nothing.
+Owner: the hot process's event loop.
+Source: common/stats/StatsItem.java and StatsItemSet.java, Apache RocketMQ 5.3.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class Window(IntEnum):
+    """The three windows; the value is the index into the tables below."""
+
+    MINUTE = 0
+    HOUR = 1
+    DAY = 2
+
+
+INTERVAL_MS = (10_000, 600_000, 3_600_000)
+SAMPLES_MAX = (7, 7, 25)
+ALL_ACTIVE = 0b111
+
+
+class Sample(NamedTuple):
+    """What a meter showed at a time."""
+
+    time_ms: int
+    times: int
+    count: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowSum:
+    """Sum over a window, per second, and per call of `add`."""
+
+    sum: int
+    per_second: float
+    per_time: float
+
+
+EMPTY_SUM = WindowSum(sum=0, per_second=0.0, per_time=0.0)
+
+
+@dataclass(slots=True)
+class Meter:
+    """Totals since start, and the samples of the windows in which they moved."""
+
+    times: int = 0
+    count: int = 0
+    bytes: int = 0
+    active: int = 0  # one bit per window: this meter is among those that are sampled for it
+    windows: list[deque[Sample]] = field(default_factory=lambda: [deque(maxlen=size) for size in SAMPLES_MAX])
+
+    def count_sum(self, window: Window) -> WindowSum:
+        """Messages over the window."""
+        return _sum(self.windows[window], column=2)
+
+    def bytes_sum(self, window: Window) -> WindowSum:
+        """Bytes over the window."""
+        return _sum(self.windows[window], column=3)
+
+
+def _sum(samples: deque[Sample], *, column: int) -> WindowSum:
+    if len(samples) < 2:
+        return EMPTY_SUM
+    first, last = samples[0], samples[-1]
+    total = last[column] - first[column]
+    elapsed_ms = last.time_ms - first.time_ms
+    calls = last.times - first.times
+    return WindowSum(
+        sum=total,
+        per_second=total * 1000.0 / elapsed_ms if elapsed_ms > 0 else 0.0,
+        per_time=total / calls if calls > 0 else 0.0,
+    )
+
+
+class MeterSet:
+    """Meters by key, sampled together. A key is created by its first `add` and dropped by `remove`."""
+
+    __slots__ = ("_active", "_meters", "_sampled_ms")
+
+    def __init__(self, *, now_ms: int) -> None:
+        self._meters: dict[str, Meter] = {}
+        self._active: tuple[dict[str, Meter], ...] = ({}, {}, {})
+        self._sampled_ms = [now_ms, now_ms, now_ms]
+
+    def __len__(self) -> int:
+        return len(self._meters)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._meters)
+
+    def get(self, key: str) -> Meter | None:
+        """The meter of a key; None when nothing was ever added."""
+        return self._meters.get(key)
+
+    def add(self, key: str, count: int, bytes_: int = 0) -> None:
+        """Add to a meter. The hot path: one dictionary look-up and three additions."""
+        meter = self._meters.get(key)
+        if meter is None:
+            meter = self._meters[key] = Meter()
+        if meter.active != ALL_ACTIVE:
+            self._activate(key, meter)
+        meter.times += 1
+        meter.count += count
+        meter.bytes += bytes_
+
+    def remove(self, key: str) -> None:
+        """Forget a key, as its topic or group was deleted."""
+        if self._meters.pop(key, None) is not None:
+            for active in self._active:
+                active.pop(key, None)
+
+    def sample(self, now_ms: int) -> None:
+        """Take the samples that are due; to be called at least every ten seconds."""
+        for window in Window:
+            if now_ms - self._sampled_ms[window] >= INTERVAL_MS[window]:
+                self._sampled_ms[window] = now_ms
+                self._sample_window(window, now_ms)
+
+    def _activate(self, key: str, meter: Meter) -> None:
+        """Before it moves: what a meter showed when each resting window was last sampled is what it shows now."""
+        for window in Window:
+            if not meter.active & (1 << window):
+                samples = meter.windows[window]
+                samples.clear()
+                samples.append(Sample(self._sampled_ms[window], meter.times, meter.count, meter.bytes))
+                self._active[window][key] = meter
+        meter.active = ALL_ACTIVE
+
+    def _sample_window(self, window: Window, now_ms: int) -> None:
+        active = self._active[window]
+        flat: list[str] = []
+        for key, meter in active.items():
+            samples = meter.windows[window]
+            samples.append(Sample(now_ms, meter.times, meter.count, meter.bytes))
+            if len(samples) == SAMPLES_MAX[window] and samples[0].times == meter.times:
+                flat.append(key)
+        for key in flat:
+            meter = active.pop(key)
+            meter.windows[window].clear()
+            meter.active &= ~(1 << window)
