@@ -1,0 +1,34 @@
+"""What every test may use. Fixtures for servers and tools live in `tests/fixtures_*.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+pytest_plugins = ["tests.fixtures_tools", "tests.fixtures_s3"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--soak", action="store_true", help="run tests that use `case_count` at their full counts")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "case_count" in getattr(item, "fixturenames", ()):
+            item.add_marker("soak")
+        # Tests of one S3 server share it: on one worker it is started once.
+        kind = getattr(item, "callspec", None) and item.callspec.params.get("s3_server_kind")
+        if kind and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(f"s3-{kind}"))
+
+
+@pytest.fixture(scope="session")
+def case_count(request: pytest.FixtureRequest) -> Callable[..., int]:
+    """`case_count(quick=20, soak=200)`: how many cases to try, in an ordinary run and under `make soak`."""
+    is_soak = bool(request.config.getoption("--soak"))
+
+    def choose(*, quick: int, soak: int) -> int:
+        return soak if is_soak else quick
+
+    return choose
