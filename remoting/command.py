@@ -1,0 +1,363 @@
+"""RemotingCommand: one request or response, and its two header serialisations.
+
+JSON header: a UTF-8 object with its keys in alphabetical order, null members left out.
+    code int, extFields {text: text}, flag int, language name, opaque int, remark text,
+    serializeTypeCurrentRPC name, version int
+
+Binary header (ROCKETMQ):
+    int16  code: POP request codes do not fit and are cut to 16 bits
+    int8   language
+    int16  version
+    int32  opaque
+    int32  flag: bit 0 = response, bit 1 = one-way
+    int32  remark size, then the remark, UTF-8; 0 = null
+    int32  size of all ext fields, then for each: int16 name size, name, int32 value size, value; 0 = none
+
+Rules
+  - A response has the opaque of its request and bit 0 set, and is written in the serialisation of its request.
+  - A one-way request is never answered.
+  - Unknown members of a JSON header are passed over; unknown languages count as OTHER.
+Source: RemotingCommand.java, RocketMQSerializable.java, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Mapping
+from enum import IntEnum
+
+import msgspec
+
+from thermocline.remoting.errors import HeaderDecodeError
+from thermocline.remoting.frames import HEADER_WORD, LENGTH
+from thermocline.remoting.header_codec import H, Header, Int, decode_header, encode_header
+from thermocline.remoting.language_code import LANGUAGE_BY_NAME, LANGUAGE_BY_NUMBER, LanguageCode
+
+FLAG_RESPONSE = 0x1
+FLAG_ONEWAY = 0x2
+
+VERSION = 513
+"""The release ordinal that we report: 5.5.0."""
+
+HEADER_BYTES_MAX = 0xFF_FFFF
+OPAQUE_MASK = 0x7FFF_FFFF
+
+
+class SerializeType(IntEnum):
+    """How a header is written; the high byte of the header word."""
+
+    JSON = 0
+    ROCKETMQ = 1
+
+
+class RemotingCommand(msgspec.Struct):
+    """One request or response. `ext_fields` are the header's fields as text: see `header()` for the typed form."""
+
+    code: int
+    opaque: int
+    flag: int = 0
+    language: LanguageCode = LanguageCode.PYTHON
+    version: int = VERSION
+    remark: str | None = None
+    ext_fields: dict[str, str] | None = None
+    body: bytes | memoryview = b""
+    serialize_type: SerializeType = SerializeType.JSON
+
+    @property
+    def is_response(self) -> bool:
+        """Whether this answers a request."""
+        return bool(self.flag & FLAG_RESPONSE)
+
+    @property
+    def is_oneway(self) -> bool:
+        """Whether the sender wants no answer."""
+        return bool(self.flag & FLAG_ONEWAY)
+
+    @classmethod
+    def request(
+        cls,
+        code: int,
+        header: Header | None = None,
+        *,
+        body: bytes | memoryview = b"",
+        ext_fields: Mapping[str, str] | None = None,
+        oneway: bool = False,
+        serialize_type: SerializeType = SerializeType.JSON,
+    ) -> RemotingCommand:
+        """A new request with an opaque of its own; `ext_fields` go beside the header's."""
+        return cls(
+            code=int(code),
+            opaque=next(_opaques) & OPAQUE_MASK,
+            flag=FLAG_ONEWAY if oneway else 0,
+            ext_fields=_join_fields(header, ext_fields),
+            body=body,
+            serialize_type=serialize_type,
+        )
+
+    @classmethod
+    def response(
+        cls,
+        request: RemotingCommand,
+        code: int = 0,
+        *,
+        header: Header | None = None,
+        remark: str | None = None,
+        body: bytes | memoryview = b"",
+        ext_fields: Mapping[str, str] | None = None,
+    ) -> RemotingCommand:
+        """The answer to `request`."""
+        return cls(
+            code=int(code),
+            opaque=request.opaque,
+            flag=FLAG_RESPONSE,
+            remark=remark,
+            ext_fields=_join_fields(header, ext_fields),
+            body=body,
+            serialize_type=request.serialize_type,
+        )
+
+    def header(self, header_type: type[H]) -> H:
+        """The typed header; InvalidRequestError when it cannot be read."""
+        return decode_header(header_type, self.ext_fields)
+
+    def encode_head(self, *, body_bytes: int | None = None) -> bytes:
+        """Length word and header of the frame; the body, of `body_bytes` if not `self.body`, is to follow."""
+        if self.serialize_type is SerializeType.JSON:
+            header = _encode_json_header(self)
+        else:
+            header = _encode_binary_header(self)
+        assert len(header) <= HEADER_BYTES_MAX
+        size_bytes = HEADER_WORD.size + len(header) + (len(self.body) if body_bytes is None else body_bytes)
+        return _FRAME_HEAD.pack(size_bytes, self.serialize_type << 24 | len(header)) + header
+
+    def encode(self) -> bytes:
+        """The whole frame, its length word included."""
+        head = self.encode_head()
+        return b"".join((head, self.body)) if self.body else head
+
+
+_FRAME_HEAD = struct.Struct(">iI")
+assert _FRAME_HEAD.size == LENGTH.size + HEADER_WORD.size
+
+_opaques = itertools.count()
+
+
+def _join_fields(header: Header | None, ext_fields: Mapping[str, str] | None) -> dict[str, str] | None:
+    if header is None:
+        return None if ext_fields is None else dict(ext_fields)
+    fields = encode_header(header)
+    if ext_fields:
+        fields.update(ext_fields)
+    return fields
+
+
+def decode_command(frame: bytes | bytearray | memoryview) -> RemotingCommand:
+    """The command in a frame without its length word. The body is a copy: `frame` may be reused afterwards.
+
+    Raises:
+        HeaderDecodeError: The header is no header; the connection is to be closed.
+    """
+    if len(frame) < HEADER_WORD.size:
+        raise HeaderDecodeError("the frame is too small for a header", size_bytes=len(frame))
+    (word,) = HEADER_WORD.unpack_from(frame)
+    body_start = HEADER_WORD.size + (word & HEADER_BYTES_MAX)
+    if body_start > len(frame):
+        raise HeaderDecodeError("the header ends beyond its frame", header_bytes=word & HEADER_BYTES_MAX)
+    header = memoryview(frame)[HEADER_WORD.size : body_start]
+    serialize_type = word >> 24
+    if serialize_type == SerializeType.JSON:
+        command = _decode_json_header(header)
+    elif serialize_type == SerializeType.ROCKETMQ:
+        command = _decode_binary_header(bytes(header))
+    else:
+        raise HeaderDecodeError("unknown header serialisation", serialize_type=serialize_type)
+    if body_start < len(frame):
+        command.body = bytes(frame[body_start:])
+    return command
+
+
+# -- JSON ----------------------------------------------------------------------------------------------------------
+
+
+class _JsonHeaderIn(msgspec.Struct):
+    code: Int = 0
+    ext_fields: dict[str, str] | None = msgspec.field(default=None, name="extFields")
+    flag: Int = 0
+    language: str = LanguageCode.JAVA.name
+    opaque: Int = 0
+    remark: str | None = None
+    version: Int = 0
+
+
+class _JsonHeaderOut(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """Members in alphabetical order; those with a default are left out when null."""
+
+    code: int
+    ext_fields: dict[str, str] | None = msgspec.field(default=None, name="extFields")
+    flag: int
+    language: str
+    opaque: int
+    remark: str | None = None
+    serialize_type: str = msgspec.field(name="serializeTypeCurrentRPC")
+    version: int
+
+
+_json_header_decoder = msgspec.json.Decoder(_JsonHeaderIn)
+_json_encode = msgspec.json.Encoder().encode
+_JSON_NAME = SerializeType.JSON.name
+_LANGUAGE_NAMES = [language.name for language in LanguageCode]
+
+
+def _encode_json_header(command: RemotingCommand) -> bytes:
+    try:
+        return _json_encode(
+            _JsonHeaderOut(
+                code=command.code,
+                ext_fields=command.ext_fields,
+                flag=command.flag,
+                language=_LANGUAGE_NAMES[command.language],
+                opaque=command.opaque,
+                remark=command.remark,
+                serialize_type=_JSON_NAME,
+                version=command.version,
+            )
+        )
+    except UnicodeEncodeError:  # half of a surrogate pair: RocketMQ sends a question mark too
+        return _encode_json_header(_without_surrogates(command))
+
+
+def _decode_json_header(header: memoryview) -> RemotingCommand:
+    try:
+        fields = _json_header_decoder.decode(header)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        fields = _decode_odd_json_header(header)
+    return RemotingCommand(
+        fields.code,
+        fields.opaque,
+        fields.flag,
+        LANGUAGE_BY_NAME.get(fields.language, LanguageCode.OTHER),
+        fields.version,
+        fields.remark,
+        fields.ext_fields,
+    )
+
+
+def _decode_odd_json_header(header: memoryview) -> _JsonHeaderIn:
+    """A header as some clients write it: null members, numbers among the ext fields, other types where text belongs."""
+    try:
+        members = msgspec.json.decode(header, type=dict[str, object])
+        ext_fields = members.get("extFields")
+        if isinstance(ext_fields, dict):
+            members["extFields"] = {
+                name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
+                for name, value in ext_fields.items()
+                if value is not None
+            }
+        if not isinstance(members.get("language", ""), str):
+            members["language"] = LanguageCode.OTHER.name
+        members = {name: value for name, value in members.items() if value is not None}
+        return msgspec.convert(members, _JsonHeaderIn, strict=False)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise HeaderDecodeError("the JSON header cannot be read", cause=error) from error
+
+
+# -- binary --------------------------------------------------------------------------------------------------------
+
+_BINARY_HEAD = struct.Struct(
+    ">h"  # code
+    "b"  # language
+    "h"  # version
+    "i"  # opaque
+    "i"  # flag
+    "i"  # remark size
+)
+assert _BINARY_HEAD.size == 17, "wire format shared with Apache RocketMQ"
+_SHORT = struct.Struct(">h")
+_INT = struct.Struct(">i")
+_NAME_BYTES_MAX = 32_767
+
+
+def _encode_binary_header(command: RemotingCommand) -> bytes:
+    remark = b"" if command.remark is None else command.remark.encode("utf-8", "replace")
+    pieces = [b"", remark, b""]
+    fields_bytes = 0
+    for name, value in (command.ext_fields or {}).items():
+        name_text = name.encode("utf-8", "replace")
+        value_text = value.encode("utf-8", "replace")
+        assert len(name_text) <= _NAME_BYTES_MAX
+        pieces += (_SHORT.pack(len(name_text)), name_text, _INT.pack(len(value_text)), value_text)
+        fields_bytes += _SHORT.size + len(name_text) + _INT.size + len(value_text)
+    pieces[0] = _BINARY_HEAD.pack(
+        _to_int16(command.code),
+        command.language,
+        _to_int16(command.version),
+        command.opaque,
+        command.flag,
+        len(remark),
+    )
+    pieces[2] = _INT.pack(fields_bytes)
+    return b"".join(pieces)
+
+
+def _to_int16(number: int) -> int:
+    """Cut to 16 bits, as Java's cast to short does."""
+    return (number + 0x8000 & 0xFFFF) - 0x8000
+
+
+def _decode_binary_header(header: bytes) -> RemotingCommand:
+    try:
+        code, language, version, opaque, flag, remark_bytes = _BINARY_HEAD.unpack_from(header)
+        position = _BINARY_HEAD.size
+        remark = None
+        if remark_bytes:
+            remark = _take_text(header, position, remark_bytes)
+            position += remark_bytes
+        (fields_bytes,) = _INT.unpack_from(header, position)
+        position += _INT.size
+        end = position + fields_bytes
+        if fields_bytes < 0 or end > len(header):
+            raise HeaderDecodeError("the ext fields end beyond the header", size_bytes=fields_bytes)
+        ext_fields: dict[str, str] | None = {} if fields_bytes else None
+        while position < end:
+            assert ext_fields is not None
+            (name_bytes,) = _SHORT.unpack_from(header, position)
+            position += _SHORT.size
+            name = _take_text(header, position, name_bytes)
+            position += name_bytes
+            (value_bytes,) = _INT.unpack_from(header, position)
+            position += _INT.size
+            ext_fields[name] = _take_text(header, position, value_bytes)
+            position += value_bytes
+        if position != end:
+            raise HeaderDecodeError("an ext field ends beyond the ext fields", position=position, end=end)
+    except (struct.error, UnicodeDecodeError) as error:
+        raise HeaderDecodeError("the binary header cannot be read", cause=error) from error
+    return RemotingCommand(
+        code,
+        opaque,
+        flag,
+        LANGUAGE_BY_NUMBER.get(language, LanguageCode.OTHER),
+        version,
+        remark,
+        ext_fields,
+        b"",
+        SerializeType.ROCKETMQ,
+    )
+
+
+def _take_text(header: bytes, position: int, size_bytes: int) -> str:
+    if size_bytes < 0 or position + size_bytes > len(header):
+        raise HeaderDecodeError("a text ends beyond the header", position=position, size_bytes=size_bytes)
+    return header[position : position + size_bytes].decode()
+
+
+def _without_surrogates(command: RemotingCommand) -> RemotingCommand:
+    def clean(text: str) -> str:
+        return text.encode("utf-8", "replace").decode()
+
+    return msgspec.structs.replace(
+        command,
+        remark=None if command.remark is None else clean(command.remark),
+        ext_fields={clean(name): clean(value) for name, value in (command.ext_fields or {}).items()},
+    )
