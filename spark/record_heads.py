@@ -1,0 +1,235 @@
+"""RecordHeads: the fixed fields of many CommitLog records at once, as parallel NumPy arrays.
+
+Input: whole records one after another, byte for byte as the CommitLog holds them (a decompressed cold
+frame, or the body of a PULL answer), with nothing between or behind them. A record with IPv4 hosts:
+
+    0 size, 4 magic, 8 body CRC, 12 queue id, 16 flag, 20 queue offset, 28 physical offset, 36 sysFlag,
+    40 born time, 48 born host, 56 store time, 64 store host, 72 reconsume times, 76 prepared offset,
+    84 body length, 88 body, then topic length (1 byte; 2 with the V2 magic), topic,
+    properties length (2 bytes), properties.
+
+An IPv6 born host (sysFlag 0x10) moves all that follows it by 12 bytes, an IPv6 store host (0x20) by 12 more.
+
+Rules
+  - No Python per record: records are found by scanning for the magic and checking that the sizes chain up;
+    heads are gathered through a view of 88-byte items that overlap at stride 1, which NumPy copies at
+    memory speed when the item type is void.
+  - Only when a body happens to hold something that looks like a record is the chain walked one by one.
+  - Sizes and positions come from a bucket and are checked before anything is read through them.
+Source: store.md 2.1; common/message/MessageDecoder.java, Apache RocketMQ 5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.message_record import BLANK as SIZE_AND_MAGIC
+from thermocline.remoting.message_record import (
+    MAGIC_V1,
+    MAGIC_V2,
+    POSITION_MAGIC,
+    POSITION_RECONSUME_TIMES,
+    POSITION_STORE_TIMESTAMP,
+    RECORD_BYTES_MIN,
+)
+from thermocline.remoting.sys_flag import BORN_HOST_V6, STORE_HOST_V6
+
+MAGIC_FIRST_BYTE = MAGIC_V1 >> 24 & 0xFF  # the same in both, and never part of ASCII text
+assert MAGIC_FIRST_BYTE == MAGIC_V2 >> 24 & 0xFF
+
+HEAD = np.dtype(
+    [
+        ("size_bytes", ">i4"),
+        ("magic", ">i4"),
+        ("body_crc", ">i4"),
+        ("queue_id", ">i4"),
+        ("flag", ">i4"),
+        ("queue_offset", ">i8"),
+        ("physical_offset", ">i8"),
+        ("sys_flag", ">i4"),
+        ("born_timestamp_ms", ">i8"),
+        ("born_host", ">u8"),  # four bytes address, four bytes port
+        ("store_timestamp_ms", ">i8"),
+        ("store_host", ">u8"),
+        ("reconsume_times", ">i4"),
+        ("prepared_transaction_offset", ">i8"),
+        ("body_bytes", ">i4"),
+    ]
+)
+HEAD_BYTES = 88
+assert HEAD.itemsize == HEAD_BYTES, "record head with IPv4 hosts, shared with Apache RocketMQ"
+
+HOST_V6_EXTRA_BYTES = 12
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+Integers: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RecordHeads:
+    """Fields and part positions of n records; every array has n items, positions count from the start of `data`."""
+
+    data: Bytes
+    head: npt.NDArray[Any]  # HEAD items; of an IPv6 host the first eight bytes only
+    starts: Integers
+    body_starts: Integers
+    topic_starts: Integers
+    topic_bytes: Integers
+    properties_starts: Integers
+    properties_bytes: Integers
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def sys_flags(self) -> npt.NDArray[np.int32]:
+        return self.head["sys_flag"].astype(np.int32)
+
+    def integers(self, field: str) -> Integers:
+        """One head field as native 64-bit integers."""
+        values: Integers = self.head[field].astype(np.int64)
+        return values
+
+    def select(self, rows: Mask | Integers) -> RecordHeads:
+        """The same for some of the rows, in their order."""
+        return RecordHeads(
+            data=self.data,
+            head=self.head[rows],
+            starts=self.starts[rows],
+            body_starts=self.body_starts[rows],
+            topic_starts=self.topic_starts[rows],
+            topic_bytes=self.topic_bytes[rows],
+            properties_starts=self.properties_starts[rows],
+            properties_bytes=self.properties_bytes[rows],
+        )
+
+
+def read_heads(records: bytes | bytearray | memoryview | Bytes) -> RecordHeads:
+    """Find every record of `records` and read its head; CorruptDataError names the first byte that does not fit."""
+    data = np.frombuffer(records, np.uint8)
+    starts, sizes = find_records(data)
+    head = _gather(data, starts, HEAD_BYTES).view(HEAD)
+    tail_starts = starts + HEAD_BYTES
+    v6_flags = head["sys_flag"].astype(np.int64) & (BORN_HOST_V6 | STORE_HOST_V6)
+    if v6_flags.any():
+        head, tail_starts = _shift_heads(data, starts, sizes, head, v6_flags)
+    return _read_parts(data, starts, sizes, head, tail_starts)
+
+
+def find_records(data: Bytes) -> tuple[Integers, Integers]:
+    """Start positions and sizes of the records that fill `data` from its first to its last byte.
+
+    Raises:
+        CorruptDataError: The bytes are not a gapless chain of records.
+    """
+    if len(data) == 0:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    if len(data) < RECORD_BYTES_MIN:
+        raise CorruptDataError("bytes too few for a record", position=0, size_bytes=len(data))
+    starts: Integers = np.flatnonzero(data == MAGIC_FIRST_BYTE) - POSITION_MAGIC
+    starts = starts[(starts >= 0) & (starts <= len(data) - RECORD_BYTES_MIN)]
+    magic = _gather(data, starts + POSITION_MAGIC, 4).view(">i4")
+    starts = starts[(magic == MAGIC_V1) | (magic == MAGIC_V2)]
+    sizes: Integers = _gather(data, starts, 4).view(">i4").astype(np.int64)
+    ends = starts + sizes
+    if len(starts) and starts[0] == 0 and ends[-1] == len(data) and bool((ends[:-1] == starts[1:]).all()):
+        return starts, sizes
+    return _walk_records(data)
+
+
+def _walk_records(data: Bytes) -> tuple[Integers, Integers]:
+    """The chain of sizes, record by record: for bodies that themselves hold a magic, and to name what is damaged."""
+    view = data.data
+    starts: list[int] = []
+    sizes: list[int] = []
+    position = 0
+    while position < len(view):
+        if len(view) - position < RECORD_BYTES_MIN:
+            raise CorruptDataError("bytes too few for a record", position=position, size_bytes=len(view) - position)
+        size_bytes, magic = SIZE_AND_MAGIC.unpack_from(view, position)
+        if magic not in (MAGIC_V1, MAGIC_V2):
+            raise CorruptDataError("no record magic", position=position, magic=magic)
+        if not RECORD_BYTES_MIN <= size_bytes <= len(view) - position:
+            raise CorruptDataError("impossible record size", position=position, size_bytes=size_bytes)
+        starts.append(position)
+        sizes.append(size_bytes)
+        position += size_bytes
+    return np.array(starts, np.int64), np.array(sizes, np.int64)
+
+
+def _gather(data: Bytes, starts: Integers, item_bytes: int) -> npt.NDArray[Any]:
+    """`item_bytes` bytes from each start, as void items; the caller has checked that all lie inside."""
+    void = np.dtype(f"V{item_bytes}")
+    if not len(starts):
+        return np.empty(0, void)
+    windows: npt.NDArray[Any] = np.ndarray((len(data) - item_bytes + 1,), void, buffer=data.data, strides=(1,))
+    gathered: npt.NDArray[Any] = windows[starts]  # fancy indexing: np.take on such a view is 100 times slower
+    return gathered
+
+
+def _shift_heads(
+    data: Bytes, starts: Integers, sizes: Integers, head: npt.NDArray[Any], v6_flags: Integers
+) -> tuple[npt.NDArray[Any], Integers]:
+    """Bring heads with IPv6 hosts into the shape of HEAD; gives them and the position behind each real head."""
+    born_extra = np.where(v6_flags & BORN_HOST_V6, HOST_V6_EXTRA_BYTES, 0)
+    extra = born_extra + np.where(v6_flags & STORE_HOST_V6, HOST_V6_EXTRA_BYTES, 0)
+    _check(sizes >= RECORD_BYTES_MIN + extra, starts, head, "record too short for its hosts")
+    shifted = np.empty((len(starts), HEAD_BYTES), np.uint8)
+    as_bytes = head.view(np.uint8).reshape(len(starts), HEAD_BYTES)
+    shifted[:, :POSITION_STORE_TIMESTAMP] = as_bytes[:, :POSITION_STORE_TIMESTAMP]
+    # Store time and host move with an IPv6 born host, the 16 bytes behind them with both.
+    for position, moved in ((POSITION_STORE_TIMESTAMP, born_extra), (POSITION_RECONSUME_TIMES, extra)):
+        part = _gather(data, starts + position + moved, 16)
+        shifted[:, position : position + 16] = part.view(np.uint8).reshape(len(starts), 16)
+    return shifted.reshape(-1).view(HEAD), starts + HEAD_BYTES + extra
+
+
+def _read_parts(
+    data: Bytes, starts: Integers, sizes: Integers, head: npt.NDArray[Any], body_starts: Integers
+) -> RecordHeads:
+    """Follow the three lengths of each record and check that they add up to its size."""
+    ends = starts + sizes
+    body_bytes: Integers = head["body_bytes"].astype(np.int64)
+    topic_length_bytes = np.where(head["magic"] == MAGIC_V2, 2, 1)
+    topic_positions = body_starts + body_bytes
+    fits = (body_bytes >= 0) & (topic_positions + topic_length_bytes + 2 <= ends)
+    _check(fits, starts, head, "impossible body length")
+    topic_bytes: Integers = data[topic_positions].astype(np.int64)
+    if bool((topic_length_bytes == 2).any()):
+        wide = (topic_bytes << 8) | data[topic_positions + 1]
+        topic_bytes = np.where(topic_length_bytes == 2, wide, topic_bytes)
+    topic_starts = topic_positions + topic_length_bytes
+    properties_positions = topic_starts + topic_bytes
+    _check(properties_positions + 2 <= ends, starts, head, "impossible topic length")
+    properties_bytes: Integers = data[properties_positions].astype(np.int64) << 8
+    properties_bytes |= data[properties_positions + 1]
+    properties_starts = properties_positions + 2
+    _check(properties_starts + properties_bytes == ends, starts, head, "lengths do not add up to the record size")
+    return RecordHeads(
+        data=data,
+        head=head,
+        starts=starts,
+        body_starts=body_starts,
+        topic_starts=topic_starts,
+        topic_bytes=topic_bytes,
+        properties_starts=properties_starts,
+        properties_bytes=properties_bytes,
+    )
+
+
+def _check(fits: Mask, starts: Integers, head: npt.NDArray[Any], message: str) -> None:
+    if bool(fits.all()):
+        return
+    row = int(np.argmin(fits))
+    raise CorruptDataError(
+        message,
+        position=int(starts[row]),
+        size_bytes=int(head["size_bytes"][row]),
+        queue_offset=int(head["queue_offset"][row]),
+    )
