@@ -1,0 +1,45 @@
+"""Errors that only the cold tier knows. The families, and what a caller can do about each: remoting/errors.py."""
+
+from __future__ import annotations
+
+from thermocline.remoting.errors import CorruptDataError, InvalidRequestError, ObjectStoreUnavailableError
+
+# -- change the request --------------------------------------------------------------------------------------------
+
+
+class AlreadyExistsError(InvalidRequestError):
+    """There is an object of that name. It may be this call's own: an earlier attempt whose answer was lost."""
+
+
+class ForeignLedgerError(InvalidRequestError):
+    """The prefix holds the history of another store directory."""
+
+
+class VersionExpiredError(InvalidRequestError):
+    """The catalog version is older than what is kept readable, or was never written."""
+
+
+# -- retry the same later ------------------------------------------------------------------------------------------
+
+
+class ObjectStoreRefusedError(ObjectStoreUnavailableError):
+    """The store answers, and says no: credentials, a missing bucket, a malformed request. A retry at once is futile."""
+
+
+# -- stop and repair -----------------------------------------------------------------------------------------------
+
+
+class SegmentFormatError(CorruptDataError):
+    """A part of a cold segment is not what the format says."""
+
+
+class FrameChecksumError(CorruptDataError):
+    """A frame or block does not decompress to what was stored."""
+
+
+class LedgerCorruptError(CorruptDataError):
+    """Ledger entries or checkpoints contradict each other, or one is missing in the middle."""
+
+
+class QueueGapError(CorruptDataError):
+    """Offsets that the catalog should cover are covered by no segment and declared lost by no hole."""

@@ -1,0 +1,20 @@
+"""Wrappers around an object store, each an object store itself: retrying, metering, throttling, fault injection."""
+
+from thermocline.tiered.wrappers.fault_injection import Fault, FaultInjectingObjectStore, ProcessCrash
+from thermocline.tiered.wrappers.metering import MeteringObjectStore, StoreCounters
+from thermocline.tiered.wrappers.retrying import RetryingObjectStore, RetryPolicy
+from thermocline.tiered.wrappers.throttling import ThrottlingObjectStore
+from thermocline.tiered.wrappers.wrapping import StoreCall, Verb
+
+__all__ = [
+    "Fault",
+    "FaultInjectingObjectStore",
+    "MeteringObjectStore",
+    "ProcessCrash",
+    "RetryPolicy",
+    "RetryingObjectStore",
+    "StoreCall",
+    "StoreCounters",
+    "ThrottlingObjectStore",
+    "Verb",
+]
