@@ -1,0 +1,443 @@
+"""Disk: the one seam between the store and the file system.
+
+Everything that is to survive a power cut goes through a `Disk`, so that a test can put a simulated one in its place
+which forgets, tears and reorders whatever was not synced. The rules that it holds its callers to are POSIX's, read
+strictly:
+
+  - What is written to a file is durable after `sync` of that file; its name after `sync_directory` of its folder.
+  - A rename or link is one step: after a cut it has happened or not, in either case whole. Steps that no
+    `sync_directory` has covered may be lost one by one, in any order.
+  - `replace_file` is the way to change a small file: afterwards it holds the new bytes, before a cut the old ones.
+
+Paths are text with `/`. Operating system errors pass through as they are (FileNotFoundError, FileExistsError), save
+that a full disk is a DiskFullError. `RealDisk` at the end is the file system itself; its system calls release the
+interpreter lock, so helper threads may sit in them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+from thermocline.remoting.errors import DiskFullError, UnavailableError
+from thermocline.store.sync_site import SyncSite
+
+BACKUP_SUFFIX = ".bak"
+TEMPORARY_SUFFIX = ".tmp"
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+SYNC_EACH_FILES_MAX = 64
+"""Above this many files, syncing their whole file system at once is cheaper than one after another."""
+
+Buffer = bytes | bytearray | memoryview
+
+
+class DiskFile(Protocol):
+    """One open file. Positions are bytes from its start."""
+
+    @property
+    def path(self) -> str:
+        """Where it was opened."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """Its length now."""
+        ...
+
+    def write_at(self, data: Buffer, position: int) -> None:
+        """Write all of `data`; DiskFullError when there is no room (part of it may be written)."""
+        ...
+
+    def read_at(self, size_bytes: int, position: int) -> bytes:
+        """Read up to `size_bytes`; fewer only where the file ends."""
+        ...
+
+    def view(self) -> memoryview:
+        """Map the whole file for reading. Follows later writes; stays valid after `close` and after removal."""
+        ...
+
+    def writable_view(self) -> memoryview:
+        """Map the whole file for writing. Only for files with all their blocks allocated, or a full disk kills."""
+        ...
+
+    def allocate(self, size_bytes: int) -> None:
+        """Make the file this long, with its blocks taken; DiskFullError when there is no room."""
+        ...
+
+    def truncate(self, size_bytes: int) -> None:
+        """Set the length; new bytes are zero and take no blocks."""
+        ...
+
+    def sync(self, *, site: str = "") -> None:
+        """Make content and length durable."""
+        ...
+
+    def close(self) -> None:
+        """Give the descriptor back; idempotent. Maps stay."""
+        ...
+
+
+class Disk(Protocol):
+    """A file system."""
+
+    def open(self, path: str, *, create: bool = False, random_access: bool = False) -> DiskFile:
+        """Open for reading and writing. `create`: make it when missing. `random_access`: without read-ahead."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or folder of this name."""
+        ...
+
+    def is_directory(self, path: str) -> bool:
+        """Whether there is a folder of this name."""
+        ...
+
+    def list_directory(self, path: str) -> list[str]:
+        """The names in a folder, sorted."""
+        ...
+
+    def make_directory(self, path: str) -> None:
+        """Make a folder and those above it; one that exists is fine."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file's name."""
+        ...
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a folder with everything in it; one that is missing is fine."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename a file or folder; a file of the target's name is replaced."""
+        ...
+
+    def link(self, source: str, target: str) -> None:
+        """Give a file a second name; FileExistsError when it is taken."""
+        ...
+
+    def sync_directory(self, path: str, *, site: str = "") -> None:
+        """Make the names in a folder durable."""
+        ...
+
+    def sync_files(self, paths: Sequence[str], *, site: str = "") -> None:
+        """Make many files durable; those that are gone are skipped."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """The whole content of a file."""
+        ...
+
+    def size_bytes(self, path: str) -> int:
+        """The length of a file."""
+        ...
+
+    def modified_ms(self, path: str) -> int:
+        """When a file was last written to."""
+        ...
+
+    def free_bytes(self, path: str) -> int:
+        """Room that is left for us on the file system of this folder."""
+        ...
+
+    def total_bytes(self, path: str) -> int:
+        """Used plus free bytes of that file system: what a usage ratio is a ratio of."""
+        ...
+
+    def lock(self, path: str) -> Callable[[], None]:
+        """Lock a file against other processes (as Apache RocketMQ locks it) and ourselves; gives the release.
+
+        Raises:
+            UnavailableError: Somebody holds it.
+        """
+        ...
+
+
+def replace_file(
+    disk: Disk, path: str, data: bytes, *, keep_backup: bool, file_site: str = "", directory_site: str = ""
+) -> None:
+    """Give a file new content in one step, durable on return: a cut leaves the old bytes or the new ones.
+
+    `keep_backup` moves the old file to `.bak` first, as Apache RocketMQ does; between the two renames only the backup
+    is there, so readers fall back to it.
+    """
+    temporary = path + TEMPORARY_SUFFIX
+    file = disk.open(temporary, create=True)
+    try:
+        file.truncate(0)
+        file.write_at(data, 0)
+        file.sync(site=file_site)
+    finally:
+        file.close()
+    if keep_backup and disk.exists(path):
+        disk.rename(path, path + BACKUP_SUFFIX)
+    disk.rename(temporary, path)
+    disk.sync_directory(parent_of(path), site=directory_site)
+
+
+def make_durable_directory(disk: Disk, path: str) -> None:
+    """Make a folder and those above it, names durable on return."""
+    missing = []
+    ancestor = path
+    while not disk.exists(ancestor):
+        missing.append(ancestor)
+        ancestor = parent_of(ancestor)
+    if missing:
+        disk.make_directory(path)
+        for made in reversed(missing):
+            disk.sync_directory(parent_of(made), site=SyncSite.DIRECTORY)
+
+
+def parent_of(path: str) -> str:
+    """The folder that holds `path`."""
+    parent = path.rstrip("/").rpartition("/")[0]
+    if parent:
+        return parent
+    return "/" if path.startswith("/") else "."
+
+
+@contextmanager
+def _full_disk_is_an_answer(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            raise DiskFullError("no room left on the disk", path=path) from error
+        raise
+
+
+class RealFile:
+    """A file of the operating system."""
+
+    __slots__ = ("_descriptor", "_mapping", "_path")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        self._mapping: mmap.mmap | None = None
+
+    @property
+    def path(self) -> str:
+        """Where it was opened."""
+        return self._path
+
+    @property
+    def size_bytes(self) -> int:
+        """Its length now."""
+        return os.fstat(self._descriptor).st_size
+
+    def write_at(self, data: Buffer, position: int) -> None:
+        """Write all of `data`; DiskFullError when there is no room (part of it may be written)."""
+        try:
+            written = os.pwrite(self._descriptor, data, position)
+            if written != len(data):
+                rest = memoryview(data)
+                while written < len(rest):
+                    written += os.pwrite(self._descriptor, rest[written:], position + written)
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                raise DiskFullError("no room left on the disk", path=self._path) from error
+            raise
+
+    def read_at(self, size_bytes: int, position: int) -> bytes:
+        """Read up to `size_bytes`; fewer only where the file ends."""
+        data = os.pread(self._descriptor, size_bytes, position)
+        while len(data) < size_bytes:
+            more = os.pread(self._descriptor, size_bytes - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def view(self) -> memoryview:
+        """Map the whole file for reading; the map lives as long as a slice of it does."""
+        if self._mapping is None:
+            self._mapping = mmap.mmap(self._descriptor, 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+        return memoryview(self._mapping)
+
+    def writable_view(self) -> memoryview:
+        """Map the whole file for writing; its blocks must be allocated."""
+        mapping = mmap.mmap(self._descriptor, 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        return memoryview(mapping)
+
+    def allocate(self, size_bytes: int) -> None:
+        """Make the file this long, with its blocks taken."""
+        with _full_disk_is_an_answer(self._path):
+            os.posix_fallocate(self._descriptor, 0, size_bytes)
+
+    def truncate(self, size_bytes: int) -> None:
+        """Set the length; new bytes are zero and take no blocks."""
+        with _full_disk_is_an_answer(self._path):
+            os.ftruncate(self._descriptor, size_bytes)
+
+    def sync(self, *, site: str = "") -> None:
+        """fdatasync: content, and the length that is needed to read it."""
+        os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        """Give the descriptor back; idempotent."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+        self._mapping = None
+
+
+class RealDisk:
+    """The file system of this machine."""
+
+    _locked_paths: set[str] = set()  # noqa: RUF012 - one per process on purpose: record locks do not exclude ourselves
+
+    def open(self, path: str, *, create: bool = False, random_access: bool = False) -> RealFile:
+        """Open for reading and writing."""
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        with _full_disk_is_an_answer(path):
+            descriptor = os.open(path, flags, 0o644)
+        if random_access:
+            # Without it one touch of a sparse file reads megabytes of nothing into the page cache.
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        return RealFile(path, descriptor)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or folder of this name."""
+        return os.path.exists(path)
+
+    def is_directory(self, path: str) -> bool:
+        """Whether there is a folder of this name."""
+        return os.path.isdir(path)
+
+    def list_directory(self, path: str) -> list[str]:
+        """The names in a folder, sorted."""
+        return sorted(os.listdir(path))
+
+    def make_directory(self, path: str) -> None:
+        """Make a folder and those above it."""
+        with _full_disk_is_an_answer(path):
+            os.makedirs(path, exist_ok=True)
+
+    def remove(self, path: str) -> None:
+        """Remove a file's name."""
+        os.remove(path)
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a folder with everything in it."""
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            if os.path.exists(path):
+                raise
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename; a file of the target's name is replaced."""
+        with _full_disk_is_an_answer(target):
+            os.replace(source, target)
+
+    def link(self, source: str, target: str) -> None:
+        """Give a file a second name; FileExistsError when it is taken."""
+        with _full_disk_is_an_answer(target):
+            os.link(source, target)
+
+    def sync_directory(self, path: str, *, site: str = "") -> None:
+        """Make the names in a folder durable."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def sync_files(self, paths: Sequence[str], *, site: str = "") -> None:
+        """fdatasync of each, or one syncfs when there are many."""
+        if len(paths) > SYNC_EACH_FILES_MAX and _sync_file_system is not None:
+            self._sync_file_system_of(paths, _sync_file_system)
+            return
+        for path in paths:
+            try:
+                descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue
+            try:
+                os.fdatasync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    @staticmethod
+    def _sync_file_system_of(paths: Sequence[str], sync_file_system: Callable[[int], None]) -> None:
+        for path in paths:
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue
+            try:
+                sync_file_system(descriptor)
+            finally:
+                os.close(descriptor)
+            return
+
+    def read(self, path: str) -> bytes:
+        """The whole content of a file."""
+        with open(path, "rb") as file:
+            return file.read()
+
+    def size_bytes(self, path: str) -> int:
+        """The length of a file."""
+        return os.stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        """When a file was last written to."""
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def free_bytes(self, path: str) -> int:
+        """Room that is left for us."""
+        status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize
+
+    def total_bytes(self, path: str) -> int:
+        """Used plus free bytes, as `df` counts them."""
+        status = os.statvfs(path)
+        return (status.f_blocks - status.f_bfree + status.f_bavail) * status.f_frsize
+
+    def lock(self, path: str) -> Callable[[], None]:
+        """Take the record lock on the file's first byte, as Java's FileChannel.tryLock(0, 1) does."""
+        real_path = os.path.realpath(path)
+        if real_path in self._locked_paths:
+            raise UnavailableError("this process has the store open already", path=path)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        except OSError as error:
+            os.close(descriptor)
+            raise UnavailableError("another process has the store open", path=path) from error
+        os.pwrite(descriptor, b"lock", 0)
+        self._locked_paths.add(real_path)
+
+        def release() -> None:
+            self._locked_paths.discard(real_path)
+            os.close(descriptor)
+
+        return release
+
+
+def _find_sync_file_system() -> Callable[[int], None] | None:
+    """syncfs(2), which reports write errors of its file system since Linux 5.8; None where there is none."""
+    try:
+        function = ctypes.CDLL(None, use_errno=True).syncfs
+    except (OSError, AttributeError):
+        return None
+    function.argtypes = [ctypes.c_int]
+    function.restype = ctypes.c_int
+
+    def sync_file_system(descriptor: int) -> None:
+        if function(descriptor) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+
+    return sync_file_system
+
+
+_sync_file_system = _find_sync_file_system()
