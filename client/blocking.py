@@ -1,0 +1,184 @@
+"""The blocking half of the SDK: the same objects, driven from ordinary threads.
+
+Everything is written once, as coroutines. A blocking client owns one background thread with one event loop; each of its
+methods hands the coroutine of the same name to that loop and waits for the outcome. So both halves share names,
+defaults and behaviour by construction, and connections need no locks: only the loop's thread ever touches them.
+
+Rules
+  - Any thread may call a blocking client, except its own loop's (a callback that waits for its own loop would never
+    end): that is refused.
+  - What many threads post at once wakes the loop once: a wake-up costs more than a send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+
+from thermocline.remoting.errors import ClosedError, InvalidRequestError
+
+__all__ = ["BackgroundLoop", "BlockingHalf", "blocking"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class AsyncHalf(Protocol):
+    """What a blocking half needs of its asyncio half."""
+
+    async def start(self) -> None:
+        """Connect and begin to work."""
+
+    async def close(self) -> None:
+        """Finish what is under way and release everything; idempotent."""
+
+
+A = TypeVar("A", bound=AsyncHalf)
+
+
+class BackgroundLoop:
+    """One event loop in one thread of its own. Made by a blocking client, which starts and closes it."""
+
+    def __init__(self, *, name: str) -> None:
+        self._name = name
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._stop: asyncio.Event | None = None
+        self._posted: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
+        self._wake_up_due = False
+
+    def start(self) -> None:
+        """Start the thread and return when its loop runs."""
+        assert self._thread is None
+        ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(ready,), name=self._name, daemon=True)
+        self._thread.start()
+        ready.wait()
+
+    def run(self, coroutine: Coroutine[Any, Any, R]) -> R:
+        """Run the coroutine on the loop and wait for its result; an interrupt of the waiting thread cancels it.
+
+        Raises:
+            ClosedError: The loop does not run.
+            InvalidRequestError: Called from the loop's own thread.
+        """
+        loop = self._loop
+        if loop is None or threading.current_thread() is self._thread:
+            coroutine.close()
+            if loop is None:
+                raise ClosedError("the client is not started, or is closed")
+            raise InvalidRequestError("a callback on the client's own thread cannot wait for the client")
+        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+
+    def post(self, callback: Callable[..., object], *args: object) -> None:
+        """Have `callback(*args)` called on the loop soon, in the order of posting; never waits.
+
+        Raises:
+            ClosedError: The loop does not run.
+        """
+        loop = self._loop
+        if loop is None:
+            raise ClosedError("the client is not started, or is closed")
+        self._posted.append((callback, args))
+        if not self._wake_up_due:
+            self._wake_up_due = True
+            loop.call_soon_threadsafe(self._drain)
+
+    def close(self) -> None:
+        """Stop the loop and wait for its thread; idempotent."""
+        thread, loop, stop = self._thread, self._loop, self._stop
+        self._loop = None
+        if thread is not None and loop is not None and stop is not None:
+            loop.call_soon_threadsafe(stop.set)
+            thread.join()
+
+    def _drain(self) -> None:
+        # First the flag: whoever posts from here on either is seen by the loop below or wakes us again.
+        self._wake_up_due = False
+        for _ in range(len(self._posted)):
+            callback, args = self._posted.popleft()
+            callback(*args)
+
+    def _run(self, ready: threading.Event) -> None:
+        with asyncio.Runner(loop_factory=_new_loop) as runner:
+            runner.run(self._serve(ready))
+
+    async def _serve(self, ready: threading.Event) -> None:
+        self._stop = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        ready.set()
+        await self._stop.wait()
+
+
+class BlockingHalf(Generic[A]):
+    """Base of the blocking clients: owns the asyncio half and the loop that it runs on."""
+
+    def _adopt(self, inner: A, *, name: str) -> None:
+        self._inner = inner
+        self._loop = BackgroundLoop(name=name)
+        self._started = False
+
+    def start(self) -> None:
+        """Connect and begin to work; `with` does this and `close`.
+
+        Raises:
+            ClosedError: It was started or closed before.
+        """
+        if self._started:
+            raise ClosedError("a client starts once")
+        self._started = True
+        self._loop.start()
+        try:
+            self._loop.run(self._inner.start())
+        except BaseException:
+            self._loop.close()
+            raise
+
+    def close(self) -> None:
+        """Finish what is under way and release everything; idempotent."""
+        try:
+            self._loop.run(self._inner.close())
+        except ClosedError:
+            return
+        self._loop.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def blocking(
+    method: Callable[Concatenate[A, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[BlockingHalf[A], P], R]:
+    """Make the blocking twin of a coroutine method: same name, parameters, defaults and documentation."""
+
+    @functools.wraps(method)
+    def call(half: BlockingHalf[A], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return half._loop.run(method(half._inner, *args, **kwargs))
+
+    return call
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """Return a uvloop when it is installed: a fifth faster for single small requests."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop

@@ -1,0 +1,29 @@
+"""Private requests between these tools and a Thermocline broker: cold tier and TTL, which RocketMQ does not know.
+
+They travel as ordinary remoting frames; header fields are strings as always, answers have a JSON body. An official
+broker answers "request code not supported". The numbers stay clear of RocketMQ's own (up to 5001 and from 200050).
+
+| code | header | JSON answer |
+|---|---|---|
+| TIER_STATUS | topic? | per queue: local range, cold range, waiting, TTL; the helpers' state |
+| TIER_SEAL | topic? | what was sealed, once it is committed |
+| TIER_EXPLAIN | topic, queueId? | where each range is, what happens next and why |
+| TTL_PREVIEW | topic, ttlMs? | `segments`, `messages`, `bytes` that would go, `oldestSurvivingMs` |
+| TTL_SET | topic, ttlMs? | the TTL now in force; no `ttlMs` clears it |
+"""
+
+from __future__ import annotations
+
+import enum
+
+__all__ = ["TierRequestCode"]
+
+
+class TierRequestCode(enum.IntEnum):
+    """Request codes that only a Thermocline broker serves."""
+
+    TIER_STATUS = 90101
+    TIER_SEAL = 90102
+    TIER_EXPLAIN = 90103
+    TTL_PREVIEW = 90104
+    TTL_SET = 90105
