@@ -8,7 +8,8 @@ with its role, generation and build id; afterwards both sides ask each other ove
     90002    hot -> tier      QUEUE_TABLE: queues and topics that changed since the last one (all of them after HELLO)
     90003    tier -> hot      CATALOG_TABLE: cold range of queues that changed, gate for local delete
     90004    hot -> tier      COLD_PULL: records of one queue from an offset below the local minimum
-    90005    hot -> tier      COLD_OFFSET: offset by time, earliest time or minimum offset of one queue
+    90005    hot -> tier      COLD_OFFSET: offset by time of one queue
+    90008    hot -> tier      COLD_MINIMUM: first visible offset of one queue, and its store time
     90006    hot -> tier      COLD_QUERY: records of a topic by key
     90007    hot -> tier      COLD_VIEW: one record by its physical offset
     90011    index -> hot     INDEX_PROGRESS: how far the index is durable
@@ -23,6 +24,8 @@ from enum import IntEnum
 
 import msgspec
 
+from thermocline.broker.cold_reads import ColdKeyQuery, ColdPull, ColdTimeSearch
+
 
 class HelperRequestCode(IntEnum):
     """Private request codes of the unix socket."""
@@ -34,6 +37,7 @@ class HelperRequestCode(IntEnum):
     COLD_OFFSET = 90005
     COLD_QUERY = 90006
     COLD_VIEW = 90007
+    COLD_MINIMUM = 90008
     INDEX_PROGRESS = 90011
     INDEX_QUERY = 90012
 
@@ -68,9 +72,13 @@ class TopicState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 class QueueTable(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """Queues and topics that changed; `pressure` asks to seal now because local files must go."""
+    """Queues and topics that changed, as of `log_offset`: every record below it is within the ends reported so far.
+
+    `pressure` asks to seal now because local files must go.
+    """
 
     sequence: int
+    log_offset: int
     topics: list[TopicState]
     queues: list[QueueState]
     pressure: bool
@@ -99,68 +107,61 @@ class CatalogTable(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 class ColdPullRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """Pull [queue_offset, ...) of a cold queue; `version` is the ledger version the caller relies on."""
+    """COLD_PULL. `version` is the ledger version that the caller relies on.
+
+    The answer's body is the records; its header is a ColdPullReply.
+    """
 
     version: int
-    topic: str
     incarnation: int
-    queue_id: int
-    queue_offset: int
-    local_min_offset: int
-    count_max: int
-    bytes_max: int
-    codes: list[int] | None
-    group: str
-    expired_before_ms: int
+    pull: ColdPull
 
 
-class ColdPullReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """Header of a cold pull's answer; the records are the frame's body behind it."""
+class ColdPullReply(msgspec.Struct, frozen=True, kw_only=True):
+    """Header of a cold pull's answer, as text fields."""
 
-    status: str
-    next_begin_offset: int
-    min_offset: int
     message_count: int
+    next_offset: int
 
 
-class ColdOffsetRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """What: min_offset, earliest_time, lower or upper (offset by `timestamp_ms`)."""
+class ColdSearchRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """COLD_OFFSET by time."""
 
-    what: str
     version: int
-    topic: str
     incarnation: int
+    search: ColdTimeSearch
+
+
+class ColdMinimumRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """COLD_MINIMUM: first visible offset of a queue, and its store time."""
+
+    version: int
+    incarnation: int
+    topic: str
     queue_id: int
-    timestamp_ms: int
     expired_before_ms: int
 
 
-class ColdOffsetReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """The value asked for; None when the cold tier holds nothing visible of the queue (or nothing on that side)."""
+class ColdMinimumReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """None, None when the cold tier holds nothing visible of the queue."""
 
-    value: int | None
+    queue_offset: int | None
+    store_timestamp_ms: int | None
 
 
 class ColdQueryRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """Records of a topic by key within a store time range [begin, end], newest first."""
+    """COLD_QUERY: records by key, newest first."""
 
     version: int
-    topic: str
     incarnation: int
-    key: str
-    index_type: str
-    begin_timestamp_ms: int
-    end_timestamp_ms: int
-    count_max: int
-    expired_before_ms: int
+    query: ColdKeyQuery
 
 
 class ColdViewRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """One record by its physical offset in the log."""
+    """COLD_VIEW: one record by its physical offset in the log."""
 
     version: int
     physical_offset: int
-    topic: str | None
 
 
 class IndexProgress(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
