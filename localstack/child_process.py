@@ -47,13 +47,6 @@ class ChildProcess:
         self.command = tuple(command)
         self.log_path = log_path
         self._log_start_bytes = log_path.stat().st_size if log_path.exists() else 0
-        parent = os.getpid()
-
-        def die_with_parent() -> None:
-            _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent:  # the parent ended between the fork and the line above
-                os._exit(1)
-
         with log_path.open("ab") as log_file:
             try:
                 self._process = subprocess.Popen(
@@ -64,7 +57,7 @@ class ChildProcess:
                     cwd=working_directory,
                     env={**os.environ, **(environment or {})},
                     start_new_session=True,
-                    preexec_fn=die_with_parent,
+                    preexec_fn=die_with_parent(),
                 )
             except OSError as error:
                 raise ServerStartError(f"{self.command[0]} cannot be started: {error}") from error
@@ -127,3 +120,15 @@ class ChildProcess:
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
+
+
+def die_with_parent() -> Callable[[], None]:
+    """What a new process has to call before it executes its program, so that it cannot outlive the calling thread."""
+    parent = os.getpid()
+
+    def prepare() -> None:
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # the parent ended between the fork and the line above
+            os._exit(1)
+
+    return prepare

@@ -1,0 +1,200 @@
+package interop;
+
+import com.alibaba.fastjson2.JSONArray;
+import com.alibaba.fastjson2.JSONObject;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+/** Running consumers by name, each with the messages it has received and not yet handed over. */
+final class Consumers {
+    private abstract static class Running {
+        private final List<JSONObject> inbox = new ArrayList<>();
+
+        /** Messages that are refused the first time they come. */
+        int refuseFirst;
+
+        abstract Collection<MessageQueue> assigned() throws Exception;
+
+        abstract void stop() throws Exception;
+
+        /** Keeps the messages; false when the consumer shall ask for them again. */
+        synchronized boolean accept(List<MessageExt> messages) {
+            boolean refused = false;
+            for (MessageExt message : messages) {
+                if (message.getReconsumeTimes() == 0 && refuseFirst > 0) {
+                    refuseFirst--;
+                    refused = true;
+                }
+            }
+            if (refused) {
+                return false;
+            }
+            messages.forEach(message -> inbox.add(MessageJson.of(message)));
+            notifyAll();
+            return true;
+        }
+
+        synchronized JSONArray take(int countMin, long timeoutMs) throws InterruptedException {
+            long deadline = System.nanoTime() + timeoutMs * 1_000_000;
+            while (inbox.size() < countMin) {
+                long leftMs = (deadline - System.nanoTime()) / 1_000_000;
+                if (leftMs <= 0) {
+                    break;
+                }
+                wait(leftMs);
+            }
+            JSONArray taken = new JSONArray();
+            taken.addAll(inbox);
+            inbox.clear();
+            return taken;
+        }
+    }
+
+    private final Map<String, Running> running = new HashMap<>();
+
+    /** Starts a push consumer: {name, namesrv, group, topics: {topic: expression}, orderly, from, refuse_first}. */
+    Object startPush(JSONObject request) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(request.getString("group"));
+        consumer.setNamesrvAddr(request.getString("namesrv"));
+        consumer.setInstanceName(request.getString("name"));
+        consumer.setConsumeFromWhere(from(request));
+        consumer.setPersistConsumerOffsetInterval(500);
+        for (Map.Entry<String, Object> topic : request.getJSONObject("topics").entrySet()) {
+            consumer.subscribe(topic.getKey(), topic.getValue().toString());
+        }
+        Running handle = new Running() {
+            @Override
+            Collection<MessageQueue> assigned() {
+                return consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().keySet();
+            }
+
+            @Override
+            void stop() {
+                consumer.shutdown();
+            }
+        };
+        handle.refuseFirst = request.getIntValue("refuse_first", 0);
+        if (request.getBooleanValue("orderly")) {
+            consumer.registerMessageListener((MessageListenerOrderly) (messages, context) ->
+                    handle.accept(messages)
+                            ? ConsumeOrderlyStatus.SUCCESS
+                            : ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT);
+        } else {
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) ->
+                    handle.accept(messages)
+                            ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+                            : ConsumeConcurrentlyStatus.RECONSUME_LATER);
+        }
+        consumer.start();
+        running.put(request.getString("name"), handle);
+        return null;
+    }
+
+    /** Starts a lite pull consumer and a thread that polls it; mode "assign" reads all queues from their beginning. */
+    Object startLitePull(JSONObject request) throws Exception {
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(request.getString("group"));
+        consumer.setNamesrvAddr(request.getString("namesrv"));
+        consumer.setInstanceName(request.getString("name"));
+        consumer.setConsumeFromWhere(from(request));
+        consumer.setAutoCommitIntervalMillis(1_000);
+        boolean assign = "assign".equals(request.getString("mode"));
+        if (!assign) {
+            consumer.subscribe(request.getString("topic"), request.getString("expression"));
+        }
+        consumer.start();
+        if (assign) {
+            Collection<MessageQueue> queues = consumer.fetchMessageQueues(request.getString("topic"));
+            consumer.assign(queues);
+            for (MessageQueue queue : queues) {
+                consumer.seekToBegin(queue);
+            }
+        }
+        LitePull handle = new LitePull(consumer);
+        handle.start();
+        running.put(request.getString("name"), handle);
+        return null;
+    }
+
+    private static final class LitePull extends Running {
+        private final DefaultLitePullConsumer consumer;
+        private final Thread poller = new Thread(this::poll, "lite-pull-poller");
+        private volatile boolean stopping;
+
+        LitePull(DefaultLitePullConsumer consumer) {
+            this.consumer = consumer;
+        }
+
+        void start() {
+            poller.start();
+        }
+
+        private void poll() {
+            while (!stopping) {
+                List<MessageExt> messages = consumer.poll(200);
+                if (!messages.isEmpty()) {
+                    accept(messages);
+                }
+            }
+        }
+
+        @Override
+        Collection<MessageQueue> assigned() throws Exception {
+            return consumer.assignment();
+        }
+
+        @Override
+        void stop() throws InterruptedException {
+            stopping = true;
+            poller.join();
+            consumer.shutdown();
+        }
+    }
+
+    /** Hands over what {name} has received, once it is at least {count} messages or {timeout_ms} have passed. */
+    Object received(JSONObject request) throws Exception {
+        return find(request).take(request.getIntValue("count"), request.getLongValue("timeout_ms"));
+    }
+
+    /** The queues that {name} works on now, as [broker name, topic, queue id]. */
+    Object assigned(JSONObject request) throws Exception {
+        JSONArray queues = new JSONArray();
+        for (MessageQueue queue : new ArrayList<>(find(request).assigned())) {
+            queues.add(JSONArray.of(queue.getBrokerName(), queue.getTopic(), queue.getQueueId()));
+        }
+        return queues;
+    }
+
+    Object stop(JSONObject request) throws Exception {
+        Running consumer = running.remove(request.getString("name"));
+        if (consumer != null) {
+            consumer.stop();
+        }
+        return null;
+    }
+
+    private Running find(JSONObject request) {
+        Running consumer = running.get(request.getString("name"));
+        if (consumer == null) {
+            throw new IllegalArgumentException("no consumer called " + request.getString("name"));
+        }
+        return consumer;
+    }
+
+    private static ConsumeFromWhere from(JSONObject request) {
+        return "last".equals(request.getString("from"))
+                ? ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+                : ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET;
+    }
+}

@@ -1,0 +1,144 @@
+package interop;
+
+import com.alibaba.fastjson2.JSONArray;
+import com.alibaba.fastjson2.JSONObject;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendCallback;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.message.Message;
+
+/** Producers by name: made at the first send, kept until they are stopped. */
+final class Producers {
+    private static final int SEND_TIMEOUT_MS = 10_000;
+
+    private final Map<String, DefaultMQProducer> producers = new HashMap<>();
+
+    /**
+     * Sends messages {@code start} to {@code start + count} and returns one answer a message, in order.
+     *
+     * <p>kind: sync, async, oneway (answers are null), batch (of batch_size), ordered (queue chosen by index modulo
+     * shards). queue_id, when given, names the queue.
+     */
+    Object produce(JSONObject request) throws Exception {
+        DefaultMQProducer producer = producer(request);
+        int start = request.getIntValue("start", 0);
+        int count = request.getIntValue("count");
+        switch (request.getString("kind")) {
+            case "sync":
+                return each(request, start, count, message -> answer(producer.send(message, SEND_TIMEOUT_MS)));
+            case "oneway":
+                return each(request, start, count, message -> {
+                    producer.sendOneway(message);
+                    return null;
+                });
+            case "ordered":
+                return each(request, start, count, message -> answer(producer.send(
+                        message,
+                        (queues, ignored, shard) -> queues.get((Integer) shard % queues.size()),
+                        Integer.parseInt(message.getUserProperty("index")) % request.getIntValue("shards"),
+                        SEND_TIMEOUT_MS)));
+            case "batch":
+                return batches(producer, request, start, count);
+            case "async":
+                return async(producer, request, start, count);
+            default:
+                throw new IllegalArgumentException("kind " + request.getString("kind"));
+        }
+    }
+
+    Object stop(JSONObject request) {
+        DefaultMQProducer producer = producers.remove(request.getString("name"));
+        if (producer != null) {
+            producer.shutdown();
+        }
+        return null;
+    }
+
+    private interface Send {
+        Object send(Message message) throws Exception;
+    }
+
+    private static JSONArray each(JSONObject request, int start, int count, Send send) throws Exception {
+        JSONArray answers = new JSONArray(count);
+        for (int index = start; index < start + count; index++) {
+            answers.add(send.send(MessageJson.build(request, index)));
+        }
+        return answers;
+    }
+
+    private static JSONArray batches(DefaultMQProducer producer, JSONObject request, int start, int count)
+            throws Exception {
+        JSONArray answers = new JSONArray();
+        List<Message> batch = new ArrayList<>();
+        for (int index = start; index < start + count; index++) {
+            batch.add(MessageJson.build(request, index));
+            if (batch.size() == request.getIntValue("batch_size") || index == start + count - 1) {
+                answers.add(answer(producer.send(batch, SEND_TIMEOUT_MS)));
+                batch.clear();
+            }
+        }
+        return answers;
+    }
+
+    private static JSONArray async(DefaultMQProducer producer, JSONObject request, int start, int count)
+            throws Exception {
+        Object[] answers = new Object[count];
+        CountDownLatch open = new CountDownLatch(count);
+        for (int index = start; index < start + count; index++) {
+            int place = index - start;
+            producer.send(MessageJson.build(request, index), new SendCallback() {
+                @Override
+                public void onSuccess(SendResult result) {
+                    answers[place] = answer(result);
+                    open.countDown();
+                }
+
+                @Override
+                public void onException(Throwable problem) {
+                    answers[place] = problem.toString();
+                    open.countDown();
+                }
+            }, SEND_TIMEOUT_MS);
+        }
+        if (!open.await(60, TimeUnit.SECONDS)) {
+            throw new IllegalStateException(open.getCount() + " asynchronous sends were never answered");
+        }
+        return JSONArray.of(answers);
+    }
+
+    private static JSONObject answer(SendResult result) {
+        JSONObject json = new JSONObject();
+        json.put("status", result.getSendStatus().name());
+        json.put("message_id", result.getMsgId());
+        json.put("offset_message_id", result.getOffsetMsgId());
+        json.put("broker_name", result.getMessageQueue().getBrokerName());
+        json.put("queue_id", result.getMessageQueue().getQueueId());
+        json.put("queue_offset", result.getQueueOffset());
+        json.put("region", result.getRegionId());
+        return json;
+    }
+
+    private DefaultMQProducer producer(JSONObject request) throws Exception {
+        String name = request.getString("name");
+        DefaultMQProducer producer = producers.get(name);
+        if (producer == null) {
+            producer = new DefaultMQProducer(request.getString("group"));
+            producer.setNamesrvAddr(request.getString("namesrv"));
+            producer.setInstanceName(name);
+            producer.setSendMsgTimeout(SEND_TIMEOUT_MS);
+            producer.setDefaultTopicQueueNums(request.getIntValue("default_queue_count", 4));
+            if (request.containsKey("compress_over_bytes")) {
+                producer.setCompressMsgBodyOverHowmuch(request.getIntValue("compress_over_bytes"));
+            }
+            producer.start();
+            producers.put(name, producer);
+        }
+        return producer;
+    }
+}

@@ -1,0 +1,209 @@
+"""The JVM that drives official clients and mqadmin for the tests; its other half is `java/interop/Agent.java`.
+
+One agent serves all tests of a worker, so that none pays a JVM start. Requests are answered one after another; what
+consumers receive meanwhile waits in the agent.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import fcntl
+import hashlib
+import json
+import select
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from thermocline.localstack.cache_directory import default_cache_directory
+from thermocline.localstack.child_process import die_with_parent
+from tooling.official_rocketmq import OPEN_MODULES, OfficialSoftware
+
+SOURCES = Path(__file__).resolve().parent / "java"
+MAIN_CLASS = "interop.Agent"
+ANSWER_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 10.0
+
+
+class JavaAgentError(Exception):
+    """The official client failed; the message is its exception's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceivedMessage:
+    """A message as an official client handed it to the application."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    store_size: int
+    message_id: str
+    sys_flag: int
+    flag: int
+    body: bytes
+    tags: str | None
+    keys: str | None
+    properties: Mapping[str, str]
+    reconsume_times: int
+    born_timestamp_ms: int
+    store_timestamp_ms: int
+
+    @classmethod
+    def read(cls, fields: dict[str, Any]) -> ReceivedMessage:
+        """From one JSON object of the agent."""
+        return cls(**{"tags": None, "keys": None, **fields, "body": base64.b64decode(fields["body"])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendAnswer:
+    """What an official producer was answered."""
+
+    status: str
+    message_id: str
+    offset_message_id: str
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+    region: str
+
+
+def message_body(prefix: str, index: int, size_bytes: int = 0) -> bytes:
+    """The body that the agent gives message `index`."""
+    return f"{prefix}-{index}".ljust(size_bytes, ".").encode()
+
+
+def compiled_classes(software: OfficialSoftware) -> Path:
+    """The directory of our compiled Java programs; compiled again only when they, or the jars, have changed."""
+    sources = sorted(SOURCES.rglob("*.java"))
+    digest = hashlib.sha256(software.jars.name.encode())
+    for source in sources:
+        digest.update(source.read_bytes())
+    target = default_cache_directory() / "java-classes" / digest.hexdigest()[:16]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with (target.parent / "lock").open("w") as lock_file:
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
+        if target.is_dir():
+            return target
+        partial = target.with_suffix(".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        javac = [str(software.java_home / "bin" / "javac"), "-nowarn", "-encoding", "UTF-8"]
+        compiled = subprocess.run(
+            [*javac, "-cp", f"{software.jars}/*", "-d", str(partial), *map(str, sources)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert compiled.returncode == 0, compiled.stderr
+        partial.rename(target)
+    return target
+
+
+class JavaAgent:
+    """A running agent; made by `java_agent`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log_path: Path) -> None:
+        self._process = process
+        self._log_path = log_path
+
+    def call(self, operation: str, *, timeout_s: float = ANSWER_TIMEOUT_S, **arguments: Any) -> Any:
+        """Have the agent do something and return its answer.
+
+        Raises:
+            JavaAgentError: The official client threw.
+        """
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        request = {"operation": operation, **{key: value for key, value in arguments.items() if value is not None}}
+        process.stdin.write(json.dumps(request).encode() + b"\n")
+        process.stdin.flush()
+        deadline = time.monotonic() + timeout_s
+        pieces: list[bytes] = []
+        while not pieces or not pieces[-1].endswith(b"\n"):
+            left_s = deadline - time.monotonic()
+            assert left_s > 0, f"the Java agent did not answer {operation} in {timeout_s} s\n{self._last_words()}"
+            if select.select([process.stdout], [], [], left_s)[0]:
+                piece = process.stdout.read1()  # type: ignore[attr-defined]  # a buffered reader
+                assert piece, f"the Java agent ended during {operation}\n{self._last_words()}"
+                pieces.append(piece)
+        answer = json.loads(b"".join(pieces))
+        if "error" in answer:
+            raise JavaAgentError(answer["error"])
+        return answer.get("result")
+
+    def admin(self, namesrv: str, command: str, *arguments: str) -> str:
+        """Run one mqadmin command and return what it printed. (It has no exit status worth reading.)"""
+        return str(self.call("admin", arguments=[command, "-n", namesrv, *arguments]))
+
+    def produce(self, *, kind: str, **arguments: Any) -> list[SendAnswer]:
+        """Send messages; see `Producers.produce`. One-way sends have no answers."""
+        answers = self.call("produce", kind=kind, **arguments)
+        for answer in answers:
+            assert answer is None or isinstance(answer, dict), answer
+        return [SendAnswer(**answer) for answer in answers if answer is not None]
+
+    def received(self, name: str, *, count: int, timeout_s: float = 60.0) -> list[ReceivedMessage]:
+        """Wait until consumer `name` holds at least `count` messages that were not taken yet, and take all it holds."""
+        answer = self.call(
+            "received", name=name, count=count, timeout_ms=int(timeout_s * 1000), timeout_s=timeout_s + ANSWER_TIMEOUT_S
+        )
+        return [ReceivedMessage.read(fields) for fields in answer]
+
+    def assigned(self, name: str, topic: str) -> set[tuple[str, int]]:
+        """The (broker name, queue id)s of `topic` that consumer `name` works on now."""
+        return {(broker, queue) for broker, of_topic, queue in self.call("assigned", name=name) if of_topic == topic}
+
+    def read_topic(self, namesrv: str, topic: str, *, group: str = "interop-reader") -> list[ReceivedMessage]:
+        """Every message of a topic, read by explicit offsets."""
+        answer = self.call("read_topic", namesrv=namesrv, topic=topic, group=group)
+        return [ReceivedMessage.read(fields) for fields in answer]
+
+    def queue_offsets(self, namesrv: str, topic: str, *, timestamp_ms: int | None = None) -> list[dict[str, int]]:
+        """Minimum, maximum, earliest time of every queue, and the offset found for a timestamp."""
+        answer: list[dict[str, int]] = self.call(
+            "queue_offsets", namesrv=namesrv, topic=topic, group="interop-reader", timestamp_ms=timestamp_ms
+        )
+        return answer
+
+    def _last_words(self) -> str:
+        return self._log_path.read_text(errors="replace")[-3_000:]
+
+
+@contextlib.contextmanager
+def java_agent(software: OfficialSoftware, directory: Path, *, options: Sequence[str] = ()) -> Iterator[JavaAgent]:
+    """Run an agent; its log and the clients' own logs lie in `directory`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    log_path = directory / "agent.log"
+    java = str(software.java_home / "bin" / "java")
+    class_path = f"{compiled_classes(software)}:{software.jars}/*"
+    # The clients read HOME-relative files and write logs below it; both stay in the test's directory.
+    jvm_options = [f"-Duser.home={directory}", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *OPEN_MODULES]
+    with log_path.open("wb") as log_file:
+        process = subprocess.Popen(
+            [java, *jvm_options, *options, "-cp", class_path, MAIN_CLASS],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log_file,
+            cwd=directory,
+            start_new_session=True,
+            preexec_fn=die_with_parent(),
+        )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield JavaAgent(process, log_path)
+    finally:
+        process.stdin.close()
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()

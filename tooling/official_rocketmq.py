@@ -1,0 +1,160 @@
+"""The official Apache RocketMQ NameServer and broker (Java), on loopback, as peer and baseline.
+
+They need no distribution: the published jars, one configuration file each and ROCKETMQ_HOME set to any directory. Logs
+go below `user.home`, so that is set too. A broker uses its port, port - 2 (fast path) and port + 1 (replication).
+
+Stopping takes up to 20 s (it unregisters and flushes), and until the process is gone the store is locked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from thermocline.localstack.child_process import ChildProcess
+from thermocline.localstack.loopback_port import LOOPBACK, free_port, is_listening
+
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 30.0
+
+OPEN_MODULES = (
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/java.lang=ALL-UNNAMED",
+    "--add-opens=java.base/java.util=ALL-UNNAMED",
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+)
+# Quick to start and small: for tests of behaviour.
+TEST_JVM_OPTIONS = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+# What upstream's runbroker.sh sets, with a heap that fits a small machine: for measurements.
+BENCHMARK_JVM_OPTIONS = (
+    "-Xms4g",
+    "-Xmx4g",
+    "-XX:+UseG1GC",
+    "-XX:G1HeapRegionSize=16m",
+    "-XX:G1ReservePercent=25",
+    "-XX:InitiatingHeapOccupancyPercent=30",
+    "-XX:SoftRefLRUPolicyMSPerMB=0",
+    "-XX:-OmitStackTraceInFastThrow",
+    "-XX:+AlwaysPreTouch",
+    "-XX:MaxDirectMemorySize=2g",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfficialSoftware:
+    """Where Java and the official jars are."""
+
+    java_home: Path
+    jars: Path
+
+    def command(self, main_class: str, *arguments: str, options: Sequence[str] = ()) -> list[str]:
+        """The command line that runs one of their main classes."""
+        return [str(self.java_home / "bin" / "java"), *options, "-cp", f"{self.jars}/*", main_class, *arguments]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningDaemon:
+    """One of the two daemons, serving."""
+
+    address: str
+    process: ChildProcess
+
+
+@contextlib.contextmanager
+def official_namesrv(
+    software: OfficialSoftware, directory: Path, *, prefix: Sequence[str] = ()
+) -> Iterator[RunningDaemon]:
+    """Run a NameServer; its files lie in `directory`, its command line starts with `prefix`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    configuration = _write_properties(
+        directory / "namesrv.conf",
+        {
+            "listenPort": str(port),
+            "bindAddress": LOOPBACK,
+            "kvConfigPath": str(directory / "kvConfig.json"),
+            "configStorePath": str(directory / "namesrv.properties"),
+        },
+    )
+    command = software.command(
+        "org.apache.rocketmq.namesrv.NamesrvStartup",
+        "-c",
+        str(configuration),
+        options=[f"-Duser.home={directory}", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
+    )
+    with _daemon([*prefix, *command], directory, port) as daemon:
+        yield daemon
+
+
+@contextlib.contextmanager
+def official_broker(
+    software: OfficialSoftware,
+    directory: Path,
+    *,
+    namesrv_address: str,
+    store_directory: Path,
+    properties: Mapping[str, str] | None = None,
+    jvm_options: Sequence[str] = TEST_JVM_OPTIONS,
+    prefix: Sequence[str] = (),
+) -> Iterator[RunningDaemon]:
+    """Run a broker over `store_directory`; `properties` are added to its configuration."""
+    directory.mkdir(parents=True, exist_ok=True)
+    port = free_broker_port()
+    configuration = _write_properties(
+        directory / "broker.conf",
+        {
+            "brokerClusterName": "DefaultCluster",
+            "brokerName": "broker-a",
+            "brokerId": "0",
+            "bindAddress": LOOPBACK,
+            "brokerIP1": LOOPBACK,
+            "listenPort": str(port),
+            "namesrvAddr": namesrv_address,
+            "storePathRootDir": str(store_directory),
+            "storePathCommitLog": str(store_directory / "commitlog"),
+            "autoCreateTopicEnable": "true",
+            **(properties or {}),
+        },
+    )
+    command = software.command(
+        "org.apache.rocketmq.broker.BrokerStartup",
+        "-c",
+        str(configuration),
+        options=[f"-Duser.home={directory}", *jvm_options, *OPEN_MODULES],
+    )
+    with _daemon([*prefix, *command], directory, port) as daemon:
+        yield daemon
+
+
+def free_broker_port() -> int:
+    """A port for a broker: it, the one two below and the one above are free, and no client gets them by chance."""
+    first_ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.randrange(12_000, first_ephemeral - 1)
+        if not any(is_listening(port + offset) for offset in (-2, 0, 1)):
+            return port
+
+
+@contextlib.contextmanager
+def _daemon(command: Sequence[str], directory: Path, port: int) -> Iterator[RunningDaemon]:
+    process = ChildProcess(
+        command,
+        log_path=directory / "stdout.log",
+        working_directory=directory,
+        environment={"ROCKETMQ_HOME": str(directory)},
+    )
+    try:
+        process.wait_until(lambda: is_listening(port) and "boot success" in process.output(), timeout_s=START_TIMEOUT_S)
+        yield RunningDaemon(address=f"{LOOPBACK}:{port}", process=process)
+    finally:
+        process.stop(timeout_s=STOP_TIMEOUT_S)
+
+
+def _write_properties(path: Path, properties: Mapping[str, str]) -> Path:
+    path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    return path
