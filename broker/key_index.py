@@ -1,0 +1,45 @@
+"""Key index: where in the log the messages with a key are, as the request processors ask for it.
+
+The index files belong to the index process; the hot process asks it over the unix socket and reads the records itself.
+An answer may name records that another key with the same hash brought in, records of an earlier topic of the same name,
+and records whose log file is gone: the caller looks at each.
+Source: IndexService.java (queryOffset), Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyQuery:
+    """Records of a topic stored within `[begin_ms, end_ms]`; `index_type`: `K` key, `U` unique id, `T` tag."""
+
+    topic: str
+    key: str
+    index_type: str
+    begin_ms: int
+    end_ms: int
+    count_max: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyMatches:
+    """What the index knows, newest first; and the last record that it has taken in (zeroes for an empty index)."""
+
+    physical_offsets: Sequence[int]
+    last_store_timestamp_ms: int
+    last_physical_offset: int
+
+
+class KeyIndex(Protocol):
+    """The index process as a client sees it. Belongs to the hot process's event loop."""
+
+    async def find(self, query: KeyQuery) -> KeyMatches:
+        """Look a key up.
+
+        Raises:
+            UnavailableError: No answer now; the same query may be retried.
+        """

@@ -1,0 +1,141 @@
+"""Long polling: pulls that found nothing wait at their queue until something arrives, or their time is up.
+
+    park(topic, queue id, waiter, deadline)     the pull waits
+    arrived(queues)                             units were appended: each waiter there looks again, in the same tick
+    expire(now)                                 to be called every TICK_MS: waiters past their deadline answer
+    forget(connection)                          the client is gone, and so are its waiters
+
+Rules
+  - A waiter is asked (`look_again`) whenever its queue grew and leaves when it says that it has answered. What does not
+    match its filter keeps it waiting, as it keeps a client of RocketMQ's broker waiting.
+  - Bounds: WAITERS_MAX in all and CONNECTION_WAITERS_MAX a connection; `park` refuses above them, and the pull is answered
+    at once.
+  - Deadlines are kept in buckets of TICK_MS, so a pull costs no timer of its own; it may answer one tick late.
+Belongs to the hot process's loop thread.
+Source: PullRequestHoldService.java, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from thermocline.remoting.server import Connection
+from thermocline.store.consume_queue import ConsumeQueue
+
+TICK_MS = 100
+WAITERS_MAX = 500_000
+CONNECTION_WAITERS_MAX = 50_000
+
+
+class Waiter(Protocol):
+    """A pull that waits. Neither method raises: what goes wrong is answered to the client."""
+
+    @property
+    def connection(self) -> Connection:
+        """Whose it is."""
+        ...
+
+    def look_again(self) -> bool:
+        """The queue grew; True when the pull is answered now."""
+        ...
+
+    def time_is_up(self) -> None:
+        """Answer with what there is."""
+        ...
+
+
+class _Parked:
+    """A waiter's place. `waiter` is None once it has left; its bucket is not searched for it."""
+
+    __slots__ = ("key", "waiter")
+
+    def __init__(self, key: tuple[str, int], waiter: Waiter) -> None:
+        self.key = key
+        self.waiter: Waiter | None = waiter
+
+
+class LongPolling:
+    """All pulls that wait."""
+
+    def __init__(self, *, waiters_max: int = WAITERS_MAX, connection_waiters_max: int = CONNECTION_WAITERS_MAX) -> None:
+        self._waiters_max = waiters_max
+        self._connection_waiters_max = connection_waiters_max
+        self._by_queue: dict[tuple[str, int], list[_Parked]] = {}
+        self._by_connection: dict[Connection, set[_Parked]] = {}
+        self._by_deadline: dict[int, list[_Parked]] = {}
+        self._count = 0
+        self._expired_bucket = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def park(self, topic: str, queue_id: int, waiter: Waiter, *, deadline_ms: int) -> bool:
+        """Let `waiter` wait for the queue until the deadline; False when too many wait already."""
+        parked_of_connection = self._by_connection.get(waiter.connection)
+        if parked_of_connection is None:
+            parked_of_connection = self._by_connection[waiter.connection] = set()
+        elif len(parked_of_connection) >= self._connection_waiters_max:
+            return False
+        if self._count >= self._waiters_max:
+            return False
+        key = (topic, queue_id)
+        parked = _Parked(key, waiter)
+        parked_of_connection.add(parked)
+        self._by_queue.setdefault(key, []).append(parked)
+        bucket = max(deadline_ms // TICK_MS + 1, self._expired_bucket + 1)
+        self._by_deadline.setdefault(bucket, []).append(parked)
+        self._count += 1
+        return True
+
+    def arrived(self, queues: Iterable[ConsumeQueue]) -> None:
+        """Units were appended to these queues and may be seen; a queue may be named more than once."""
+        if not self._count:
+            return
+        for queue in dict.fromkeys(queues):
+            self._look_again((queue.topic, queue.queue_id))
+
+    def expire(self, now_ms: int) -> None:
+        """Let everybody answer whose deadline has passed."""
+        bucket_end = now_ms // TICK_MS
+        if bucket_end <= self._expired_bucket:
+            return
+        # After a long sleep most buckets do not exist: go through those that do.
+        due = sorted(bucket for bucket in self._by_deadline if bucket <= bucket_end)
+        self._expired_bucket = bucket_end
+        for bucket in due:
+            for parked in self._by_deadline.pop(bucket):
+                waiter = parked.waiter
+                if waiter is not None:
+                    self._leave(parked)
+                    waiter.time_is_up()
+
+    def forget(self, connection: Connection) -> None:
+        """The connection is closed: nobody on it waits any more."""
+        for parked in self._by_connection.pop(connection, ()):
+            self._leave(parked)
+
+    def _look_again(self, key: tuple[str, int]) -> None:
+        waiting = self._by_queue.get(key)
+        if waiting is None:
+            return
+        for parked in list(waiting):
+            waiter = parked.waiter
+            if waiter is not None and waiter.look_again():
+                self._leave(parked)
+
+    def _leave(self, parked: _Parked) -> None:
+        waiter = parked.waiter
+        if waiter is None:
+            return  # its answer closed the connection, which forgot it
+        parked.waiter = None
+        self._count -= 1
+        waiting = self._by_queue[parked.key]
+        waiting.remove(parked)
+        if not waiting:
+            del self._by_queue[parked.key]
+        parked_of_connection = self._by_connection.get(waiter.connection)
+        if parked_of_connection is not None:
+            parked_of_connection.discard(parked)
+            if not parked_of_connection:
+                del self._by_connection[waiter.connection]
