@@ -25,6 +25,7 @@ from enum import IntEnum
 import msgspec
 
 from thermocline.broker.cold_reads import ColdKeyQuery, ColdPull, ColdTimeSearch
+from thermocline.remoting.header_codec import Header
 
 
 class HelperRequestCode(IntEnum):
@@ -117,8 +118,8 @@ class ColdPullRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True
     pull: ColdPull
 
 
-class ColdPullReply(msgspec.Struct, frozen=True, kw_only=True):
-    """Header of a cold pull's answer, as text fields."""
+class ColdPullReply(Header, kw_only=True):
+    """Header of a cold pull's answer."""
 
     message_count: int
     next_offset: int
@@ -162,6 +163,21 @@ class ColdViewRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True
 
     version: int
     physical_offset: int
+
+
+class ColdRecordReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """One record of a COLD_QUERY's or COLD_VIEW's answer, which is a list of them."""
+
+    physical_offset: int
+    topic: str
+    store_timestamp_ms: int
+    record: bytes
+
+
+class ColdOffsetReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """None when no record lies on that side of the time."""
+
+    queue_offset: int | None
 
 
 class IndexProgress(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

@@ -1,0 +1,183 @@
+"""Tier link: the hot process's knowledge of the cold tier, and its way to ask the tier process.
+
+The tier process tells which offsets of each queue it serves (CATALOG_TABLE, numbered deltas after a full table); the
+hot process tells which queues and topics changed (QUEUE_TABLE, after the tick that wrote their files). What the tier
+last said stays known while its process is away: a pull below the local minimum then gets a retryable error instead of
+an offset that would make a client skip history.
+
+    committed offset   every tiered message below it is committed: the gate of local deletion
+    version            ledger version that the ranges are from; sent along, so that a tier process that serves an older
+                       one refuses instead of answering from the past
+"""
+
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from thermocline.broker.cold_reads import (
+    ColdBounds,
+    ColdKeyQuery,
+    ColdPull,
+    ColdPullResult,
+    ColdRecord,
+    ColdTimeSearch,
+)
+from thermocline.broker.helper_hub import HelperHub, decode_body
+from thermocline.broker.helper_protocol import (
+    CatalogTable,
+    ColdMinimumReply,
+    ColdMinimumRequest,
+    ColdOffsetReply,
+    ColdPullReply,
+    ColdPullRequest,
+    ColdQueryRequest,
+    ColdRange,
+    ColdRecordReply,
+    ColdSearchRequest,
+    ColdViewRequest,
+    HelperRequestCode,
+)
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.errors import UnavailableError
+from thermocline.remoting.header_codec import decode_header
+
+logger = logging.getLogger(__name__)
+
+ROLE = "tier"
+NOTHING = ColdBounds(min_offset=0, end_offset=0)
+
+
+class TierLink:
+    """ColdReads by way of the tier process. Belongs to the hot process's loop."""
+
+    def __init__(
+        self,
+        hub: HelperHub,
+        *,
+        incarnation_of: Callable[[str], int],
+        timeout_ms: int,
+        on_connected: Callable[[], None],
+        on_catalog: Callable[[], None],
+    ) -> None:
+        self._hub = hub
+        self._incarnation_of = incarnation_of
+        self._timeout_ms = timeout_ms
+        self._on_connected = on_connected
+        self._on_catalog = on_catalog
+        self._ranges: dict[tuple[str, int], ColdRange] = {}
+        self._version = -1
+        self._sequence = 0
+        self._committed_offset = 0
+        hub.add_role(ROLE, self)
+
+    @property
+    def committed_offset(self) -> int:
+        """Log offset below which every tiered message is committed; 0 until the tier has said so in this boot."""
+        return self._committed_offset
+
+    @property
+    def version(self) -> int:
+        """Ledger version of the known ranges; -1 before the first catalog table."""
+        return self._version
+
+    # -- HelperRole ----------------------------------------------------------------------------------------------------
+
+    def helper_connected(self) -> None:
+        """A tier process is there: it needs the whole queue table."""
+        self._sequence = 0
+        self._on_connected()
+
+    def helper_told(self, code: int, body: bytes | memoryview) -> None:
+        """Take in a catalog table."""
+        assert code == HelperRequestCode.CATALOG_TABLE
+        table = decode_body(body, CatalogTable)
+        assert table.sequence == self._sequence + 1
+        self._sequence = table.sequence
+        if table.sequence == 1:
+            self._ranges.clear()  # a full table, from a tier process that has just opened the ledger
+        for cold_range in table.ranges:
+            self._ranges[cold_range.topic, cold_range.queue_id] = cold_range
+        assert table.version >= self._version
+        self._version = table.version
+        self._committed_offset = max(self._committed_offset, table.committed_offset)
+        self._on_catalog()
+
+    # -- ColdReads -----------------------------------------------------------------------------------------------------
+
+    def bounds(self, topic: str, queue_id: int) -> ColdBounds | None:
+        """What the tier serves of a queue; None before it has said anything in this boot."""
+        if self._version < 0:
+            return None
+        cold_range = self._ranges.get((topic, queue_id))
+        if cold_range is None or cold_range.incarnation != self._incarnation_of(topic):
+            return NOTHING
+        return ColdBounds(min_offset=cold_range.min_offset, end_offset=cold_range.end_offset)
+
+    async def pull(self, pull: ColdPull) -> ColdPullResult:
+        """Messages of a queue; see ColdReads."""
+        request = ColdPullRequest(version=self._version, incarnation=self._incarnation_of(pull.topic), pull=pull)
+        response = await self._ask(HelperRequestCode.COLD_PULL, request)
+        reply = decode_header(ColdPullReply, response.ext_fields)
+        records = (response.body,) if len(response.body) else ()
+        return ColdPullResult(records=records, message_count=reply.message_count, next_offset=reply.next_offset)
+
+    async def min_offset(self, topic: str, queue_id: int, *, expired_before_ms: int) -> int | None:
+        """First visible cold offset; see ColdReads."""
+        return (await self._minimum(topic, queue_id, expired_before_ms)).queue_offset
+
+    async def earliest_time_ms(self, topic: str, queue_id: int, *, expired_before_ms: int) -> int | None:
+        """Store time of the first visible cold record; see ColdReads."""
+        return (await self._minimum(topic, queue_id, expired_before_ms)).store_timestamp_ms
+
+    async def offset_by_time(self, search: ColdTimeSearch) -> int | None:
+        """Offset by time; see ColdReads."""
+        if self.bounds(search.topic, search.queue_id) == NOTHING:
+            return None
+        incarnation = self._incarnation_of(search.topic)
+        request = ColdSearchRequest(version=self._version, incarnation=incarnation, search=search)
+        response = await self._ask(HelperRequestCode.COLD_OFFSET, request)
+        return decode_body(response.body, ColdOffsetReply).queue_offset
+
+    async def query_keys(self, query: ColdKeyQuery) -> list[ColdRecord]:
+        """Records by key; see ColdReads."""
+        incarnation = self._incarnation_of(query.topic)
+        request = ColdQueryRequest(version=self._version, incarnation=incarnation, query=query)
+        response = await self._ask(HelperRequestCode.COLD_QUERY, request)
+        return _records(response.body)
+
+    async def view(self, physical_offset: int) -> ColdRecord | None:
+        """Record by physical offset; see ColdReads."""
+        request = ColdViewRequest(version=self._version, physical_offset=physical_offset)
+        response = await self._ask(HelperRequestCode.COLD_VIEW, request)
+        return next(iter(_records(response.body)), None)
+
+    async def _minimum(self, topic: str, queue_id: int, expired_before_ms: int) -> ColdMinimumReply:
+        if self.bounds(topic, queue_id) == NOTHING:
+            return ColdMinimumReply(queue_offset=None, store_timestamp_ms=None)
+        request = ColdMinimumRequest(
+            version=self._version,
+            incarnation=self._incarnation_of(topic),
+            topic=topic,
+            queue_id=queue_id,
+            expired_before_ms=expired_before_ms,
+        )
+        response = await self._ask(HelperRequestCode.COLD_MINIMUM, request)
+        return decode_body(response.body, ColdMinimumReply)
+
+    async def _ask(self, code: HelperRequestCode, request: msgspec.Struct) -> RemotingCommand:
+        if self._version < 0:
+            raise UnavailableError("the cold tier has not been heard of yet")
+        return await self._hub.ask(ROLE, code, request, timeout_ms=self._timeout_ms)
+
+
+def _records(body: bytes | memoryview) -> list[ColdRecord]:
+    return [
+        ColdRecord(
+            physical_offset=reply.physical_offset,
+            topic=reply.topic,
+            store_timestamp_ms=reply.store_timestamp_ms,
+            record=reply.record,
+        )
+        for reply in msgspec.msgpack.decode(body, type=list[ColdRecordReply])
+    ]
