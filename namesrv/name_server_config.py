@@ -1,0 +1,92 @@
+"""Settings of a NameServer, with the names and defaults of Apache RocketMQ's.
+
+`getNamesrvConfig` shows them and `updateNamesrvConfig` changes those that a running NameServer can follow; unknown
+names are passed over, as RocketMQ does, so that one tool can talk to both. Nothing is written to disk: after a
+restart a NameServer has its start settings again.
+Source: common/namesrv/NamesrvConfig.java, Apache RocketMQ 5.3.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from thermocline.remoting.errors import InvalidParameterError, PermissionDeniedError
+
+
+def _setting(default: Any, name: str, *, least: int | None = None, is_live: bool = True) -> Any:
+    return field(default=default, metadata={"name": name, "least": least, "is_live": is_live})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameServerConfig:
+    """Settings of one NameServer; checked when made.
+
+    Raises:
+        InvalidParameterError: A value is outside its range.
+    """
+
+    listen_host: str = _setting("0.0.0.0", "bindAddress", is_live=False)
+    listen_port: int = _setting(9876, "listenPort", least=0, is_live=False)
+    """0 takes a free one."""
+    scan_interval_ms: int = _setting(5_000, "scanNotActiveBrokerInterval", least=10)
+    """How often brokers that fell silent are looked for."""
+    broker_expiry_ms: int = _setting(120_000, "brokerExpiryMs", least=100)
+    """Silence after which a broker is forgotten, unless its registration names another time."""
+    server_idle_ms: int = _setting(120_000, "serverChannelMaxIdleTimeMills", least=100, is_live=False)
+    order_message: bool = _setting(False, "orderMessageEnable")
+    """Give the order configuration of a topic along with its route."""
+    return_order_topics: bool = _setting(True, "returnOrderTopicConfigToBroker")
+    all_topic_list: bool = _setting(True, "enableAllTopicList")
+    topic_list: bool = _setting(True, "enableTopicList")
+    acting_master: bool = _setting(False, "supportActingMaster")
+    delete_topics_with_registration: bool = _setting(False, "deleteTopicWithBrokerRegistration")
+    """A broker's registration removes the topics that it no longer names."""
+    wait_for_service: bool = _setting(False, "needWaitForService")
+    wait_for_service_seconds: int = _setting(45, "waitSecondsForService", least=0)
+    """With `wait_for_service`: no routes before this time, so that clients see all brokers or none."""
+    config_black_list: str = _setting("configBlackList;configStorePath;kvConfigPath", "configBlackList")
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            least = item.metadata["least"]
+            value = getattr(self, item.name)
+            if least is not None and value < least:
+                raise InvalidParameterError(
+                    f"{item.metadata['name']} must be at least {least}", setting=item.metadata["name"], value=value
+                )
+
+    def shown(self) -> dict[str, str]:
+        """Property name -> value as text."""
+        return {item.metadata["name"]: _to_text(getattr(self, item.name)) for item in fields(self)}
+
+    def updated(self, properties: Mapping[str, str]) -> "NameServerConfig":
+        """The settings after an update; names that are unknown or fixed at start are passed over.
+
+        Raises:
+            PermissionDeniedError: A name is black-listed; nothing changes.
+            InvalidParameterError: A value cannot be read, or is outside its range.
+        """
+        black_list = {*self.config_black_list.split(";"), "rocketmqHome"}
+        if black_list & properties.keys():
+            raise PermissionDeniedError("Can not update config in black list.")
+        changes: dict[str, Any] = {}
+        for item in fields(self):
+            text = properties.get(item.metadata["name"])
+            if text is not None and item.metadata["is_live"]:
+                changes[item.name] = _from_text(item.metadata["name"], text, getattr(self, item.name))
+        return replace(self, **changes) if changes else self
+
+
+def _to_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _from_text(name: str, text: str, present: object) -> object:
+    if isinstance(present, bool):
+        return text.strip().lower() == "true"
+    if isinstance(present, int):
+        try:
+            return int(text)
+        except ValueError:
+            raise InvalidParameterError("a whole number is needed", setting=name, value=text) from None
+    return text

@@ -1,0 +1,426 @@
+"""Route registry: which brokers are alive, which topics they have, how clients reach them.
+
+Everything a NameServer knows, in memory, as plain tables changed by plain calls: no socket, no task, no clock of its
+own.
+
+    clusters   cluster name -> broker names
+    brokers    broker name  -> cluster, zone, {broker id: address}; id 0 is the master
+    topics     topic        -> {broker name: queue data}
+    live       (cluster, address) -> last sign of life, data version, connection
+
+Rules
+  - A broker that registers replaces what it registered before; topics are taken over when its data version differs from
+    the stored one, when the broker is new, or when the topic is missing. So a periodic registration costs little, and
+    write permission that an operator wiped stays wiped until the broker's topics change.
+  - A broker is known from its first *full* registration on: one that carries a single topic is an update, and refused
+    from a broker whose other topics are not known.
+  - A broker leaves when it says so, when its connection closes, or when it was silent for its time; with its last
+    address go its name, its queue data and its place in the cluster. Nobody else's data is touched.
+  - Topics come from the master, or from the slave with the lowest id while there is no master, and then without write
+    permission if acting masters are allowed.
+Owner: the NameServer's event loop.
+Source: namesrv/routeinfo/RouteInfoManager.java, Apache RocketMQ 5.3.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from thermocline.namesrv.name_server_config import NameServerConfig
+from thermocline.remoting.bodies import (
+    PERM_READ,
+    PERM_WRITE,
+    BrokerData,
+    ClusterInfo,
+    DataVersion,
+    QueueData,
+    TopicConfig,
+    TopicQueueMappingInfo,
+    TopicRouteData,
+)
+from thermocline.remoting.errors import InvalidRequestError
+from thermocline.remoting.topic_validation import SYNC_BROKER_MEMBER_TOPIC_PREFIX
+
+logger = logging.getLogger(__name__)
+
+MASTER_ID = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRegistration:
+    """What a broker says of itself. `enable_acting_master` None: a broker older than the notion."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+    ha_address: str | None = None
+    zone_name: str | None = None
+    enable_acting_master: bool | None = None
+    expiry_ms: int | None = None
+    data_version: DataVersion
+    topics: Mapping[str, TopicConfig]
+    mappings: Mapping[str, TopicQueueMappingInfo] = field(default_factory=dict)
+    filter_servers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrationResult:
+    """What a slave is told of its master; both None for a master."""
+
+    master_address: str | None = None
+    ha_address: str | None = None
+
+
+@dataclass(slots=True)
+class _Broker:
+    cluster: str
+    name: str
+    zone_name: str | None = None
+    enable_acting_master: bool = False
+    addresses: dict[int, str] = field(default_factory=dict)
+    topics: set[str] = field(default_factory=set)
+
+    def has_master(self) -> bool:
+        return MASTER_ID in self.addresses
+
+
+@dataclass(slots=True)
+class _Live:
+    broker_name: str
+    seen_ms: int
+    expiry_ms: int
+    data_version: DataVersion
+    connection: object
+    ha_address: str | None
+
+
+class RouteRegistry:
+    """All routes of one NameServer. `connection` is any object that stands for a broker's connection."""
+
+    def __init__(self, *, clock: Callable[[], int], config: Callable[[], NameServerConfig]) -> None:
+        """`clock`: milliseconds. `config`: the settings at the time of a call."""
+        self._clock = clock
+        self._config = config
+        self._clusters: dict[str, set[str]] = {}
+        self._brokers: dict[str, _Broker] = {}
+        self._topics: dict[str, dict[str, QueueData]] = {}
+        self._mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}
+        self._live: dict[tuple[str, str], _Live] = {}
+        self._filter_servers: dict[tuple[str, str], tuple[str, ...]] = {}
+
+    # -- brokers come and go -------------------------------------------------------------------------------------------
+
+    def register(self, registration: BrokerRegistration, connection: object) -> RegistrationResult:
+        """Take over what a broker says of itself.
+
+        Raises:
+            InvalidRequestError: A single topic from a broker that is not known yet.
+        """
+        name, broker_id, address = registration.broker_name, registration.broker_id, registration.address
+        live_key = (registration.cluster, address)
+        broker = self._brokers.get(name)
+        known_addresses = {} if broker is None else broker.addresses
+        # The same address under another id: a slave became master or the reverse. One address has one entry.
+        moved_ids = [other for other, known in known_addresses.items() if known == address and other != broker_id]
+        if broker is not None and self._is_outdated(broker, registration):
+            for other in moved_ids:
+                del broker.addresses[other]
+            self._live.pop(live_key, None)
+            return RegistrationResult()
+        is_first = broker_id not in known_addresses
+        if is_first and len(registration.topics) == 1:
+            logger.warning(
+                "single topic refused, broker not registered broker=%s id=%d address=%s", name, broker_id, address
+            )
+            raise InvalidRequestError("register broker failed")
+
+        if broker is None:
+            broker = self._brokers[name] = _Broker(registration.cluster, name)
+            logger.info("broker name registered cluster=%s broker=%s", registration.cluster, name)
+        self._clusters.setdefault(registration.cluster, set()).add(name)
+        broker.zone_name = registration.zone_name
+        broker.enable_acting_master = bool(registration.enable_acting_master)
+        for other in moved_ids:
+            del broker.addresses[other]
+        broker.addresses[broker_id] = address
+
+        is_prime_slave = (
+            registration.enable_acting_master is not None
+            and broker_id != MASTER_ID
+            and broker_id == min(broker.addresses)
+        )
+        if broker_id == MASTER_ID or is_prime_slave:
+            previous = self._live.get(live_key)
+            is_changed = is_first or previous is None or previous.data_version != registration.data_version
+            self._take_topics(
+                broker,
+                registration,
+                is_changed=is_changed,
+                is_prime_slave=is_prime_slave and broker.enable_acting_master,
+            )
+
+        if live_key not in self._live:
+            logger.info(
+                "broker registered cluster=%s broker=%s id=%d address=%s", *live_key[:1], name, broker_id, address
+            )
+        self._live[live_key] = _Live(
+            broker_name=name,
+            seen_ms=self._clock(),
+            expiry_ms=self._config().broker_expiry_ms if registration.expiry_ms is None else registration.expiry_ms,
+            data_version=registration.data_version,
+            connection=connection,
+            ha_address=registration.ha_address,
+        )
+        if registration.filter_servers:
+            self._filter_servers[live_key] = registration.filter_servers
+        else:
+            self._filter_servers.pop(live_key, None)
+        return self._master_of(broker, registration)
+
+    def unregister(self, *, cluster: str, broker_name: str, address: str) -> None:
+        """Forget one address of a broker; with its last one, the broker and what only it had."""
+        self._live.pop((cluster, address), None)
+        self._filter_servers.pop((cluster, address), None)
+        broker = self._brokers.get(broker_name)
+        if broker is None:
+            return
+        for broker_id in [known for known, other in broker.addresses.items() if other == address]:
+            del broker.addresses[broker_id]
+            logger.info("broker unregistered broker=%s id=%d address=%s", broker_name, broker_id, address)
+        if broker.addresses:
+            if broker.enable_acting_master and not broker.has_master():
+                self._change_perm(broker, lambda perm: perm & ~PERM_WRITE)
+            return
+        del self._brokers[broker_name]
+        for topic in broker.topics:
+            self._drop_queue_data(topic, broker_name)
+        names = self._clusters.get(broker.cluster)
+        if names is not None:
+            names.discard(broker_name)
+            if not names:
+                del self._clusters[broker.cluster]
+        logger.info("broker name gone cluster=%s broker=%s", broker.cluster, broker_name)
+
+    def connection_closed(self, connection: object) -> None:
+        """Forget every broker that registered last over this connection."""
+        gone = [(key, live) for key, live in self._live.items() if live.connection is connection]
+        for (cluster, address), live in gone:
+            logger.warning("connection of broker closed broker=%s address=%s", live.broker_name, address)
+            self.unregister(cluster=cluster, broker_name=live.broker_name, address=address)
+
+    def expire(self) -> list[object]:
+        """Forget brokers that were silent for longer than their time; their connections are to be closed."""
+        now = self._clock()
+        gone = [(key, live) for key, live in self._live.items() if now - live.seen_ms > live.expiry_ms]
+        for (cluster, address), live in gone:
+            logger.warning(
+                "broker expired broker=%s address=%s silent_ms=%d", live.broker_name, address, now - live.seen_ms
+            )
+            self.unregister(cluster=cluster, broker_name=live.broker_name, address=address)
+        return [live.connection for _, live in gone]
+
+    def heartbeat(self, *, cluster: str, address: str) -> None:
+        """Note that a broker is alive; one that is not known stays unknown."""
+        live = self._live.get((cluster, address))
+        if live is not None:
+            live.seen_ms = self._clock()
+
+    def data_version(self, *, cluster: str, address: str) -> DataVersion | None:
+        """The version that a broker registered last; None when it is not known."""
+        live = self._live.get((cluster, address))
+        return None if live is None else live.data_version
+
+    # -- topics --------------------------------------------------------------------------------------------------------
+
+    def add_queue_data(self, topic: str, queue_datas: Iterable[QueueData]) -> None:
+        """Add queues of a topic at known brokers; nothing at all when one of the brokers is not known."""
+        queue_datas = list(queue_datas)
+        if any(data.broker_name not in self._brokers for data in queue_datas):
+            logger.warning("topic refused, it names a broker that is not known topic=%s", topic)
+            return
+        for data in queue_datas:
+            self._put_queue_data(self._brokers[data.broker_name], topic, data)
+
+    def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
+        """Forget a topic, everywhere or at the brokers of one cluster."""
+        names = list(self._topics.get(topic, ())) if not cluster else self._clusters.get(cluster, ())
+        for broker_name in list(names):
+            self._drop_queue_data(topic, broker_name)
+            broker = self._brokers.get(broker_name)
+            if broker is not None:
+                broker.topics.discard(topic)
+
+    def wipe_write_perm(self, broker_name: str) -> int:
+        """Take write permission from every topic of a broker; returns how many topics it has."""
+        return self._change_broker_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
+
+    def add_write_perm(self, broker_name: str) -> int:
+        """Give read and write permission to every topic of a broker; returns how many topics it has."""
+        return self._change_broker_perm(broker_name, lambda perm: PERM_READ | PERM_WRITE)
+
+    # -- what clients ask ----------------------------------------------------------------------------------------------
+
+    def route(self, topic: str) -> TopicRouteData | None:
+        """Where a topic's queues are; None when no live broker has it."""
+        queue_datas = self._topics.get(topic)
+        if not queue_datas:
+            return None
+        brokers = [self._brokers[name] for name in queue_datas]
+        filter_server_table: dict[str, list[str]] = {}
+        if self._filter_servers:
+            for broker in brokers:
+                for address in broker.addresses.values():
+                    servers = self._filter_servers.get((broker.cluster, address))
+                    if servers is not None:
+                        filter_server_table[address] = list(servers)
+        acts = self._config().acting_master and not topic.startswith(SYNC_BROKER_MEMBER_TOPIC_PREFIX)
+        return TopicRouteData(
+            queue_datas=list(queue_datas.values()),
+            broker_datas=[
+                _broker_data(broker, acts=acts and not queue_datas[broker.name].perm & PERM_WRITE) for broker in brokers
+            ],
+            filter_server_table=filter_server_table,
+            topic_queue_mapping_by_broker=dict(self._mappings[topic]) if topic in self._mappings else None,
+        )
+
+    def cluster_info(self) -> ClusterInfo:
+        """All brokers and all clusters."""
+        return ClusterInfo(
+            broker_addr_table={broker.name: _broker_data(broker, acts=False) for broker in self._brokers.values()},
+            cluster_addr_table={cluster: sorted(names) for cluster, names in self._clusters.items()},
+        )
+
+    def broker_addresses(self, broker_name: str) -> dict[int, str]:
+        """Broker id -> address of one broker name; empty when it is not known."""
+        broker = self._brokers.get(broker_name)
+        return {} if broker is None else dict(broker.addresses)
+
+    def topics(self) -> list[str]:
+        """The names of all topics."""
+        return list(self._topics)
+
+    def topics_of_cluster(self, cluster: str) -> list[str]:
+        """The names of the topics that a cluster's brokers have."""
+        topics: dict[str, None] = {}
+        for broker_name in self._clusters.get(cluster, ()):
+            topics.update(dict.fromkeys(self._brokers[broker_name].topics))
+        return list(topics)
+
+    def system_topics(self) -> tuple[list[str], str | None]:
+        """Cluster and broker names, which are topics themselves, and the address of some broker."""
+        names: dict[str, None] = {}
+        for cluster, broker_names in self._clusters.items():
+            names[cluster] = None
+            names.update(dict.fromkeys(sorted(broker_names)))
+        address = next((next(iter(broker.addresses.values())) for broker in self._brokers.values()), None)
+        return list(names), address
+
+    def topics_by_flag(self, *, with_flag: int, without_flag: int = 0) -> list[str]:
+        """The topics whose system flag has one bit and lacks another."""
+        found: list[str] = []
+        for topic, queue_datas in self._topics.items():
+            flag = next(iter(queue_datas.values())).topic_sys_flag
+            if flag & with_flag and not flag & without_flag:
+                found.append(topic)
+        return found
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _is_outdated(self, broker: _Broker, registration: BrokerRegistration) -> bool:
+        """Whether another address holds this id with a newer state: a former master that has not noticed."""
+        held_by = broker.addresses.get(registration.broker_id)
+        if held_by is None or held_by == registration.address:
+            return False
+        holder = self._live.get((registration.cluster, held_by))
+        if holder is None or holder.data_version.state_version <= registration.data_version.state_version:
+            return False
+        logger.warning(
+            "registration passed over, another address has a newer state broker=%s id=%d address=%s newer=%s",
+            broker.name,
+            registration.broker_id,
+            registration.address,
+            held_by,
+        )
+        return True
+
+    def _take_topics(
+        self, broker: _Broker, registration: BrokerRegistration, *, is_changed: bool, is_prime_slave: bool
+    ) -> None:
+        topics = registration.topics
+        if self._config().delete_topics_with_registration and not registration.mappings:
+            for topic in broker.topics - topics.keys():
+                self._drop_queue_data(topic, broker.name)
+            broker.topics &= topics.keys()
+        for topic, config in topics.items():
+            if is_changed or topic not in broker.topics:
+                self._put_queue_data(
+                    broker,
+                    topic,
+                    QueueData(
+                        broker_name=broker.name,
+                        read_queue_nums=config.read_queue_nums,
+                        write_queue_nums=config.write_queue_nums,
+                        perm=config.perm & ~PERM_WRITE if is_prime_slave else config.perm,
+                        topic_sys_flag=config.topic_sys_flag,
+                    ),
+                )
+        if is_changed:
+            for topic, mapping in registration.mappings.items():
+                self._mappings.setdefault(topic, {})[mapping.broker_name or broker.name] = mapping
+
+    def _put_queue_data(self, broker: _Broker, topic: str, data: QueueData) -> None:
+        self._topics.setdefault(topic, {})[broker.name] = data
+        broker.topics.add(topic)
+
+    def _drop_queue_data(self, topic: str, broker_name: str) -> None:
+        queue_datas = self._topics.get(topic, {})
+        queue_datas.pop(broker_name, None)
+        if not queue_datas:
+            self._topics.pop(topic, None)
+        mappings = self._mappings.get(topic, {})
+        mappings.pop(broker_name, None)
+        if not mappings:
+            self._mappings.pop(topic, None)
+
+    def _change_broker_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
+        broker = self._brokers.get(broker_name)
+        if broker is None:
+            return 0
+        self._change_perm(broker, change)
+        logger.info("permission changed broker=%s topics=%d", broker_name, len(broker.topics))
+        return len(broker.topics)
+
+    def _change_perm(self, broker: _Broker, change: Callable[[int], int]) -> None:
+        for topic in broker.topics:
+            data = self._topics[topic][broker.name]
+            self._topics[topic][broker.name] = QueueData(
+                broker_name=data.broker_name,
+                read_queue_nums=data.read_queue_nums,
+                write_queue_nums=data.write_queue_nums,
+                perm=change(data.perm),
+                topic_sys_flag=data.topic_sys_flag,
+            )
+
+    def _master_of(self, broker: _Broker, registration: BrokerRegistration) -> RegistrationResult:
+        if registration.broker_id == MASTER_ID or not broker.has_master():
+            return RegistrationResult()
+        master_address = broker.addresses[MASTER_ID]
+        master = self._live.get((registration.cluster, master_address))
+        if master is None:
+            return RegistrationResult()
+        return RegistrationResult(master_address=master_address, ha_address=master.ha_address)
+
+
+def _broker_data(broker: _Broker, *, acts: bool) -> BrokerData:
+    """The broker as clients see it; `acts`: without a master, its first slave is shown as one."""
+    addresses = dict(broker.addresses)
+    if acts and broker.enable_acting_master and addresses and MASTER_ID not in addresses:
+        addresses[MASTER_ID] = addresses.pop(min(addresses))
+    return BrokerData(
+        cluster=broker.cluster,
+        broker_name=broker.name,
+        broker_addrs=addresses,
+        enable_acting_master=broker.enable_acting_master,
+        zone_name=broker.zone_name,
+    )

@@ -1,0 +1,75 @@
+"""NameServer: the registry behind a listening socket.
+
+    config = NameServerConfig(listen_host="127.0.0.1", listen_port=0)
+    server = NameServer(config)
+    port = await server.start()
+    ...
+    await server.close()
+
+Two things happen beside requests: a connection that closes takes its broker with it at once, and a scan finds brokers
+that fell silent without closing (a cut cable) and closes their connections.
+Several NameServers know nothing of each other: brokers register with all of them.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+
+from thermocline.namesrv.kv_config import KVConfig
+from thermocline.namesrv.name_server_config import NameServerConfig
+from thermocline.namesrv.processor import NameServerProcessor
+from thermocline.namesrv.route_registry import RouteRegistry
+from thermocline.remoting.server import Connection, RemotingServer
+
+logger = logging.getLogger(__name__)
+
+
+def wall_clock_ms() -> int:
+    """Milliseconds of the wall clock."""
+    return time.time_ns() // 1_000_000
+
+
+class NameServer:
+    """One NameServer. `start` once, `close` as often as wanted; both on one event loop."""
+
+    def __init__(self, config: NameServerConfig, *, clock: Callable[[], int] = wall_clock_ms) -> None:
+        self._clock = clock
+        self.registry = RouteRegistry(clock=clock, config=lambda: self._processor.config)
+        self._processor = NameServerProcessor(self.registry, KVConfig(), config, clock=clock)
+        self._server = RemotingServer(self._processor)
+        self._scan: asyncio.Task[None] | None = None
+
+    @property
+    def config(self) -> NameServerConfig:
+        """The settings as they are now."""
+        return self._processor.config
+
+    async def start(self) -> int:
+        """Listen; returns the bound port."""
+        config = self.config
+        port = await self._server.start(config.listen_host, config.listen_port)
+        self._scan = asyncio.create_task(self._scan_brokers(), name="scan for silent brokers")
+        logger.info("name server started host=%s port=%d", config.listen_host, port)
+        return port
+
+    async def close(self) -> None:
+        """Stop listening, close all connections, end the scan. Idempotent."""
+        if self._scan is not None:
+            self._scan.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._scan
+            self._scan = None
+        await self._server.close()
+
+    def expire_brokers(self) -> None:
+        """Forget brokers that fell silent, and close what they were connected by. What the scan does each time."""
+        for connection in self.registry.expire():
+            assert isinstance(connection, Connection)
+            connection.close()
+
+    async def _scan_brokers(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.scan_interval_ms / 1000)
+            self.expire_brokers()

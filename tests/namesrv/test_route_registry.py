@@ -1,0 +1,253 @@
+"""The route registry: who registers, what clients find, and how brokers leave."""
+
+import pytest
+
+from thermocline.namesrv.name_server_config import NameServerConfig
+from thermocline.namesrv.route_registry import BrokerRegistration, RegistrationResult, RouteRegistry
+from thermocline.remoting.bodies import DataVersion, QueueData, TopicConfig, TopicQueueMappingInfo
+from thermocline.remoting.errors import InvalidRequestError
+
+CLUSTER = "DefaultCluster"
+MASTER = "10.0.0.1:10911"
+SLAVE = "10.0.0.2:10911"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def make_registry(clock: Clock, config: NameServerConfig | None = None) -> RouteRegistry:
+    settings = config or NameServerConfig()
+    return RouteRegistry(clock=clock, config=lambda: settings)
+
+
+@pytest.fixture
+def registry(clock: Clock) -> RouteRegistry:
+    return make_registry(clock)
+
+
+def topic(name: str, *, queues: int = 4, perm: int = 6, flag: int = 0) -> TopicConfig:
+    return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm, topic_sys_flag=flag)
+
+
+def registration(
+    *topics: TopicConfig,
+    name: str = "broker-a",
+    broker_id: int = 0,
+    address: str = MASTER,
+    counter: int = 1,
+    state_version: int = 0,
+    **more: object,
+) -> BrokerRegistration:
+    return BrokerRegistration(
+        cluster=CLUSTER,
+        broker_name=name,
+        broker_id=broker_id,
+        address=address,
+        ha_address=f"{address}-ha",
+        data_version=DataVersion(counter=counter, state_version=state_version, timestamp=7),
+        topics={config.topic_name: config for config in topics},
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def perms(registry: RouteRegistry, name: str) -> list[int]:
+    route = registry.route(name)
+    return [] if route is None else [data.perm for data in route.queue_datas]
+
+
+def test_a_registered_topic_has_a_route(registry: RouteRegistry) -> None:
+    registry.register(registration(topic("T", queues=8), topic("U")), connection="c")
+    route = registry.route("T")
+    assert route is not None
+    assert route.queue_datas == [
+        QueueData(broker_name="broker-a", perm=6, read_queue_nums=8, write_queue_nums=8, topic_sys_flag=0)
+    ]
+    assert [data.broker_addrs for data in route.broker_datas] == [{0: MASTER}]
+    assert registry.route("no such topic") is None
+
+
+def test_a_single_topic_from_an_unknown_broker_is_refused(registry: RouteRegistry) -> None:
+    with pytest.raises(InvalidRequestError, match="register broker failed"):
+        registry.register(registration(topic("T")), connection="c")
+    assert registry.route("T") is None
+    assert registry.cluster_info().broker_addr_table == {}
+    registry.register(registration(topic("T"), topic("U")), connection="c")
+    registry.register(registration(topic("V"), counter=2), connection="c")
+    assert registry.route("V") is not None
+
+
+def test_topics_are_taken_over_when_the_version_differs_or_a_topic_is_missing(registry: RouteRegistry) -> None:
+    registry.register(registration(topic("T"), topic("U")), connection="c")
+    registry.register(registration(topic("T", queues=16), topic("U"), topic("New")), connection="c")
+    assert [data.read_queue_nums for data in registry.route("T").queue_datas] == [4]  # type: ignore[union-attr]
+    assert registry.route("New") is not None
+    registry.register(registration(topic("T", queues=16), topic("U"), counter=2), connection="c")
+    assert [data.read_queue_nums for data in registry.route("T").queue_datas] == [16]  # type: ignore[union-attr]
+
+
+def test_wiped_write_permission_comes_back_with_a_changed_version_only(registry: RouteRegistry) -> None:
+    registry.register(registration(topic("T"), topic("U", perm=4)), connection="c")
+    assert registry.wipe_write_perm("broker-a") == 2
+    assert perms(registry, "T") == [4]
+    registry.register(registration(topic("T"), topic("U", perm=4)), connection="c")
+    assert perms(registry, "T") == [4]
+    registry.register(registration(topic("T"), topic("U", perm=4), counter=2), connection="c")
+    assert perms(registry, "T") == [6]
+    assert registry.add_write_perm("broker-a") == 2
+    assert perms(registry, "U") == [6]
+    assert registry.wipe_write_perm("no such broker") == 0
+
+
+def test_a_broker_leaves_with_its_connection_and_nobody_else(registry: RouteRegistry) -> None:
+    registry.register(registration(topic("T"), topic("U")), connection="one")
+    registry.register(registration(topic("T"), topic("V"), name="broker-b", address="10.0.0.3:10911"), connection="two")
+    registry.connection_closed("one")
+    route = registry.route("T")
+    assert route is not None
+    assert [data.broker_name for data in route.queue_datas] == ["broker-b"]
+    assert registry.route("U") is None
+    assert registry.cluster_info().cluster_addr_table == {CLUSTER: ["broker-b"]}
+    registry.connection_closed("two")
+    assert registry.cluster_info().cluster_addr_table == {}
+    assert registry.topics() == []
+
+
+def test_an_old_connection_that_closes_late_takes_nothing_with_it(registry: RouteRegistry) -> None:
+    registry.register(registration(topic("T"), topic("U")), connection="old")
+    registry.register(registration(topic("T"), topic("U")), connection="new")
+    registry.connection_closed("old")
+    assert registry.route("T") is not None
+
+
+def test_a_silent_broker_expires(clock: Clock, registry: RouteRegistry) -> None:
+    registry.register(registration(topic("T"), topic("U")), connection="c")
+    registry.register(
+        registration(topic("T"), topic("U"), name="broker-b", address="10.0.0.3:10911", expiry_ms=1_000),
+        connection="d",
+    )
+    clock.now_ms += 1_001
+    assert registry.expire() == ["d"]
+    clock.now_ms += 118_999
+    registry.heartbeat(cluster=CLUSTER, address=MASTER)
+    clock.now_ms += 120_000
+    assert registry.expire() == []
+    clock.now_ms += 1
+    assert registry.expire() == ["c"]
+    assert registry.route("T") is None
+
+
+def test_a_broker_that_leaves_by_request_is_gone(registry: RouteRegistry) -> None:
+    registry.register(registration(topic("T"), topic("U")), connection="c")
+    registry.unregister(cluster=CLUSTER, broker_name="broker-a", address=MASTER)
+    assert registry.route("T") is None
+    assert registry.data_version(cluster=CLUSTER, address=MASTER) is None
+    registry.unregister(cluster=CLUSTER, broker_name="broker-a", address=MASTER)
+
+
+def test_a_slave_learns_of_its_master_and_changes_no_topic(registry: RouteRegistry) -> None:
+    assert registry.register(registration(topic("T"), topic("U")), connection="c") == RegistrationResult()
+    result = registry.register(
+        registration(topic("T", queues=1), topic("U"), broker_id=1, address=SLAVE, counter=5), connection="d"
+    )
+    assert result == RegistrationResult(master_address=MASTER, ha_address=f"{MASTER}-ha")
+    route = registry.route("T")
+    assert route is not None
+    assert route.queue_datas[0].read_queue_nums == 4
+    assert route.broker_datas[0].broker_addrs == {0: MASTER, 1: SLAVE}
+
+
+def test_a_promoted_slave_is_listed_once(registry: RouteRegistry) -> None:
+    registry.register(registration(topic("T"), topic("U")), connection="c")
+    registry.register(registration(topic("T"), topic("U"), broker_id=1, address=SLAVE), connection="d")
+    registry.unregister(cluster=CLUSTER, broker_name="broker-a", address=MASTER)
+    registry.register(registration(topic("T"), topic("U"), broker_id=0, address=SLAVE, counter=9), connection="d")
+    assert registry.broker_addresses("broker-a") == {0: SLAVE}
+
+
+def test_a_former_master_with_an_older_state_is_passed_over(registry: RouteRegistry) -> None:
+    registry.register(registration(topic("T"), topic("U"), state_version=3), connection="c")
+    late = registration(topic("T"), topic("U"), address=SLAVE, state_version=2)
+    assert registry.register(late, connection="d") == RegistrationResult()
+    assert registry.broker_addresses("broker-a") == {0: MASTER}
+
+
+def test_a_prime_slave_serves_without_write_permission(clock: Clock) -> None:
+    registry = make_registry(clock, NameServerConfig(acting_master=True))
+    registry.register(
+        registration(topic("T"), topic("U"), broker_id=1, address=SLAVE, enable_acting_master=True), connection="d"
+    )
+    route = registry.route("T")
+    assert route is not None
+    assert perms(registry, "T") == [4]
+    assert route.broker_datas[0].broker_addrs == {0: SLAVE}  # shown as the master it acts for
+    assert registry.broker_addresses("broker-a") == {1: SLAVE}
+
+
+def test_write_permission_goes_with_the_master(clock: Clock) -> None:
+    registry = make_registry(clock, NameServerConfig(acting_master=True))
+    registry.register(registration(topic("T"), topic("U"), enable_acting_master=True), connection="c")
+    registry.register(
+        registration(topic("T"), topic("U"), broker_id=1, address=SLAVE, enable_acting_master=True), connection="d"
+    )
+    registry.unregister(cluster=CLUSTER, broker_name="broker-a", address=MASTER)
+    assert perms(registry, "T") == [4]
+
+
+def test_topics_are_deleted_everywhere_or_in_one_cluster(registry: RouteRegistry) -> None:
+    registry.register(registration(topic("T"), topic("U")), connection="c")
+    registry.delete_topic("T", cluster="another")
+    assert registry.route("T") is not None
+    registry.delete_topic("T", cluster=CLUSTER)
+    assert registry.route("T") is None
+    registry.delete_topic("U")
+    assert registry.topics() == []
+    registry.register(registration(topic("T"), topic("U")), connection="c")  # missing topics come back
+    assert registry.route("T") is not None
+
+
+def test_topics_that_a_registration_no_longer_names_go_when_asked_for(clock: Clock) -> None:
+    registry = make_registry(clock, NameServerConfig(delete_topics_with_registration=True))
+    registry.register(registration(topic("T"), topic("U")), connection="c")
+    registry.register(registration(topic("U"), topic("V"), counter=2), connection="c")
+    assert sorted(registry.topics()) == ["U", "V"]
+
+
+def test_lists(registry: RouteRegistry) -> None:
+    registry.register(registration(topic("T", flag=1), topic("U", flag=2), topic("V", flag=3)), connection="c")
+    assert registry.topics() == ["T", "U", "V"]
+    assert registry.topics_of_cluster(CLUSTER)
+    assert not registry.topics_of_cluster("another")
+    assert registry.topics_by_flag(with_flag=1) == ["T", "V"]
+    assert registry.topics_by_flag(with_flag=2) == ["U", "V"]
+    assert registry.topics_by_flag(with_flag=2, without_flag=1) == ["U"]
+    assert registry.system_topics() == ([CLUSTER, "broker-a"], MASTER)
+
+
+def test_single_topics_are_added_at_known_brokers_only(registry: RouteRegistry) -> None:
+    registry.add_queue_data("T", [QueueData(broker_name="broker-a", perm=6, read_queue_nums=1, write_queue_nums=1)])
+    assert registry.route("T") is None
+    registry.register(registration(topic("U"), topic("V")), connection="c")
+    registry.add_queue_data("T", [QueueData(broker_name="broker-a", perm=6, read_queue_nums=1, write_queue_nums=1)])
+    assert registry.route("T") is not None
+
+
+def test_static_topics_and_filter_servers_come_with_the_route(registry: RouteRegistry) -> None:
+    mapping = TopicQueueMappingInfo(topic="T", broker_name="broker-a", total_queues=4, curr_id_map={0: 0})
+    registry.register(
+        registration(topic("T"), topic("U"), mappings={"T": mapping}, filter_servers=("10.0.0.9:1",)), connection="c"
+    )
+    route = registry.route("T")
+    assert route is not None
+    assert route.topic_queue_mapping_by_broker == {"broker-a": mapping}
+    assert route.filter_server_table == {MASTER: ["10.0.0.9:1"]}
+    assert registry.route("U").topic_queue_mapping_by_broker is None  # type: ignore[union-attr]
