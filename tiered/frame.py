@@ -1,0 +1,91 @@
+"""One decoded frame of a `.log` part: consecutive records of one queue, byte for byte as the commit log held them."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from thermocline.remoting.message_record import POSITION_QUEUE_OFFSET, POSITION_STORE_TIMESTAMP, POSITION_SYS_FLAG
+from thermocline.remoting.sys_flag import BORN_HOST_V6
+from thermocline.tiered.errors import SegmentFormatError
+from thermocline.tiered.segment_format import FrameInfo, decompress
+
+_SIZE = struct.Struct(">i")
+_LONG = struct.Struct(">q")
+_RECORD_BYTES_MIN = 91
+_STORE_TIMESTAMP_V6 = POSITION_STORE_TIMESTAMP + 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodedFrame:
+    """Records [start_offset, start_offset + count) in `data`; record i is data[positions[i]:positions[i + 1]]."""
+
+    data: bytes
+    start_offset: int
+    positions: array[int]
+    min_store_ms: int
+    """No record is older than this."""
+
+    @property
+    def end_offset(self) -> int:
+        """Queue offset after the last record."""
+        return self.start_offset + len(self.positions) - 1
+
+    @property
+    def memory_bytes(self) -> int:
+        """About what keeping this frame costs."""
+        return len(self.data) + 4 * len(self.positions) + 300
+
+    def position(self, queue_offset: int) -> int:
+        """Where the record at `queue_offset` starts; for `end_offset`, where the last one ends."""
+        assert self.start_offset <= queue_offset <= self.end_offset
+        return self.positions[queue_offset - self.start_offset]
+
+    def slice(self, start_offset: int, end_offset: int) -> memoryview:
+        """The records of offsets [start_offset, end_offset), uncopied."""
+        return memoryview(self.data)[self.position(start_offset) : self.position(end_offset)]
+
+    def records(self, start_offset: int, end_offset: int) -> Iterator[memoryview]:
+        """Each record of offsets [start_offset, end_offset)."""
+        view = memoryview(self.data)
+        for queue_offset in range(start_offset, end_offset):
+            yield view[self.position(queue_offset) : self.position(queue_offset + 1)]
+
+    def store_timestamp_ms(self, queue_offset: int) -> int:
+        """The store time of one record."""
+        return record_store_timestamp_ms(self.data, self.position(queue_offset))
+
+
+def record_store_timestamp_ms(data: bytes | memoryview, position: int) -> int:
+    """The store time of the record at `position`."""
+    (sys_flag,) = _SIZE.unpack_from(data, position + POSITION_SYS_FLAG)
+    field = _STORE_TIMESTAMP_V6 if sys_flag & BORN_HOST_V6 else POSITION_STORE_TIMESTAMP
+    timestamp_ms: int = _LONG.unpack_from(data, position + field)[0]
+    return timestamp_ms
+
+
+def decode_frame(stored: bytes | memoryview, info: FrameInfo) -> DecodedFrame:
+    """Decompress a frame and find its records.
+
+    Raises:
+        FrameChecksumError: The frame is damaged.
+        SegmentFormatError: Its records are not those that the footer speaks of.
+    """
+    data = decompress(stored, raw_bytes=info.raw_bytes)
+    end, position = len(data), 0
+    positions = array("I", [0])
+    unpack_size, found = _SIZE.unpack_from, positions.append
+    while position + _RECORD_BYTES_MIN <= end:
+        size_bytes = unpack_size(data, position)[0]
+        if size_bytes < _RECORD_BYTES_MIN:
+            raise SegmentFormatError("impossible record in a frame", position=position, size_bytes=size_bytes)
+        position += size_bytes
+        found(position)
+    if position != end or len(positions) - 1 != info.end_offset - info.start_offset:
+        raise SegmentFormatError("the frame's records are not those of the footer", records=len(positions) - 1)
+    (first_offset,) = _LONG.unpack_from(data, POSITION_QUEUE_OFFSET)
+    if first_offset != info.start_offset:
+        raise SegmentFormatError("the frame starts at another offset", found=first_offset, expected=info.start_offset)
+    return DecodedFrame(data=data, start_offset=info.start_offset, positions=positions, min_store_ms=info.min_store_ms)

@@ -1,0 +1,52 @@
+"""Spool: bytes written in order and then seen as one view, without holding them in memory when a folder is given.
+
+The file has no name, so nothing is left behind however the process ends; it is never made durable.
+"""
+
+from __future__ import annotations
+
+import mmap
+import tempfile
+import zlib
+from pathlib import Path
+from typing import IO
+
+WRITE_BYTES = 1024 * 1024
+
+
+class Spool:
+    """In an unnamed file under `folder`, or in memory. `crc32` is that of everything written."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._file: IO[bytes] | None = None
+        if folder is not None:
+            self._file = tempfile.TemporaryFile(dir=folder, buffering=WRITE_BYTES)  # noqa: SIM115 - closed in close()
+        self._memory = bytearray()
+        self._map: mmap.mmap | None = None
+        self.size_bytes = 0
+        self.crc32 = 0
+
+    def write(self, data: bytes) -> None:
+        """Add `data`."""
+        if self._file is None:
+            self._memory += data
+        else:
+            self._file.write(data)
+        self.size_bytes += len(data)
+        self.crc32 = zlib.crc32(data, self.crc32)
+
+    def finish(self) -> memoryview:
+        """All of it, read-only."""
+        if self._file is None:
+            return memoryview(self._memory).toreadonly()
+        self._file.flush()
+        self._map = mmap.mmap(self._file.fileno(), self.size_bytes, prot=mmap.PROT_READ)
+        return memoryview(self._map)
+
+    def close(self) -> None:
+        """Let go of it; memory and disk are free when the last view is. Idempotent."""
+        self._map = None
+        self._memory = bytearray()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
