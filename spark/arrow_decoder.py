@@ -23,10 +23,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from thermocline.remoting.compression import decompress
-from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
 from thermocline.remoting.message_record import POSITION_BORN_HOST, POSITION_STORE_HOST, decode_host
 from thermocline.remoting.sys_flag import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6, compression_type
-from thermocline.spark.arrow_gather import gather_pieces
+from thermocline.spark.arrow_gather import BUFFER_BYTES_MAX, gather_pieces
 from thermocline.spark.inner_batch import inner_batches, unwrap_records
 from thermocline.spark.message_columns import DEFAULT_COLUMNS, arrow_schema
 from thermocline.spark.property_columns import PropertyColumns, read_properties
@@ -88,7 +88,10 @@ class ArrowDecoder:
         Raises:
             CorruptDataError: The bytes are not whole records, or a compressed body does not decompress.
         """
-        heads = read_heads(records)
+        return self.decode_heads(read_heads(records), selection)
+
+    def decode_heads(self, heads: RecordHeads, selection: RowSelection = EVERY_ROW) -> pa.RecordBatch:
+        """The same for records whose heads the caller has read and looked at."""
         if bool(inner_batches(heads).any()):
             heads = read_heads(unwrap_records(heads))
         heads, properties = self._select(heads, selection)
@@ -169,6 +172,8 @@ class ArrowDecoder:
                     queue_offset=int(heads.head["queue_offset"][row]),
                     reason=str(error),
                 ) from error
+        if sum(map(len, opened)) + int(lengths.sum()) > BUFFER_BYTES_MAX:
+            raise InvalidRequestError("the decompressed bodies pass 2 GiB; read with decompressBody=false")
         plain = gather_pieces(heads.data, heads.body_starts[~compressed], lengths[~compressed], pa.binary())
         place = np.empty(len(heads), np.int64)
         place[~compressed] = np.arange(len(plain))

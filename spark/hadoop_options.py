@@ -1,0 +1,54 @@
+"""What a Spark session knows of a bucket by its `fs.s3a.*` settings, as options of a read.
+
+A Python data source is planned and read in processes that see neither the session nor its configuration, only the
+options of the read. So what s3a would use is looked up here, on the driver, and handed over as options: endpoint,
+region, path style, keys and session token, each with its override for the one bucket. Classic sessions only (Spark
+Connect has no JVM at hand: give the options by hand). Credential providers written in Java, proxies and delegation
+tokens do not carry over.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from thermocline.spark.store_options import BUCKET_PREFIX, HADOOP_PREFIX
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrameReader, SparkSession
+
+FORMAT = "thermocline"
+HADOOP_NAMES = (
+    "endpoint",
+    "endpoint.region",
+    "connection.ssl.enabled",
+    "path.style.access",
+    "access.key",
+    "secret.key",
+    "session.token",
+)
+
+
+def read_options(spark: SparkSession, url: str) -> dict[str, str]:
+    """Options with which the data source reaches the bucket of `url` as s3a would; none for other kinds of URL."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("s3a", "s3", "s3n"):
+        return {}
+    settings = spark._jsparkSession.sessionState().newHadoopConf()
+    options: dict[str, str] = {}
+    for name in HADOOP_NAMES:
+        for key in (f"{BUCKET_PREFIX}{parts.netloc}.{name}", f"{HADOOP_PREFIX}{name}"):
+            value = settings.get(key)
+            if value:
+                options[key] = str(value)
+                break
+    # Hadoop's default of false says nothing; with an endpoint of one's own, path style is the better guess.
+    path_style = f"{HADOOP_PREFIX}path.style.access"
+    if options.get(path_style) == "false":
+        del options[path_style]
+    return options
+
+
+def configure(spark: SparkSession, url: str) -> DataFrameReader:
+    """A reader of this data source that reaches the bucket of `url` as the session's s3a settings say."""
+    return spark.read.format(FORMAT).options(**read_options(spark, url))

@@ -1,0 +1,171 @@
+"""The plan of a read: which frames of which segments each task reads, made from the catalog alone.
+
+A slice is some frames of one queue's run in one segment. It owns the frames whose first wanted offset lies in
+[start_offset, end_offset), so neighbouring slices may be cut at any offset, without knowing where frames start, and
+every frame still belongs to exactly one of them. Rows are selected exactly by the range of the queue, which all slices
+of the queue carry.
+
+Pruning at planning: runs outside the offset range or the time range of the read. (Frames are pruned in the task, from
+the segment's footer, by the same two and by the tags codes in `.cq`; the catalog knows no tags.)
+
+Sizing: the slices of a queue, laid end to end, are cut into equal tasks of at most `partition_bytes_max` raw bytes, at
+least TASKS_PER_QUEUE_MIN of them while that leaves TASK_BYTES_MIN for each (a task costs about 30 ms before its first
+row). Queues too small for a task of their own share tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from thermocline.spark.arrow_decoder import RowSelection
+from thermocline.tiered.segment_entry import PartLocator, SegmentEntry
+from thermocline.tiered.segment_format import QueueRun
+
+TASKS_PER_QUEUE_MIN = 4
+TASK_BYTES_MIN = 4 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColdSource:
+    """One broker's cold tier at one version of its catalog."""
+
+    url: str  # of the prefix that holds clusters
+    root: str  # cluster/broker, as keys have it
+    broker_name: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRange:
+    """What a read gives of one queue: offsets [start_offset, end_offset), of which expired messages are left out."""
+
+    source: ColdSource
+    topic: str
+    incarnation: int
+    queue_id: int
+    start_offset: int
+    end_offset: int
+    visible_from_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentSlice:
+    """Some frames of one queue in one segment; `raw_bytes` is an estimate."""
+
+    source: ColdSource
+    topic: str
+    queue_id: int
+    log: PartLocator
+    cq: PartLocator
+    start_offset: int
+    end_offset: int
+    raw_bytes: int
+    selection: RowSelection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadPlan:
+    """Everything that was resolved once, on the driver: the same plan gives the same rows, whenever it runs."""
+
+    snapshot_ms: int
+    sources: tuple[ColdSource, ...]
+    queues: tuple[QueueRange, ...]
+    tasks: tuple[tuple[SegmentSlice, ...], ...]
+
+
+def cut_queue(queue: QueueRange, segments: Iterable[SegmentEntry], selection: RowSelection) -> list[SegmentSlice]:
+    """The slices of one queue, one a segment, by rising offset; `selection` has the offset range of the queue."""
+    slices: list[SegmentSlice] = []
+    for segment in segments:
+        run = segment.run(queue.queue_id)
+        if run is None or not _is_wanted(run, selection):
+            continue
+        start, end = max(run.start_offset, queue.start_offset), min(run.end_offset, queue.end_offset)
+        places = _raw_places(segment, run, [start, end])
+        slices.append(
+            SegmentSlice(
+                source=queue.source,
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                log=segment.log,
+                cq=segment.cq,
+                start_offset=start,
+                end_offset=end,
+                raw_bytes=max(1, round(places[1] - places[0])),
+                selection=selection,
+            )
+        )
+    return sorted(slices, key=lambda part: part.start_offset)
+
+
+def pack_tasks(queues: Sequence[Sequence[SegmentSlice]], *, partition_bytes_max: int) -> list[tuple[SegmentSlice, ...]]:
+    """Tasks of about equal size from the slices of all queues."""
+    small_bytes = min(TASK_BYTES_MIN, partition_bytes_max)
+    shared: list[SegmentSlice] = []
+    tasks: list[tuple[SegmentSlice, ...]] = []
+    for slices in queues:
+        if sum(part.raw_bytes for part in slices) >= small_bytes:
+            tasks.extend(_cut_evenly(slices, partition_bytes_max))
+        else:
+            shared.extend(slices)
+    # By object, so that what lies together is fetched together.
+    shared.sort(key=lambda part: (part.source.url, part.log.key, part.log.start, part.queue_id))
+    tasks.extend(_cut_evenly(shared, partition_bytes_max))
+    return tasks
+
+
+def _is_wanted(run: QueueRun, selection: RowSelection) -> bool:
+    return (
+        run.start_offset < selection.end_offset
+        and run.end_offset > selection.start_offset
+        and run.min_store_ms < selection.end_ms
+        and run.max_store_ms >= selection.start_ms
+    )
+
+
+def _cut_evenly(slices: Sequence[SegmentSlice], partition_bytes_max: int) -> list[tuple[SegmentSlice, ...]]:
+    """Cut slices laid end to end into tasks of equal size."""
+    if not slices:
+        return []
+    total = sum(part.raw_bytes for part in slices)
+    count = max(-(-total // partition_bytes_max), min(TASKS_PER_QUEUE_MIN, total // TASK_BYTES_MIN), 1)
+    tasks: list[list[SegmentSlice]] = [[] for _ in range(count)]
+    position = 0
+    for part in slices:
+        rest = part
+        while True:
+            task = min(position * count // total, count - 1)
+            room = -(-(task + 1) * total // count) - position
+            head, tail = _split(rest, room) if task < count - 1 else (rest, None)
+            tasks[task].append(head)
+            position += head.raw_bytes
+            if tail is None:
+                break
+            rest = tail
+    return [tuple(task) for task in tasks if task]
+
+
+def _split(part: SegmentSlice, room: int) -> tuple[SegmentSlice, SegmentSlice | None]:
+    """The first `room` bytes of a slice, and the rest if there is any; by offsets in proportion."""
+    if part.raw_bytes <= room or part.end_offset - part.start_offset < 2:
+        return part, None
+    count = part.end_offset - part.start_offset
+    cut = part.start_offset + min(max(1, round(count * room / part.raw_bytes)), count - 1)
+    return (
+        replace(part, end_offset=cut, raw_bytes=max(1, room)),
+        replace(part, start_offset=cut, raw_bytes=part.raw_bytes - room),
+    )
+
+
+def _raw_places(segment: SegmentEntry, run: QueueRun, offsets: Sequence[int]) -> list[float]:
+    """About where in the segment's records these offsets of a run start, from the catalog's coarse frames."""
+    later = [frame for frame in segment.coarse if frame.frame_index >= run.frame_end]
+    known = [frame for frame in segment.coarse if run.frame_start <= frame.frame_index < run.frame_end]
+    end_position = later[0].raw_position if later else segment.raw_bytes
+    known_offsets = [*(frame.start_offset for frame in known), run.end_offset]
+    known_positions = [*(frame.raw_position for frame in known), end_position]
+    places: list[float] = np.interp(offsets, known_offsets, known_positions).tolist()
+    return places

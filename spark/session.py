@@ -1,0 +1,116 @@
+"""Local Spark sessions for the command line, the demo and tests: Java found, Python and loopback said, little noise.
+
+Spark starts a JVM and finds its Python workers by environment variables, and both fail in obscure ways when the
+variables are wrong; here a missing Java is one sentence. A cluster's own session needs nothing of this.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, MutableMapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from thermocline.remoting.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_VERSION_MIN = 17
+JAVA_ANSWER_TIMEOUT_S = 30
+_VERSION = re.compile(r'version "(\d+)')
+
+# What a session on one machine needs and a person would not think of.
+LOCAL_SETTINGS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "4",
+}
+
+
+def local_session(
+    *,
+    app_name: str = "thermocline",
+    cores: int | None = None,
+    settings: Mapping[str, str] | None = None,
+    environment: MutableMapping[str, str] = os.environ,
+) -> SparkSession:
+    """The session of this process, started on this machine when there is none; stop it with `.stop()`.
+
+    `cores` None is all of them. `settings` go over LOCAL_SETTINGS. What the JVM and the workers need is put into
+    `environment` where it is not set yet.
+
+    Raises:
+        InvalidRequestError: PySpark is not installed, or there is no Java of version 17 or newer.
+    """
+    prepare_environment(environment)
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise InvalidRequestError("PySpark is not installed: pip install 'thermocline[spark]'") from error
+    builder = SparkSession.builder.appName(app_name).master(f"local[{'*' if cores is None else cores}]")
+    for name, value in (LOCAL_SETTINGS | dict(settings or {})).items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def prepare_environment(environment: MutableMapping[str, str]) -> None:
+    """Set what PySpark looks up before its JVM starts; values that are there stay.
+
+    Raises:
+        InvalidRequestError: There is no Java of version 17 or newer.
+    """
+    environment.setdefault("JAVA_HOME", str(find_java_home(environment)))
+    # Workers must run this Python: the first `python3` on the PATH may know neither pyarrow nor this package.
+    environment.setdefault("PYSPARK_PYTHON", sys.executable)
+    environment.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    environment.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+def find_java_home(environment: Mapping[str, str]) -> Path:
+    """Where Java is: JAVA_HOME when it is set, else the `java` on the PATH.
+
+    Raises:
+        InvalidRequestError: There is none, or an older one.
+    """
+    named = environment.get("JAVA_HOME")
+    if named:
+        home = Path(named)
+    else:
+        on_path = shutil.which("java", path=environment.get("PATH"))
+        if on_path is None:
+            raise InvalidRequestError(f"Spark needs Java {JAVA_VERSION_MIN} or newer: install it or set JAVA_HOME")
+        home = Path(on_path).resolve().parent.parent
+    version = _java_version(home)
+    if version is None:
+        raise InvalidRequestError("JAVA_HOME holds no Java that answers", java_home=home)
+    if version < JAVA_VERSION_MIN:
+        raise InvalidRequestError(
+            f"Spark needs Java {JAVA_VERSION_MIN} or newer: set JAVA_HOME to one", java_home=home, version=version
+        )
+    return home
+
+
+def _java_version(home: Path) -> int | None:
+    try:
+        answer = subprocess.run(
+            [home / "bin" / "java", "-version"],
+            capture_output=True,
+            text=True,
+            timeout=JAVA_ANSWER_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = _VERSION.search(answer.stderr)
+    # Java 8 calls itself 1.8.
+    return None if answer.returncode or match is None else int(match[1])

@@ -1,0 +1,105 @@
+"""StoreOptions: how the tasks of a read reach the bucket.
+
+Options of a read come under names of their own (`s3.endpoint`) or as Hadoop's (`fs.s3a.endpoint`, and
+`fs.s3a.bucket.NAME.endpoint` for one bucket); the first that is there counts:
+
+    s3.*  >  fs.s3a.bucket.NAME.*  >  fs.s3a.*
+
+    s3.endpoint       fs.s3a.endpoint               with its scheme, else https
+    s3.tls            fs.s3a.connection.ssl.enabled false: http for an endpoint without a scheme
+    s3.region         fs.s3a.endpoint.region
+    s3.pathStyle      fs.s3a.path.style.access      true whenever an endpoint is named, unless said otherwise
+    s3.accessKey      fs.s3a.access.key             none: environment, profile, web identity or instance role
+    s3.secretKey      fs.s3a.secret.key
+    s3.sessionToken   fs.s3a.session.token
+
+Secrets travel inside the pickled data source to the tasks; they are not in `repr`, plans or errors. Better name none
+and let the executors find their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from thermocline.remoting.errors import InvalidRequestError
+
+HADOOP_PREFIX = "fs.s3a."
+BUCKET_PREFIX = "fs.s3a.bucket."
+# Regions that mean "find out yourself" to Hadoop; no region is the same here.
+_REGION_AUTOMATIC = frozenset({"", "auto", "ec2", "sdk", "null"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreOptions:
+    """The options of all buckets, as given; `for_bucket` resolves one. Hashable, so that clients can be kept by it."""
+
+    values: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    def for_bucket(self, bucket: str) -> BucketOptions:
+        """What holds for this bucket.
+
+        Raises:
+            InvalidRequestError: A value cannot be used.
+        """
+        values = dict(self.values)
+
+        def find(name: str, hadoop_name: str) -> str | None:
+            for key in (name, f"{BUCKET_PREFIX}{bucket}.{hadoop_name}", f"{HADOOP_PREFIX}{hadoop_name}"):
+                value = values.get(key.lower(), "").strip()
+                if value:
+                    return value
+            return None
+
+        endpoint = find("s3.endpoint", "endpoint")
+        if endpoint is not None:
+            tls = (find("s3.tls", "connection.ssl.enabled") or "true").lower() != "false"
+            endpoint = _endpoint_url(endpoint, tls=tls)
+        region = find("s3.region", "endpoint.region")
+        path_style = find("s3.pathStyle", "path.style.access")
+        access_key = find("s3.accessKey", "access.key")
+        secret_key = find("s3.secretKey", "secret.key")
+        if (access_key is None) != (secret_key is None):
+            raise InvalidRequestError("an access key and a secret key go together", bucket=bucket)
+        return BucketOptions(
+            endpoint=endpoint,
+            region=None if region is None or region.lower() in _REGION_AUTOMATIC else region,
+            path_style=(path_style or ("true" if endpoint else "false")).lower() == "true",
+            access_key=access_key,
+            secret_key=secret_key,
+            session_token=find("s3.sessionToken", "session.token"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketOptions:
+    """How to reach one bucket; None leaves the choice to the client's own configuration."""
+
+    endpoint: str | None
+    region: str | None
+    path_style: bool
+    access_key: str | None
+    secret_key: str | None = field(repr=False)
+    session_token: str | None = field(repr=False)
+
+
+def store_options(options: Mapping[str, str]) -> StoreOptions:
+    """Take what concerns the bucket out of all options of a read."""
+    return StoreOptions(
+        values=tuple(
+            sorted(
+                (name.lower(), value)
+                for name, value in options.items()
+                if name.lower().startswith(("s3.", HADOOP_PREFIX)) and value is not None
+            )
+        )
+    )
+
+
+def _endpoint_url(endpoint: str, *, tls: bool) -> str:
+    url = endpoint if "://" in endpoint else f"{'https' if tls else 'http'}://{endpoint}"
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidRequestError(f"{endpoint!r} is no endpoint; write http://host:9000", option="s3.endpoint")
+    return url

@@ -1,0 +1,28 @@
+"""Makes `spark.read.format("thermocline")` work without registration: Spark imports packages named `pyspark_*`.
+
+Spark imports every such package at its first look-up of any format, so nothing but the class's name is made here.
+"""
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructType
+
+
+class DefaultSource(DataSource):
+    """The data source `thermocline`; see `thermocline.spark.data_source`, which is imported when it is used."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "thermocline"
+
+    def schema(self) -> str:
+        """The columns that the options ask for."""
+        from thermocline.spark.data_source import table_schema
+
+        return table_schema(self.options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of the cold tier that the options name."""
+        from thermocline.spark.data_source import ColdTierReader
+
+        return ColdTierReader(self.options)
