@@ -19,7 +19,6 @@ PERM_INHERIT = 1
 PERM_WRITE = 2
 PERM_READ = 4
 
-DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
@@ -96,13 +95,18 @@ class BrokerConfig:
     offset_flush_interval_ms: int = setting(5_000, "flushConsumerOffsetInterval", least=100, live=True)
     offset_version_step: int = setting(500, "consumerOffsetUpdateVersionStep", least=1, live=True)
     server_side_reset: bool = setting(True, "useServerSideResetOffset", live=True)
-    delay_levels: str = setting(DELAY_LEVELS, "messageDelayLevel")
     delay_flush_interval_ms: int = setting(10_000, "flushDelayOffsetInterval", least=100, live=True)
     delay_version_step: int = setting(200, "delayOffsetUpdateVersionStep", least=1, live=True)
 
     # -- messages ------------------------------------------------------------------------------------------------------
     accept_sends_from_ms: int = setting(0, "startAcceptSendRequestTimeStamp", least=0, live=True)
     default_query_count: int = setting(32, "defaultQueryMaxNum", least=1, live=True)
+    memory_percent: int = setting(40, "accessMessageInMemoryMaxRatio", least=1, most=95, live=True)
+    """What counts as in memory: this share of the machine's memory, counted back from the end of the log."""
+    pull_bytes_max: int = setting(262_144, "maxTransferBytesOnMessageInMemory", least=1, live=True)
+    pull_count_max: int = setting(32, "maxTransferCountOnMessageInMemory", least=1, live=True)
+    disk_pull_bytes_max: int = setting(65_536, "maxTransferBytesOnMessageInDisk", least=1, live=True)
+    disk_pull_count_max: int = setting(8, "maxTransferCountOnMessageInDisk", least=1, live=True)
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -118,7 +122,6 @@ class BrokerConfig:
             ) from None
         for address in self.name_servers:
             check_address("namesrvAddr", address)
-        parse_delay_levels(self.delay_levels)
 
     @property
     def name_servers(self) -> tuple[str, ...]:
@@ -152,25 +155,6 @@ def check_address(name: str, address: str) -> None:
     host, separator, port = address.rpartition(":")
     if not separator or not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise InvalidParameterError("an address is written host:port", setting=name, value=address)
-
-
-def parse_delay_levels(text: str) -> tuple[int, ...]:
-    """Delays in ms of the levels 1, 2, ... from text like `1s 5s 1m 2h`.
-
-    Raises:
-        InvalidParameterError: The text has another form.
-    """
-    units_ms = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-    delays: list[int] = []
-    for word in text.split():
-        if word[-1] not in units_ms or not word[:-1].isdecimal():
-            raise InvalidParameterError(
-                "delay levels are numbers with a unit s, m, h or d", setting="messageDelayLevel", value=word
-            )
-        delays.append(int(word[:-1]) * units_ms[word[-1]])
-    if not delays:
-        raise InvalidParameterError("there is no delay level", setting="messageDelayLevel", value=text)
-    return tuple(delays)
 
 
 def _range_text(least: int | None, most: int | None) -> str:

@@ -1,7 +1,7 @@
 """What every processor of the hot process shares: the parts of one broker, made once by the assembly.
 
-A processor takes the context and uses the parts it needs; parts know nothing of processors. `config` is read anew by each
-request, as a running broker's settings may change; everything else stays the same for the life of the process.
+A processor takes the context and uses the parts it needs; parts know nothing of processors. `config` is read anew by
+each request, as a running broker's settings may change; everything else stays the same for the life of the process.
 """
 
 import random

@@ -59,7 +59,7 @@ from thermocline.remoting.headers.namesrv import (
 )
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.remoting.server import Connection
+from thermocline.remoting.connection import Connection
 
 logger = logging.getLogger(__name__)
 

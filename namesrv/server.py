@@ -21,7 +21,8 @@ from thermocline.namesrv.kv_config import KVConfig
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.processor import NameServerProcessor
 from thermocline.namesrv.route_registry import RouteRegistry
-from thermocline.remoting.server import Connection, RemotingServer
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.server import RemotingServer
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class NameServer:
         self._clock = clock
         self.registry = RouteRegistry(clock=clock, config=lambda: self._processor.config)
         self._processor = NameServerProcessor(self.registry, KVConfig(), config, clock=clock)
-        self._server = RemotingServer(self._processor)
+        self._server = RemotingServer(self._processor, idle_timeout_ms=config.server_idle_ms)
         self._scan: asyncio.Task[None] | None = None
 
     @property

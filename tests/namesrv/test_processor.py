@@ -1,6 +1,6 @@
 """NameServer requests, compared with recorded dialogues of the official NameServer 5.5.0.
 
-`recorded_dialogues.json` holds one exchange of each kind: the request as official tools sent it and the answer they got.
+`recorded_dialogues.json` holds one exchange of each kind: a request as official tools sent it, and the answer they got.
 Values differ between runs; code, header names and the shape of the body may not.
 """
 

@@ -1,0 +1,300 @@
+"""Client registry: the producers and consumers that are connected, by group.
+
+    producers   group -> {connection: client}
+    consumers   group -> members {connection: client}, subscriptions {topic: what is wanted of it}, how it consumes
+
+Rules
+  - A client is known by its connection. Its heartbeats (every 30 s) register it and keep it; it leaves when it says so,
+    when its connection closes, or after `client_expiry_ms` of silence, and then its connection is closed.
+  - A group's subscriptions are those of the last full heartbeat of any member: a newer version replaces an older one,
+    topics that the heartbeat no longer names are dropped. Members of one group are expected to want the same.
+  - When members or subscribed topics of a clustering group change, every member is told (code 40, one-way) and shares
+    the queues anew. Changes of one tick of the loop make one notice: a thousand members that join together would
+    otherwise cause a million.
+  - A heartbeat V2 may leave the subscriptions out when they have not changed. `register_consumer` says when they are
+    not known here, so that the client sends them in full (after a restart of the broker, say).
+Owner: the hot process's event loop.
+Source: broker/client/ConsumerManager.java, ConsumerGroupInfo.java, ProducerManager.java, Apache RocketMQ 5.3.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from thermocline.remoting.bodies import BROADCASTING, ConsumerData, SubscriptionData
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.headers.group import NotifyConsumerIdsChangedRequestHeader
+from thermocline.remoting.language_code import LanguageCode
+from thermocline.remoting.request_code import RequestCode
+
+logger = logging.getLogger(__name__)
+
+Key = TypeVar("Key")
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Client:
+    """One client of one group, on one connection."""
+
+    connection: Connection
+    client_id: str
+    language: LanguageCode
+    version: int
+    seen_ms: int
+
+
+@dataclass(slots=True, eq=False)
+class ConsumerGroup:
+    """A group that has members now."""
+
+    name: str
+    consume_type: str
+    message_model: str
+    consume_from_where: str
+    members: dict[Connection, Client] = field(default_factory=dict)
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+
+    @property
+    def is_broadcasting(self) -> bool:
+        """Whether every member consumes everything, each by its own offsets."""
+        return self.message_model == BROADCASTING
+
+    def client_ids(self) -> list[str]:
+        """The members' ids."""
+        return [client.client_id for client in self.members.values()]
+
+
+class ClientRegistry:
+    """All connected clients of one broker."""
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], int],
+        call_soon: Callable[[Callable[[], None]], object],
+        is_notifying: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`call_soon` runs a function later in the loop; `is_notifying`: whether groups are told of changes at all."""
+        self._clock = clock
+        self._call_soon = call_soon
+        self._is_notifying = is_notifying
+        self._producers: dict[str, dict[Connection, Client]] = {}
+        self._consumers: dict[str, ConsumerGroup] = {}
+        self._groups_by_topic: dict[str, set[str]] = {}
+        self._fingerprints: dict[str, int] = {}
+        # What each connection takes part in, so that one that closes costs what it joined and not all groups.
+        self._producer_groups: dict[Connection, set[str]] = {}
+        self._consumer_groups: dict[Connection, set[str]] = {}
+        self._to_notify: set[str] = set()
+
+    # -- producers -----------------------------------------------------------------------------------------------------
+
+    def register_producer(
+        self, group: str, connection: Connection, *, client_id: str, language: LanguageCode, version: int
+    ) -> None:
+        """Note a producer, or that it is still there."""
+        members = self._producers.setdefault(group, {})
+        client = members.get(connection)
+        if client is None:
+            members[connection] = Client(
+                connection=connection, client_id=client_id, language=language, version=version, seen_ms=self._clock()
+            )
+            self._producer_groups.setdefault(connection, set()).add(group)
+            logger.info("producer joined group=%s client_id=%s address=%s", group, client_id, connection.remote_address)
+        else:
+            client.seen_ms = self._clock()
+
+    def unregister_producer(self, group: str, connection: Connection) -> None:
+        """A producer takes its leave."""
+        members = self._producers.get(group)
+        if members is None or members.pop(connection, None) is None:
+            return
+        if not members:
+            del self._producers[group]
+        _discard(self._producer_groups, connection, group)
+        logger.info("producer left group=%s address=%s", group, connection.remote_address)
+
+    def producers(self, group: str) -> list[Client]:
+        """The producers of a group; empty when none is connected."""
+        return list(self._producers.get(group, {}).values())
+
+    def producer_groups(self) -> Mapping[str, list[Client]]:
+        """All producers by group."""
+        return {group: list(members.values()) for group, members in self._producers.items()}
+
+    # -- consumers -----------------------------------------------------------------------------------------------------
+
+    def register_consumer(
+        self,
+        data: ConsumerData,
+        connection: Connection,
+        *,
+        client_id: str,
+        language: LanguageCode,
+        version: int,
+        is_notified: bool = True,
+        with_subscriptions: bool = True,
+    ) -> bool:
+        """Note a consumer, or that it is still there; returns whether members or subscribed topics changed.
+
+        `is_notified`: whether the group's configuration lets its members be told. `with_subscriptions` False keeps
+        what is known, as the heartbeat left them out.
+        """
+        group = self._consumers.get(data.group_name)
+        if group is None:
+            group = self._consumers[data.group_name] = ConsumerGroup(
+                data.group_name, data.consume_type, data.message_model, data.consume_from_where
+            )
+        group.consume_type = data.consume_type
+        group.message_model = data.message_model
+        group.consume_from_where = data.consume_from_where
+        has_joined = self._add_member(group, connection, client_id=client_id, language=language, version=version)
+        has_new_topics = with_subscriptions and self._update_subscriptions(group, data.subscription_data_set)
+        if (has_joined or has_new_topics) and is_notified:
+            self._notify(group)
+        return has_joined or has_new_topics
+
+    def unregister_consumer(self, group_name: str, connection: Connection, *, is_notified: bool = True) -> None:
+        """A consumer takes its leave."""
+        group = self._consumers.get(group_name)
+        if group is None or group.members.pop(connection, None) is None:
+            return
+        _discard(self._consumer_groups, connection, group_name)
+        logger.info("consumer left group=%s address=%s", group_name, connection.remote_address)
+        if not group.members:
+            self._drop_group(group)
+        elif is_notified:
+            self._notify(group)
+
+    def consumer_group(self, group: str) -> ConsumerGroup | None:
+        """A group that has members; None when nobody is connected."""
+        return self._consumers.get(group)
+
+    def find_consumer(self, group: str, client_id: str) -> Client | None:
+        """A member of a group by its id."""
+        found = self._consumers.get(group)
+        if found is None:
+            return None
+        return next((client for client in found.members.values() if client.client_id == client_id), None)
+
+    def subscription(self, group: str, topic: str) -> SubscriptionData | None:
+        """What an online group wants of a topic; None when it is offline or not subscribed."""
+        found = self._consumers.get(group)
+        return None if found is None else found.subscriptions.get(topic)
+
+    def groups_of_topic(self, topic: str) -> set[str]:
+        """The online groups that are subscribed to a topic."""
+        return set(self._groups_by_topic.get(topic, ()))
+
+    def is_fingerprint_changed(self, group: str, fingerprint: int) -> bool:
+        """Remember the fingerprint of a group's subscriptions (heartbeat V2); True when it was another before."""
+        previous = self._fingerprints.get(group)
+        self._fingerprints[group] = fingerprint
+        return previous is not None and previous != fingerprint
+
+    # -- connections that end ------------------------------------------------------------------------------------------
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Whoever was on this connection is gone."""
+        for group in list(self._producer_groups.get(connection, ())):
+            self.unregister_producer(group, connection)
+        for group in list(self._consumer_groups.get(connection, ())):
+            self.unregister_consumer(group, connection)
+
+    def expire(self, expiry_ms: int) -> None:
+        """Let go of clients that were silent for longer than `expiry_ms`, and close their connections."""
+        oldest_ms = self._clock() - expiry_ms
+        silent = {client.connection: client for client in self._clients() if client.seen_ms < oldest_ms}
+        for connection, client in silent.items():
+            logger.warning("client expired client_id=%s address=%s", client.client_id, connection.remote_address)
+            self.connection_closed(connection)
+            connection.close()
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _clients(self) -> Iterator[Client]:
+        for members in self._producers.values():
+            yield from members.values()
+        for group in self._consumers.values():
+            yield from group.members.values()
+
+    def _add_member(
+        self, group: ConsumerGroup, connection: Connection, *, client_id: str, language: LanguageCode, version: int
+    ) -> bool:
+        client = group.members.get(connection)
+        if client is not None:
+            client.seen_ms = self._clock()
+            if client.client_id != client_id:
+                logger.warning(
+                    "client id changed on a connection group=%s from=%s to=%s", group.name, client.client_id, client_id
+                )
+                client.client_id = client_id
+            return False
+        group.members[connection] = Client(
+            connection=connection, client_id=client_id, language=language, version=version, seen_ms=self._clock()
+        )
+        self._consumer_groups.setdefault(connection, set()).add(group.name)
+        logger.info(
+            "consumer joined group=%s client_id=%s address=%s model=%s",
+            group.name,
+            client_id,
+            connection.remote_address,
+            group.message_model,
+        )
+        return True
+
+    def _update_subscriptions(self, group: ConsumerGroup, wanted: Iterable[SubscriptionData]) -> bool:
+        topics: set[str] = set()
+        is_changed = False
+        for subscription in wanted:
+            topics.add(subscription.topic)
+            known = group.subscriptions.get(subscription.topic)
+            if known is None:
+                group.subscriptions[subscription.topic] = subscription
+                self._groups_by_topic.setdefault(subscription.topic, set()).add(group.name)
+                is_changed = True
+                logger.info(
+                    "subscribed group=%s topic=%s to=%s", group.name, subscription.topic, subscription.sub_string
+                )
+            elif subscription.sub_version > known.sub_version:
+                group.subscriptions[subscription.topic] = subscription
+        for topic in group.subscriptions.keys() - topics:
+            del group.subscriptions[topic]
+            _discard(self._groups_by_topic, topic, group.name)
+            is_changed = True
+            logger.info("unsubscribed group=%s topic=%s", group.name, topic)
+        return is_changed
+
+    def _drop_group(self, group: ConsumerGroup) -> None:
+        del self._consumers[group.name]
+        self._fingerprints.pop(group.name, None)
+        for topic in group.subscriptions:
+            _discard(self._groups_by_topic, topic, group.name)
+        logger.info("group offline group=%s", group.name)
+
+    def _notify(self, group: ConsumerGroup) -> None:
+        if group.is_broadcasting or not self._is_notifying():
+            return
+        if not self._to_notify:
+            self._call_soon(self._send_notices)
+        self._to_notify.add(group.name)
+
+    def _send_notices(self) -> None:
+        names, self._to_notify = self._to_notify, set()
+        for name in names:
+            group = self._consumers.get(name)
+            if group is None:
+                continue
+            header = NotifyConsumerIdsChangedRequestHeader(consumer_group=name)
+            for connection in group.members:
+                connection.send(RemotingCommand.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, oneway=True))
+
+
+def _discard(table: dict[Key, set[str]], key: Key, name: str) -> None:
+    names = table.get(key)
+    if names is not None:
+        names.discard(name)
+        if not names:
+            del table[key]
