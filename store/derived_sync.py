@@ -1,0 +1,116 @@
+"""Derived sync: make queues durable up to an offset, then write down that they are.
+
+    loop thread    advance() until it says done: writes the queues' tails, reads their ends, a slice at a time
+    helper thread  commit(): sync log, queue files, then queue ends, then checkpoint
+
+The order is the point: queue ends promise what the steps before made true (queue_ends.py). A commit that fails leaves
+the old promise standing; what was to be synced is given back for the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from thermocline.store.checkpoint import StoreCheckpoint
+from thermocline.store.commit_log import CommitLog
+from thermocline.store.consume_queue_files import UnsyncedFiles
+from thermocline.store.consume_queue_table import ConsumeQueueTable
+from thermocline.store.disk import Disk
+from thermocline.store.incarnation import TopicIncarnations
+from thermocline.store.queue_ends import TopicEnds, encode_queue_ends, save_queue_ends
+from thermocline.store.store_config import StoreConfig
+
+QUEUES_WRITTEN_PER_SLICE = 50
+QUEUES_READ_PER_SLICE = 500
+
+
+class DerivedSync:
+    """One round. Made, advanced and finished by the loop thread; committed by a helper thread in between."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        config: StoreConfig,
+        *,
+        log: CommitLog,
+        queues: ConsumeQueueTable,
+        incarnations: TopicIncarnations,
+        store_timestamp_ms: int,
+        index_timestamp_ms: int,
+    ) -> None:
+        """`store_timestamp_ms`: the clock's last, so no record in the log so far is later."""
+        self.recovery_offset = log.append_offset
+        self._disk = disk
+        self._config = config
+        self._log = log
+        self._queues = queues
+        self._incarnations = incarnations
+        self._store_timestamp_ms = store_timestamp_ms
+        self._index_timestamp_ms = index_timestamp_ms
+        self._log_min_offset = log.min_offset
+        self._capture_offset = self.recovery_offset
+        self._topics: list[bytes] = []
+        self._unsynced: UnsyncedFiles | None = None
+        self._slices = self._capture()
+
+    def advance(self) -> bool:
+        """Do one slice of the loop thread's part; whether it is done."""
+        return next(self._slices, None) is None
+
+    def commit(self) -> None:
+        """Make it durable. Helper thread.
+
+        Raises:
+            StoreClosedError: The log's flush failed.
+            OSError, DiskFullError: Queue files or queue ends could not be synced or written.
+        """
+        assert self._unsynced is not None
+        flush_offset = self._log.flush()
+        assert flush_offset >= self._capture_offset
+        self._unsynced.sync()
+        data = encode_queue_ends(
+            self._topics,
+            recovery_offset=self.recovery_offset,
+            capture_offset=self._capture_offset,
+            log_min_offset=self._log_min_offset,
+            store_timestamp_ms=self._store_timestamp_ms,
+        )
+        save_queue_ends(self._disk, self._config.queue_ends_path, data)
+        checkpoint = StoreCheckpoint(
+            log_timestamp_ms=self._store_timestamp_ms,
+            queue_timestamp_ms=self._store_timestamp_ms,
+            index_timestamp_ms=self._index_timestamp_ms,
+        )
+        checkpoint.save(self._disk, self._config.checkpoint_path)
+        self._unsynced = None
+
+    def abandon(self) -> None:
+        """Give back what a failed commit has not made durable. Loop thread."""
+        if self._unsynced is not None:
+            self._queues.files.give_back(self._unsynced)
+            self._unsynced = None
+
+    def _capture(self) -> Iterator[bool]:
+        """Write tails until none holds a unit below the recovery offset, then read all ends."""
+        while self._queues.written_offset < self.recovery_offset:
+            if self._queues.write_dirty(QUEUES_WRITTEN_PER_SLICE) == 0:
+                # No room: what is written is the most that can be promised.
+                self.recovery_offset = min(self.recovery_offset, self._queues.written_offset)
+            yield True
+        count = 0
+        for topic in self._queues.topics:
+            queues = self._queues.of_topic(topic).values()
+            incarnation = self._incarnations.find(topic)
+            ends = TopicEnds(
+                topic=topic,
+                incarnation_id=incarnation.id,
+                expired_before_ms=incarnation.expired_before_ms,
+                queues=tuple((queue.queue_id, queue.next_offset, queue.min_offset) for queue in queues),
+            )
+            self._topics.append(ends.encode())
+            count += len(queues)
+            if count >= QUEUES_READ_PER_SLICE:
+                count = 0
+                yield True
+        self._capture_offset = self._log.append_offset
+        self._unsynced = self._queues.files.take_unsynced()

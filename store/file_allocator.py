@@ -1,0 +1,79 @@
+"""File allocator: log files made ahead of need by a helper thread.
+
+A file is made under `staging/`, given all its blocks, synced, renamed into the log's folder, and the folder synced. So
+the log's folder never shows a file of a length that Apache RocketMQ would refuse, a file that is handed out survives a
+power cut, and a full disk is met here, as an answer, long before a record is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from concurrent.futures import Executor, Future
+
+from thermocline.store.disk import Disk, DiskFile
+from thermocline.store.mapped_file import MappedFile, file_name
+from thermocline.store.sync_site import SyncSite
+
+logger = logging.getLogger(__name__)
+
+
+class FileAllocator:
+    """Makes log files. `prepare` and `take` belong to the loop thread, `_make` runs in the executor's."""
+
+    def __init__(self, disk: Disk, *, directory: str, staging: str, file_bytes: int, executor: Executor) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._staging = staging
+        self._file_bytes = file_bytes
+        self._executor = executor
+        self._prepared: tuple[int, Future[DiskFile]] | None = None
+
+    def prepare(self, base_offset: int) -> None:
+        """Start to make this file, unless that has been started. At most one is made ahead."""
+        if self._prepared is None:
+            self._prepared = base_offset, self._executor.submit(self._make, base_offset)
+
+    def take(self, base_offset: int) -> MappedFile:
+        """The file, waited for when it is being made, made now when it is not.
+
+        Raises:
+            DiskFullError: There is no room for it.
+        """
+        file: DiskFile | None = None
+        if self._prepared is not None:
+            prepared_offset, future = self._prepared
+            self._prepared = None
+            assert prepared_offset == base_offset
+            # What failed ahead of need is tried again now: room may have come back.
+            with contextlib.suppress(Exception):
+                file = future.result()
+        if file is None:
+            file = self._make(base_offset)
+        return MappedFile(file, base_offset=base_offset, size_bytes=self._file_bytes)
+
+    def close(self) -> None:
+        """Wait for what is being made; the file stays for the next start to find. Idempotent."""
+        if self._prepared is not None:
+            _, future = self._prepared
+            self._prepared = None
+            with contextlib.suppress(Exception):
+                future.result().close()
+
+    def _make(self, base_offset: int) -> DiskFile:
+        name = file_name(base_offset)
+        staged = f"{self._staging}/{name}"
+        file = self._disk.open(staged, create=True)
+        try:
+            file.truncate(0)  # a file left by a crash may hold anything
+            file.allocate(self._file_bytes)
+            file.sync(site=SyncSite.LOG_ALLOCATE)
+            self._disk.rename(staged, f"{self._directory}/{name}")
+            self._disk.sync_directory(self._directory, site=SyncSite.LOG_DIRECTORY)
+        except Exception as error:
+            logger.error("log file not allocated base_offset=%d error=%s", base_offset, error)
+            file.close()
+            with contextlib.suppress(OSError):
+                self._disk.remove(staged)
+            raise
+        return file

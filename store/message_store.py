@@ -1,0 +1,500 @@
+"""MessageStore: the hot tier as the broker sees it.
+
+    put  -> record into the log -> unit into the queue's tail
+    get  -> units of the queue -> slices of the log, adjacent records as one
+
+One thread (the hot process's loop) puts, gets and ticks; helper threads flush and sync. What is acknowledged when:
+a put has returned with the message in the page cache; it is durable when `commit_log.flush_offset` has reached its end,
+which `flush.wait` tells. With SYNC_FLUSH nobody reads what is not durable, so no consumer is ahead of a power cut.
+
+Order at a stop: flush the log, write and sync the queues, queue ends, checkpoint; the abort mark goes last.
+Source: DefaultMessageStore.java, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack
+
+from thermocline.remoting.errors import (
+    CorruptDataError,
+    MessageIllegalError,
+    MessageTooLargeError,
+    OffsetOutOfRangeError,
+    PropertiesTooLargeError,
+    TopicNotFoundError,
+)
+from thermocline.remoting.message_record import Host, MessageRecord, encode_record, record_size
+from thermocline.remoting.properties import PROPERTIES_BYTES_MAX
+from thermocline.store.commit_log import CommitLog
+from thermocline.store.consume_queue import FILLER_SIZE_BYTES, UNIT, ConsumeQueue
+from thermocline.store.consume_queue_files import ConsumeQueueFiles
+from thermocline.store.consume_queue_table import ConsumeQueueTable
+from thermocline.store.derived_sync import DerivedSync
+from thermocline.store.disk import Disk, make_durable_directory
+from thermocline.store.dispatch import has_unit, unit_tags_code
+from thermocline.store.file_allocator import FileAllocator
+from thermocline.store.flush_service import FlushGate
+from thermocline.store.identity import StoreIdentity, load_or_make_identity
+from thermocline.store.incarnation import TopicIncarnations
+from thermocline.store.mapped_file_queue import MappedFileQueue
+from thermocline.store.message_draft import GetResult, GetStatus, MessageDraft, PutResult, PutStatus, TimeBoundary
+from thermocline.store.recovery import Recovery, RecoveryReport
+from thermocline.store.store_clock import StoreClock
+from thermocline.store.store_config import FlushDiskType, StoreConfig
+from thermocline.store.sync_site import SyncSite
+
+logger = logging.getLogger(__name__)
+
+RETRY_TOPIC_PREFIX = "%RETRY%"
+DLQ_TOPIC_PREFIX = "%DLQ%"
+UNITS_EXAMINED_MIN = 800
+"""How many units a get with tags looks at before it answers that none matched, if it wants fewer messages."""
+TICK_QUEUES_MAX = 256
+NO_HOST: Host = ("127.0.0.1", 0)
+
+
+class MessageStore:
+    """An open store. `open` and `close` frame its life."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        config: StoreConfig,
+        *,
+        commit_log: CommitLog,
+        queues: ConsumeQueueTable,
+        clock: StoreClock,
+        incarnations: TopicIncarnations,
+        identity: StoreIdentity,
+        recovery_report: RecoveryReport,
+        resources: ExitStack,
+    ) -> None:
+        """Parts come from `open`."""
+        self.config = config
+        self.commit_log = commit_log
+        self.queues = queues
+        self.clock = clock
+        self.incarnations = incarnations
+        self.identity = identity
+        self.recovery_report = recovery_report
+        self.flush = FlushGate(commit_log)
+        self.store_host: Host = NO_HOST
+        self.index_timestamp_ms = 0
+        self.recovery_offset = recovery_report.scan_start_offset
+        self._disk = disk
+        self._resources = resources
+        self._delay_levels_ms = config.delay_levels_ms
+        self._reads_flushed_only = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._is_closed = False
+
+    @classmethod
+    def open(
+        cls,
+        config: StoreConfig,
+        *,
+        disk: Disk,
+        clock: Callable[[], int],
+        allocator_executor: Executor | None = None,
+        make_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+        process_id: int | None = None,
+    ) -> MessageStore:
+        """Open a store, or make one, recovering whatever state it was left in.
+
+        `clock`: milliseconds since 1970. `allocator_executor`: where log files are made ahead; own thread by default.
+
+        Raises:
+            UnavailableError: Another process has it open.
+            CorruptDataError: It cannot be recovered without losing messages: a log file is missing, or has another
+                length than `config` says.
+            DiskFullError: There is no room for a log file.
+        """
+        with ExitStack() as resources:
+            for path in (config.commit_log_path, config.consume_queue_path, config.config_path, config.staging_path):
+                make_durable_directory(disk, path)
+            resources.callback(disk.lock(config.lock_path))
+            was_clean = not disk.exists(config.abort_path)
+            identity = load_or_make_identity(disk, config.identity_path, make_id=make_id)
+            if allocator_executor is None:
+                allocator_executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-allocator")
+                resources.callback(allocator_executor.shutdown)
+            files = MappedFileQueue(disk, config.commit_log_path, file_bytes=config.log_file_bytes)
+            resources.callback(files.close)
+            allocator = FileAllocator(
+                disk,
+                directory=config.commit_log_path,
+                staging=config.staging_path,
+                file_bytes=config.log_file_bytes,
+                executor=allocator_executor,
+            )
+            log = CommitLog(disk, files, allocator)
+            resources.callback(log.close)
+            queue_files = ConsumeQueueFiles(
+                disk,
+                config.consume_queue_path,
+                file_bytes=config.queue_file_bytes,
+                open_files_max=config.open_queue_files_max,
+            )
+            resources.callback(queue_files.close)
+            queues = ConsumeQueueTable(queue_files, log)
+            incarnations = TopicIncarnations.load(disk, config.incarnation_path)
+            recovery = Recovery(
+                disk, config, files=files, queues=queues, incarnations=incarnations, was_clean=was_clean
+            )
+            report = recovery.run()
+            _mark_open(disk, config, process_id if process_id is not None else os.getpid())
+            log.start(report.append_offset)
+            queue_files.log_min_offset = log.min_offset
+            store_clock = StoreClock(clock)
+            store_clock.restore(report.store_timestamp_ms)
+            store = cls(
+                disk,
+                config,
+                commit_log=log,
+                queues=queues,
+                clock=store_clock,
+                incarnations=incarnations,
+                identity=identity,
+                recovery_report=report,
+                resources=resources.pop_all(),
+            )
+            logger.info(
+                "store open path=%s append_offset=%d queues=%d scanned_bytes=%d clean=%s",
+                config.root_path,
+                log.append_offset,
+                len(queues),
+                report.append_offset - report.scan_start_offset,
+                was_clean,
+            )
+            return store
+
+    def close(self) -> None:
+        """Make everything durable and close. Idempotent. After a failed flush the abort mark stays.
+
+        Raises:
+            StoreClosedError: The log could not be flushed; it is closed all the same.
+            OSError, DiskFullError: What is derived could not be synced; the abort mark stays.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        with self._resources:
+            self.commit_log.flush()
+            self.sync_derived()
+            self._disk.remove(self.config.abort_path)
+            logger.info("store closed append_offset=%d", self.commit_log.append_offset)
+
+    # -- put -------------------------------------------------------------------------------------------------------
+
+    def put(self, message: MessageDraft) -> PutResult:
+        """Append one message. See the module's header for what is durable when.
+
+        Raises:
+            MessageTooLargeError, PropertiesTooLargeError, MessageIllegalError: It breaks a limit.
+            TopicNotFoundError: The topic was deleted.
+            StoreClosedError: The log is closed, or a write or flush failed.
+            ServiceUnavailableError, DiskFullError: Not now; nothing was appended.
+        """
+        return self.put_batch((message,))[0]
+
+    def put_batch(self, messages: Sequence[MessageDraft]) -> list[PutResult]:
+        """Append several messages with one write, next to each other in one log file; all or none. Raises as `put`."""
+        sizes = [self._check(message) for message in messages]
+        log = self.commit_log
+        start_offset = physical_offset = log.fit(sum(sizes))
+        store_timestamp_ms = self.clock.now_ms()
+        next_offsets: dict[tuple[str, int], int] = {}
+        records: list[bytes] = []
+        results: list[PutResult] = []
+        for message, size_bytes in zip(messages, sizes, strict=True):
+            key = message.topic, message.queue_id
+            queue_offset = 0
+            if has_unit(message.sys_flag):
+                queue_offset = next_offsets.get(key, -1)
+                if queue_offset < 0:
+                    queue = self.queues.find(*key)
+                    queue_offset = 0 if queue is None else queue.next_offset
+                next_offsets[key] = queue_offset + 1
+            record = encode_record(
+                topic=message.topic,
+                queue_id=message.queue_id,
+                queue_offset=queue_offset,
+                physical_offset=physical_offset,
+                body=message.body,
+                properties_text=message.properties_text,
+                born_timestamp_ms=message.born_timestamp_ms,
+                born_host=message.born_host,
+                store_timestamp_ms=store_timestamp_ms,
+                store_host=self.store_host,
+                flag=message.flag,
+                sys_flag=message.sys_flag,
+                reconsume_times=message.reconsume_times,
+                prepared_transaction_offset=message.prepared_transaction_offset,
+            )
+            assert len(record) == size_bytes
+            records.append(record)
+            results.append(
+                PutResult(
+                    status=PutStatus.PUT_OK,
+                    physical_offset=physical_offset,
+                    queue_offset=queue_offset,
+                    size_bytes=size_bytes,
+                    store_timestamp_ms=store_timestamp_ms,
+                )
+            )
+            physical_offset += size_bytes
+        written_offset = log.append(records[0] if len(records) == 1 else b"".join(records))
+        assert written_offset == start_offset
+        for message, result in zip(messages, results, strict=True):
+            if has_unit(message.sys_flag):
+                self._dispatch(message, result)
+        return results
+
+    def _dispatch(self, message: MessageDraft, result: PutResult) -> None:
+        tags_code = message.tags_code
+        if tags_code is None:
+            tags_code = unit_tags_code(
+                message.topic,
+                message.properties_text,
+                store_timestamp_ms=result.store_timestamp_ms,
+                delay_levels_ms=self._delay_levels_ms,
+            )
+        queue = self.queues.find_or_create(message.topic, message.queue_id)
+        assert queue.next_offset == result.queue_offset
+        queue.append_unit(result.physical_offset, result.size_bytes, tags_code)
+
+    def _check(self, message: MessageDraft) -> int:
+        """The size of the message's record; an error when it breaks a limit."""
+        config = self.config
+        topic_bytes = len(message.topic.encode())
+        is_system = message.topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX))
+        topic_bytes_max = config.system_topic_bytes_max if is_system else config.topic_bytes_max
+        if not 0 < topic_bytes <= topic_bytes_max:
+            raise MessageIllegalError("impossible topic length", size_bytes=topic_bytes, size_bytes_max=topic_bytes_max)
+        if message.queue_id < 0:
+            raise MessageIllegalError("impossible queue id", queue_id=message.queue_id)
+        if len(message.body) > config.message_bytes_max:
+            raise MessageTooLargeError(size_bytes=len(message.body), size_bytes_max=config.message_bytes_max)
+        if len(message.properties_text) > PROPERTIES_BYTES_MAX:
+            raise PropertiesTooLargeError(size_bytes=len(message.properties_text), size_bytes_max=PROPERTIES_BYTES_MAX)
+        if self.incarnations.is_deleted(message.topic):
+            raise TopicNotFoundError("the topic was deleted", topic=message.topic)
+        return record_size(
+            body_bytes=len(message.body),
+            topic_bytes=topic_bytes,
+            properties_bytes=len(message.properties_text),
+            born_host_v6=":" in message.born_host[0],
+            store_host_v6=":" in self.store_host[0],
+        )
+
+    # -- get -------------------------------------------------------------------------------------------------------
+
+    @property
+    def confirm_offset(self) -> int:
+        """The physical offset up to which messages may be read: flushed ones with SYNC_FLUSH, else all."""
+        return self.commit_log.flush_offset if self._reads_flushed_only else self.commit_log.append_offset
+
+    def max_offset(self, queue: ConsumeQueue) -> int:
+        """The queue's end, as far as it may be read."""
+        if self._reads_flushed_only and queue.next_offset > queue.min_offset:
+            flush_offset = self.commit_log.flush_offset
+            if queue.unit(queue.next_offset - 1).physical_offset >= flush_offset:
+                return queue.first_at_or_behind(flush_offset, start=queue.min_offset)
+        return queue.next_offset
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        *,
+        count_max: int,
+        bytes_max: int,
+        codes: frozenset[int] | None = None,
+    ) -> GetResult:
+        """Read messages from queue offset `offset` on: at most `count_max`, and `bytes_max` unless one alone is larger.
+
+        `codes`: only messages whose unit has one of these tags codes; None or empty for all.
+        """
+        queue = self.queues.find(topic, queue_id)
+        if queue is None:
+            return _nothing(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+        min_offset, max_offset = queue.min_offset, self.max_offset(queue)
+        if max_offset == 0:
+            return _nothing(GetStatus.NO_MESSAGE_IN_QUEUE, 0, min_offset, max_offset)
+        if offset < min_offset:
+            return _nothing(GetStatus.OFFSET_TOO_SMALL, min_offset, min_offset, max_offset)
+        if offset == max_offset:
+            return _nothing(GetStatus.OFFSET_OVERFLOW_ONE, offset, min_offset, max_offset)
+        if offset > max_offset:
+            return _nothing(GetStatus.OFFSET_OVERFLOW_BADLY, max_offset, min_offset, max_offset)
+        return self._read(queue, offset, min_offset, max_offset, count_max=count_max, bytes_max=bytes_max, codes=codes)
+
+    def _read(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        min_offset: int,
+        max_offset: int,
+        *,
+        count_max: int,
+        bytes_max: int,
+        codes: frozenset[int] | None,
+    ) -> GetResult:
+        examined_max = max(count_max, UNITS_EXAMINED_MIN) if codes else count_max
+        units = queue.units(offset, min(examined_max, max_offset - offset))
+        buffers: list[memoryview] = []
+        run_start = run_end = -1
+        message_count = total_bytes = 0
+        next_offset = offset
+        for physical_offset, size_bytes, tags_code in UNIT.iter_unpack(units):
+            if size_bytes == FILLER_SIZE_BYTES or (codes and tags_code not in codes):
+                next_offset += 1
+                continue
+            if message_count and (message_count >= count_max or total_bytes + size_bytes > bytes_max):
+                break
+            # Adjacent records of one file make one run; a file's end lies between records that are not adjacent.
+            if physical_offset != run_end:
+                if run_end > run_start:
+                    buffers.append(self.commit_log.record_view(run_start, run_end - run_start))
+                run_start = physical_offset
+            run_end = physical_offset + size_bytes
+            message_count += 1
+            total_bytes += size_bytes
+            next_offset += 1
+        if run_end > run_start:
+            buffers.append(self.commit_log.record_view(run_start, run_end - run_start))
+        return GetResult(
+            status=GetStatus.FOUND if message_count else GetStatus.NO_MATCHED_MESSAGE,
+            next_begin_offset=next_offset,
+            min_offset=min_offset,
+            max_offset=max_offset,
+            buffers=buffers,
+            message_count=message_count,
+            size_bytes=total_bytes,
+        )
+
+    def read_record(self, physical_offset: int) -> MessageRecord:
+        """One record by its place in the log.
+
+        Raises:
+            OffsetOutOfRangeError: The local log does not reach there.
+            CorruptDataError: No sound record starts there.
+        """
+        return self.commit_log.read_record(physical_offset)
+
+    def message_time(self, topic: str, queue_id: int, offset: int) -> int:
+        """The store time of the message at a queue offset, ms.
+
+        Raises:
+            OffsetOutOfRangeError: There is none in the local queue.
+        """
+        queue = self.queues.find(topic, queue_id)
+        if queue is None or not queue.min_offset <= offset < queue.next_offset:
+            raise OffsetOutOfRangeError(
+                "no message at this queue offset", topic=topic, queue_id=queue_id, offset=offset
+            )
+        return self._time_at(queue, offset)
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: TimeBoundary) -> int:
+        """Find a queue offset by store time, in the local queue; 0 when there is no such queue.
+
+        LOWER: the first at or after the time, else the end. UPPER: the last at or before it, else the minimum.
+        """
+        queue = self.queues.find(topic, queue_id)
+        if queue is None:
+            return 0
+        min_offset, max_offset = queue.min_offset, self.max_offset(queue)
+        # The first offset whose time is at or after (LOWER), or after (UPPER), the one asked for.
+        bound_ms = timestamp_ms if boundary is TimeBoundary.LOWER else timestamp_ms + 1
+        low, high = min_offset, max_offset
+        while low < high:
+            middle = (low + high) // 2
+            if self._time_at(queue, middle) < bound_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return low if boundary is TimeBoundary.LOWER else max(low - 1, min_offset)
+
+    def _time_at(self, queue: ConsumeQueue, offset: int) -> int:
+        unit = queue.unit(offset)
+        if unit.is_empty:
+            raise CorruptDataError("no message at this offset", topic=queue.topic, offset=offset)
+        return self.commit_log.store_timestamp_ms(unit.physical_offset)
+
+    # -- topics ----------------------------------------------------------------------------------------------------
+
+    def add_topic(self, topic: str) -> None:
+        """Begin a topic's incarnation if its last one was deleted, or it never had one; durable on return."""
+        self.incarnations.create(topic, start_offset=self.commit_log.append_offset)
+        self.incarnations.save(self._disk, self.config.incarnation_path)
+
+    def delete_topic(self, topic: str) -> None:
+        """End a topic's incarnation, durable on return, then remove its queues."""
+        self.incarnations.delete(topic)
+        self.incarnations.save(self._disk, self.config.incarnation_path)
+        self.forget_topic(topic)
+
+    def forget_topic(self, topic: str) -> None:
+        """Remove the queues of a topic whose deletion is durable."""
+        self.queues.remove_topic(topic)
+        self._disk.remove_tree(f"{self.config.consume_queue_path}/{topic}")
+
+    # -- rounds ----------------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Write queue tails, and see that the next log file is there in time. Several times a second."""
+        self.commit_log.prepare()
+        self.queues.write_dirty(TICK_QUEUES_MAX)
+
+    def begin_derived_sync(self) -> DerivedSync:
+        """A round that makes queues durable: `advance` it on the loop, `commit` it in a helper thread, then
+        `end_derived_sync`. One at a time."""
+        return DerivedSync(
+            self._disk,
+            self.config,
+            log=self.commit_log,
+            queues=self.queues,
+            incarnations=self.incarnations,
+            store_timestamp_ms=self.clock.last_ms,
+            index_timestamp_ms=self.index_timestamp_ms,
+        )
+
+    def end_derived_sync(self, sync: DerivedSync, *, committed: bool) -> None:
+        """Take notice of a round's end."""
+        if committed:
+            self.recovery_offset = sync.recovery_offset
+        else:
+            sync.abandon()
+
+    def sync_derived(self) -> None:
+        """A whole round in the calling thread. Raises as `DerivedSync.commit`."""
+        sync = self.begin_derived_sync()
+        while not sync.advance():
+            continue
+        committed = False
+        try:
+            sync.commit()
+            committed = True
+        finally:
+            self.end_derived_sync(sync, committed=committed)
+
+
+def _nothing(status: GetStatus, next_begin_offset: int, min_offset: int, max_offset: int) -> GetResult:
+    return GetResult(status=status, next_begin_offset=next_begin_offset, min_offset=min_offset, max_offset=max_offset)
+
+
+def _mark_open(disk: Disk, config: StoreConfig, process_id: int) -> None:
+    """Write the abort mark, which says at the next start that this one did not end well; durable on return."""
+    file = disk.open(config.abort_path, create=True)
+    try:
+        file.truncate(0)
+        file.write_at(str(process_id).encode(), 0)
+        file.sync(site=SyncSite.ABORT_FILE)
+    finally:
+        file.close()
+    disk.sync_directory(config.root_path, site=SyncSite.ABORT_DIRECTORY)

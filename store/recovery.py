@@ -1,0 +1,378 @@
+"""Recovery: bring log, queues and time back to one sound state, however the store was left.
+
+With queue ends (queue_ends.py), the rule after every stop of ours, clean or not:
+  1. Queues start from their recorded ends. A queue of an incarnation that is over is not taken; folders of queues that
+     are not recorded are stale (their records, if any live, come behind the recovery offset) and go.
+  2. A recorded queue whose files are missing is rebuilt from the oldest log file on.
+  3. The log is scanned from the recovery offset. Each sound, live record puts its unit at its queue offset; the first of
+     a queue takes the queue back to where it was at the recovery offset. The first unsound record ends the log.
+Without them, for a store that Apache RocketMQ wrote (or whose queue ends are lost), its rules:
+  1. A queue ends at its first impossible unit; D is the end of the last record that any queue has.
+  2. The scan begins in the newest file whose first record lies at or below D (clean stop), or was stored at or before
+     the checkpoint's time (abort file present). Clean: only records from D on are dispatched (RocketMQ has "behind D",
+     and would miss a record that starts there). Unclean: all, but none that its queue has.
+Then, in both: units of records behind the log's end are taken back; later log files go, newest first; what follows the
+end in the tail file becomes zero, so that no torn record is ever met behind a newer one; and after an unclean stop what
+was scanned is written again and synced, since pages whose write-back failed once count as clean to the kernel.
+
+No helper process runs meanwhile, and nothing is mapped but by this module.
+Source: DefaultMessageStore.recover, CommitLog.recoverNormally and recoverAbnormally, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from thermocline.remoting.message_record import RECORD_BYTES_MIN
+from thermocline.store.checkpoint import StoreCheckpoint
+from thermocline.store.consume_queue import UNIT, ConsumeQueue
+from thermocline.store.consume_queue_table import ConsumeQueueTable
+from thermocline.store.disk import Disk, parent_of
+from thermocline.store.dispatch import has_unit, unit_tags_code
+from thermocline.store.incarnation import TopicIncarnations
+from thermocline.store.log_scan import LogScan, ScannedRecord
+from thermocline.store.mapped_file_queue import MappedFileQueue
+from thermocline.store.queue_ends import QueueEnds
+from thermocline.store.store_config import StoreConfig
+from thermocline.store.sync_site import SyncSite
+
+logger = logging.getLogger(__name__)
+
+QUEUE_FILES_SCANNED = 3
+"""How many of a queue's newest files are looked through for its end, as Apache RocketMQ does."""
+REWRITE_BYTES = 1 << 20
+UNITS_READ = 1024
+TAILS_BYTES_MAX = 16 << 20
+"""Units kept in memory during the scan before they are written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryReport:
+    """What recovery did."""
+
+    was_clean: bool
+    used_queue_ends: bool
+    scan_start_offset: int
+    append_offset: int
+    store_timestamp_ms: int
+    record_count: int
+    rebuilt_queue_count: int
+
+
+@dataclass(slots=True, kw_only=True)
+class _Outcome:
+    scan_start_offset: int
+    end_offset: int
+    store_timestamp_ms: int = 0
+    record_count: int = 0
+    rebuilt_queue_count: int = 0
+
+
+class Recovery:
+    """One recovery of one store. `run` once, before anything else touches the store's files."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        config: StoreConfig,
+        *,
+        files: MappedFileQueue,
+        queues: ConsumeQueueTable,
+        incarnations: TopicIncarnations,
+        was_clean: bool,
+    ) -> None:
+        self._disk = disk
+        self._config = config
+        self._files = files
+        self._queues = queues
+        self._incarnations = incarnations
+        self._was_clean = was_clean
+        self._delay_levels_ms = config.delay_levels_ms
+        self._tail_bytes = 0
+
+    def run(self) -> RecoveryReport:
+        """Recover; the log's files are loaded and end at the report's append offset.
+
+        Raises:
+            CorruptDataError: A log file is missing in the middle, or of another length than configured.
+        """
+        self._files.load()
+        self._queues.files.log_min_offset = self._files.start_offset
+        ends = QueueEnds.load(self._disk, self._config.queue_ends_path)
+        usable = ends is not None and self._files.start_offset <= ends.recovery_offset <= self._files.end_offset
+        if ends is not None and usable:
+            outcome = self._recover_from_queue_ends(ends)
+        else:
+            outcome = self._recover_as_rocketmq_does(ends)
+        self._finish(outcome, must_cut=not (self._was_clean and usable))
+        return RecoveryReport(
+            was_clean=self._was_clean,
+            used_queue_ends=usable,
+            scan_start_offset=outcome.scan_start_offset,
+            append_offset=outcome.end_offset,
+            store_timestamp_ms=outcome.store_timestamp_ms,
+            record_count=outcome.record_count,
+            rebuilt_queue_count=outcome.rebuilt_queue_count,
+        )
+
+    # -- with queue ends -------------------------------------------------------------------------------------------
+
+    def _recover_from_queue_ends(self, ends: QueueEnds) -> _Outcome:
+        missing = self._take_recorded_queues(ends)
+        self._remove_stale_folders()
+        rebuild = {(queue.topic, queue.queue_id) for queue in missing}
+        start_offset = self._files.start_offset if rebuild else ends.recovery_offset
+        scan = LogScan(self._files, start_offset, check_tears=not self._was_clean)
+        outcome = _Outcome(
+            scan_start_offset=start_offset,
+            end_offset=start_offset,
+            store_timestamp_ms=ends.store_timestamp_ms,
+            rebuilt_queue_count=len(rebuild),
+        )
+        met: set[ConsumeQueue] = set()
+        for record in scan:
+            outcome.record_count += 1
+            outcome.store_timestamp_ms = max(outcome.store_timestamp_ms, record.store_timestamp_ms)
+            is_new = record.physical_offset >= ends.recovery_offset
+            if not is_new and (record.topic, record.queue_id) not in rebuild:
+                continue
+            if not self._has_live_unit(record):
+                continue
+            queue = self._queues.find_or_create(record.topic, record.queue_id)
+            if queue not in met:
+                met.add(queue)
+                self._begin(queue, record, was_counted=record.physical_offset < ends.capture_offset or queue in missing)
+            self._place(queue, record)
+        outcome.end_offset = scan.end_offset
+        return outcome
+
+    def _take_recorded_queues(self, ends: QueueEnds) -> set[ConsumeQueue]:
+        """Make the recorded queues of live incarnations; those whose files are missing are returned."""
+        missing = set()
+        for topic_ends in ends.topics.values():
+            incarnation = self._incarnations.find(topic_ends.topic)
+            if incarnation.deleted or incarnation.id != topic_ends.incarnation_id:
+                continue
+            for queue_id, next_offset, min_offset in topic_ends.queues:
+                queue = self._queues.create(
+                    topic_ends.topic, queue_id, next_offset=next_offset, min_offset=min(min_offset, next_offset)
+                )
+                if not self._has_files(queue, min_offset):
+                    missing.add(queue)
+                elif ends.log_min_offset == self._files.start_offset:
+                    queue.trust_minimum(min_offset)
+        return missing
+
+    def _has_files(self, queue: ConsumeQueue, min_offset: int) -> bool:
+        """Whether the files that hold [min_offset, next_offset) are all there."""
+        if min_offset >= queue.next_offset:
+            return True
+        file_bytes = self._config.queue_file_bytes
+        first = min_offset * UNIT.size // file_bytes * file_bytes
+        last = (queue.next_offset - 1) * UNIT.size // file_bytes * file_bytes
+        positions = self._queues.files.base_positions(queue.topic, queue.queue_id)
+        return set(range(first, last + 1, file_bytes)) <= set(positions)
+
+    def _remove_stale_folders(self) -> None:
+        """Remove folders of topics and queues that are not in the table."""
+        root = self._config.consume_queue_path
+        recorded = set(self._queues.topics)
+        for topic in self._disk.list_directory(root):
+            if topic not in recorded:
+                self._disk.remove_tree(f"{root}/{topic}")
+                continue
+            queues = self._queues.of_topic(topic)
+            for name in self._disk.list_directory(f"{root}/{topic}"):
+                if not name.isdecimal() or int(name) not in queues:
+                    self._disk.remove_tree(f"{root}/{topic}/{name}")
+
+    def _begin(self, queue: ConsumeQueue, record: ScannedRecord, *, was_counted: bool) -> None:
+        """Take a queue to the first of its records in the scan."""
+        if record.queue_offset < queue.next_offset and not was_counted:
+            # Not ours: between two runs another broker deleted the topic and made it again.
+            logger.warning("queue starts anew topic=%s queue_id=%d", queue.topic, queue.queue_id)
+            self._queues.files.forget(queue)
+            self._disk.remove_tree(self._queues.files.path_of(queue))
+            queue.restart_at(record.queue_offset, min_offset=record.queue_offset)
+        elif record.queue_offset < queue.next_offset:
+            queue.restart_at(record.queue_offset)
+
+    # -- as Apache RocketMQ does -----------------------------------------------------------------------------------
+
+    def _recover_as_rocketmq_does(self, ends: QueueEnds | None) -> _Outcome:
+        known_ends = self._load_queues()
+        dispatch_offset = max(known_ends.values(), default=-1)
+        start_offset = self._find_scan_start(dispatch_offset)
+        scan = LogScan(self._files, start_offset, check_tears=not self._was_clean)
+        outcome = _Outcome(scan_start_offset=start_offset, end_offset=start_offset)
+        for record in scan:
+            outcome.record_count += 1
+            outcome.store_timestamp_ms = max(outcome.store_timestamp_ms, record.store_timestamp_ms)
+            if self._was_clean and record.physical_offset < dispatch_offset:
+                continue
+            if self._has_live_unit(record):
+                queue = self._queues.find_or_create(record.topic, record.queue_id)
+                if record.physical_offset >= known_ends.get(queue, 0):
+                    self._place(queue, record)
+        outcome.end_offset = self._at_or_behind_recorded_end(scan.end_offset, ends)
+        if ends is not None:
+            self._keep_recorded_ends(ends)
+            outcome.store_timestamp_ms = max(outcome.store_timestamp_ms, ends.store_timestamp_ms)
+        return outcome
+
+    def _load_queues(self) -> dict[ConsumeQueue, int]:
+        """Make a queue for each folder; with the end of the last record that it has."""
+        root = self._config.consume_queue_path
+        ends: dict[ConsumeQueue, int] = {}
+        for topic in self._disk.list_directory(root):
+            for name in self._disk.list_directory(f"{root}/{topic}"):
+                positions = self._queues.files.base_positions(topic, int(name)) if name.isdecimal() else []
+                if not positions:
+                    continue
+                queue = self._load_queue(topic, int(name), positions)
+                end_offset = self._end_of_last_record(queue)
+                if end_offset and not self._incarnations.is_live(topic, end_offset - 1):
+                    # Its newest record belongs to an incarnation that is over, so all of it does.
+                    self._queues.remove_queue(queue)
+                    self._disk.remove_tree(f"{root}/{topic}/{name}")
+                else:
+                    ends[queue] = end_offset
+        return ends
+
+    def _load_queue(self, topic: str, queue_id: int, positions: list[int]) -> ConsumeQueue:
+        """Make a queue from its files: it ends at the first impossible unit of the last few."""
+        offset = positions[-QUEUE_FILES_SCANNED:][0] // UNIT.size
+        end = (positions[-1] + self._config.queue_file_bytes) // UNIT.size
+        queue = self._queues.create(topic, queue_id, next_offset=end, min_offset=positions[0] // UNIT.size)
+        while offset < end:
+            units = self._queues.files.read(queue, offset, min(offset + UNITS_READ, end))
+            for physical_offset, size_bytes, _tags_code in UNIT.iter_unpack(units):
+                if physical_offset < 0 or size_bytes <= 0:
+                    end = offset
+                    break
+                offset += 1
+        queue.restart_at(offset)
+        return queue
+
+    def _end_of_last_record(self, queue: ConsumeQueue) -> int:
+        """The physical offset behind the last record of a queue; 0 when it has none."""
+        if queue.next_offset == self._queues.files.first_offset(queue):
+            return 0
+        last = queue.unit(queue.next_offset - 1)
+        return 0 if last.is_empty else last.physical_offset + last.size_bytes
+
+    def _find_scan_start(self, dispatch_offset: int) -> int:
+        """Where the scan begins: the start of the newest file that fits the rule; the oldest file's when none does."""
+        checkpoint = StoreCheckpoint.load(self._disk, self._config.checkpoint_path)
+        for file in reversed(list(self._files)):
+            first = next(iter(LogScan(self._files, file.base_offset)), None)
+            if first is None or first.store_timestamp_ms == 0:
+                continue
+            if self._was_clean and first.physical_offset <= dispatch_offset:
+                return file.base_offset
+            if not self._was_clean and first.store_timestamp_ms <= checkpoint.recovery_timestamp_ms:
+                return file.base_offset
+        return self._files.start_offset
+
+    def _at_or_behind_recorded_end(self, end_offset: int, ends: QueueEnds | None) -> int:
+        """The log's end, moved to a new file when log files that were recorded are gone: no offset is used twice."""
+        if ends is None or ends.capture_offset <= max(end_offset, self._files.end_offset):
+            return end_offset
+        file_bytes = self._config.log_file_bytes
+        logger.error("log ends before its recorded end end_offset=%d recorded=%d", end_offset, ends.capture_offset)
+        return -(-ends.capture_offset // file_bytes) * file_bytes
+
+    def _keep_recorded_ends(self, ends: QueueEnds) -> None:
+        """Give queues that left no trace on the disk the end that was recorded for them."""
+        for topic_ends in ends.topics.values():
+            incarnation = self._incarnations.find(topic_ends.topic)
+            if incarnation.deleted or incarnation.id != topic_ends.incarnation_id:
+                continue
+            for queue_id, next_offset, _min_offset in topic_ends.queues:
+                if self._queues.find(topic_ends.topic, queue_id) is None:
+                    self._queues.create(topic_ends.topic, queue_id, next_offset=next_offset, min_offset=next_offset)
+
+    # -- both ------------------------------------------------------------------------------------------------------
+
+    def _has_live_unit(self, record: ScannedRecord) -> bool:
+        return has_unit(record.sys_flag) and self._incarnations.is_live(record.topic, record.physical_offset)
+
+    def _place(self, queue: ConsumeQueue, record: ScannedRecord) -> None:
+        """Put the record's unit at its queue offset."""
+        if record.queue_offset < queue.next_offset:
+            return
+        if record.queue_offset > queue.next_offset:
+            self._jump(queue, record.queue_offset)
+        tags_code = unit_tags_code(
+            record.topic,
+            record.properties_text,
+            store_timestamp_ms=record.store_timestamp_ms,
+            delay_levels_ms=self._delay_levels_ms,
+        )
+        queue.append_unit(record.physical_offset, record.size_bytes, tags_code)
+        self._tail_bytes += UNIT.size
+        if self._tail_bytes >= TAILS_BYTES_MAX:
+            self._queues.write_dirty()
+            self._tail_bytes = 0
+
+    def _jump(self, queue: ConsumeQueue, queue_offset: int) -> None:
+        """Go on at a later queue offset. Between the two there is no message."""
+        queue.write_tail()
+        self._queues.dirty.discard(queue)
+        if self._queues.files.base_positions(queue.topic, queue.queue_id):
+            self._queues.files.fill(queue, queue.next_offset, queue_offset)
+            queue.restart_at(queue_offset)
+        else:
+            queue.restart_at(queue_offset, min_offset=queue_offset)
+
+    def _finish(self, outcome: _Outcome, *, must_cut: bool) -> None:
+        """Make log and queues end where the scan ended."""
+        end_offset = outcome.end_offset
+        self._remove_later_files(end_offset)
+        if must_cut:
+            self._zero_behind(end_offset)
+            self._take_back_units(end_offset)
+        self._queues.write_dirty()
+        if must_cut:
+            for queue in self._queues:
+                self._queues.files.cut(queue, queue.next_offset)
+        if not self._was_clean:
+            self._write_again(outcome.scan_start_offset, end_offset)
+
+    def _remove_later_files(self, end_offset: int) -> None:
+        """Remove log files that start behind the end; one that starts at it stays as the tail."""
+        for file in self._files.take_after(end_offset + 1):
+            path = file.file.path
+            file.close()
+            self._disk.remove(path)
+            self._disk.sync_directory(parent_of(path), site=SyncSite.LOG_TRUNCATE)
+            logger.warning("log file removed behind the log's end path=%s", path)
+
+    def _zero_behind(self, end_offset: int) -> None:
+        """Make the tail file zero from the end on."""
+        if end_offset >= self._files.end_offset:
+            return
+        tail = self._files.find(end_offset)
+        tail.file.zero_from(end_offset - tail.base_offset)
+        tail.file.sync(site=SyncSite.LOG_TRUNCATE)
+
+    def _take_back_units(self, end_offset: int) -> None:
+        """Drop units that point behind the log's end."""
+        for queue in self._queues:
+            if queue.next_offset > queue.min_offset:
+                last = queue.unit(queue.next_offset - 1)
+                if last.is_empty or last.physical_offset + RECORD_BYTES_MIN > end_offset:
+                    queue.restart_at(queue.first_at_or_behind(end_offset, start=queue.min_offset))
+
+    def _write_again(self, start_offset: int, end_offset: int) -> None:
+        """Write what was scanned in place, and sync it."""
+        for file in self._files.between(start_offset, end_offset):
+            position = max(start_offset, file.base_offset)
+            stop = min(end_offset, file.end_offset)
+            while position < stop:
+                piece = min(REWRITE_BYTES, stop - position)
+                start = position - file.base_offset
+                file.write(bytes(file.view[start : start + piece]), position)
+                position += piece
+            file.file.sync(site=SyncSite.LOG_RECOVER)
