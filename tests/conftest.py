@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-pytest_plugins = ["tests.fixtures_tools", "tests.fixtures_s3"]
+pytest_plugins = ["tests.fixtures_tools", "tests.fixtures_s3", "tests.interop.fixtures_cluster"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

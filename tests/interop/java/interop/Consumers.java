@@ -19,6 +19,12 @@ import org.apache.rocketmq.common.message.MessageQueue;
 
 /** Running consumers by name, each with the messages it has received and not yet handed over. */
 final class Consumers {
+    /** How soon a consumer learns of a topic made after its start, its retry topic for one. */
+    private static final int POLL_NAMESRV_INTERVAL_MS = 2_000;
+
+    /** The delay level of messages that come again: one second. */
+    private static final int RETRY_DELAY_LEVEL = 1;
+
     private abstract static class Running {
         private final List<JSONObject> inbox = new ArrayList<>();
 
@@ -71,6 +77,7 @@ final class Consumers {
         consumer.setInstanceName(request.getString("name"));
         consumer.setConsumeFromWhere(from(request));
         consumer.setPersistConsumerOffsetInterval(500);
+        consumer.setPollNameServerInterval(POLL_NAMESRV_INTERVAL_MS);
         for (Map.Entry<String, Object> topic : request.getJSONObject("topics").entrySet()) {
             consumer.subscribe(topic.getKey(), topic.getValue().toString());
         }
@@ -92,10 +99,12 @@ final class Consumers {
                             ? ConsumeOrderlyStatus.SUCCESS
                             : ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT);
         } else {
-            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) ->
-                    handle.accept(messages)
-                            ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS
-                            : ConsumeConcurrentlyStatus.RECONSUME_LATER);
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                context.setDelayLevelWhenNextConsume(RETRY_DELAY_LEVEL);
+                return handle.accept(messages)
+                        ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+                        : ConsumeConcurrentlyStatus.RECONSUME_LATER;
+            });
         }
         consumer.start();
         running.put(request.getString("name"), handle);

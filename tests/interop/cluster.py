@@ -1,0 +1,162 @@
+"""A NameServer and a broker under test: the official pair, or Thermocline's `dev` command. The same tests run on both.
+
+The official pair comes first in time, not in importance: a test that passes on it states RocketMQ's behaviour, so a
+failure on the other side is ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.interop.java_agent import JavaAgent, ReceivedMessage
+from thermocline.localstack.child_process import ChildProcess
+from tooling.official_rocketmq import OfficialSoftware, official_broker, official_namesrv
+
+OFFICIAL = "official"
+THERMOCLINE = "thermocline"
+CLUSTER_NAME = "DefaultCluster"
+BROKER_NAME = "broker-a"
+READY_TIMEOUT_S = 60.0
+REGISTERED_TIMEOUT_S = 60.0
+# Small files, so that rolling to the next one is part of every test.
+OFFICIAL_PROPERTIES: Mapping[str, str] = {
+    "mappedFileSizeCommitLog": str(4 << 20),
+    "maxHashSlotNum": "50000",
+    "maxIndexNum": "200000",
+}
+READY_LINE = re.compile(r"^ready namesrv=(?P<namesrv>\S+) broker=(?P<broker>\S+) cold=(?P<cold>\S+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """One NameServer with one broker, and an agent to drive clients against it."""
+
+    kind: str
+    namesrv: str
+    broker_address: str
+    agent: JavaAgent
+    # The process that serves; killing it is a crash of the broker (of Thermocline's NameServer too: it is in there).
+    process: ChildProcess
+    cluster_name: str = CLUSTER_NAME
+    broker_name: str = BROKER_NAME
+    # Moves everything a topic holds to the cold tier and deletes the local files; None where there is no cold tier.
+    make_cold: Callable[[str], None] | None = field(default=None)
+
+    def admin(self, command: str, *arguments: str) -> str:
+        """Run an mqadmin command here and return what it printed."""
+        return self.agent.admin(self.namesrv, command, *arguments)
+
+    def make_topic(self, topic: str, *, queue_count: int = 4) -> str:
+        """Create a topic and return its name."""
+        count = str(queue_count)
+        printed = self.admin("updateTopic", "-c", self.cluster_name, "-t", topic, "-r", count, "-w", count)
+        assert "success" in printed, printed
+        return topic
+
+
+def wait_until(
+    is_true: Callable[[], bool], *, what: str, timeout_s: float = READY_TIMEOUT_S, interval_s: float = 0.2
+) -> None:
+    """Return when `is_true()`; fail with `what` when that takes too long."""
+    deadline = time.monotonic() + timeout_s
+    while not is_true():
+        assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what}"
+        time.sleep(interval_s)
+
+
+def wait_until_registered(agent: JavaAgent, namesrv: str, broker_address: str) -> None:
+    """Return when the NameServer lists the broker with its topics."""
+    wait_until(
+        lambda: broker_address in agent.admin(namesrv, "topicRoute", "-t", "TBW102"),
+        what=f"{broker_address} registers with {namesrv}",
+        timeout_s=REGISTERED_TIMEOUT_S,
+    )
+
+
+@contextlib.contextmanager
+def official_cluster(
+    software: OfficialSoftware,
+    agent: JavaAgent,
+    directory: Path,
+    *,
+    store_directory: Path | None = None,
+    properties: Mapping[str, str] = OFFICIAL_PROPERTIES,
+) -> Iterator[Cluster]:
+    """The official NameServer and broker, over a store directory of theirs or over one that is there already."""
+    with (
+        official_namesrv(software, directory / "namesrv") as namesrv,
+        official_broker(
+            software,
+            directory / "broker",
+            namesrv_address=namesrv.address,
+            store_directory=store_directory or directory / "store",
+            properties=properties,
+        ) as broker,
+    ):
+        wait_until_registered(agent, namesrv.address, broker.address)
+        yield Cluster(
+            kind=OFFICIAL,
+            namesrv=namesrv.address,
+            broker_address=broker.address,
+            agent=agent,
+            process=broker.process,
+        )
+
+
+@contextlib.contextmanager
+def thermocline_cluster(agent: JavaAgent, directory: Path, *, arguments: Sequence[str] = ()) -> Iterator[Cluster]:
+    """`thermocline dev` with a `file://` cold tier; its store lies in `directory`/data."""
+    (directory / "data").mkdir(parents=True, exist_ok=True)
+    (directory / "cold").mkdir(exist_ok=True)
+    process = ChildProcess(
+        [
+            str(Path(sys.executable).parent / "thermocline"),
+            "dev",
+            *("--data", str(directory / "data")),
+            *("--namesrv", "127.0.0.1:0"),
+            *("--listen", "127.0.0.1:0"),
+            *("--cold", (directory / "cold").as_uri()),
+            *arguments,
+        ],
+        log_path=directory / "dev.log",
+        working_directory=directory,
+    )
+    try:
+        process.wait_until(lambda: READY_LINE.search(process.output()) is not None, timeout_s=READY_TIMEOUT_S)
+        ready = READY_LINE.search(process.output())
+        assert ready is not None
+        wait_until_registered(agent, ready["namesrv"], ready["broker"])
+        yield Cluster(
+            kind=THERMOCLINE,
+            namesrv=ready["namesrv"],
+            broker_address=ready["broker"],
+            agent=agent,
+            process=process,
+        )
+    finally:
+        process.stop()
+
+
+def read_store_with_official_broker(
+    software: OfficialSoftware,
+    agent: JavaAgent,
+    directory: Path,
+    *,
+    store_directory: Path,
+    topics: Sequence[str],
+    properties: Mapping[str, str],
+) -> dict[str, list[ReceivedMessage]]:
+    """Start the official broker on a store that somebody else wrote and read every message of the topics with it.
+
+    `properties` must hold the file sizes that the store was written with, or the broker refuses the files.
+    """
+    with official_cluster(
+        software, agent, directory, store_directory=store_directory, properties=properties
+    ) as cluster:
+        return {topic: agent.read_topic(cluster.namesrv, topic) for topic in topics}

@@ -1,0 +1,67 @@
+"""Fixtures of the interop tests.
+
+`cluster` runs a test on Thermocline; with `--official-peer` (and under `--soak`) on the official broker as well, which
+proves the test itself. `java_agent_process` drives official clients; one of each lives per worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures_tools import have
+from tests.interop.cluster import OFFICIAL, THERMOCLINE, Cluster, official_cluster, thermocline_cluster
+from tests.interop.java_agent import JavaAgent, java_agent
+from tooling.java_libraries import OFFICIAL_ROCKETMQ, find_jars
+from tooling.official_rocketmq import OfficialSoftware
+from tooling.system_packages import find_java_home
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--official-peer", action="store_true", help="run the interop tests on the official broker too")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "cluster_kind" not in metafunc.fixturenames:
+        return
+    kinds = [THERMOCLINE]
+    if metafunc.config.getoption("--official-peer") or metafunc.config.getoption("--soak"):
+        kinds.append(OFFICIAL)
+    parameters = [pytest.param(kind, marks=pytest.mark.xdist_group(f"interop-{kind}")) for kind in kinds]
+    metafunc.parametrize("cluster_kind", parameters, scope="session")
+
+
+@pytest.fixture(scope="session")
+def official_software() -> OfficialSoftware:
+    """Java and the official jars."""
+    return have(
+        lambda: OfficialSoftware(java_home=find_java_home(with_compiler=True), jars=find_jars(OFFICIAL_ROCKETMQ))
+    )
+
+
+@pytest.fixture(scope="session")
+def java_agent_process(
+    official_software: OfficialSoftware, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[JavaAgent]:
+    """The JVM with the official clients in it."""
+    with java_agent(official_software, tmp_path_factory.mktemp("java-agent")) as agent:
+        yield agent
+
+
+@pytest.fixture(scope="session")
+def cluster(
+    cluster_kind: str,
+    official_software: OfficialSoftware,
+    java_agent_process: JavaAgent,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Cluster]:
+    """A NameServer and a broker, shared by the tests of a worker: use topics and groups of your own."""
+    directory: Path = tmp_path_factory.mktemp(cluster_kind)
+    if cluster_kind == OFFICIAL:
+        with official_cluster(official_software, java_agent_process, directory) as official:
+            yield official
+    else:
+        with thermocline_cluster(java_agent_process, directory) as ours:
+            yield ours
