@@ -84,6 +84,8 @@ class MessageStore:
         self.recovery_report = recovery_report
         self.flush = FlushGate(commit_log)
         self.store_host: Host = NO_HOST
+        self.on_append: Callable[[ConsumeQueue], None] = _nobody_waits
+        """Told of each queue that `put` gave a unit, so that pulls that wait there look again. Not to put or get."""
         self.index_timestamp_ms = 0
         self.recovery_offset = recovery_report.scan_start_offset
         self._disk = disk
@@ -266,6 +268,7 @@ class MessageStore:
         queue = self.queues.find_or_create(message.topic, message.queue_id)
         assert queue.next_offset == result.queue_offset
         queue.append_unit(result.physical_offset, result.size_bytes, tags_code)
+        self.on_append(queue)
 
     def _check(self, message: MessageDraft) -> int:
         """The size of the message's record; an error when it breaks a limit."""
@@ -482,6 +485,10 @@ class MessageStore:
             committed = True
         finally:
             self.end_derived_sync(sync, committed=committed)
+
+
+def _nobody_waits(queue: ConsumeQueue) -> None:
+    """What a store without readers does with the news."""
 
 
 def _nothing(status: GetStatus, next_begin_offset: int, min_offset: int, max_offset: int) -> GetResult:
