@@ -1,0 +1,224 @@
+"""Catalog: what of each topic is in the cold tier at one version of the ledger; the sum of the ledger's entries.
+
+Pure values: `apply` makes the next catalog from one entry, nothing is changed in place, and a catalog that a reader
+holds stays as it is. Reading and writing it is `ledger_reader.py` and `ledger_writer.py`.
+
+Invariants
+  - A topic's live segments all are of its incarnation; the runs of one queue do not overlap, whatever their order.
+  - `expired_before_ms` of an incarnation never falls: what has expired once does not come back.
+  - `removed` names the segments that some readable version (`readable_from` or later) names and this one does not.
+  - `checkpoints` are those kept, by rising version; versions below `readable_from` cannot be opened any more.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from thermocline.tiered.errors import LedgerCorruptError
+from thermocline.tiered.ledger_entry import (
+    CatalogSettings,
+    CheckpointMark,
+    LedgerEntry,
+    QueueHole,
+    RemovedSegment,
+    TopicChange,
+    TopicDelete,
+)
+from thermocline.tiered.segment_entry import SegmentEntry
+
+NEVER_EXPIRES = -1
+"""As a topic's `ttl_ms`: keep for ever, whatever the broker's default is."""
+
+
+class TopicEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """One topic under one incarnation. `ttl_ms` None: the broker's default. `deleted`: this is a tombstone."""
+
+    topic: str
+    incarnation: int
+    deleted: bool = False
+    ttl_ms: int | None = None
+    expired_before_ms: int = 0
+    holes: tuple[QueueHole, ...] = ()
+    segments: tuple[SegmentEntry, ...] = ()
+
+    def queue_ends(self) -> dict[int, int]:
+        """The cold end of each queue: the offset after its last record."""
+        ends: dict[int, int] = {}
+        for segment in self.segments:
+            for run in segment.runs:
+                ends[run.queue_id] = max(run.end_offset, ends.get(run.queue_id, 0))
+        return ends
+
+    def segment(self, segment_id: str) -> SegmentEntry | None:
+        """The segment of that id."""
+        return next((segment for segment in self.segments if segment.segment_id == segment_id), None)
+
+
+class Catalog(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything at one version. `only_topics`: just these were loaded; None for all."""
+
+    version: int
+    nonce: str
+    epoch: int
+    store_uuid: str
+    cluster: str
+    broker_name: str
+    committed_ms: int
+    settings: CatalogSettings
+    readable_from: int
+    checkpoints: tuple[CheckpointMark, ...]
+    topics: dict[str, TopicEntry]
+    removed: tuple[RemovedSegment, ...]
+    only_topics: frozenset[str] | None = None
+
+    @classmethod
+    def empty(cls, *, only_topics: frozenset[str] | None = None) -> Catalog:
+        """The catalog before the first entry."""
+        return cls(
+            version=0,
+            nonce="",
+            epoch=0,
+            store_uuid="",
+            cluster="",
+            broker_name="",
+            committed_ms=0,
+            settings=CatalogSettings(),
+            readable_from=1,
+            checkpoints=(),
+            topics={},
+            removed=(),
+            only_topics=only_topics,
+        )
+
+    @property
+    def segment_count(self) -> int:
+        """Live segments of all topics."""
+        return sum(len(topic.segments) for topic in self.topics.values())
+
+    @property
+    def checkpoint_version(self) -> int:
+        """The latest checkpoint that an entry has told of; 0 for none."""
+        return self.checkpoints[-1].version if self.checkpoints else 0
+
+    def ttl_ms(self, topic: str) -> int | None:
+        """The time to live in effect for a topic; None for ever."""
+        entry = self.topics.get(topic)
+        ttl_ms = self.settings.default_ttl_ms if entry is None or entry.ttl_ms is None else entry.ttl_ms
+        return None if ttl_ms is None or ttl_ms < 0 else ttl_ms
+
+    def live_keys(self) -> set[str]:
+        """The objects that live segments lie in."""
+        return {key for topic in self.topics.values() for segment in topic.segments for key in segment.keys}
+
+
+def apply(catalog: Catalog, entry: LedgerEntry) -> Catalog:
+    """The catalog after `entry`, within which topics end, then segments go, then topics change, then segments come.
+
+    Raises:
+        LedgerCorruptError: The entry does not follow the catalog.
+    """
+    if entry.version != catalog.version + 1 or entry.previous_nonce != catalog.nonce:
+        raise LedgerCorruptError("the entry follows another version", version=entry.version, after=catalog.version)
+    if entry.epoch < catalog.epoch or (entry.claim and entry.epoch == catalog.epoch):
+        raise LedgerCorruptError("the entry's epoch is not later", version=entry.version, epoch=entry.epoch)
+    topics = dict(catalog.topics)
+    removed = list(catalog.removed)
+    only = catalog.only_topics
+    for delete in entry.topics_deleted:
+        if only is None or delete.topic in only:
+            _delete_topic(topics, removed, delete, version=entry.version)
+    _remove_segments(topics, removed, entry, only)
+    for change in entry.topics:
+        if only is None or change.topic in only:
+            topics[change.topic] = _changed_topic(topics.get(change.topic), change)
+    _add_segments(topics, entry, only)
+    marks = catalog.checkpoints
+    if entry.checkpoint is not None and entry.checkpoint.version > catalog.checkpoint_version:
+        marks = (*marks, entry.checkpoint)
+    readable_from = max(catalog.readable_from, entry.readable_from)
+    if readable_from > catalog.readable_from:
+        marks = tuple(mark for mark in marks if mark.version >= readable_from)
+        removed = [segment for segment in removed if segment.removed_in > readable_from]
+    return Catalog(
+        version=entry.version,
+        nonce=entry.nonce,
+        epoch=entry.epoch,
+        store_uuid=entry.store_uuid,
+        cluster=entry.cluster,
+        broker_name=entry.broker_name,
+        committed_ms=max(catalog.committed_ms, entry.committed_ms),
+        settings=entry.settings if entry.settings is not None else catalog.settings,
+        readable_from=readable_from,
+        checkpoints=marks,
+        topics=topics,
+        removed=tuple(removed),
+        only_topics=only,
+    )
+
+
+def _delete_topic(
+    topics: dict[str, TopicEntry], removed: list[RemovedSegment], delete: TopicDelete, *, version: int
+) -> None:
+    """End a topic's incarnations up to the given one; a later one lives on."""
+    topic = topics.get(delete.topic)
+    if topic is not None and topic.incarnation > delete.incarnation:
+        return
+    if topic is not None:
+        removed.extend(RemovedSegment.of(segment, removed_in=version) for segment in topic.segments)
+    topics[delete.topic] = TopicEntry(topic=delete.topic, incarnation=delete.incarnation, deleted=True)
+
+
+def _remove_segments(
+    topics: dict[str, TopicEntry], removed: list[RemovedSegment], entry: LedgerEntry, only: frozenset[str] | None
+) -> None:
+    gone: dict[str, set[str]] = {}
+    for segment in entry.segments_out:
+        if only is None or segment.topic in only:
+            gone.setdefault(segment.topic, set()).add(segment.segment_id)
+    for name, segment_ids in gone.items():
+        topic = topics.get(name)
+        leaving = [segment for segment in topic.segments if segment.segment_id in segment_ids] if topic else []
+        if topic is None or len(leaving) != len(segment_ids):
+            raise LedgerCorruptError("a segment goes that is not there", version=entry.version, topic=name)
+        removed.extend(RemovedSegment.of(segment, removed_in=entry.version) for segment in leaving)
+        staying = tuple(segment for segment in topic.segments if segment.segment_id not in segment_ids)
+        topics[name] = msgspec.structs.replace(topic, segments=staying)
+
+
+def _changed_topic(topic: TopicEntry | None, change: TopicChange) -> TopicEntry:
+    """The topic after a change of its settings; a new incarnation starts afresh."""
+    entry = _incarnation(topic, change.topic, change.incarnation)
+    return msgspec.structs.replace(
+        entry,
+        ttl_ms=change.ttl_ms,
+        expired_before_ms=max(entry.expired_before_ms, change.expired_before_ms),
+        holes=tuple(dict.fromkeys((*entry.holes, *change.holes))),
+    )
+
+
+def _add_segments(topics: dict[str, TopicEntry], entry: LedgerEntry, only: frozenset[str] | None) -> None:
+    coming: dict[str, list[SegmentEntry]] = {}
+    for segment in entry.segments_in:
+        if only is None or segment.topic in only:
+            coming.setdefault(segment.topic, []).append(segment)
+    for name, segments in coming.items():
+        for segment in segments:
+            topics[name] = _incarnation(topics.get(name), name, segment.incarnation)
+        topic = topics[name]
+        ids = {segment.segment_id for segment in (*topic.segments, *segments)}
+        if len(ids) != len(topic.segments) + len(segments):
+            raise LedgerCorruptError("a segment comes twice", version=entry.version, topic=name)
+        topics[name] = msgspec.structs.replace(topic, segments=(*topic.segments, *segments))
+
+
+def _incarnation(topic: TopicEntry | None, name: str, incarnation: int) -> TopicEntry:
+    """The topic's entry for `incarnation`, made when it is a new one. LedgerCorruptError when it has ended."""
+    if topic is None:
+        return TopicEntry(topic=name, incarnation=incarnation)
+    if topic.incarnation == incarnation and not topic.deleted:
+        return topic
+    if topic.incarnation < incarnation and not topic.segments:
+        return TopicEntry(topic=name, incarnation=incarnation)
+    raise LedgerCorruptError(
+        "the topic is at another incarnation", topic=name, incarnation=incarnation, current=topic.incarnation
+    )

@@ -1,0 +1,249 @@
+"""Checkpoint: the whole catalog at one version, so that a reader needs one bucket and the few entries since.
+
+    checkpoints/{version:020}/head.json                     names the buckets, and all of the catalog but topics
+    checkpoints/{version:020}/{bucket:03}-{epoch:010}.zst   one zstd frame: the topics that hash to the bucket
+
+    bucket(topic) = CRC-32 of its UTF-8 name, modulo bucket_count (a power of two)
+
+Rules
+  - Buckets first, the head last and by create-if-absent: a head that exists names buckets that exist.
+  - A bucket in which nothing changed is not written again: the head names the earlier object, which stays as long as
+    any kept head names it.
+  - A head is good only while the ledger entry of its own version exists, with the nonce that the head carries.
+    Otherwise it is a relic: of a writer that slept, or half collected.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+
+import msgspec
+import zstandard
+
+from thermocline.remoting.errors import ObjectNotFoundError
+from thermocline.tiered.catalog import Catalog, TopicEntry
+from thermocline.tiered.errors import AlreadyExistsError, FrameChecksumError, LedgerCorruptError
+from thermocline.tiered.ledger_entry import LEDGER_FORMAT, CatalogSettings, CheckpointMark, RemovedSegment, decode_entry
+from thermocline.tiered.object_keys import BrokerKeys
+from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.parallel import run_all
+from thermocline.tiered.segment_format import decompress
+
+BUCKET_COUNT_MAX = 64
+BUCKET_SEGMENTS = 512
+BUCKET_CONCURRENCY_MAX = 8
+
+
+class BucketReference(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Where one bucket's topics lie."""
+
+    bucket: int
+    key: str
+    stored_bytes: int
+    raw_bytes: int
+    crc32: int
+
+
+class CheckpointHead(msgspec.Struct, frozen=True, kw_only=True):
+    """`head.json`. `checkpoints` ends with this one. Empty buckets are not named."""
+
+    format: int
+    version: int
+    nonce: str
+    epoch: int
+    store_uuid: str
+    cluster: str
+    broker_name: str
+    committed_ms: int
+    settings: CatalogSettings
+    readable_from: int
+    checkpoints: tuple[CheckpointMark, ...]
+    bucket_count: int
+    buckets: tuple[BucketReference, ...]
+
+    @property
+    def mark(self) -> CheckpointMark:
+        """How ledger entries speak of it."""
+        return CheckpointMark(self.version, self.committed_ms)
+
+
+class BucketContent(msgspec.Struct, frozen=True, kw_only=True):
+    """JSON inside a bucket's zstd frame."""
+
+    topics: list[TopicEntry]
+    removed: list[RemovedSegment]
+
+
+_encoder = msgspec.json.Encoder()
+_head_decoder = msgspec.json.Decoder(CheckpointHead)
+_bucket_decoder = msgspec.json.Decoder(BucketContent)
+
+
+def bucket_of(topic: str, *, bucket_count: int) -> int:
+    """The bucket that a topic is in."""
+    return zlib.crc32(topic.encode()) % bucket_count
+
+
+def bucket_count_for(catalog: Catalog, *, at_least: int) -> int:
+    """How many buckets to use: a power of two that grows with the number of segments and never shrinks."""
+    count = at_least
+    while count < BUCKET_COUNT_MAX and count * BUCKET_SEGMENTS < catalog.segment_count:
+        count *= 2
+    return count
+
+
+async def write_checkpoint(
+    store: ObjectStore,
+    keys: BrokerKeys,
+    catalog: Catalog,
+    *,
+    previous: CheckpointHead | None,
+    previous_catalog: Catalog | None,
+) -> CheckpointHead:
+    """Save the catalog; `previous` is the latest checkpoint and `previous_catalog` what it saved.
+
+    Durable on return. When it raises, some buckets may be there; nothing names them.
+
+    Raises:
+        ObjectStoreUnavailableError: Something could not be stored.
+        LedgerCorruptError: There is a checkpoint of this version that another writer made.
+    """
+    assert catalog.only_topics is None
+    assert (previous is None) == (previous_catalog is None)
+    count = bucket_count_for(catalog, at_least=previous.bucket_count if previous is not None else 1)
+    contents = _buckets(catalog, count)
+    references: dict[int, BucketReference] = {}
+    if previous is not None and previous_catalog is not None and previous.bucket_count == count:
+        changed = _changed_buckets(catalog, previous_catalog, count)
+        references = {ref.bucket: ref for ref in previous.buckets if ref.bucket not in changed}
+
+    async def write_bucket(bucket: int) -> None:
+        raw = _encoder.encode(contents[bucket])
+        data = zstandard.ZstdCompressor(level=3, write_checksum=True).compress(raw)
+        key = keys.checkpoint_bucket(catalog.version, bucket, epoch=catalog.epoch)
+        await store.put(key, data)
+        references[bucket] = BucketReference(bucket, key, len(data), len(raw), zlib.crc32(data))
+
+    missing = sorted(contents.keys() - references.keys())
+    await run_all([write_bucket(bucket) for bucket in missing], concurrency_max=BUCKET_CONCURRENCY_MAX)
+    mark = CheckpointMark(catalog.version, catalog.committed_ms)
+    marks = tuple(known for known in catalog.checkpoints if known.version < catalog.version)
+    head = CheckpointHead(
+        format=LEDGER_FORMAT,
+        version=catalog.version,
+        nonce=catalog.nonce,
+        epoch=catalog.epoch,
+        store_uuid=catalog.store_uuid,
+        cluster=catalog.cluster,
+        broker_name=catalog.broker_name,
+        committed_ms=catalog.committed_ms,
+        settings=catalog.settings,
+        readable_from=catalog.readable_from,
+        checkpoints=(*marks, mark),
+        bucket_count=count,
+        buckets=tuple(references[bucket] for bucket in sorted(references)),
+    )
+    key = keys.checkpoint_head(head.version)
+    try:
+        await store.create_if_absent(key, _encoder.encode(head))
+    except AlreadyExistsError:
+        # Perhaps our own, its answer lost: then it is the same to the byte.
+        if decode_head(await store.get(key), version=head.version) != head:
+            raise LedgerCorruptError("another checkpoint of this version exists", version=head.version) from None
+    return head
+
+
+async def load_head(store: ObjectStore, keys: BrokerKeys, version: int) -> CheckpointHead:
+    """The head of a checkpoint. ObjectNotFoundError when there is none."""
+    return decode_head(await store.get(keys.checkpoint_head(version)), version=version)
+
+
+async def load_checkpoint(store: ObjectStore, head: CheckpointHead, *, only_topics: frozenset[str] | None) -> Catalog:
+    """The catalog that a checkpoint saved, or that of some topics, each bucket by one request.
+
+    Raises:
+        ObjectNotFoundError: A bucket is gone: the checkpoint was collected meanwhile.
+        CorruptDataError: A bucket is damaged.
+    """
+    wanted: Iterable[BucketReference] = head.buckets
+    if only_topics is not None:
+        numbers = {bucket_of(topic, bucket_count=head.bucket_count) for topic in only_topics}
+        wanted = [reference for reference in head.buckets if reference.bucket in numbers]
+
+    async def load_bucket(reference: BucketReference) -> BucketContent:
+        return _decode_bucket(await store.get(reference.key), reference)
+
+    contents = await run_all(map(load_bucket, wanted), concurrency_max=BUCKET_CONCURRENCY_MAX)
+    topics = {topic.topic: topic for content in contents for topic in content.topics}
+    removed = [segment for content in contents for segment in content.removed]
+    if only_topics is not None:
+        topics = {name: topic for name, topic in topics.items() if name in only_topics}
+        removed = [segment for segment in removed if segment.topic in only_topics]
+    return Catalog(
+        version=head.version,
+        nonce=head.nonce,
+        epoch=head.epoch,
+        store_uuid=head.store_uuid,
+        cluster=head.cluster,
+        broker_name=head.broker_name,
+        committed_ms=head.committed_ms,
+        settings=head.settings,
+        readable_from=head.readable_from,
+        checkpoints=head.checkpoints,
+        topics=topics,
+        removed=tuple(sorted(removed, key=lambda segment: (segment.removed_in, segment.segment_id))),
+        only_topics=only_topics,
+    )
+
+
+async def load_head_if_good(store: ObjectStore, keys: BrokerKeys, version: int) -> CheckpointHead | None:
+    """The head of a checkpoint, or None when there is none or it is a relic (see the module's header)."""
+    try:
+        head = await load_head(store, keys, version)
+        entry = decode_entry(await store.get(keys.ledger_entry(version)), version=version)
+    except ObjectNotFoundError:
+        return None
+    return head if entry.nonce == head.nonce else None
+
+
+def decode_head(data: bytes, *, version: int) -> CheckpointHead:
+    """`head.json` of the checkpoint of `version`. LedgerCorruptError when it is none, or of a later format."""
+    try:
+        head = _head_decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise LedgerCorruptError("a checkpoint's head cannot be decoded", version=version) from error
+    if head.format > LEDGER_FORMAT or head.version != version:
+        raise LedgerCorruptError("a checkpoint's head of a later format or another version", version=version)
+    return head
+
+
+def _decode_bucket(data: bytes, reference: BucketReference) -> BucketContent:
+    if len(data) != reference.stored_bytes or zlib.crc32(data) != reference.crc32:
+        raise FrameChecksumError("a checkpoint's bucket is not the one that was stored", key=reference.key)
+    try:
+        return _bucket_decoder.decode(decompress(data, raw_bytes=reference.raw_bytes))
+    except msgspec.DecodeError as error:
+        raise LedgerCorruptError("a checkpoint's bucket cannot be decoded", key=reference.key) from error
+
+
+def _buckets(catalog: Catalog, count: int) -> dict[int, BucketContent]:
+    """The catalog by bucket, in an order that depends on nothing but the catalog."""
+    contents: dict[int, BucketContent] = {}
+    for name in sorted(catalog.topics):
+        bucket = bucket_of(name, bucket_count=count)
+        contents.setdefault(bucket, BucketContent(topics=[], removed=[])).topics.append(catalog.topics[name])
+    for segment in catalog.removed:
+        bucket = bucket_of(segment.topic, bucket_count=count)
+        contents.setdefault(bucket, BucketContent(topics=[], removed=[])).removed.append(segment)
+    return contents
+
+
+def _changed_buckets(catalog: Catalog, before: Catalog, count: int) -> set[int]:
+    names = {
+        name
+        for name in catalog.topics.keys() | before.topics.keys()
+        if catalog.topics.get(name) is not before.topics.get(name)
+    }
+    names.update(segment.topic for segment in set(catalog.removed) ^ set(before.removed))
+    return {bucket_of(name, bucket_count=count) for name in names}

@@ -1,0 +1,101 @@
+"""Names of the objects of one broker's cold tier, and which writer's epoch a name belongs to.
+
+    {root} = {cluster}/{broker_name}
+    {root}/head-hint
+    {root}/ledger/{version:020}.json
+    {root}/checkpoints/{version:020}/head.json
+    {root}/checkpoints/{version:020}/{bucket:03}-{epoch:010}.zst
+    {root}/state/{epoch:010}-{sequence:010}.json
+    {root}/pins/{id}.json
+    {root}/topics/{topic}/{segment_id}.log .cq .idx
+    {root}/packs/{ttl_class}/{pack_id}.pack
+
+In names of clusters, brokers and topics everything but letters, digits, `_`, `-` and inner dots is written as `=` and
+two hex digits a byte; what would be longer than 200 bytes is cut and ends in `==` and a hash of the whole. No name is a
+folder of another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from thermocline.tiered.segment_format import SegmentId
+
+NAME_BYTES_MAX = 200
+_NAME_KEPT_BYTES = 150
+_ESCAPED = re.compile(rb"[^A-Za-z0-9_.-]|^\.")
+_SEGMENT_NAME = re.compile(r"(\d{10})-(\d{10})\.(log|cq|idx|pack)")
+_BUCKET_NAME = re.compile(r"(\d{3})-(\d{10})\.zst")
+PART_SUFFIXES = (".log", ".cq", ".idx")
+
+
+def escape_name(name: str) -> str:
+    """One component of a key for any name."""
+    text = _ESCAPED.sub(lambda match: b"=%02X" % match[0][0], name.encode()).decode()
+    if len(text) <= NAME_BYTES_MAX:
+        return text
+    return f"{text[:_NAME_KEPT_BYTES]}=={hashlib.sha256(name.encode()).hexdigest()[:32]}"
+
+
+class BrokerKeys:
+    """All keys of one broker."""
+
+    def __init__(self, root: str) -> None:
+        assert root
+        assert not root.endswith("/")
+        self.root = root
+        self.head_hint = f"{root}/head-hint"
+        self.ledger_prefix = f"{root}/ledger/"
+        self.checkpoints_prefix = f"{root}/checkpoints/"
+        self.pins_prefix = f"{root}/pins/"
+        self.topics_prefix = f"{root}/topics/"
+        self.packs_prefix = f"{root}/packs/"
+
+    @classmethod
+    def of(cls, *, cluster: str, broker_name: str) -> BrokerKeys:
+        """The keys of a broker, by its names."""
+        return cls(f"{escape_name(cluster)}/{escape_name(broker_name)}")
+
+    def ledger_entry(self, version: int) -> str:
+        """The entry that makes `version`."""
+        return f"{self.ledger_prefix}{version:020}.json"
+
+    def checkpoint_head(self, version: int) -> str:
+        """The object that names the buckets of the catalog at `version`."""
+        return f"{self.checkpoints_prefix}{version:020}/head.json"
+
+    def checkpoint_bucket(self, version: int, bucket: int, *, epoch: int) -> str:
+        """One bucket of the catalog at `version`."""
+        return f"{self.checkpoints_prefix}{version:020}/{bucket:03}-{epoch:010}.zst"
+
+    def pin(self, pin_id: str) -> str:
+        """A pin."""
+        return f"{self.pins_prefix}{pin_id}.json"
+
+    def segment(self, topic: str, segment_id: SegmentId) -> tuple[str, str, str]:
+        """The keys of a segment's three parts when each is an object of its own: `.log`, `.cq`, `.idx`."""
+        base = f"{self.topics_prefix}{escape_name(topic)}/{segment_id}"
+        return f"{base}.log", f"{base}.cq", f"{base}.idx"
+
+    def ledger_version(self, key: str) -> int | None:
+        """The version of a ledger entry's key; None for another key."""
+        name = key.removeprefix(self.ledger_prefix)
+        number = name.removesuffix(".json")
+        return int(number) if name != key and number != name and len(number) == 20 and number.isdigit() else None
+
+    def checkpoint_part(self, key: str) -> tuple[int, int | None] | None:
+        """(version, None) for a checkpoint's head, (version, epoch) for a bucket of it, None for another key."""
+        version, slash, name = key.removeprefix(self.checkpoints_prefix).partition("/")
+        if not key.startswith(self.checkpoints_prefix) or not slash or len(version) != 20 or not version.isdigit():
+            return None
+        if name == "head.json":
+            return int(version), None
+        match = _BUCKET_NAME.fullmatch(name)
+        return (int(version), int(match[2])) if match else None
+
+
+def segment_id_of(key: str) -> SegmentId | None:
+    """The id in the name of a segment's part or a pack; None for another key."""
+    match = _SEGMENT_NAME.fullmatch(key.rpartition("/")[2])
+    return SegmentId(int(match[1]), int(match[2])) if match else None

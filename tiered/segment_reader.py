@@ -1,0 +1,246 @@
+"""SegmentReader: reads one cold segment by ranges. A footer costs one request a reader and is kept; nothing else is.
+
+Whoever wants no event loop (a Spark task that was handed the bytes) uses the pure halves directly: `decode_log_footer`,
+`LogFooter.frames_of`, `plan_fetches`, `decode_frame`, `decode_columns_footer`, `decode_columns_block`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+
+from thermocline.remoting.errors import OffsetOutOfRangeError
+from thermocline.tiered.errors import SegmentFormatError
+from thermocline.tiered.frame import DecodedFrame, decode_frame
+from thermocline.tiered.key_index import KeyIndexFooter, decode_key_index_footer, find_ordinals, key_hash
+from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.queue_columns import (
+    ColumnsFooter,
+    QueueColumns,
+    decode_columns_block,
+    decode_columns_footer,
+    join_columns,
+)
+from thermocline.tiered.segment_entry import PartLocator, SegmentEntry
+from thermocline.tiered.segment_format import (
+    LOG_MAGIC,
+    FrameInfo,
+    LogFooter,
+    QueueRun,
+    SegmentId,
+    Table,
+    decode_log_footer,
+    decode_trailer,
+)
+
+FETCH_BYTES_MAX = 8 * 1024 * 1024
+SUFFIX_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordRun:
+    """Records of offsets [start_offset, end_offset) of one queue, end to end in `data`."""
+
+    queue_id: int
+    start_offset: int
+    end_offset: int
+    data: memoryview
+
+
+class SegmentReader:
+    """Belongs to one event loop. Each method may raise what the store raises, and CorruptDataError leaves."""
+
+    def __init__(self, store: ObjectStore, entry: SegmentEntry) -> None:
+        self._store = store
+        self.entry = entry
+        self._log_footer: LogFooter | None = None
+        self._columns_footer: ColumnsFooter | None = None
+        self._key_index_footer: KeyIndexFooter | None = None
+
+    @property
+    def memory_bytes(self) -> int:
+        """About what the footers kept cost."""
+        footers = (self._log_footer, self._columns_footer, self._key_index_footer)
+        return sum(footer.memory_bytes for footer in footers if footer is not None)
+
+    async def log_footer(self) -> LogFooter:
+        """The footer of `.log`: one request, the first time."""
+        if self._log_footer is None:
+            footer = decode_log_footer(await self._tail(self.entry.log))
+            self._check_id(footer.segment_id)
+            if footer.runs != self.entry.runs:
+                raise SegmentFormatError("footer and catalog speak of different runs", key=self.entry.log.key)
+            self._log_footer = footer
+        return self._log_footer
+
+    async def columns_footer(self) -> ColumnsFooter:
+        """The footer of `.cq`: one request, the first time."""
+        if self._columns_footer is None:
+            footer = decode_columns_footer(await self._tail(self.entry.cq))
+            self._check_id(footer.segment_id)
+            self._columns_footer = footer
+        return self._columns_footer
+
+    async def key_index_footer(self) -> KeyIndexFooter:
+        """The footer of `.idx`: one request, the first time."""
+        if self._key_index_footer is None:
+            footer = decode_key_index_footer(await self._tail(self.entry.idx))
+            self._check_id(footer.segment_id)
+            self._key_index_footer = footer
+        return self._key_index_footer
+
+    async def fetch(self, frames: list[FrameInfo]) -> list[memoryview]:
+        """The stored bytes of adjacent frames, by one request."""
+        start, end = frames[0].position, frames[-1].end_position
+        data = memoryview(await self._read(self.entry.log, start, end))
+        return [data[frame.position - start : frame.end_position - start] for frame in frames]
+
+    async def frame(self, info: FrameInfo) -> DecodedFrame:
+        """One frame, by one request."""
+        (stored,) = await self.fetch([info])
+        return decode_frame(stored, info)
+
+    async def records(
+        self, queue_id: int, *, start_offset: int, end_offset: int, fetch_bytes_max: int = FETCH_BYTES_MAX
+    ) -> AsyncIterator[RecordRun]:
+        """Records [start_offset, end_offset) of a queue, frame by frame; one request runs ahead of what is given.
+
+        Memory: two fetches of `fetch_bytes_max` stored bytes and one frame, or what is in use of the frames given.
+
+        Raises:
+            OffsetOutOfRangeError: The segment does not hold all of the range.
+        """
+        run = self.run_of(queue_id, start_offset=start_offset, end_offset=end_offset)
+        footer = await self.log_footer()
+        frames = footer.frames_of(run, start_offset=start_offset, end_offset=end_offset)
+        fetches = plan_fetches(frames, fetch_bytes_max=fetch_bytes_max)
+        ahead = asyncio.ensure_future(self.fetch(fetches[0])) if fetches else None
+        try:
+            for number, infos in enumerate(fetches):
+                assert ahead is not None
+                stored = await ahead
+                ahead = asyncio.ensure_future(self.fetch(fetches[number + 1])) if number + 1 < len(fetches) else None
+                for info, data in zip(infos, stored, strict=True):
+                    frame = decode_frame(data, info)
+                    start, end = max(start_offset, info.start_offset), min(end_offset, info.end_offset)
+                    yield RecordRun(queue_id=queue_id, start_offset=start, end_offset=end, data=frame.slice(start, end))
+        finally:
+            if ahead is not None:
+                ahead.cancel()
+                await asyncio.gather(ahead, return_exceptions=True)
+
+    async def columns(self, queue_id: int, *, start_offset: int, end_offset: int) -> QueueColumns:
+        """Sizes, places and tags codes of [start_offset, end_offset), by one request once the footer is known.
+
+        Raises:
+            OffsetOutOfRangeError: The segment does not hold all of the range.
+        """
+        assert start_offset < end_offset
+        self.run_of(queue_id, start_offset=start_offset, end_offset=end_offset)
+        footer = await self.columns_footer()
+        blocks = footer.blocks_of(queue_id, start_offset=start_offset, end_offset=end_offset)
+        parts = await self._column_blocks(blocks)
+        return join_columns(parts).slice(start_offset, end_offset)
+
+    async def find_physical_offset(self, physical_offset: int) -> tuple[int, int] | None:
+        """Queue id and queue offset of the record that lay at `physical_offset` in the log, if it is in the segment."""
+        footer = await self.columns_footer()
+        for block in footer.blocks_at(physical_offset):
+            (columns,) = await self._column_blocks(footer.blocks[footer.blocks["position"] == block["position"]])
+            index = int(columns.physical_offsets.searchsorted(physical_offset))
+            if index < len(columns.physical_offsets) and int(columns.physical_offsets[index]) == physical_offset:
+                return columns.queue_id, columns.start_offset + index
+        return None
+
+    async def find_key(self, key: bytes) -> list[tuple[QueueRun, int]]:
+        """Run and queue offset of each record that may carry `key`, newest first, each once.
+
+        At most three requests, one for nearly every key that is not there. Different keys may share a hash: the caller
+        compares the keys of the records.
+        """
+        entry, hash_value = self.entry, key_hash(key)
+        bloom = entry.bloom
+        if not bloom.page_count:
+            return []
+        page_start = bloom.page_position(hash_value)
+        if not bloom.may_hold(await self._read(entry.idx, page_start, page_start + bloom.page_bytes), hash_value):
+            return []
+        blocks = (await self.key_index_footer()).blocks_of(hash_value)
+        if not len(blocks):
+            return []
+        start = int(blocks["position"][0])
+        end = int(blocks["position"][-1]) + int(blocks["stored_bytes"][-1])
+        ordinals = find_ordinals(await self._read(entry.idx, start, end), blocks, hash_value)
+        return [entry.place_of_ordinal(ordinal) for ordinal in dict.fromkeys(ordinals)]
+
+    def run_of(self, queue_id: int, *, start_offset: int, end_offset: int) -> QueueRun:
+        """The run that holds all of [start_offset, end_offset). OffsetOutOfRangeError when none does."""
+        run = self.entry.run(queue_id)
+        if run is None or not run.start_offset <= start_offset <= end_offset <= run.end_offset:
+            raise OffsetOutOfRangeError(
+                "the segment does not hold the range",
+                segment_id=self.entry.segment_id,
+                queue_id=queue_id,
+                start_offset=start_offset,
+                end_offset=end_offset,
+            )
+        return run
+
+    async def _column_blocks(self, blocks: Table) -> list[QueueColumns]:
+        """The columns of blocks that lie end to end, by one request."""
+        start = int(blocks["position"][0])
+        end = int(blocks["position"][-1]) + int(blocks["stored_bytes"][-1])
+        data = memoryview(await self._read(self.entry.cq, start, end))
+        parts: list[QueueColumns] = []
+        for block in blocks:
+            position = int(block["position"]) - start
+            parts.append(decode_columns_block(data[position : position + int(block["stored_bytes"])], block))
+        return parts
+
+    async def _read(self, part: PartLocator, start: int, end: int) -> bytes:
+        """Bytes [start, end) of a part."""
+        if not 0 <= start < end <= part.size_bytes:
+            raise SegmentFormatError("a table points outside the part", key=part.key, start=start, end=end)
+        return await self._store.get_range(part.key, start=part.start + start, end=part.start + end)
+
+    async def _tail(self, part: PartLocator) -> bytes:
+        """Footer and trailer of a part."""
+        return await self._store.get_range(part.key, start=part.footer_start, end=part.end)
+
+    def _check_id(self, found: SegmentId) -> None:
+        if str(found) != self.entry.segment_id:
+            raise SegmentFormatError("another segment lies here", expected=self.entry.segment_id, found=str(found))
+
+
+def plan_fetches(frames: Iterable[FrameInfo], *, fetch_bytes_max: int) -> list[list[FrameInfo]]:
+    """Group adjacent frames: each group is one request of at most `fetch_bytes_max`, or one larger frame."""
+    groups: list[list[FrameInfo]] = []
+    for frame in frames:
+        group = groups[-1] if groups else None
+        if (
+            group is not None
+            and group[-1].end_position == frame.position
+            and frame.end_position - group[0].position <= fetch_bytes_max
+        ):
+            group.append(frame)
+        else:
+            groups.append([frame])
+    return groups
+
+
+async def read_log_footer(store: ObjectStore, key: str) -> LogFooter:
+    """The footer of a `.log` part that is a whole object, without a catalog: one suffix request, two if it is large.
+
+    Raises:
+        ObjectNotFoundError: There is no such object.
+        SegmentFormatError: It is no `.log` part.
+    """
+    suffix = await store.get_suffix(key, size_bytes=SUFFIX_BYTES)
+    trailer = decode_trailer(suffix.data, magic=LOG_MAGIC)
+    if trailer.part_bytes != suffix.size_bytes:
+        raise SegmentFormatError("the part is not the whole object", key=key, part_bytes=trailer.part_bytes)
+    data = suffix.data
+    if trailer.tail_bytes > len(data):
+        data = await store.get_range(key, start=suffix.size_bytes - trailer.tail_bytes, end=suffix.size_bytes)
+    return decode_log_footer(data)
