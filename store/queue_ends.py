@@ -10,9 +10,9 @@ File: thermocline/queueEnds (with `.bak`), little-endian
 
 What it promises, once it is durable
   - Units of records below the recovery offset are durable in the queues' files. Recovery scans from there.
-  - The ends were read, queue after queue, while the log grew from the recovery offset to the capture offset, and the log
-    was made durable up to the capture offset afterwards. So no end is ahead of the log, and a record between the two may
-    or may not be counted: recovery goes back to the first one that it meets of each queue.
+  - The ends were read, queue after queue, while the log grew from the recovery offset to the capture offset, and the
+    log was made durable up to the capture offset afterwards. So no end is ahead of the log, and a record between the
+    two may or may not be counted: recovery goes back to the first one that it meets of each queue.
   - It holds every queue, also those whose files and messages are gone: no queue starts again at zero.
 Topics carry their incarnation, so that what is here of a topic that was deleted since is not taken for the new one's.
 """

@@ -4,8 +4,8 @@ With queue ends (queue_ends.py), the rule after every stop of ours, clean or not
   1. Queues start from their recorded ends. A queue of an incarnation that is over is not taken; folders of queues that
      are not recorded are stale (their records, if any live, come behind the recovery offset) and go.
   2. A recorded queue whose files are missing is rebuilt from the oldest log file on.
-  3. The log is scanned from the recovery offset. Each sound, live record puts its unit at its queue offset; the first of
-     a queue takes the queue back to where it was at the recovery offset. The first unsound record ends the log.
+  3. The log is scanned from the recovery offset. Each sound, live record puts its unit at its queue offset; the first
+     of a queue takes the queue back to where it was at the recovery offset. The first unsound record ends the log.
 Without them, for a store that Apache RocketMQ wrote (or whose queue ends are lost), its rules:
   1. A queue ends at its first impossible unit; D is the end of the last record that any queue has.
   2. The scan begins in the newest file whose first record lies at or below D (clean stop), or was stored at or before
