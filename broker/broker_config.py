@@ -75,7 +75,7 @@ class BrokerConfig:
     """Time to live of topics that say nothing themselves; 0 keeps messages for ever."""
 
     # -- registration at NameServers -----------------------------------------------------------------------------------
-    register_period_ms: int = setting(30_000, "registerNameServerPeriod", least=1_000, most=60_000, live=True)
+    register_period_ms: int = setting(30_000, "registerNameServerPeriod", least=10, most=60_000, live=True)
     register_timeout_ms: int = setting(24_000, "registerBrokerTimeoutMills", least=100, live=True)
 
     # -- clients -------------------------------------------------------------------------------------------------------

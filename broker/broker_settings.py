@@ -49,13 +49,17 @@ SECTIONS: Mapping[str, type[BrokerConfig] | type[StoreConfig] | type[TierConfig]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One setting: `section` and `field` say where it is held, `parse` and `show` turn text to value and back."""
+    """One setting: `section` and `field` say where it is held, `parse` and `show` turn text to value and back.
+
+    `parse_field` reads text in the field's own unit, for files that name the field instead of the property.
+    """
 
     name: str
     section: str
     field: str
     is_live: bool
     parse: Callable[[str], Any]
+    parse_field: Callable[[str], Any]
     show: Callable[[Any], str]
 
 
@@ -128,6 +132,7 @@ _TEXTS_BY_TYPE: Mapping[type, tuple[Callable[[str], Any], Callable[[Any], str]]]
     int: (_parse_integer, str),
     float: (_parse_number, str),
     str: (str.strip, str),
+    tuple: (_parse_hours_of_day, _show_hours_of_day),
     FlushDiskType: (_parse_flush_type, lambda value: str(value.value)),
 }
 
@@ -154,7 +159,6 @@ _STORE_NAMES: Mapping[str, str] = {
 }
 _STORE_TEXTS: Mapping[str, tuple[Callable[[str], Any], Callable[[Any], str]]] = {
     "file_reserved_ms": (_parse_hours, _show_hours),
-    "delete_when_hours": (_parse_hours_of_day, _show_hours_of_day),
     "disk_used_ratio_max": (_parse_ratio, _show_ratio),
     "disk_used_ratio_force": (_parse_ratio, _show_ratio),
     "disk_used_ratio_refuse": (_parse_ratio, _show_ratio),
@@ -174,7 +178,8 @@ def _all_settings() -> dict[str, Setting]:
     for section, config_type in SECTIONS.items():
         hints = _field_types(config_type)
         for item in fields(config_type):
-            parse, show = _STORE_TEXTS.get(item.name) or _TEXTS_BY_TYPE[hints[item.name]]
+            plain = _TEXTS_BY_TYPE[hints[item.name]]
+            parse, show = _STORE_TEXTS.get(item.name, plain)
             if section == "broker":
                 name, is_live = item.metadata["name"], bool(item.metadata["live"])
             elif section == "store":
@@ -182,7 +187,15 @@ def _all_settings() -> dict[str, Setting]:
             else:
                 name, is_live = _camel(item.name if item.name.startswith("cold_") else f"cold_{item.name}"), False
             assert name not in found, f"two settings of the name {name}"
-            found[name] = Setting(name=name, section=section, field=item.name, is_live=is_live, parse=parse, show=show)
+            found[name] = Setting(
+                name=name,
+                section=section,
+                field=item.name,
+                is_live=is_live,
+                parse=parse,
+                parse_field=plain[0],
+                show=show,
+            )
     return found
 
 
@@ -207,14 +220,15 @@ class SettingsChange:
     at_restart: tuple[str, ...]
 
 
-def parse_value(name: str, text: str, *, source: str) -> Any:
-    """The value of a setting's text.
+def parse_value(name: str, text: str, *, source: str, is_field: bool = False) -> Any:
+    """The value of a setting's text; `is_field`: written in the unit of the field, not of the property.
 
     Raises:
         InvalidParameterError: It cannot be one; `source` (a file's line, a flag) stands in the error.
     """
     try:
-        return SETTINGS[name].parse(text)
+        setting = SETTINGS[name]
+        return setting.parse_field(text) if is_field else setting.parse(text)
     except ValueError as error:
         raise InvalidParameterError(f"{name}: {error}", value=text, source=source) from None
 

@@ -20,16 +20,21 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from enum import StrEnum
 
 from thermocline.remoting.errors import ClosedError, UnavailableError
-from thermocline.store.disk import Disk, replace_file
+from thermocline.store.disk import BACKUP_SUFFIX, Disk, replace_file
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 
-BACKUP_SUFFIX = ".bak"
+class ConfigSyncSite(StrEnum):
+    """Where state files are made durable; what is lost without it stands beside it (see store/sync_site.py)."""
+
+    CONFIG_FILE = "config file"
+    """A state file's content: an empty file in its place."""
+    CONFIG_DIRECTORY = "config directory"
+    """A state file's name: the state before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +83,11 @@ class ConfigPersister:
         """Ask for a save without waiting for it; a failure is logged and the file written again with the next save."""
         self._enqueue(name).add_done_callback(_log_failure)
 
-    async def run(self, job: Callable[[], T]) -> T:
-        """Run a blocking disk job in the persister thread, after the writes before it. Its exceptions pass through."""
+    async def remove_tree(self, path: str) -> None:
+        """Remove a folder with everything in it, after the writes before it; one that is missing is fine."""
         if self._is_closed:
             raise ClosedError("config persister is closed")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, job)
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._disk.remove_tree, path)
 
     async def close(self) -> None:
         """Write what was asked for, then end the thread. Idempotent."""
@@ -124,7 +129,14 @@ class ConfigPersister:
         self._worker = None
 
     def _write(self, path: str, data: bytes) -> None:
-        replace_file(self._disk, path, data, keep_backup=True)
+        replace_file(
+            self._disk,
+            path,
+            data,
+            keep_backup=True,
+            file_site=ConfigSyncSite.CONFIG_FILE,
+            directory_site=ConfigSyncSite.CONFIG_DIRECTORY,
+        )
 
 
 def _log_failure(waiter: asyncio.Future[None]) -> None:

@@ -25,7 +25,7 @@ import msgspec
 from thermocline.broker.version_counter import VersionCounter
 from thermocline.remoting import json_dialect
 from thermocline.remoting.bodies import DataVersion
-from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
 
 logger = logging.getLogger(__name__)
 
@@ -151,11 +151,15 @@ class ConsumerOffsets:
         """Forget a group's offsets, pending resets included."""
         for topic in self.topics_of(group):
             self._remove_key(f"{topic}@{group}", topic, group)
+        for key in [key for key in self._pull_offsets if key.partition("@")[2] == group]:
+            del self._pull_offsets[key]
 
     def remove_topic(self, topic: str) -> None:
         """Forget every group's offsets of a topic."""
         for group in self.groups_of(topic):
             self._remove_key(f"{topic}@{group}", topic, group)
+        for key in [key for key in self._pull_offsets if key.partition("@")[0] == topic]:
+            del self._pull_offsets[key]
 
     # -- file ----------------------------------------------------------------------------------------------------------
 
@@ -174,15 +178,17 @@ class ConsumerOffsets:
             b",\n".join(encoded.values()),
         )
 
-    def load(self, data: bytes) -> None:
+    def load(self, data: bytes | None) -> None:
         """Take over a file's content.
 
         Raises:
             CorruptDataError: It is not what RocketMQ or we write.
         """
+        if data is None:
+            return
         try:
-            file = msgspec.convert(json_dialect.loads(data), _OffsetFile, strict=False)
-        except msgspec.ValidationError as error:
+            file = json_dialect.loads_as(data, _OffsetFile)
+        except InvalidRequestError as error:
             raise CorruptDataError("consumer offsets cannot be read", file=FILE_NAME, reason=str(error)) from error
         for key, table in file.offset_table.items():
             topic, separator, group = key.partition("@")

@@ -41,8 +41,8 @@ class Sample(NamedTuple):
 
     time_ms: int
     times: int
-    count: int
-    bytes: int
+    messages: int
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,8 @@ from thermocline.remoting.bodies import (
 )
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
 from thermocline.remoting.topic_validation import AUTO_CREATE_TOPIC
-from thermocline.store.incarnation import Incarnation, TopicIncarnations
+from thermocline.store.incarnation import Incarnation
+from thermocline.store.message_store import MessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -58,25 +59,23 @@ class TopicTable:
     def __init__(
         self,
         *,
-        incarnations: TopicIncarnations,
-        append_offset: Callable[[], int],
-        clock: Callable[[], int],
+        store: MessageStore,
         persister: ConfigPersister,
         config: Callable[[], BrokerConfig],
         system_topics: Iterable[str],
     ) -> None:
-        """`append_offset`: the log's end. `clock`: the store's, in ms, which never steps back."""
         self.system_topics = frozenset(system_topics)
-        self._incarnations = incarnations
-        self._append_offset = append_offset
-        self._clock = clock
+        self._store = store
+        self._incarnations = store.incarnations
+        self._clock = store.clock.now_ms  # never steps back, so neither does what has expired
         self._persister = persister
         self._config = config
         self._topics: dict[str, TopicConfig] = {}
         self._encoded: dict[str, bytes] = {}  # what is in the file, or will be with the write under way
         self._ttl_ms: dict[str, int] = {}
-        self._version = VersionCounter(clock)
+        self._version = VersionCounter(self._clock)
         self._creating: dict[str, asyncio.Task[TopicConfig]] = {}
+        self._deleting: dict[str, asyncio.Event] = {}
         self._changing = asyncio.Lock()
         self._listeners: list[TopicListener] = []
 
@@ -220,7 +219,7 @@ class TopicTable:
             return True
 
     async def delete(self, topic: str) -> None:
-        """Delete a topic; durable on return, whether it was there or not. Its records are ignored from now on.
+        """Delete a topic and its queues; durable on return, whether it was there or not. Its records are ignored.
 
         Raises:
             UnavailableError: The files could not be written; the topic is gone from memory only. Ask again.
@@ -228,15 +227,15 @@ class TopicTable:
         async with self._changing:
             if topic in self._creating:
                 await asyncio.wait([self._creating[topic]])
-            present = self._topics.pop(topic, None)
-            self._encoded.pop(topic, None)
-            self._ttl_ms.pop(topic, None)
-            self._incarnations.delete(topic)
-            if present is not None:
-                self._version.bump()
-                logger.info("topic deleted topic=%s", topic)
-                self._tell(topic, None)
-            await self._save()
+            self._deleting[topic] = asyncio.Event()
+            try:
+                await self._delete_now(topic)
+            finally:
+                self._deleting.pop(topic).set()
+
+    def touch(self) -> None:
+        """Raise the data version: what NameServers are told of the topics is to be taken over anew."""
+        self._version.bump()
 
     async def set_order(self, topics: Iterable[str]) -> None:
         """Mark topics as ordered, as the NameServer's order configuration names them."""
@@ -317,8 +316,10 @@ class TopicTable:
 
     async def _create_now(self, config: TopicConfig) -> TopicConfig:
         topic = config.topic_name
+        while topic in self._deleting:
+            await self._deleting[topic].wait()
         assert topic not in self._topics
-        self._incarnations.create(topic, start_offset=self._append_offset())
+        self._incarnations.create(topic, start_offset=self._store.commit_log.append_offset)
         self._encoded[topic] = _encode_entry(config)
         self._version.bump()
         try:
@@ -337,6 +338,20 @@ class TopicTable:
         )
         self._tell(topic, config)
         return config
+
+    async def _delete_now(self, topic: str) -> None:
+        present = self._topics.pop(topic, None)
+        self._encoded.pop(topic, None)
+        self._ttl_ms.pop(topic, None)
+        self._incarnations.delete(topic)
+        if present is not None:
+            self._version.bump()
+            self._tell(topic, None)
+        await self._save()
+        self._store.queues.remove_topic(topic)
+        # Nobody makes the topic anew before its old files are gone.
+        await self._persister.remove_tree(f"{self._store.config.consume_queue_path}/{topic}")
+        logger.info("topic deleted topic=%s was_there=%s", topic, present is not None)
 
     async def _set_order(self, topic: str, order: bool) -> None:
         async with self._changing:

@@ -1,0 +1,69 @@
+"""Message appender: puts messages that the broker makes itself (delayed ones that are due, ones sent back).
+
+It does what the send processor does after its checks: append, count, and wake the pulls that wait, as soon as the
+message may be seen: at once, or after the flush where sends wait for it (SYNC_FLUSH).
+Owner: the hot process's event loop.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from thermocline.broker.broker_stats import BrokerStats
+from thermocline.remoting.errors import ServiceUnavailableError
+from thermocline.store.consume_queue import ConsumeQueue
+from thermocline.store.message_draft import MessageDraft, PutResult, PutStatus
+from thermocline.store.message_store import MessageStore
+from thermocline.store.store_config import FlushDiskType
+
+
+class MessageAppender:
+    """Puts drafts into the store on behalf of the broker."""
+
+    def __init__(
+        self, store: MessageStore, stats: BrokerStats, *, arrived: Callable[[Iterable[ConsumeQueue]], None]
+    ) -> None:
+        """`arrived`: told of queues that grew, once what they hold may be seen (LongPolling.arrived)."""
+        self._store = store
+        self._stats = stats
+        self._arrived = arrived
+        self._waits_for_flush = store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+
+    def append(self, draft: MessageDraft) -> PutResult:
+        """Put one message; in the log on return, durable when the log is flushed. Raises as MessageStore.put."""
+        try:
+            result = self._store.put(draft)
+        except Exception:
+            self._stats.add_put_failed()
+            raise
+        self._stats.add_put(draft.topic, 1, result.size_bytes)
+        if self._waits_for_flush:
+            self._store.flush.wait(result.end_offset, lambda status: self._grown(draft))
+        else:
+            self._grown(draft)
+        return result
+
+    async def append_safely(self, draft: MessageDraft) -> PutResult:
+        """Put one message; on return it is as safe as the broker makes messages. Cancelling leaves it in the log.
+
+        Raises:
+            ServiceUnavailableError: It is in the log, but the flush failed or took too long.
+            MQError: As MessageStore.put.
+        """
+        result = self.append(draft)
+        if self._waits_for_flush:
+            flushed: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
+            deadline_ms = self._store.clock.now_ms() + self._store.config.sync_flush_timeout_ms
+            self._store.flush.wait(
+                result.end_offset,
+                lambda status: None if flushed.done() else flushed.set_result(status),
+                deadline_ms=deadline_ms,
+            )
+            status = await flushed
+            if status is not PutStatus.PUT_OK:
+                raise ServiceUnavailableError(status.value)
+        return result
+
+    def _grown(self, draft: MessageDraft) -> None:
+        queue = self._store.queues.find(draft.topic, draft.queue_id)
+        if queue is not None:
+            self._arrived((queue,))

@@ -1,0 +1,173 @@
+"""Where settings come from: configuration file, changes made while running, environment, flags; the later one wins.
+
+Configuration file, told by its ending:
+    broker.conf, *.properties, *.conf    properties text with RocketMQ's names
+    *.toml                               tables [broker], [store], [tier] with field names of the three classes, or
+                                         property names at the top:
+
+        brokerName = "broker-a"
+        [store]
+        log_file_bytes = 67_108_864
+        [tier]
+        cold_url = "s3://bucket/prefix?endpoint=http://127.0.0.1:9000"
+
+Environment: THERMOCLINE_ and the property name in capitals (THERMOCLINE_BROKER_CLUSTER_NAME for brokerClusterName), and
+RocketMQ's own NAMESRV_ADDR.
+Flags: property names, or `section.field`.
+
+A name that nobody knows is an error with the nearest known ones; so is a value that cannot be one, with the place
+where it stands. Names of RocketMQ that have no effect here are collected in `ignored`.
+"""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from thermocline.broker.broker_config import BrokerConfig
+from thermocline.broker.broker_settings import SECTIONS, SETTINGS, check_required, parse_value
+from thermocline.broker.rocketmq_properties import REQUIRED, WITHOUT_EFFECT
+from thermocline.remoting.config_text import parse_config_text
+from thermocline.remoting.errors import InvalidParameterError, InvalidRequestError
+from thermocline.store.store_config import StoreConfig
+from thermocline.tiered.tier_config import TierConfig
+
+ENVIRONMENT_PREFIX = "THERMOCLINE_"
+ENVIRONMENT_ALIASES: Mapping[str, str] = {"NAMESRV_ADDR": "namesrvAddr"}
+ENVIRONMENT_OTHERS = frozenset({"THERMOCLINE_LOG_LEVEL", "THERMOCLINE_RUNTIME_DIR", "THERMOCLINE_CACHE"})
+"""Variables of the prefix that are no settings."""
+
+_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingSource:
+    """Settings as one source has them: name -> text; `place` says where, for errors."""
+
+    place: str
+    values: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedSettings:
+    """The three configurations, and names that were accepted without effect."""
+
+    broker: BrokerConfig
+    store: StoreConfig
+    tier: TierConfig
+    ignored: tuple[str, ...]
+
+
+def file_source(path: str, data: bytes) -> SettingSource:
+    """The settings in a configuration file.
+
+    Raises:
+        InvalidParameterError: The file cannot be read as what its name says.
+    """
+    try:
+        text = data.decode()
+        if path.endswith(".toml"):
+            return SettingSource(place=path, values=dict(_flatten_toml(tomllib.loads(text), path)))
+        return SettingSource(place=path, values=parse_config_text(text))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidParameterError(f"the configuration file cannot be read: {error}", path=path) from error
+
+
+def environment_source(environment: Mapping[str, str]) -> SettingSource:
+    """The settings in the environment; variables of other programs are passed over."""
+    names = {ENVIRONMENT_PREFIX + _CAPITAL.sub("_", name).upper(): name for name in SETTINGS}
+    values: dict[str, str] = {}
+    for variable, text in environment.items():
+        name = ENVIRONMENT_ALIASES.get(variable) or names.get(variable)
+        if name is not None:
+            values[name] = text
+        elif variable.startswith(ENVIRONMENT_PREFIX) and variable not in ENVIRONMENT_OTHERS:
+            values[variable] = text  # unknown: reported with its nearest
+    return SettingSource(place="environment", values=values)
+
+
+def load_settings(sources: Iterable[SettingSource]) -> LoadedSettings:
+    """Put sources together, the later one winning.
+
+    Raises:
+        InvalidParameterError: A name is unknown, a value cannot be one, or values contradict each other.
+    """
+    values: dict[str, Any] = {}
+    ignored: dict[str, None] = {}
+    for source in sources:
+        for given_name, text in source.values.items():
+            name = _property_name(given_name)
+            if name in SETTINGS:
+                values[name] = parse_value(name, text, source=source.place, is_field=name != given_name)
+            elif name in REQUIRED:
+                check_required(name, text, source=source.place)
+            elif name in WITHOUT_EFFECT:
+                ignored[name] = None
+            elif name == "storePathCommitLog":
+                _check_log_path(text, values, source=source.place)
+            else:
+                raise _unknown(given_name, source.place)
+    sections: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
+    for name, value in values.items():
+        sections[SETTINGS[name].section][SETTINGS[name].field] = value
+    if "root_path" not in sections["store"]:
+        raise InvalidParameterError("a folder for the store is needed", setting="storePathRootDir")
+    try:
+        return LoadedSettings(
+            broker=BrokerConfig(**sections["broker"]),
+            store=StoreConfig(**sections["store"]),
+            tier=TierConfig(**sections["tier"]),
+            ignored=tuple(ignored),
+        )
+    except InvalidParameterError:
+        raise
+    except InvalidRequestError as error:
+        raise InvalidParameterError(error.message, **error.context) from error
+
+
+def _property_name(given: str) -> str:
+    """The property of `store.log_file_bytes` or `log_file_bytes`; any other name as it is."""
+    section, _, field = given.rpartition(".")
+    for setting in SETTINGS.values():
+        if setting.field == field and section in ("", setting.section):
+            return setting.name
+    return given
+
+
+def _flatten_toml(table: Mapping[str, Any], path: str) -> Iterable[tuple[str, str]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            if name not in SECTIONS:
+                known = ", ".join(f"[{section}]" for section in SECTIONS)
+                raise InvalidParameterError(f"unknown table [{name}]; known are {known}", path=path)
+            known_fields = {item.name for item in fields(SECTIONS[name])}
+            for field, member in value.items():
+                yield (f"{name}.{field}" if field in known_fields else field), _toml_text(member)
+        else:
+            yield name, _toml_text(value)
+
+
+def _toml_text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return ";".join(str(item) for item in value)
+    return str(value)
+
+
+def _check_log_path(text: str, values: Mapping[str, Any], *, source: str) -> None:
+    """RocketMQ can keep the log elsewhere; here it lies in the store's folder."""
+    root_path = str(values.get("storePathRootDir", ""))
+    if text.strip() and text.rstrip("/") != f"{root_path.rstrip('/')}/commitlog":
+        raise InvalidParameterError(
+            "storePathCommitLog can only be the folder commitlog of storePathRootDir here", value=text, source=source
+        )
+
+
+def _unknown(name: str, place: str) -> InvalidParameterError:
+    candidates = [*SETTINGS, *WITHOUT_EFFECT, *REQUIRED, *(setting.field for setting in SETTINGS.values())]
+    near = difflib.get_close_matches(name.removeprefix(ENVIRONMENT_PREFIX), candidates, n=3)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return InvalidParameterError(f"unknown setting {name}{hint}", source=place)
