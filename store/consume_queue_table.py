@@ -11,7 +11,7 @@ Owner: the loop thread.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from thermocline.remoting.errors import DiskFullError
 from thermocline.store.commit_log import CommitLog
@@ -29,6 +29,8 @@ class ConsumeQueueTable:
     def __init__(self, files: ConsumeQueueFiles, log: CommitLog) -> None:
         self.files = files
         self.dirty = files.dirty
+        self.on_written: Callable[[ConsumeQueue], None] = _nobody_follows
+        """Told of each queue after `write_dirty` has written its units: other processes find them in its file now."""
         self._log = log
         self._topics: dict[str, dict[int, ConsumeQueue]] = {}
 
@@ -111,6 +113,11 @@ class ConsumeQueueTable:
                 self._log.fail(f"queue file not written: {error}")
                 return written
             dirty.discard(queue)
+            self.on_written(queue)
         if count and self._log.refusal == NO_ROOM_FOR_UNITS:
             self._log.resume()
         return count
+
+
+def _nobody_follows(queue: ConsumeQueue) -> None:
+    """What a table without other processes does with the news."""

@@ -1,0 +1,131 @@
+"""Tier feed: tells the tier process which topics and queues changed, after the tick that wrote their units.
+
+A tier process that has just said HELLO gets every topic and queue, a slice at a time, so that fifty thousand queues
+never hold the loop; afterwards only what changed. `log_offset` rises with the last slice of a round alone: below it
+the reported ends are complete.
+"""
+
+import asyncio
+import contextlib
+import logging
+
+from thermocline.broker.helper_hub import HelperHub
+from thermocline.broker.helper_protocol import HelperRequestCode, QueueState, QueueTable, TopicState
+from thermocline.broker.tier_link import ROLE
+from thermocline.broker.tiered_topics import is_tiered_topic
+from thermocline.broker.topic_table import TopicTable
+from thermocline.remoting.bodies import TopicConfig
+from thermocline.store.consume_queue import ConsumeQueue
+from thermocline.store.consume_queue_table import ConsumeQueueTable
+
+logger = logging.getLogger(__name__)
+
+QUEUES_PER_SLICE = 200
+SLICE_PAUSE_S = 0.002
+
+
+class TierFeed:
+    """Belongs to the hot process's loop."""
+
+    def __init__(self, hub: HelperHub, *, topics: TopicTable, queues: ConsumeQueueTable) -> None:
+        self._hub = hub
+        self._topics = topics
+        self._queues = queues
+        self._changed_topics: dict[str, None] = {}
+        self._changed_queues: dict[ConsumeQueue, None] = {}
+        self._sequence = 0
+        self._log_offset = 0
+        self._pressure = False
+        self._is_complete = False
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        queues.on_written = self._queue_written
+        topics.add_listener(self._topic_changed)
+
+    def start(self) -> None:
+        """Begin to feed; nothing is sent before `restart`."""
+        assert self._task is None
+        self._task = asyncio.create_task(self._run(), name="tier-feed")
+
+    async def close(self) -> None:
+        """Stop; idempotent."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    def restart(self) -> None:
+        """A tier process has just connected: everything is to be told anew."""
+        self._sequence = 0
+        self._changed_topics = dict.fromkeys(self._topics)
+        self._changed_queues = dict.fromkeys(self._queues)
+        self._is_complete = True
+        self._wake.set()
+
+    def ticked(self, *, pressure: bool) -> None:
+        """Units have been written; `pressure` says that local files must go."""
+        self._pressure = pressure
+        self._wake.set()
+
+    def _queue_written(self, queue: ConsumeQueue) -> None:
+        self._changed_queues[queue] = None
+
+    def _topic_changed(self, topic: str, config: TopicConfig | None) -> None:
+        self._changed_topics[topic] = None
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._is_complete and self._send_slice():  # noqa: ASYNC110 - a pause between slices, not a poll
+                await asyncio.sleep(SLICE_PAUSE_S)
+
+    def _send_slice(self) -> bool:
+        """Send one table; True while more waits."""
+        if not self._hub.is_connected(ROLE):
+            self._is_complete = False  # the next HELLO starts anew
+            return False
+        written_offset = self._queues.written_offset
+        topics = [self._topic_state(topic) for topic in self._changed_topics]
+        self._changed_topics.clear()
+        queues: list[QueueState] = []
+        for queue in list(self._changed_queues)[:QUEUES_PER_SLICE]:
+            del self._changed_queues[queue]
+            if self._queues.find(queue.topic, queue.queue_id) is queue and queue.topic in self._topics:
+                queues.append(
+                    QueueState(
+                        topic=queue.topic,
+                        queue_id=queue.queue_id,
+                        min_offset=queue.min_offset,
+                        end_offset=queue.tail_offset,
+                    )
+                )
+        more = bool(self._changed_queues)
+        if not more:
+            is_news = bool(topics or queues or self._pressure) or written_offset != self._log_offset
+            self._log_offset = max(self._log_offset, written_offset)
+            if not is_news:
+                return False
+        self._sequence += 1
+        table = QueueTable(
+            sequence=self._sequence,
+            log_offset=self._log_offset,
+            topics=topics,
+            queues=queues,
+            pressure=self._pressure and not more,
+        )
+        self._hub.tell(ROLE, HelperRequestCode.QUEUE_TABLE, table)
+        return more
+
+    def _topic_state(self, topic: str) -> TopicState:
+        incarnation = self._topics.incarnation(topic)
+        return TopicState(
+            topic=topic,
+            incarnation=incarnation.id,
+            ttl_ms=self._topics.time_to_live_ms(topic),
+            expired_before_ms=incarnation.expired_before_ms,
+            tiered=is_tiered_topic(topic),
+            deleted=topic not in self._topics,
+        )

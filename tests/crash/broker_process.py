@@ -1,0 +1,135 @@
+"""A real broker process for crash tests: started from a configuration file, killed in parts, started again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+START_TIMEOUT_S = 60.0
+
+
+class BrokerProcess:
+    """`thermocline broker` on a free port, over one store directory."""
+
+    def __init__(self, folder: Path, properties: dict[str, str]) -> None:
+        self.folder = folder
+        self.store = folder / "store"
+        self._properties = {
+            "listenPort": "0",
+            "bindAddress": "127.0.0.1",
+            "storePathRootDir": str(self.store),
+            "brokerName": "broker-a",
+            **properties,
+        }
+        self._process: asyncio.subprocess.Process | None = None
+        self.address = ""
+        self.start_seconds = 0.0
+
+    @property
+    def pid(self) -> int:
+        """The hot process."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """False before `start` and after the hot process ended."""
+        return self._process is not None and self._process.returncode is None
+
+    async def start(self) -> None:
+        """Start and wait for the ready line; fails the test with what the broker wrote when it does not come."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        configuration = self.folder / "broker.conf"
+        configuration.write_text("".join(f"{name}={value}\n" for name, value in self._properties.items()))
+        log = (self.folder / "broker.log").open("ab")
+        started = time.monotonic()
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "thermocline.cli.main",
+            "broker",
+            "--config",
+            str(configuration),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log,
+        )
+        log.close()
+        assert self._process.stdout is not None
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                line = (await self._process.stdout.readline()).decode()
+        except TimeoutError:
+            self._process.kill()
+            raise AssertionError(f"no ready line in time: {self.log_tail()}") from None
+        assert line.startswith("ready "), f"{line!r}: {self.log_tail()}"
+        self.address = dict(part.split("=", 1) for part in line.split()[1:])["broker"]
+        self.start_seconds = time.monotonic() - started
+
+    def helper_pid(self, role: str) -> int | None:
+        """Process id of the index or tier process; None while it is away."""
+        try:
+            children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        except FileNotFoundError:
+            return None
+        for child in children:
+            try:
+                command = Path(f"/proc/{child}/cmdline").read_bytes()
+            except FileNotFoundError:
+                continue
+            if f"{role}_process".encode() in command:
+                return int(child)
+        return None
+
+    def kill_helper(self, role: str) -> bool:
+        """`kill -9` of one helper; False when it is away already."""
+        pid = self.helper_pid(role)
+        if pid is None:
+            return False
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        return True
+
+    async def kill(self) -> None:
+        """`kill -9` of the hot process; its helpers die with it."""
+        assert self._process is not None
+        helpers = [self.helper_pid(role) for role in ("index", "tier")]
+        if self._process.returncode is None:
+            self._process.kill()
+        await self._process.wait()
+        await until(lambda: not any(pid is not None and _is_alive(pid) for pid in helpers))
+
+    async def stop(self) -> int:
+        """SIGTERM; returns the exit status."""
+        assert self._process is not None
+        if self._process.returncode is None:
+            self._process.terminate()
+        async with asyncio.timeout(20):
+            return await self._process.wait()
+
+    def log_tail(self) -> str:
+        """The last lines that the broker wrote to its log."""
+        path = self.folder / "broker.log"
+        return path.read_text(errors="replace")[-4_000:] if path.exists() else ""
+
+
+async def until(condition: Callable[[], bool], *, timeout_s: float = 30.0) -> None:
+    """Wait for a condition of another process, which nothing here can wait on."""
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # noqa: ASYNC110 - the condition lies in another process
+            await asyncio.sleep(0.005)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
