@@ -1,0 +1,44 @@
+"""Addresses as text: `10.0.0.1:9876`, `[::1]:9876`, `/run/dir/socket`."""
+
+from __future__ import annotations
+
+from thermocline.remoting.errors import InvalidParameterError
+from thermocline.remoting.message_record import Host
+
+PORT_MAX = 65_535
+
+
+def is_unix_address(address: str) -> bool:
+    """Whether the address is the path of a unix socket."""
+    return address.startswith("/")
+
+
+def parse_address(address: str) -> Host:
+    """Host (name or IP) and port in `host:port`.
+
+    Raises:
+        InvalidParameterError: It is none.
+    """
+    host, colon, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isascii() or not port.isdecimal() or int(port) > PORT_MAX:
+        raise InvalidParameterError("not an address: host:port is wanted", address=address)
+    return host, int(port)
+
+
+def format_address(host: str, port: int) -> str:
+    """`host:port`, with an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def peer_address(name: object) -> tuple[str, Host]:
+    """Text and pair for what a socket gives as its own or its peer's name; a unix socket counts as 127.0.0.1:0.
+
+    An IPv4 address that a dual-stack socket shows as IPv6 is given as IPv4.
+    """
+    if not isinstance(name, tuple) or len(name) < 2:
+        return "unix", ("127.0.0.1", 0)
+    host, port = str(name[0]).partition("%")[0], int(name[1])
+    if host.startswith("::ffff:") and "." in host:
+        host = host.removeprefix("::ffff:")
+    return format_address(host, port), (host, port)
