@@ -15,21 +15,22 @@ async def run_all(
     coroutines: Iterable[Coroutine[Any, Any, Result]], *, concurrency_max: int = CONCURRENCY_MAX
 ) -> list[Result]:
     """Their results in order. The first failure cancels the others, waits for them, and is raised as it is."""
+    waiting = list(coroutines)
     limit = asyncio.Semaphore(concurrency_max)
 
     async def limited(coroutine: Coroutine[Any, Any, Result]) -> Result:
-        try:
-            async with limit:
-                return await coroutine
-        finally:
-            coroutine.close()  # one that was cancelled before its turn would warn that it was never awaited
+        async with limit:
+            return await coroutine
 
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(limited(coroutine)) for coroutine in coroutines]
+            tasks = [group.create_task(limited(coroutine)) for coroutine in waiting]
     except BaseExceptionGroup as failures:
         error: BaseException = failures
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         raise error from failures
+    finally:
+        for coroutine in waiting:
+            coroutine.close()  # those cancelled before their turn would warn that they were never awaited
     return [task.result() for task in tasks]

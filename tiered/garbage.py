@@ -1,0 +1,228 @@
+"""Garbage: which objects of a broker's prefix nobody needs any more, and their deletion. Planning deletes nothing.
+
+    now ---- grace period ---- | versions before the checkpoint `readable_from` could be opened until now
+                               v
+    entries  [ deleted         ][ kept ..................................... head ]
+    objects  named only there: deleted
+
+What goes
+  - Versions superseded for longer than the grace period, up to a checkpoint, and only as far as no pin names one. First
+    an entry says so (`readable_from`), then their entries, checkpoints and the objects that only they name are deleted.
+  - Orphans, found by listing (a sweep): objects of *earlier* epochs that no readable version names. A writer commits
+    only objects of its own epoch, so whatever happens meanwhile nobody can come to name them: no clock is needed.
+  - What this writer discarded itself: segments it dropped, ids it abandoned. Objects of its own epoch that are neither
+    are left alone, they may be on their way; objects of later epochs are never touched.
+
+Order of deletion: checkpoint heads, then entries in ascending order, one after another, then everything else. Kept are
+the entry of the oldest kept checkpoint and all after it, so never one of the newest two. A reader that still starts
+from a deleted checkpoint finds its entry gone, and looks again.
+
+Belongs to the writer's loop. A crash anywhere leaves what the next sweep finds.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from thermocline.remoting.errors import FencedError, ObjectNotFoundError
+from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.checkpoint import load_head
+from thermocline.tiered.ledger_entry import LedgerChanges
+from thermocline.tiered.ledger_reader import HeadHint, find_entry, write_hint
+from thermocline.tiered.ledger_writer import LedgerWriter
+from thermocline.tiered.object_keys import segment_id_of
+from thermocline.tiered.pins import Pin, list_pins
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GarbagePlan:
+    """What would go. `objects` are parts and packs, key to size in bytes (0 where it is not known)."""
+
+    planned_at: int
+    readable_from: int
+    objects: dict[str, int] = field(default_factory=dict)
+    entries: tuple[int, ...] = ()
+    checkpoint_heads: tuple[int, ...] = ()
+    checkpoint_buckets: tuple[str, ...] = ()
+    pins: tuple[str, ...] = ()
+
+    @property
+    def object_count(self) -> int:
+        """Objects of all kinds."""
+        ledger_count = len(self.entries) + len(self.checkpoint_heads) + len(self.checkpoint_buckets)
+        return len(self.objects) + ledger_count + len(self.pins)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GarbageReport:
+    """What has gone. `held_by_pin`: a pin appeared after planning, so nothing was deleted this time."""
+
+    deleted_count: int = 0
+    deleted_bytes: int = 0
+    held_by_pin: bool = False
+
+
+class GarbageCollector:
+    """Plans and deletes for one writer."""
+
+    def __init__(self, writer: LedgerWriter) -> None:
+        self._writer = writer
+        self._swept_to: int | None = None
+        """Entries below this are known to be deleted; None when only a listing can tell."""
+        self._unfinished = False
+
+    def is_due(self, *, now_ms: int) -> bool:
+        """Whether a plan without a sweep would find anything, by what is in memory; costs no request."""
+        catalog = self._writer.catalog
+        due = self._unfinished or bool(self._writer.discarded)
+        return due or _grace_limit(catalog, now_ms) > catalog.readable_from
+
+    async def plan(self, *, now_ms: int, sweep: bool = False) -> GarbagePlan:
+        """What could be deleted now. `sweep` lists the whole prefix, and is needed once in a writer's life.
+
+        Raises:
+            ObjectStoreUnavailableError: No answer.
+            CorruptDataError: The ledger or a pin contradicts itself: nothing may be deleted.
+        """
+        writer = self._writer
+        catalog = await writer.settle()
+        pins = await list_pins(writer.store, writer.keys)
+        live_pins = [pin for pin in pins if pin.until_ms > now_ms]
+        readable_from = _held_by_pins(catalog, _grace_limit(catalog, now_ms), live_pins)
+        protected = catalog.live_keys()
+        objects = dict(writer.discarded)
+        for segment in catalog.removed:
+            if segment.removed_in > readable_from:
+                protected.update(segment.keys)
+            else:
+                objects.update(dict.fromkeys(segment.keys, segment.stored_bytes // len(segment.keys)))
+        if sweep:
+            objects |= {key: size_bytes async for key, size_bytes in self._orphans(protected)}
+        entries, heads, buckets = await self._ledger_garbage(catalog, readable_from, sweep=sweep)
+        return GarbagePlan(
+            planned_at=catalog.version,
+            readable_from=readable_from,
+            objects={key: objects[key] for key in sorted(objects.keys() - protected)},
+            entries=entries,
+            checkpoint_heads=heads,
+            checkpoint_buckets=buckets,
+            pins=tuple(pin.pin_id for pin in pins if pin.until_ms <= now_ms),
+        )
+
+    async def execute(self, plan: GarbagePlan, *, now_ms: int) -> GarbageReport:
+        """Carry out a plan of this collector; safe to repeat, and to be cut off anywhere.
+
+        Raises:
+            FencedError: A later writer has taken over; what was deleted until then was garbage to it, too.
+            ObjectStoreUnavailableError: No answer; the rest stays for the next plan.
+        """
+        writer, store, keys = self._writer, self._writer.store, self._writer.keys
+        if plan.object_count == 0 and plan.readable_from <= writer.catalog.readable_from:
+            return GarbageReport()
+        self._swept_to, self._unfinished = None, True
+        if plan.readable_from > writer.catalog.readable_from:
+            await writer.commit(LedgerChanges(readable_from=plan.readable_from))
+        if any(
+            pin.until_ms > now_ms and pin.version < plan.readable_from
+            for pin in await list_pins(store, keys)
+            if pin.pin_id not in plan.pins
+        ):
+            logger.info("garbage held by a pin readable_from=%d", plan.readable_from)
+            return GarbageReport(held_by_pin=True)
+        if await find_entry(store, keys, writer.version + 1) is not None:
+            raise FencedError("a later writer has taken over", root=keys.root, epoch=writer.epoch)
+        if plan.checkpoint_heads or plan.entries:
+            assert writer.checkpoint is not None
+            assert plan.readable_from <= writer.checkpoint.version
+            assert max(plan.entries, default=0) < min(plan.readable_from, writer.version - 1)
+            # Whoever opens the ledger from now on must not start from a checkpoint that is about to go.
+            await write_hint(store, keys, HeadHint(version=writer.version, checkpoint=writer.checkpoint.version))
+        for version in plan.checkpoint_heads:
+            await store.delete(keys.checkpoint_head(version))
+        for version in plan.entries:
+            await store.delete(keys.ledger_entry(version))
+        await store.delete_many(plan.checkpoint_buckets)
+        await store.delete_many(plan.objects)
+        await store.delete_many([keys.pin(pin_id) for pin_id in plan.pins])
+        for key in plan.objects:
+            writer.discarded.pop(key, None)
+        self._swept_to, self._unfinished = plan.readable_from, False
+        report = GarbageReport(deleted_count=plan.object_count, deleted_bytes=sum(plan.objects.values()))
+        logger.info(
+            "garbage deleted objects=%d entries=%d bytes=%d", len(plan.objects), len(plan.entries), report.deleted_bytes
+        )
+        return report
+
+    async def _orphans(self, protected: set[str]) -> AsyncIterator[tuple[str, int]]:
+        """Parts and packs of earlier epochs that are not protected. What has another kind of name is left alone."""
+        writer = self._writer
+        for prefix in (writer.keys.topics_prefix, writer.keys.packs_prefix):
+            async for info in writer.store.list(prefix):
+                segment_id = segment_id_of(info.key)
+                if segment_id is not None and segment_id.epoch < writer.epoch and info.key not in protected:
+                    yield info.key, info.size_bytes
+
+    async def _ledger_garbage(
+        self, catalog: Catalog, readable_from: int, *, sweep: bool
+    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[str, ...]]:
+        """Entries, checkpoint heads (both ascending) and buckets that go when versions below `readable_from` do."""
+        writer, store, keys = self._writer, self._writer.store, self._writer.keys
+        latest = writer.checkpoint
+        if latest is None:
+            return (), (), ()
+        kept = {mark.version for mark in catalog.checkpoints if mark.version >= readable_from} | {latest.version}
+        if not sweep and self._swept_to is not None:
+            heads = tuple(mark.version for mark in catalog.checkpoints if mark.version < readable_from)
+            buckets = await self._buckets_of(heads) - await self._buckets_of(kept)
+            return tuple(range(self._swept_to, readable_from)), heads, tuple(sorted(buckets))
+        entries: list[int] = []
+        async for info in store.list(keys.ledger_prefix):
+            version = keys.ledger_version(info.key)
+            if version is not None and version < readable_from:
+                entries.append(version)
+        # A checkpoint newer than `latest` is being written; an older one that is not kept is named by nobody.
+        named = await self._buckets_of(kept)
+        gone_heads: list[int] = []
+        gone_buckets: list[str] = []
+        async for info in store.list(keys.checkpoints_prefix):
+            part = keys.checkpoint_part(info.key)
+            if part is None or part[0] > latest.version:
+                continue
+            version, epoch = part
+            if epoch is None:
+                if version not in kept:
+                    gone_heads.append(version)
+            elif info.key not in named and epoch <= writer.epoch:
+                gone_buckets.append(info.key)
+        return tuple(sorted(entries)), tuple(sorted(gone_heads)), tuple(sorted(gone_buckets))
+
+    async def _buckets_of(self, versions: set[int] | tuple[int, ...]) -> set[str]:
+        """The buckets that these checkpoints name; one that is gone names none."""
+        named: set[str] = set()
+        for version in sorted(versions):
+            try:
+                head = await load_head(self._writer.store, self._writer.keys, version)
+            except ObjectNotFoundError:
+                continue
+            named.update(reference.key for reference in head.buckets)
+        return named
+
+
+def _grace_limit(catalog: Catalog, now_ms: int) -> int:
+    """The newest checkpoint before which every version has been superseded for the grace period."""
+    limit = catalog.readable_from
+    for mark in catalog.checkpoints:
+        if mark.committed_ms + catalog.settings.grace_ms <= now_ms:
+            limit = max(limit, mark.version)
+    return limit
+
+
+def _held_by_pins(catalog: Catalog, limit: int, pins: list[Pin]) -> int:
+    """The newest checkpoint up to `limit` that leaves every pinned version readable."""
+    pinned = min((pin.version for pin in pins), default=limit)
+    candidates = [mark.version for mark in catalog.checkpoints if mark.version <= min(limit, pinned)]
+    return max([catalog.readable_from, *candidates])

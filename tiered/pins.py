@@ -1,0 +1,61 @@
+"""Pins: `pins/{id}.json` says that somebody reads a version, and until when; nothing that it names is deleted before.
+
+Handshake with the collector, which never looks at a clock but its own
+    reader:     write the pin; read the ledger; the pin holds if its version is still readable
+    collector:  list pins; commit `readable_from` below them; list pins again; delete only if none is below it
+Whichever comes first, either the reader sees the new `readable_from`, or the collector sees the pin.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from thermocline.remoting.errors import ObjectNotFoundError
+from thermocline.tiered.errors import LedgerCorruptError, VersionExpiredError
+from thermocline.tiered.ledger_reader import open_catalog
+from thermocline.tiered.object_keys import BrokerKeys
+from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.parallel import run_all
+
+
+class Pin(msgspec.Struct, frozen=True, kw_only=True):
+    """`owner` is for people; `until_ms` is wall-clock time."""
+
+    pin_id: str
+    version: int
+    until_ms: int
+    owner: str
+
+
+async def create_pin(store: ObjectStore, keys: BrokerKeys, pin: Pin) -> None:
+    """Keep a version readable; the id is new and unique. Replaces a pin of that id, which is how one is extended.
+
+    Raises:
+        VersionExpiredError: The version is not readable any more; no pin is left.
+    """
+    key = keys.pin(pin.pin_id)
+    await store.put(key, msgspec.json.encode(pin))
+    catalog = await open_catalog(store, keys, only_topics=frozenset())
+    if not catalog.readable_from <= pin.version <= catalog.version:
+        await store.delete(key)
+        raise VersionExpiredError("the version cannot be pinned", version=pin.version, readable=catalog.readable_from)
+
+
+async def delete_pin(store: ObjectStore, keys: BrokerKeys, pin_id: str) -> None:
+    """Let the version go."""
+    await store.delete(keys.pin(pin_id))
+
+
+async def list_pins(store: ObjectStore, keys: BrokerKeys) -> list[Pin]:
+    """Every pin, run out or not. LedgerCorruptError when one cannot be read: then nothing may be deleted."""
+
+    async def read(key: str) -> Pin | None:
+        try:
+            return msgspec.json.decode(await store.get(key), type=Pin)
+        except ObjectNotFoundError:
+            return None
+        except msgspec.DecodeError as error:
+            raise LedgerCorruptError("a pin cannot be decoded", key=key) from error
+
+    found = await run_all([read(info.key) async for info in store.list(keys.pins_prefix)])
+    return [pin for pin in found if pin is not None]

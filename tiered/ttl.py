@@ -1,0 +1,88 @@
+"""TTL: which messages are visible, and which segments hold none that is. Arithmetic on the catalog; pure functions.
+
+    visible exactly when   store time >= max(expired_before_ms, now - ttl)
+
+`expired_before_ms` is the cut that a change of the TTL found: fixed durably before the change takes effect, so that
+what has expired once does not come back when the TTL grows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from thermocline.tiered.catalog import Catalog, TopicEntry
+from thermocline.tiered.ledger_entry import LedgerChanges, SegmentOut, TopicChange
+from thermocline.tiered.segment_entry import SegmentEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpiredReport:
+    """What a cut takes: whole segments, and at most so many messages of segments that stay."""
+
+    segment_count: int
+    record_count: int
+    raw_bytes: int
+    stored_bytes: int
+    partly_expired_segment_count: int
+
+
+def visible_from_ms(*, ttl_ms: int | None, expired_before_ms: int, now_ms: int) -> int:
+    """The store time from which on messages are visible. `ttl_ms` None: for ever."""
+    return expired_before_ms if ttl_ms is None else max(expired_before_ms, now_ms - ttl_ms)
+
+
+def topic_visible_from_ms(catalog: Catalog, topic: str, *, now_ms: int) -> int:
+    """The store time from which on a topic's messages are visible, by what the catalog knows."""
+    entry = catalog.topics.get(topic)
+    return visible_from_ms(
+        ttl_ms=catalog.ttl_ms(topic), expired_before_ms=entry.expired_before_ms if entry else 0, now_ms=now_ms
+    )
+
+
+def expired_segments(
+    entry: TopicEntry, *, ttl_ms: int | None, now_ms: int, expired_before_ms: int | None = None
+) -> tuple[SegmentEntry, ...]:
+    """The segments of which every message has expired; `expired_before_ms` counts when it is ahead of the entry's."""
+    before_ms = max(entry.expired_before_ms, expired_before_ms or 0)
+    cut_ms = visible_from_ms(ttl_ms=ttl_ms, expired_before_ms=before_ms, now_ms=now_ms)
+    return tuple(segment for segment in entry.segments if segment.max_store_ms < cut_ms)
+
+
+def sweep(catalog: Catalog, *, now_ms: int) -> LedgerChanges:
+    """The commit that drops every wholly expired segment of every topic; may be empty."""
+    gone = [
+        SegmentOut(segment.topic, segment.segment_id)
+        for topic in catalog.topics.values()
+        for segment in expired_segments(topic, ttl_ms=catalog.ttl_ms(topic.topic), now_ms=now_ms)
+    ]
+    return LedgerChanges(segments_out=tuple(gone))
+
+
+def change_ttl(catalog: Catalog, topic: str, *, incarnation: int, ttl_ms: int | None, now_ms: int) -> TopicChange:
+    """The change that gives a topic another TTL (None: the broker's default) and fixes the cut as it is now."""
+    entry = catalog.topics.get(topic)
+    same = entry is None or entry.incarnation == incarnation
+    cut_ms = topic_visible_from_ms(catalog, topic, now_ms=now_ms) if same else 0
+    return TopicChange(topic=topic, incarnation=incarnation, ttl_ms=ttl_ms, expired_before_ms=max(0, cut_ms))
+
+
+def change_default_ttl(catalog: Catalog, *, now_ms: int) -> tuple[TopicChange, ...]:
+    """What must be committed together with another default TTL: the cut of every topic that follows the default."""
+    return tuple(
+        change_ttl(catalog, topic.topic, incarnation=topic.incarnation, ttl_ms=None, now_ms=now_ms)
+        for topic in catalog.topics.values()
+        if topic.ttl_ms is None and not topic.deleted
+    )
+
+
+def report(entry: TopicEntry, *, visible_from_ms: int) -> ExpiredReport:
+    """What a cut at `visible_from_ms` would take from a topic: for a dry run."""
+    gone = [segment for segment in entry.segments if segment.max_store_ms < visible_from_ms]
+    partly = [segment for segment in entry.segments if segment.min_store_ms < visible_from_ms <= segment.max_store_ms]
+    return ExpiredReport(
+        segment_count=len(gone),
+        record_count=sum(segment.record_count for segment in gone),
+        raw_bytes=sum(segment.raw_bytes for segment in gone),
+        stored_bytes=sum(segment.stored_bytes for segment in gone),
+        partly_expired_segment_count=len(partly),
+    )
