@@ -1,0 +1,43 @@
+"""Thermocline's history in PySpark: `spark.read.format("thermocline")`, straight from the bucket.
+
+Importing this package imports neither pyspark nor pyarrow; the public names are loaded when they are first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from thermocline.spark.arrow_decoder import ArrowDecoder, RowSelection
+    from thermocline.spark.hadoop_options import configure, read_options
+    from thermocline.spark.replay import CatchUpReport, QueueEnd, catch_up
+    from thermocline.spark.session import local_session
+
+__all__ = [
+    "ArrowDecoder",
+    "CatchUpReport",
+    "QueueEnd",
+    "RowSelection",
+    "catch_up",
+    "configure",
+    "local_session",
+    "read_options",
+]
+
+_MODULES = {
+    "ArrowDecoder": "arrow_decoder",
+    "RowSelection": "arrow_decoder",
+    "configure": "hadoop_options",
+    "read_options": "hadoop_options",
+    "CatchUpReport": "replay",
+    "QueueEnd": "replay",
+    "catch_up": "replay",
+    "local_session": "session",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from thermocline.spark.store_options import BucketOptions, StoreOptions
-from thermocline.spark.store_url import open_cold_store, parse_cold_url
+from thermocline.spark.store_url import open_cold_store, split_url
 from thermocline.tiered.object_store import ObjectStore
 
 Answer = TypeVar("Answer")
@@ -70,7 +70,7 @@ def blocking_store(url: str, options: StoreOptions) -> BlockingStore:
         InvalidRequestError: The URL or an option cannot be used.
     """
     global _kept
-    bucket_options = options.for_bucket(parse_cold_url(url).bucket)
+    bucket_options = options.for_bucket(split_url(url)[1])
     with _kept_lock:
         if _kept is None or _kept.process_id != os.getpid():
             _kept = _StoresOfProcess()

@@ -33,6 +33,7 @@ from thermocline.spark.message_columns import choose_columns
 from thermocline.spark.read_options import ReadOptions
 from thermocline.spark.read_plan import SegmentSlice
 from thermocline.spark.record_heads import Mask, RecordHeads, read_heads
+from thermocline.tiered.errors import SegmentFormatError
 from thermocline.tiered.queue_columns import decode_columns_block, decode_columns_footer
 from thermocline.tiered.segment_entry import PartLocator
 from thermocline.tiered.segment_format import FrameInfo, LogFooter, decode_log_footer, decompress
@@ -313,16 +314,22 @@ def _fetch_footers(
             if isinstance(tail, ObjectNotFoundError):
                 found[name] = tail
                 continue
-            try:
-                found[name] = footer = decode_log_footer(tail)
-            except CorruptDataError as error:
-                raise CorruptDataError(
-                    "the footer of a cold segment is damaged", **part_names(missing[name]), reason=str(error)
-                ) from error
-            _footers[name] = footer
+            found[name] = _footers[name] = _decode_footer(missing[name], tail)
     while len(_footers) > FOOTERS_KEPT_MAX:
         _footers.popitem(last=False)
     return found
+
+
+def _decode_footer(part: SegmentSlice, tail: bytes) -> LogFooter:
+    try:
+        footer = decode_log_footer(tail)
+        if str(footer.segment_id) != part.segment_id:
+            raise SegmentFormatError("another segment lies here", found=str(footer.segment_id))
+    except CorruptDataError as error:
+        raise CorruptDataError(
+            "the footer of a cold segment is damaged", **part_names(part), reason=str(error)
+        ) from error
+    return footer
 
 
 async def _gather(calls: Sequence[Coroutine[Any, Any, Answer]]) -> list[Answer | ObjectNotFoundError]:

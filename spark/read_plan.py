@@ -58,6 +58,7 @@ class SegmentSlice:
     source: ColdSource
     topic: str
     queue_id: int
+    segment_id: str
     log: PartLocator
     cq: PartLocator
     start_offset: int
@@ -90,6 +91,7 @@ def cut_queue(queue: QueueRange, segments: Iterable[SegmentEntry], selection: Ro
                 source=queue.source,
                 topic=queue.topic,
                 queue_id=queue.queue_id,
+                segment_id=segment.segment_id,
                 log=segment.log,
                 cq=segment.cq,
                 start_offset=start,

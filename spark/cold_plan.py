@@ -1,0 +1,232 @@
+"""resolve_plan: from the options of a read to its plan; everything that could change is looked up here, once.
+
+    version     the newest of each broker's catalog, or `snapshotVersion`
+    expiry      a message is visible when its store time is at least max(expired_before_ms, moment - ttl), the moment
+                being now or `snapshotTimestamp`. A version named without its moment is read under today's settings, so
+                that what has expired, or whose topic was deleted, does not come back
+    range       of every queue: from `startingOffsets` to `endingOffsets`, within what the catalog holds
+    holes       offsets that were declared lost are stepped over; any other gap is data loss
+
+One catalog a broker is read, with the topics asked for only: a few GETs. Nothing is listed, save the brokers under a
+prefix. `pinned_options` says the same plan in options, for other plans to give the same rows.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+
+from thermocline.remoting.errors import (
+    CorruptDataError,
+    InvalidRequestError,
+    ObjectNotFoundError,
+    OffsetOutOfRangeError,
+    TopicNotFoundError,
+)
+from thermocline.spark.arrow_decoder import INT64_MAX, RowSelection
+from thermocline.spark.blocking_store import BlockingStore, blocking_store
+from thermocline.spark.read_options import EARLIEST, LATEST, QueueName, ReadOptions
+from thermocline.spark.read_plan import ColdSource, QueueRange, ReadPlan, SegmentSlice, cut_queue, pack_tasks
+from thermocline.spark.store_url import broker_roots, possible_prefixes
+from thermocline.tiered.catalog import Catalog, TopicEntry
+from thermocline.tiered.ledger_reader import open_catalog
+from thermocline.tiered.object_keys import BrokerKeys
+from thermocline.tiered.segment_format import QueueRun
+from thermocline.tiered.ttl import topic_visible_from_ms
+
+logger = logging.getLogger(__name__)
+
+
+def resolve_plan(options: ReadOptions, *, now_ms: int) -> ReadPlan:
+    """Resolve a read.
+
+    Raises:
+        InvalidRequestError: A topic or version is not there, an offset is out of range, an option cannot be used.
+        CorruptDataError: Catalog or ledger are damaged, or offsets are missing in the middle of a queue.
+        UnavailableError: The store gave no answer, or refused.
+    """
+    moment_ms = now_ms if options.snapshot_ms is None else options.snapshot_ms
+    sources: list[ColdSource] = []
+    queues: list[QueueRange] = []
+    slices: list[list[SegmentSlice]] = []
+    found_topics: set[str] = set()
+    for url, root in _broker_places(options):
+        store = blocking_store(url, options.store)
+        catalog = _open(store, root, options, version=_version_of(options, root))
+        settings = catalog if options.snapshot_ms is not None else _newest(store, root, options, catalog)
+        source = ColdSource(url=url, root=root, broker_name=catalog.broker_name, version=catalog.version)
+        sources.append(source)
+        for topic in options.topics:
+            entry = _live_topic(catalog, settings, topic)
+            if entry is None:
+                continue
+            found_topics.add(topic)
+            visible_from_ms = topic_visible_from_ms(settings, topic, now_ms=moment_ms)
+            for queue in _queue_ranges(options, source, entry, visible_from_ms):
+                queues.append(queue)
+                slices.append(cut_queue(queue, entry.segments, _selection(options, queue)))
+    missing = [topic for topic in options.topics if topic not in found_topics]
+    if missing:
+        raise TopicNotFoundError(
+            f"topic {missing[0]!r} has no messages in the cold tier",
+            url=" ".join(options.urls),
+            version=" ".join(f"{source.root}:{source.version}" for source in sources),
+        )
+    return ReadPlan(
+        snapshot_ms=moment_ms,
+        sources=tuple(sources),
+        queues=tuple(queues),
+        tasks=tuple(pack_tasks(slices, partition_bytes_max=options.partition_bytes_max)),
+    )
+
+
+def pinned_options(plan: ReadPlan) -> dict[str, str]:
+    """Options with which another read resolves to the same versions, ranges and expiry."""
+    starting: dict[str, dict[str, int]] = {}
+    ending: dict[str, dict[str, int]] = {}
+    for queue in plan.queues:
+        name = str(QueueName(queue.source.broker_name, queue.queue_id))
+        starting.setdefault(queue.topic, {})[name] = queue.start_offset
+        ending.setdefault(queue.topic, {})[name] = queue.end_offset
+    return {
+        "snapshotVersion": json.dumps({source.root: source.version for source in plan.sources}, sort_keys=True),
+        "snapshotTimestamp": str(plan.snapshot_ms),
+        "startingOffsets": json.dumps(starting, sort_keys=True),
+        "endingOffsets": json.dumps(ending, sort_keys=True),
+    }
+
+
+# -- catalogs ------------------------------------------------------------------------------------------------------
+
+
+def _broker_places(options: ReadOptions) -> list[tuple[str, str]]:
+    """URL of the prefix and root of every broker that the read's URLs name, each once."""
+    places: dict[tuple[str, str], None] = {}
+    for url in options.urls:
+        for prefix_url, under in possible_prefixes(url):
+            store = blocking_store(prefix_url, options.store)
+            roots = store.run(broker_roots(store.store, under))
+            places |= {(prefix_url, root): None for root in roots}
+            if roots:
+                break
+        else:
+            raise ObjectNotFoundError("there is no cold tier at this URL", url=url)
+    if "" in options.snapshot_versions and len(places) > 1:
+        raise InvalidRequestError(
+            'several brokers are read; name a version for each: {"cluster/broker": version}', option="snapshotVersion"
+        )
+    return list(places)
+
+
+def _version_of(options: ReadOptions, root: str) -> int | None:
+    versions = options.snapshot_versions
+    if not versions:
+        return None
+    version = versions.get(root, versions.get(""))
+    if version is None:
+        raise InvalidRequestError("no version is named for a broker of the read", option="snapshotVersion", broker=root)
+    return version
+
+
+def _open(store: BlockingStore, root: str, options: ReadOptions, *, version: int | None) -> Catalog:
+    catalog = open_catalog(store.store, BrokerKeys(root), version=version, only_topics=frozenset(options.topics))
+    return store.run(catalog)
+
+
+def _newest(store: BlockingStore, root: str, options: ReadOptions, catalog: Catalog) -> Catalog:
+    """The newest catalog, whose settings hold today; the one at hand when that is it."""
+    if not options.snapshot_versions:
+        return catalog
+    return _open(store, root, options, version=None)
+
+
+def _live_topic(catalog: Catalog, settings: Catalog, topic: str) -> TopicEntry | None:
+    """The topic at the catalog's version, unless it has been deleted since."""
+    entry, current = catalog.topics.get(topic), settings.topics.get(topic)
+    if entry is None or entry.deleted or current is None or current.deleted:
+        return None
+    return entry if entry.incarnation == current.incarnation else None
+
+
+# -- ranges --------------------------------------------------------------------------------------------------------
+
+
+def _queue_ranges(
+    options: ReadOptions, source: ColdSource, entry: TopicEntry, visible_from_ms: int
+) -> list[QueueRange]:
+    """The range to read of every queue of a topic that has messages and is asked for."""
+    runs: dict[int, list[QueueRun]] = {}
+    for segment in entry.segments:
+        for run in segment.runs:
+            runs.setdefault(run.queue_id, []).append(run)
+    ranges: list[QueueRange] = []
+    for queue_id in sorted(runs):
+        name = QueueName(source.broker_name, queue_id)
+        if not options.wants_queue(name):
+            continue
+        queue_runs = sorted(runs[queue_id], key=lambda run: run.start_offset)
+        start, end = _offset_range(options, entry.topic, name, queue_runs)
+        _check_coverage(options, entry, name, queue_runs, start, end)
+        ranges.append(
+            QueueRange(
+                source=source,
+                topic=entry.topic,
+                incarnation=entry.incarnation,
+                queue_id=queue_id,
+                start_offset=start,
+                end_offset=end,
+                visible_from_ms=visible_from_ms,
+            )
+        )
+    return ranges
+
+
+def _offset_range(options: ReadOptions, topic: str, queue: QueueName, runs: Sequence[QueueRun]) -> tuple[int, int]:
+    """Start and end of what is read of a queue, within what the cold tier holds of it."""
+    earliest, latest = runs[0].start_offset, runs[-1].end_offset
+    bounds: list[int] = []
+    for option, said in (("startingOffsets", options.starting_offsets), ("endingOffsets", options.ending_offsets)):
+        offset = said.offset_of(topic, queue)
+        offset = {EARLIEST: earliest, LATEST: latest}.get(offset, offset)
+        if not earliest <= offset <= latest:
+            problem = "is not in the cold tier any more" if offset < earliest else "is not in the cold tier yet"
+            if options.fail_on_data_loss:
+                raise OffsetOutOfRangeError(
+                    f"offset {offset} of queue {queue} {problem}; failOnDataLoss=false reads what is there",
+                    option=option,
+                    topic=topic,
+                    earliest=earliest,
+                    latest=latest,
+                )
+            logger.warning("offset %s topic=%s queue=%s offset=%d", problem, topic, queue, offset)
+            offset = min(max(offset, earliest), latest)
+        bounds.append(offset)
+    return bounds[0], max(bounds)
+
+
+def _check_coverage(
+    options: ReadOptions, entry: TopicEntry, queue: QueueName, runs: Sequence[QueueRun], start: int, end: int
+) -> None:
+    """Every offset of the range lies in a run or in a declared hole; anything else is data loss."""
+    holes = [(hole.start_offset, hole.end_offset) for hole in entry.holes if hole.queue_id == queue.queue_id]
+    position = start
+    for run_start, run_end in sorted([*((run.start_offset, run.end_offset) for run in runs), *holes]):
+        if run_start > position and position < end:
+            missing = {"topic": entry.topic, "queue": queue, "offsets": f"[{position}, {min(run_start, end)})"}
+            if options.fail_on_data_loss:
+                raise CorruptDataError(
+                    "offsets are missing from the cold tier; failOnDataLoss=false reads what is there", **missing
+                )
+            logger.warning("offsets are missing from the cold tier %s", missing)
+        position = max(position, run_end)
+
+
+def _selection(options: ReadOptions, queue: QueueRange) -> RowSelection:
+    return RowSelection(
+        start_offset=queue.start_offset,
+        end_offset=queue.end_offset,
+        start_ms=max(options.starting_ms or 0, queue.visible_from_ms, 0),
+        end_ms=INT64_MAX if options.ending_ms is None else options.ending_ms,
+        tags=options.tags,
+    )

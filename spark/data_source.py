@@ -1,0 +1,60 @@
+"""The data source `thermocline`: what Spark calls, in the processes where it calls it.
+
+    table_schema          planner process on the driver        options -> columns
+    ColdTierReader        planner process on the driver        options -> plan -> one partition a task
+    ColdTierReader.read   Python worker of an executor         partition -> Arrow batches
+
+The reader is pickled into every task: it holds the checked options and nothing that is open. Each plan resolves the
+catalog's version, the range of every queue and the moment of expiry once, so all tasks and retries of one plan give the
+same rows; `resolve_plan` and `pinned_options` make several plans equal.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from thermocline.spark.cold_plan import resolve_plan
+from thermocline.spark.frame_reader import FrameReader
+from thermocline.spark.message_columns import choose_columns, spark_ddl
+from thermocline.spark.read_options import read_options_from
+from thermocline.spark.read_plan import SegmentSlice
+
+
+def table_schema(options: Mapping[str, str]) -> str:
+    """The columns that the options ask for, as DDL; InvalidRequestError when one is wrong."""
+    checked = read_options_from(options)
+    return spark_ddl(choose_columns(checked.columns, include_properties=checked.include_properties))
+
+
+class ColdTierPartition(InputPartition):
+    """The slices of one task."""
+
+    def __init__(self, slices: tuple[SegmentSlice, ...]) -> None:
+        super().__init__(None)
+        self.slices = slices
+
+
+class ColdTierReader(DataSourceReader):
+    """Plans a batch read and reads its tasks."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = read_options_from(options)
+
+    def partitions(self) -> list[InputPartition]:
+        """One partition a task of the plan.
+
+        Raises:
+            InvalidRequestError: An option is wrong, a topic or version is not there, an offset is out of range.
+            UnavailableError: The store gave no answer, or refused.
+        """
+        plan = resolve_plan(self._options, now_ms=time.time_ns() // 1_000_000)
+        return [ColdTierPartition(slices) for slices in plan.tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task; see FrameReader."""
+        assert isinstance(partition, ColdTierPartition)
+        yield from FrameReader(self._options).read(partition.slices)

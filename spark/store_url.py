@@ -1,0 +1,85 @@
+"""Where a cold tier lies: URLs as people write them for Spark, and the brokers that are found there.
+
+    s3a://bucket/prefix   s3://bucket/prefix?endpoint=http://host:9000   file:///directory
+
+A URL may name the prefix that clusters lie under, one cluster (prefix/cluster), or one broker (prefix/cluster/broker).
+`?endpoint=` and the like are those of a broker's own cold URL and count as the options s3.endpoint and so on would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import urlsplit, urlunsplit
+
+from thermocline.remoting.errors import InvalidRequestError
+from thermocline.spark.store_options import BucketOptions
+from thermocline.tiered.ledger_reader import find_entry_or_hint
+from thermocline.tiered.object_keys import BrokerKeys
+from thermocline.tiered.object_store import ObjectStore
+
+S3_SCHEMES = ("s3a", "s3", "s3n")
+# How many folders that are no brokers are stepped over before the URL is taken for a wrong one.
+STRANGERS_MAX = 100
+_LAST_CHARACTER = "\U0010ffff"
+
+
+def split_url(url: str) -> tuple[str, str]:
+    """Scheme (`s3` for all of S3's) and bucket ("" for other schemes); InvalidRequestError for what is no such URL."""
+    parts = urlsplit(url)
+    if parts.scheme in S3_SCHEMES:
+        if not parts.netloc:
+            raise InvalidRequestError("the URL names no bucket: s3a://bucket/prefix", url=url)
+        return "s3", parts.netloc
+    if parts.scheme in ("file", "memory"):
+        return parts.scheme, ""
+    raise InvalidRequestError("a cold tier is at s3a://bucket/prefix or file:///directory", url=url)
+
+
+def possible_prefixes(url: str) -> Iterator[tuple[str, str]]:
+    """What `url` may mean: URL of a prefix, and what the roots of the brokers in it start with."""
+    parts = urlsplit(url)
+    path = parts.path.rstrip("/")
+    under = ""
+    for _ in range(3):
+        yield urlunsplit(parts._replace(path=path)), under
+        path, slash, name = path.rpartition("/")
+        if not slash or not name:
+            return
+        under = f"{name}/{under}"
+
+
+async def broker_roots(store: ObjectStore, under: str) -> list[str]:
+    """The roots (cluster/broker) with a ledger whose names start with `under`: "", "cluster/" or "cluster/broker/".
+
+    About two list requests for each, none when `under` is a whole root.
+    """
+    if under.count("/") == 2:
+        root = under.rstrip("/")
+        return [root] if await find_entry_or_hint(store, BrokerKeys(root)) else []
+    roots: list[str] = []
+    strangers_count = 0
+    start_after = ""
+    while strangers_count < STRANGERS_MAX:
+        first = ""
+        async for info in store.list(under, start_after=start_after):
+            first = info.key
+            break
+        if not first:
+            break
+        root = "/".join(first.split("/")[:2])
+        if root != first and await find_entry_or_hint(store, BrokerKeys(root)):
+            roots.append(root)
+        else:
+            strangers_count += 1
+        start_after = first if root == first else f"{root}/{_LAST_CHARACTER}"
+    return roots
+
+
+async def open_cold_store(url: str, options: BucketOptions) -> ObjectStore:
+    """The store at the URL of a prefix; lives on the running loop."""
+    parts = urlsplit(url)
+    if parts.scheme == "memory":
+        from thermocline.tiered.memory import MemoryObjectStore
+
+        return MemoryObjectStore(parts.netloc)
+    raise NotImplementedError
