@@ -85,6 +85,8 @@ def cut_queue(queue: QueueRange, segments: Iterable[SegmentEntry], selection: Ro
         if run is None or not _is_wanted(run, selection):
             continue
         start, end = max(run.start_offset, queue.start_offset), min(run.end_offset, queue.end_offset)
+        if start >= end:
+            continue
         places = _raw_places(segment, run, [start, end])
         slices.append(
             SegmentSlice(
@@ -120,12 +122,8 @@ def pack_tasks(queues: Sequence[Sequence[SegmentSlice]], *, partition_bytes_max:
 
 
 def _is_wanted(run: QueueRun, selection: RowSelection) -> bool:
-    return (
-        run.start_offset < selection.end_offset
-        and run.end_offset > selection.start_offset
-        and run.min_store_ms < selection.end_ms
-        and run.max_store_ms >= selection.start_ms
-    )
+    """Whether any store time of the run may be wanted."""
+    return run.min_store_ms < selection.end_ms and run.max_store_ms >= selection.start_ms
 
 
 def _cut_evenly(slices: Sequence[SegmentSlice], partition_bytes_max: int) -> list[tuple[SegmentSlice, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Iterable
 from pathlib import Path
 from random import Random
@@ -10,7 +11,6 @@ from typing import Any
 
 from tests.spark.message_rows import expected_rows
 from tests.tiered.cold_data import START_MS, Log, write_segment
-
 from thermocline.spark.store_options import StoreOptions
 from thermocline.spark.store_url import open_cold_store, split_url
 from thermocline.tiered.catalog import Catalog
@@ -55,7 +55,7 @@ class ColdTier:
         """Commit everything in `count` segments, one after another."""
         ends = log.ends()
         cuts = [{queue: end * piece // count for queue, end in ends.items()} for piece in range(count + 1)]
-        for before, after in zip(cuts[:-1], cuts[1:], strict=True):
+        for before, after in itertools.pairwise(cuts):
             catalog = self.seal(log, starts=before, ends=after)
         return catalog
 
@@ -69,11 +69,21 @@ class ColdTier:
 
     def change_object(self, key: str, *, position: int) -> None:
         """Damage one byte of an object."""
-        asyncio.run(self._change_object(key, position))
+        data = bytearray(self.read_object(key))
+        data[position] ^= 0xFF
+        self.write_object(key, bytes(data))
 
     def delete_object(self, key: str) -> None:
         """Remove an object behind the ledger's back."""
         asyncio.run(self._delete_object(key))
+
+    def read_object(self, key: str) -> bytes:
+        """A whole object."""
+        return asyncio.run(self._read_object(key))
+
+    def write_object(self, key: str, data: bytes) -> None:
+        """Replace an object behind the ledger's back."""
+        asyncio.run(self._write_object(key, data))
 
     async def _open(self) -> tuple[ObjectStore, LedgerWriter]:
         store = await open_cold_store(self.url, self._bucket)
@@ -102,11 +112,15 @@ class ColdTier:
         await store.close()
         return self._catalog
 
-    async def _change_object(self, key: str, position: int) -> None:
+    async def _read_object(self, key: str) -> bytes:
         store = await open_cold_store(self.url, self._bucket)
-        data = bytearray(await store.get(key))
-        data[position] ^= 0xFF
-        await store.put(key, bytes(data))
+        data = await store.get(key)
+        await store.close()
+        return data
+
+    async def _write_object(self, key: str, data: bytes) -> None:
+        store = await open_cold_store(self.url, self._bucket)
+        await store.put(key, data)
         await store.close()
 
     async def _delete_object(self, key: str) -> None:

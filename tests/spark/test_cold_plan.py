@@ -1,0 +1,244 @@
+"""Resolving a read: versions, ranges, expiry, what is missing; on a real ledger in memory."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+
+from tests.spark.cold_tier import NOW_MS, ColdTier, flights
+from tests.tiered.cold_data import START_MS
+from thermocline.remoting.errors import (
+    CorruptDataError,
+    InvalidRequestError,
+    ObjectNotFoundError,
+    OffsetOutOfRangeError,
+    TopicNotFoundError,
+)
+from thermocline.spark.cold_plan import pinned_options, resolve_plan
+from thermocline.spark.read_options import read_options_from
+from thermocline.spark.read_plan import ReadPlan
+from thermocline.tiered.errors import VersionExpiredError
+from thermocline.tiered.ledger_entry import (
+    CatalogSettings,
+    LedgerChanges,
+    QueueHole,
+    SegmentOut,
+    TopicChange,
+    TopicDelete,
+)
+
+_names = itertools.count()
+
+
+@pytest.fixture
+def tier() -> ColdTier:
+    """An empty cold tier."""
+    return ColdTier(f"memory://plan-{next(_names)}")
+
+
+def plan(url: str, topic: str = "orders", *, now_ms: int = NOW_MS, **options: str) -> ReadPlan:
+    return resolve_plan(read_options_from({"path": url, "topic": topic} | options), now_ms=now_ms)
+
+
+def ranges(found: ReadPlan) -> dict[tuple[str, str, int], tuple[int, int]]:
+    return {
+        (queue.source.broker_name, queue.topic, queue.queue_id): (queue.start_offset, queue.end_offset)
+        for queue in found.queues
+    }
+
+
+def sliced(found: ReadPlan) -> int:
+    """How many offsets the tasks read."""
+    return sum(part.end_offset - part.start_offset for task in found.tasks for part in task)
+
+
+def test_everything_is_read_by_default(tier: ColdTier) -> None:
+    log = flights("orders", 900)
+    tier.seal_in_pieces(log, 3)
+    found = plan(tier.url)
+    assert ranges(found) == {("broker-a", "orders", queue_id): (0, end) for queue_id, end in log.ends().items()}
+    assert sliced(found) == 900
+    assert [source.version for source in found.sources] == [tier.version]
+
+
+def test_offsets_bound_the_range_of_each_queue(tier: ColdTier) -> None:
+    log = flights("orders", 900)
+    tier.seal_in_pieces(log, 3)
+    end_of_1 = log.ends()[1]
+    found = plan(
+        tier.url,
+        queues="0,1,broker-a:2",
+        startingOffsets=json.dumps({"orders": {"broker-a:0": 10, "1": -1}}),
+        endingOffsets=json.dumps({"orders": {"broker-a:0": 150, "2": -2}}),
+    )
+    assert ranges(found) == {
+        ("broker-a", "orders", 0): (10, 150),
+        ("broker-a", "orders", 1): (end_of_1, end_of_1),
+        ("broker-a", "orders", 2): (0, 0),
+    }
+    assert sliced(found) == 140
+
+
+def test_an_end_before_the_start_is_an_empty_range(tier: ColdTier) -> None:
+    tier.seal(flights("orders", 100, queue_count=1))
+    found = plan(tier.url, startingOffsets='{"orders": {"0": 50}}', endingOffsets='{"orders": {"0": 20}}')
+    assert ranges(found) == {("broker-a", "orders", 0): (50, 50)}
+    assert found.tasks == ()
+
+
+@pytest.mark.parametrize(
+    ("option", "offset", "problem"),
+    [("startingOffsets", 4, "any more"), ("startingOffsets", 101, "yet"), ("endingOffsets", 101, "yet")],
+)
+def test_offsets_that_are_not_there_are_data_loss(tier: ColdTier, option: str, offset: int, problem: str) -> None:
+    log = flights("orders", 100, queue_count=1)
+    tier.seal(log, starts={0: 5})
+    wrong = {option: json.dumps({"orders": {"0": offset}})}
+    with pytest.raises(OffsetOutOfRangeError, match=f"offset {offset} of queue broker-a:0 .* {problem}"):
+        plan(tier.url, **wrong)
+    found = plan(tier.url, failOnDataLoss="false", **wrong)
+    start, end = ranges(found)[("broker-a", "orders", 0)]
+    assert (start, end) in {(5, 100), (100, 100)}
+
+
+def test_declared_holes_are_stepped_over_and_other_gaps_are_data_loss(tier: ColdTier) -> None:
+    log = flights("orders", 300, queue_count=1)
+    tier.seal(log, ends={0: 100})
+    tier.seal(log, starts={0: 200})
+    with pytest.raises(CorruptDataError, match=r"queue=broker-a:0 offsets=\[100, 200\)"):
+        plan(tier.url)
+    assert sliced(plan(tier.url, failOnDataLoss="false")) == 200
+    assert sliced(plan(tier.url, endingOffsets='{"orders": {"0": 100}}')) == 100
+    tier.commit(LedgerChanges(topics=(TopicChange(topic="orders", incarnation=1, holes=(QueueHole(0, 100, 200),)),)))
+    found = plan(tier.url)
+    assert ranges(found) == {("broker-a", "orders", 0): (0, 300)}
+    assert sliced(found) == 200
+
+
+def test_unknown_names_are_told_apart(tier: ColdTier) -> None:
+    tier.seal(flights("orders", 10))
+    with pytest.raises(TopicNotFoundError, match="'payments'"):
+        plan(tier.url, "orders,payments")
+    with pytest.raises(ObjectNotFoundError, match="no cold tier at this URL"):
+        plan("memory://nothing-here")
+
+
+# -- expiry --------------------------------------------------------------------------------------------------------
+
+
+def visible_from(found: ReadPlan) -> set[int]:
+    return {queue.visible_from_ms for queue in found.queues}
+
+
+def test_the_cut_is_the_later_of_ttl_and_what_has_expired_before(tier: ColdTier) -> None:
+    tier.seal(flights("orders", 10))
+    assert visible_from(plan(tier.url)) == {0}
+    tier.commit(LedgerChanges(settings=CatalogSettings(default_ttl_ms=5_000)))
+    assert visible_from(plan(tier.url)) == {NOW_MS - 5_000}
+    tier.commit(LedgerChanges(topics=(TopicChange(topic="orders", incarnation=1, ttl_ms=9_000),)))
+    assert visible_from(plan(tier.url)) == {NOW_MS - 9_000}
+    expired = TopicChange(topic="orders", incarnation=1, ttl_ms=9_000, expired_before_ms=NOW_MS - 7_000)
+    tier.commit(LedgerChanges(topics=(expired,)))
+    assert visible_from(plan(tier.url)) == {NOW_MS - 7_000}
+    assert visible_from(plan(tier.url, now_ms=NOW_MS + 5_000)) == {NOW_MS - 4_000}
+
+
+def test_wholly_expired_segments_are_not_read(tier: ColdTier) -> None:
+    log = flights("orders", 600)
+    tier.seal_in_pieces(log, 3)
+    newest = tier.entries("orders")[-1]
+    cut = LedgerChanges(topics=(TopicChange(topic="orders", incarnation=1, expired_before_ms=newest.max_store_ms),))
+    tier.commit(cut)
+    read = {part.segment_id for task in plan(tier.url).tasks for part in task}
+    assert read == {newest.segment_id}
+
+
+def test_an_old_version_is_read_under_todays_cut_unless_its_moment_is_named(tier: ColdTier) -> None:
+    tier.seal(flights("orders", 10))
+    old = str(tier.version)
+    tier.commit(LedgerChanges(settings=CatalogSettings(default_ttl_ms=5_000)))
+    assert visible_from(plan(tier.url, snapshotVersion=old)) == {NOW_MS - 5_000}
+    assert visible_from(plan(tier.url, snapshotVersion=old, snapshotTimestamp=str(START_MS))) == {0}
+
+
+# -- versions ------------------------------------------------------------------------------------------------------
+
+
+def test_a_version_can_be_read_again(tier: ColdTier) -> None:
+    log = flights("orders", 300)
+    tier.seal(log, ends=dict.fromkeys(log.ends(), 20))
+    old = tier.version
+    tier.seal(log, starts=dict.fromkeys(log.ends(), 20))
+    assert sliced(plan(tier.url)) == 300
+    found = plan(tier.url, snapshotVersion=str(old))
+    assert sliced(found) == 80
+    assert [source.version for source in found.sources] == [old]
+    with pytest.raises(VersionExpiredError, match="version=999"):
+        plan(tier.url, snapshotVersion="999")
+
+
+def test_pinned_options_resolve_to_the_same_plan(tier: ColdTier) -> None:
+    log = flights("orders", 300)
+    tier.commit(LedgerChanges(settings=CatalogSettings(default_ttl_ms=NOW_MS - START_MS)))
+    tier.seal(log, ends=dict.fromkeys(log.ends(), 20))
+    first = plan(tier.url)
+    tier.seal(log, starts=dict.fromkeys(log.ends(), 20))
+    tier.commit(LedgerChanges(settings=CatalogSettings(default_ttl_ms=1)))
+    again = plan(tier.url, now_ms=NOW_MS + 60_000, **pinned_options(first))
+    assert again == first
+
+
+def test_a_topic_deleted_since_is_gone_from_old_versions_too(tier: ColdTier) -> None:
+    log = flights("orders", 100)
+    tier.seal(log)
+    old = str(tier.version)
+    tier.commit(LedgerChanges(topics_deleted=(TopicDelete("orders", 1),)))
+    for version in ({}, {"snapshotVersion": old}):
+        with pytest.raises(TopicNotFoundError):
+            plan(tier.url, **version)
+
+
+def test_segments_that_left_the_catalog_are_not_read(tier: ColdTier) -> None:
+    log = flights("orders", 300)
+    tier.seal_in_pieces(log, 3)
+    first = tier.entries("orders")[0]
+    tier.commit(LedgerChanges(segments_out=(SegmentOut("orders", first.segment_id),)))
+    found = plan(tier.url)
+    assert {start for start, _ in ranges(found).values()} == {end // 3 for end in log.ends().values()}
+
+
+# -- several places ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_brokers() -> dict[str, Any]:
+    """Two brokers of one cluster with the topic `orders`, one of them with `payments` too."""
+    url = f"memory://plan-{next(_names)}"
+    tiers = {name: ColdTier(url, broker_name=name) for name in ("broker-a", "broker-b")}
+    for name, count in (("broker-a", 100), ("broker-b", 60)):
+        tiers[name].seal(flights("orders", count, queue_count=1))
+    tiers["broker-b"].seal(flights("payments", 30, queue_count=1))
+    return {"url": url, "tiers": tiers}
+
+
+def test_all_brokers_under_a_prefix_are_read(two_brokers: dict[str, Any]) -> None:
+    found = plan(two_brokers["url"], "orders,payments")
+    assert ranges(found) == {
+        ("broker-a", "orders", 0): (0, 100),
+        ("broker-b", "orders", 0): (0, 60),
+        ("broker-b", "payments", 0): (0, 30),
+    }
+    assert ranges(plan(two_brokers["url"], queues="broker-b:0")) == {("broker-b", "orders", 0): (0, 60)}
+
+
+def test_versions_are_named_by_broker(two_brokers: dict[str, Any]) -> None:
+    versions = {tier.keys.root: tier.version for tier in two_brokers["tiers"].values()}
+    found = plan(two_brokers["url"], snapshotVersion=json.dumps(versions))
+    assert {source.root: source.version for source in found.sources} == versions
+    with pytest.raises(InvalidRequestError, match="a version for each"):
+        plan(two_brokers["url"], snapshotVersion="2")
+    with pytest.raises(InvalidRequestError, match="broker=test/broker-b"):
+        plan(two_brokers["url"], snapshotVersion='{"test/broker-a": 2}')

@@ -1,0 +1,181 @@
+"""Reading planned slices: exactly the wanted rows, whatever the cut; damage and loss by the options."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.spark.cold_tier import NOW_MS, ColdTier, by_place, flights, rows_of
+from tests.spark.message_rows import EPOCH, normal_rows
+from tests.tiered.cold_data import START_MS, Log
+from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
+from thermocline.spark.cold_plan import resolve_plan
+from thermocline.spark.frame_reader import FrameReader
+from thermocline.spark.message_columns import MESSAGE_COLUMNS
+from thermocline.spark.read_options import read_options_from
+from thermocline.tiered.ledger_entry import LedgerChanges, TopicChange
+
+ALL_COLUMNS = ",".join(column.name for column in MESSAGE_COLUMNS)
+_names = itertools.count()
+
+
+def new_url() -> str:
+    return f"memory://frames-{next(_names)}"
+
+
+def read(url: str, *, topic: str = "orders", now_ms: int = NOW_MS, **options: str) -> list[dict[str, Any]]:
+    """All rows, task by task, as Spark would get them."""
+    checked = read_options_from({"path": url, "topic": topic, "columns": ALL_COLUMNS} | options)
+    plan = resolve_plan(checked, now_ms=now_ms)
+    batches = [batch for task in plan.tasks for batch in FrameReader(checked).read(task)]
+    assert all(batch.num_rows <= checked.batch_rows_max for batch in batches)
+    return normal_rows([row for batch in batches for row in batch.to_pylist()])
+
+
+@pytest.fixture(scope="module")
+def orders() -> tuple[ColdTier, Log]:
+    """3000 messages of four queues in three segments with frames of 8 KiB."""
+    tier, log = ColdTier(new_url()), flights("orders", 3_000)
+    tier.seal_in_pieces(log, 3)
+    return tier, log
+
+
+def test_all_messages_are_read_once_and_in_order(orders: tuple[ColdTier, Log]) -> None:
+    tier, log = orders
+    rows = read(tier.url)
+    assert by_place(rows) == by_place(rows_of(log))
+    for queue_id in log.queues:
+        offsets = [row["queueOffset"] for row in rows if row["queueId"] == queue_id]
+        assert offsets == sorted(offsets)
+
+
+@given(data=st.data())
+@settings(deadline=None, max_examples=50)
+def test_any_range_is_read_exactly(orders: tuple[ColdTier, Log], data: st.DataObject) -> None:
+    tier, log = orders
+    ends = log.ends()
+    starting = {str(queue): data.draw(st.integers(0, end), label="start") for queue, end in ends.items()}
+    ending = {str(queue): data.draw(st.integers(0, end), label="end") for queue, end in ends.items()}
+    start_ms = START_MS + data.draw(st.integers(0, 1_600), label="start_ms")
+    end_ms = START_MS + data.draw(st.integers(0, 1_600), label="end_ms")
+    cut_ms = START_MS + data.draw(st.integers(-100, 500), label="cut_ms")
+    tags = data.draw(st.one_of(st.none(), st.sets(st.sampled_from(["UA", "WN", "9E", "XX"]), min_size=1)), label="tags")
+    options = {
+        "startingOffsets": json.dumps({"orders": starting}),
+        "endingOffsets": json.dumps({"orders": ending}),
+        "startingTimestamp": str(start_ms),
+        "endingTimestamp": str(end_ms),
+        "maxPartitionBytes": data.draw(st.sampled_from(["1k", "20k", "100k", "256m"])),
+        "fetchBytes": data.draw(st.sampled_from(["1", "10k", "8m"])),
+        "rowsPerBatch": data.draw(st.sampled_from(["1", "100", "16384"])),
+    } | ({} if tags is None else {"tags": " || ".join(tags)})
+    # A time to live of a second, judged so that the cut falls where it was drawn.
+    tier.commit(LedgerChanges(topics=(TopicChange(topic="orders", incarnation=1, ttl_ms=1_000),)))
+    rows = read(tier.url, now_ms=cut_ms + 1_000, **options)
+    expected = [
+        row
+        for row in rows_of(log)
+        if starting[str(row["queueId"])] <= row["queueOffset"] < ending[str(row["queueId"])]
+        and max(start_ms, cut_ms) <= _milliseconds(row["timestamp"]) < end_ms
+        and (tags is None or row["tag"] in tags)
+    ]
+    assert by_place(rows) == by_place(expected)
+    tier.commit(LedgerChanges(topics=(TopicChange(topic="orders", incarnation=1, ttl_ms=None),)))
+
+
+def _milliseconds(moment: Any) -> int:
+    elapsed = moment - EPOCH
+    return int(elapsed.days * 86_400_000 + elapsed.seconds * 1_000 + elapsed.microseconds // 1_000)
+
+
+def test_several_topics_and_brokers_are_read_together() -> None:
+    url = new_url()
+    logs = {name: flights("orders", 200, seed=seed) for seed, name in enumerate(["broker-a", "broker-b"])}
+    for name, log in logs.items():
+        ColdTier(url, broker_name=name).seal(log)
+    payments = flights("payments", 50)
+    ColdTier(url, broker_name="broker-b").seal(payments)
+    expected = [row for name, log in logs.items() for row in rows_of(log, broker_name=name)]
+    expected += rows_of(payments, broker_name="broker-b")
+    assert by_place(read(url, topic="orders,payments")) == by_place(expected)
+
+
+def test_tags_with_the_same_hash_are_told_apart() -> None:
+    """`Aa` and `BB` have one Java hash code: frames are found by it, rows by the tag itself."""
+    tier, log = ColdTier(new_url()), Log(topic="orders", random=flights("x", 0).random)
+    for number in range(300):
+        log.append(0, body=b"x" * 100, tag=["Aa", "BB", "C", None][number % 4])
+    tier.seal(log)
+    assert {row["tag"] for row in read(tier.url, tags="Aa")} == {"Aa"}
+    assert len(read(tier.url, tags="Aa")) == 75
+    assert len(read(tier.url, tags="Aa || C")) == 150
+
+
+# -- damage and loss -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def damaged() -> tuple[ColdTier, Log]:
+    """One queue of 400 messages in frames of 8 KiB, one byte of the third frame changed."""
+    tier, log = ColdTier(new_url()), flights("orders", 400, queue_count=1)
+    tier.seal(log)
+    (entry,) = tier.entries("orders")
+    # The frames lie between the magic and the footer; the third starts after about two ninths of them.
+    tier.change_object(entry.log.key, position=entry.log.footer_start * 3 // 10)
+    return tier, log
+
+
+def test_a_damaged_frame_fails_by_object_frame_and_offsets(damaged: tuple[ColdTier, Log]) -> None:
+    tier, _ = damaged
+    with pytest.raises(CorruptDataError) as failure:
+        read(tier.url)
+    text = str(failure.value)
+    assert tier.entries("orders")[0].log.key in text
+    assert "queue=broker-a:0" in text
+    assert "frame=" in text
+    assert "offsets=[" in text
+
+
+def test_a_damaged_frame_can_be_skipped(damaged: tuple[ColdTier, Log], caplog: pytest.LogCaptureFixture) -> None:
+    tier, log = damaged
+    with caplog.at_level(logging.WARNING):
+        rows = by_place(read(tier.url, onCorruptFrame="skip"))
+    (message,) = [record for record in caplog.records if "damaged frame skipped" in record.getMessage()]
+    start, end = (int(message.getMessage().split(f"{name}=")[1].split()[0]) for name in ("start_offset", "end_offset"))
+    assert end - start > 5
+    assert rows == {
+        place: row for place, row in by_place(rows_of(log)).items() if not start <= row["queueOffset"] < end
+    }
+
+
+def test_other_records_than_the_footer_speaks_of_are_damage() -> None:
+    """A frame that decompresses, to the records of another place: caught by their offsets."""
+    tier, other = ColdTier(new_url()), ColdTier(new_url())
+    tier.seal(flights("orders", 50, queue_count=1))
+    log = flights("orders", 60, queue_count=1)
+    other.seal(log, starts={0: 10})
+    (entry,), (foreign,) = tier.entries("orders"), other.entries("orders")
+    data = other.read_object(foreign.log.key)
+    tier.write_object(entry.log.key, data)
+    with pytest.raises(CorruptDataError):
+        read(tier.url)
+
+
+def test_a_missing_object_fails_or_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    tier, log = ColdTier(new_url()), flights("orders", 400, queue_count=1)
+    tier.seal_in_pieces(log, 2)
+    gone = tier.entries("orders")[0]
+    tier.delete_object(gone.log.key)
+    with pytest.raises(ObjectNotFoundError, match="have expired") as failure:
+        read(tier.url)
+    assert gone.log.key in str(failure.value)
+    with caplog.at_level(logging.WARNING):
+        rows = read(tier.url, failOnDataLoss="false")
+    assert [row["queueOffset"] for row in rows] == list(range(200, 400))
+    assert "their object is gone" in caplog.text
