@@ -20,7 +20,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
-from thermocline.remoting.errors import ClosedError, InvalidRequestError
+from thermocline.remoting.errors import ClosedError, InvalidRequestError, MQError
 
 __all__ = ["BackgroundLoop", "BlockingHalf", "blocking"]
 
@@ -49,6 +49,7 @@ class BackgroundLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._stop: asyncio.Event | None = None
+        self._lock = threading.Lock()
         self._posted: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
         self._wake_up_due = False
 
@@ -68,11 +69,13 @@ class BackgroundLoop:
             InvalidRequestError: Called from the loop's own thread.
         """
         loop = self._loop
-        if loop is None or threading.current_thread() is self._thread:
-            coroutine.close()
+        try:
             if loop is None:
                 raise ClosedError("the client is not started, or is closed")
-            raise InvalidRequestError("a callback on the client's own thread cannot wait for the client")
+            self.check_may_wait()
+        except MQError:
+            coroutine.close()
+            raise
         future = asyncio.run_coroutine_threadsafe(coroutine, loop)
         try:
             return future.result()
@@ -80,31 +83,40 @@ class BackgroundLoop:
             future.cancel()
             raise
 
+    def check_may_wait(self) -> None:
+        """Pass when the calling thread may wait for this loop.
+
+        Raises:
+            InvalidRequestError: It is the loop's own thread.
+        """
+        if threading.current_thread() is self._thread:
+            raise InvalidRequestError("a callback on the client's own thread cannot wait for the client")
+
     def post(self, callback: Callable[..., object], *args: object) -> None:
         """Have `callback(*args)` called on the loop soon, in the order of posting; never waits.
 
         Raises:
             ClosedError: The loop does not run.
         """
-        loop = self._loop
-        if loop is None:
-            raise ClosedError("the client is not started, or is closed")
-        self._posted.append((callback, args))
-        if not self._wake_up_due:
-            self._wake_up_due = True
-            loop.call_soon_threadsafe(self._drain)
+        with self._lock:
+            if self._loop is None:
+                raise ClosedError("the client is not started, or is closed")
+            self._posted.append((callback, args))
+            if not self._wake_up_due:
+                self._wake_up_due = True
+                self._loop.call_soon_threadsafe(self._drain)
 
     def close(self) -> None:
-        """Stop the loop and wait for its thread; idempotent."""
-        thread, loop, stop = self._thread, self._loop, self._stop
-        self._loop = None
+        """Stop the loop once everything posted has run, and wait for its thread; idempotent."""
+        with self._lock:
+            thread, loop, stop = self._thread, self._loop, self._stop
+            self._loop = None
         if thread is not None and loop is not None and stop is not None:
             loop.call_soon_threadsafe(stop.set)
             thread.join()
 
     def _drain(self) -> None:
-        # First the flag: whoever posts from here on either is seen by the loop below or wakes us again.
-        self._wake_up_due = False
+        self._wake_up_due = False  # first: whoever posts from here on is seen below, or wakes us again
         for _ in range(len(self._posted)):
             callback, args = self._posted.popleft()
             callback(*args)
@@ -118,6 +130,7 @@ class BackgroundLoop:
         self._loop = asyncio.get_running_loop()
         ready.set()
         await self._stop.wait()
+        self._drain()
 
 
 class BlockingHalf(Generic[A]):

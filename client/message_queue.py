@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from thermocline.remoting import bodies
+
 __all__ = ["MessageQueue"]
 
 
@@ -22,3 +24,13 @@ class MessageQueue:
 
     def __str__(self) -> str:
         return f"{self.topic}@{self.broker_name}:{self.queue_id}"
+
+
+def to_wire(queue: MessageQueue) -> bodies.MessageQueue:
+    """Return the queue as bodies of requests carry it."""
+    return bodies.MessageQueue(topic=queue.topic, broker_name=queue.broker_name, queue_id=queue.queue_id)
+
+
+def from_wire(queue: bodies.MessageQueue) -> MessageQueue:
+    """Return the queue that a body carried."""
+    return MessageQueue(topic=queue.topic, broker_name=queue.broker_name, queue_id=queue.queue_id)

@@ -17,13 +17,13 @@ from json.encoder import encode_basestring
 from thermocline.remoting.command import VERSION
 from thermocline.remoting.request_code import RequestCode
 
-__all__ = ["SendTemplate"]
+__all__ = ["FRAME_HEAD", "SendTemplate"]
 
-_FRAME_HEAD = struct.Struct(
+FRAME_HEAD = struct.Struct(
     ">i"  # bytes that follow
-    "i"  # header word: serialisation 0 (JSON), header size
+    "I"  # header word: serialisation << 24 | header size; JSON is 0
 )
-assert _FRAME_HEAD.size == 8, "wire format shared with Apache RocketMQ"
+assert FRAME_HEAD.size == 8, "wire format shared with Apache RocketMQ"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,4 +78,4 @@ class SendTemplate:
             f'"i":{encode_basestring(properties_text)}{self.after_properties}{command_flag},"language":"PYTHON",'
             f'"opaque":{opaque},"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
         ).encode()
-        return _FRAME_HEAD.pack(4 + len(header) + len(body), len(header)) + header + body
+        return FRAME_HEAD.pack(4 + len(header) + len(body), len(header)) + header + body

@@ -1,0 +1,107 @@
+"""NameServers: the list of them, of which any one that answers will do.
+
+They know nothing of each other and hold the same routes within seconds. A client stays with one, starting at a random
+place so that clients spread, and moves on to the next when it does not answer; a request fails only when none of them
+does. A refusal (an unknown topic) is an answer.
+Source: remoting/netty/NettyRemotingClient.java (getAndCreateNameserverChannel), Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from thermocline.client.answer import check_answer
+from thermocline.remoting.bodies import ClusterInfo, TopicRouteData
+from thermocline.remoting.client import RemotingClient
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.errors import UnavailableError
+from thermocline.remoting.header_codec import Header
+from thermocline.remoting.headers import GetRouteInfoRequestHeader
+from thermocline.remoting.request_code import RequestCode
+
+__all__ = ["NameServers"]
+
+logger = logging.getLogger(__name__)
+
+
+class NameServers:
+    """Asks one NameServer after another. Belongs to its session's loop."""
+
+    def __init__(
+        self, addresses: Sequence[str], *, connections: RemotingClient, timeout_ms: int, start_index: int = 0
+    ) -> None:
+        assert addresses
+        self._addresses = list(addresses)
+        self._connections = connections
+        self._timeout_ms = timeout_ms
+        self._current = start_index % len(self._addresses)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """All addresses, in the configured order."""
+        return tuple(self._addresses)
+
+    async def call(
+        self,
+        code: int,
+        header: Header | None = None,
+        *,
+        body: bytes = b"",
+    ) -> RemotingCommand:
+        """Ask the current NameServer, or the next one that answers.
+
+        Raises:
+            MQError: It refused; see `check_answer`.
+            UnavailableError: None of them answered.
+        """
+        failure: UnavailableError | None = None
+        for _ in self._addresses:
+            address = self._addresses[self._current]
+            try:
+                answer = await self._connections.call(
+                    address, RemotingCommand.request(code, header, body=body), timeout_ms=self._timeout_ms
+                )
+            except UnavailableError as error:
+                failure = error
+                self._current = (self._current + 1) % len(self._addresses)
+                if len(self._addresses) > 1:
+                    logger.warning("NameServer failed address=%s error=%s", address, error)
+                continue
+            check_answer(answer, address=address)
+            return answer
+        assert failure is not None
+        raise UnavailableError("no NameServer answers", addresses=";".join(self._addresses)) from failure
+
+    async def call_each(self, code: int, header: Header | None = None, *, body: bytes = b"") -> list[RemotingCommand]:
+        """Tell every NameServer, for what must change on all of them.
+
+        Raises:
+            MQError: One refused or did not answer; those before it have been told.
+        """
+        answers = []
+        for address in self._addresses:
+            answer = await self._connections.call(
+                address, RemotingCommand.request(code, header, body=body), timeout_ms=self._timeout_ms
+            )
+            check_answer(answer, address=address)
+            answers.append(answer)
+        return answers
+
+    async def topic_route(self, topic: str) -> TopicRouteData:
+        """Return where a topic's queues are.
+
+        Raises:
+            TopicNotFoundError: No live broker has the topic.
+            UnavailableError: No NameServer answers.
+        """
+        answer = await self.call(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC,
+            GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True),
+        )
+        return TopicRouteData.decode(answer.body)
+
+    async def cluster_info(self) -> ClusterInfo:
+        """Return all clusters, brokers and addresses."""
+        answer = await self.call(RequestCode.GET_BROKER_CLUSTER_INFO)
+        return ClusterInfo.decode(answer.body)

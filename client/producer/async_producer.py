@@ -1,0 +1,406 @@
+"""AsyncProducer: sends messages from an event loop. `Producer` is its blocking half.
+
+    async with AsyncProducer(group="orders", namesrv="127.0.0.1:9876") as producer:
+        result = await producer.send(Message("orders", b"...", tags="paid", keys="4711"))
+
+Ways to send
+  - `send` waits for the broker's answer; `send_async` returns a future and may call back; `send_one_way` asks for none.
+  - `send_many` keeps a window of sends under way: the fastest way to send one by one.
+  - `send_batch` puts messages of one topic into one request, stored one after another in one queue: faster still.
+  - with `auto_batch=True` single sends linger up to `batch_max_delay_ms` and travel together.
+
+Every message gets a unique id, made here. A send that fails after its retries raises; it may still have been stored
+when no answer came, so a consumer must tolerate a message twice, as with every RocketMQ client.
+Bounds: at most `in_flight_max` sends and `IN_FLIGHT_BYTES_MAX` bytes are under way; see each method for what happens
+then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterable, Iterable, Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+from thermocline.client.message import Message
+from thermocline.client.message_queue import MessageQueue
+from thermocline.client.producer.batch_accumulator import BatchAccumulator, LingeringMessage, is_batchable
+from thermocline.client.producer.in_flight import InFlight
+from thermocline.client.producer.options import ProducerOptions
+from thermocline.client.producer.queue_selector import QueueSelector
+from thermocline.client.producer.send_many import ManyRun
+from thermocline.client.producer.send_pipeline import SendPipeline
+from thermocline.client.producer.send_requests import SendRequests
+from thermocline.client.producer.sending import Draft, Outcome, SendCallback, Sending, draft
+from thermocline.client.send_result import SendResult
+from thermocline.client.session import ClientSession, wall_clock_ms
+from thermocline.remoting.bodies import ConsumerData
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.errors import (
+    BrokerBusyError,
+    ClosedError,
+    InvalidRequestError,
+    MQError,
+    UnsupportedRequestError,
+)
+from thermocline.remoting.message_id import UniqueIdGenerator
+
+__all__ = ["IN_FLIGHT_BYTES_MAX", "AsyncProducer"]
+
+IN_FLIGHT_BYTES_MAX = 100 * 1024 * 1024
+WINDOW = 256
+
+T = TypeVar("T")
+
+
+class AsyncProducer(ProducerOptions):
+    """See the module. Belongs to one event loop; every method must be called on it."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._session: ClientSession | None = None
+        self._pipeline: SendPipeline | None = None
+        self._accumulator: BatchAccumulator | None = None
+        self._requests: SendRequests | None = None
+        self._in_flight = InFlight(count_max=self.in_flight_max, bytes_max=IN_FLIGHT_BYTES_MAX)
+        self._closed = False
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to work; connections are made when they are first needed.
+
+        Raises:
+            ClosedError: It was started or closed before.
+        """
+        if self._session is not None or self._closed:
+            raise ClosedError("a producer starts once")
+        pipeline = SendPipeline(self, on_done=self._done, clock_ms=wall_clock_ms, random_source=random.Random())
+        session = ClientSession(self, _Owner(self, pipeline), chunk_handler=pipeline)
+        pipeline.bind(session.routes, session.connections)
+        unique_ids = UniqueIdGenerator(
+            address=session.client_address,
+            process_id=os.getpid(),
+            number=random.getrandbits(32),
+            clock_ms=wall_clock_ms,
+        )
+        self._requests = SendRequests(self, unique_ids)
+        if self.auto_batch:
+            self._accumulator = BatchAccumulator(
+                bytes_max=self.batch_max_bytes, delay_ms=self.batch_max_delay_ms, send=self._send_lingering
+            )
+        self._session, self._pipeline = session, pipeline
+        await session.start()
+
+    async def close(self) -> None:
+        """Take no more messages, wait for the outcome of all under way, leave the brokers; idempotent."""
+        session, pipeline = self._session, self._pipeline
+        if self._closed:
+            return
+        self._closed = True
+        if session is None or pipeline is None:
+            return
+        if self._accumulator is not None:
+            self._accumulator.flush_all()
+        pipeline.refuse_new()
+        await self._in_flight.wait_until_idle()
+        await pipeline.close()
+        await session.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def client_id(self) -> str:
+        """The id that brokers know this producer by; ClosedError before `start`."""
+        return self._started()[0].client_id
+
+    # -- sending -----------------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        argument: object = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Send a message and wait until the broker has stored it. Waits for room when too much is under way.
+
+        `queue`, or `selector` with its `argument`, chooses the queue; else messages with a `sharding_key` go by its
+        hash, and others round the queues. Cancelling leaves open whether the message is stored.
+
+        Raises:
+            InvalidRequestError: The message, its topic or its queue is impossible.
+            UnavailableError: No broker took it, after all attempts or in time.
+            ClosedError: The producer is not started, or closed.
+        """
+        prepared = draft(message, self)
+        await self._in_flight.wait_for_room()
+        future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        self.start_send(
+            prepared,
+            lambda outcome: _settle(future, outcome),
+            queue=queue,
+            selector=selector,
+            argument=argument,
+            timeout_ms=timeout_ms,
+        )
+        return await future
+
+    def send_async(
+        self,
+        message: Message,
+        callback: SendCallback | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        argument: object = None,
+        timeout_ms: int | None = None,
+    ) -> asyncio.Future[SendResult]:
+        """Begin to send; the future, and `callback` if given, gets the result or the error. Never waits.
+
+        Raises:
+            BrokerBusyError: Too much is under way.
+            InvalidRequestError: The message, its topic or its queue is impossible.
+            ClosedError: The producer is not started, or closed.
+        """
+        prepared = draft(message, self)
+        if not self._in_flight.has_room:
+            raise BrokerBusyError("too many sends are under way", in_flight_max=self.in_flight_max)
+        future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+
+        def done(outcome: SendResult | MQError) -> None:
+            _settle(future, outcome)
+            if callback is not None:
+                if isinstance(outcome, MQError) and not future.cancelled():
+                    future.exception()  # the callback is told, so nobody has to ask the future
+                callback(outcome)
+
+        self.start_send(prepared, done, queue=queue, selector=selector, argument=argument, timeout_ms=timeout_ms)
+        return future
+
+    async def send_one_way(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        argument: object = None,
+    ) -> None:
+        """Send without an answer: fast, and nobody knows whether it arrived. Waits while the connection is full.
+
+        Raises:
+            InvalidRequestError: The message, its topic or its queue is impossible.
+            UnavailableError: There is no broker to send to.
+            ClosedError: The producer is not started, or closed.
+        """
+        prepared = draft(message, self)
+        _, pipeline, requests = self._started()
+        await pipeline.send_one_way(
+            requests.single(prepared, _forget, queue=queue, selector=selector, argument=argument, timeout_ms=None)
+        )
+
+    async def send_many(
+        self,
+        messages: Iterable[Message] | AsyncIterable[Message],
+        *,
+        window: int = WINDOW,
+        selector: QueueSelector | None = None,
+        argument: object = None,
+        timeout_ms: int | None = None,
+    ) -> list[SendResult]:
+        """Send messages with up to `window` under way, and return their results in order.
+
+        Messages that go to one queue arrive there in order, unless one of them needs a second attempt. The first
+        failure stops the sending of more; those under way are waited for.
+
+        Raises:
+            SendManyError: Some were not sent; it holds every outcome.
+            ClosedError: The producer is not started, or closed.
+        """
+        if window < 1:
+            raise InvalidRequestError("a window holds at least one message", window=window)
+        self._started()
+        run = ManyRun(window)
+
+        async def send_next(message: Message) -> bool:
+            if run.is_full:
+                await run.wait_for_room()
+            while not self._in_flight.has_room:
+                await self._in_flight.wait_for_room()
+            if run.has_failed:
+                return False
+            record = run.begin()
+            try:
+                prepared = draft(message, self)
+                self.start_send(
+                    prepared, record, queue=None, selector=selector, argument=argument, timeout_ms=timeout_ms
+                )
+            except MQError as error:
+                record(error)
+            return not run.has_failed
+
+        try:
+            if isinstance(messages, AsyncIterable):
+                async for message in messages:
+                    if not await send_next(message):
+                        break
+            else:
+                for message in messages:
+                    if not await send_next(message):
+                        break
+        finally:
+            if self._accumulator is not None:
+                self._accumulator.flush_all()
+            await run.wait_for_all()
+        return run.results()
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> list[SendResult]:
+        """Send messages of one topic in one request; they are stored one after another in one queue, all or none.
+
+        Raises:
+            InvalidRequestError: They differ in topic, are delayed, or are too large together.
+            UnavailableError: No broker took them, after all attempts or in time.
+            ClosedError: The producer is not started, or closed.
+        """
+        if not messages:
+            return []
+        await self._in_flight.wait_for_room()
+        future: asyncio.Future[list[SendResult]] = asyncio.get_running_loop().create_future()
+        _, pipeline, requests = self._started()
+        sending = requests.batch(messages, lambda outcome: _settle(future, outcome), queue=queue, timeout_ms=timeout_ms)
+        self._in_flight.add(count=len(messages), size_bytes=sending.counted_bytes)
+        pipeline.submit(sending)
+        return await future
+
+    async def fetch_publish_queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues that messages of a topic may be sent to, sorted.
+
+        Raises:
+            TopicNotFoundError: There is no such topic, and no broker would create it.
+            UnavailableError: No NameServer answers.
+        """
+        session, _, _ = self._started()
+        route = await session.routes.get_for_sending(
+            topic, template_topic=self.create_topic_key, queue_nums_max=self.default_topic_queue_nums
+        )
+        return list(route.publish_queues)
+
+    # -- for the blocking half, and inside ---------------------------------------------------------------------------
+
+    def start_send(
+        self,
+        prepared: Draft,
+        callback: SendCallback,
+        *,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        argument: object,
+        timeout_ms: int | None,
+    ) -> None:
+        """Begin to send what was drafted; only on the loop. The callback gets the outcome, once.
+
+        Raises:
+            InvalidRequestError: An argument without a selector.
+            ClosedError: The producer is not started, or closed.
+        """
+        message = prepared.message
+        _, pipeline, requests = self._started()
+        message = prepared.message
+        if (
+            self._accumulator is not None
+            and selector is None
+            and not message.sharding_key  # its order must not depend on what lingers
+            and len(message.body) < self.batch_max_bytes
+            and is_batchable(message)
+        ):
+            self._in_flight.add(count=1, size_bytes=len(message.body))
+            self._accumulator.add(LingeringMessage(message, callback), queue=queue)
+            return
+        sending = requests.single(
+            prepared,
+            lambda outcome: callback(outcome if isinstance(outcome, MQError) else outcome[0]),
+            queue=queue,
+            selector=selector,
+            argument=argument,
+            timeout_ms=timeout_ms,
+        )
+        self._in_flight.add(count=1, size_bytes=sending.counted_bytes)
+        pipeline.submit(sending)
+
+    def _send_lingering(self, lingering: list[LingeringMessage], queue: MessageQueue | None) -> None:
+        """Send together what lingered; it is counted as under way already."""
+        assert self._pipeline is not None
+        assert self._requests is not None
+
+        def done(outcome: Outcome) -> None:
+            for i, one in enumerate(lingering):
+                one.callback(outcome if isinstance(outcome, MQError) else outcome[i])
+
+        messages = [one.message for one in lingering]
+        self._pipeline.submit(self._requests.batch(messages, done, queue=queue, timeout_ms=None))
+
+    def _done(self, sending: Sending, outcome: Outcome) -> None:
+        self._in_flight.remove(count=len(sending.message_ids), size_bytes=sending.counted_bytes)
+        sending.callback(outcome)
+
+    def _started(self) -> tuple[ClientSession, SendPipeline, SendRequests]:
+        if self._session is None or self._pipeline is None or self._requests is None:
+            raise ClosedError("the producer is not started")
+        if self._closed:
+            raise ClosedError("the producer is closed")
+        return self._session, self._pipeline, self._requests
+
+
+class _Owner:
+    """What the session asks of a producer."""
+
+    def __init__(self, producer: AsyncProducer, pipeline: SendPipeline) -> None:
+        self._producer = producer
+        self._pipeline = pipeline
+
+    def producer_groups(self) -> list[str]:
+        """The one group."""
+        return [self._producer.group]
+
+    def consumer_data(self) -> list[ConsumerData]:
+        """None."""
+        return []
+
+    def answer(self, command: RemotingCommand) -> RemotingCommand | None:
+        """Refuse: a producer without transactions serves nothing."""
+        raise UnsupportedRequestError(code=command.code)
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Let the pipeline send again what was lost with the connection."""
+        self._pipeline.connection_closed(connection)
+
+
+def _settle(future: asyncio.Future[T], outcome: T | MQError) -> None:
+    if future.done():
+        return  # whoever waited has left
+    if isinstance(outcome, MQError):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)
+
+
+def _forget(outcome: Outcome) -> None:
+    """Nobody waits for a one-way send."""

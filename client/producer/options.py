@@ -1,0 +1,50 @@
+"""Options of a producer. Source: client/producer/DefaultMQProducer.java, Apache RocketMQ 5.3."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from thermocline.client.options import ClientOptions, require_positive
+from thermocline.remoting.compression import LEVEL_DEFAULT
+from thermocline.remoting.sys_flag import CompressionType
+from thermocline.remoting.topic_validation import AUTO_CREATE_TOPIC, check_group
+
+__all__ = ["ProducerOptions"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ProducerOptions(ClientOptions):
+    """How a producer sends."""
+
+    group: str = "DEFAULT_PRODUCER"
+    """Producer group: producers that send the same kind of messages."""
+    send_timeout_ms: int = 3_000
+    """Bound on one send, retries included."""
+    retry_times_when_send_failed: int = 2
+    """How many more brokers (or queues, with one broker) are tried. Sends to a chosen queue are not retried."""
+    retry_another_broker_when_not_store_ok: bool = False
+    """Whether an answer that is not SEND_OK, though stored, is retried too: then the message exists twice."""
+    compress_body_over_bytes: int = 4096
+    """Longer bodies are compressed, except in batches."""
+    compress_type: CompressionType = CompressionType.ZLIB
+    compress_level: int = LEVEL_DEFAULT
+    max_message_bytes: int = 4 * 1024 * 1024
+    """Longer bodies are refused here, before the broker would refuse them."""
+    create_topic_key: str = AUTO_CREATE_TOPIC
+    """The topic whose settings a topic made by its first message inherits."""
+    default_topic_queue_nums: int = 4
+    """How many queues a topic made by its first message asks for, on each broker."""
+    in_flight_max: int = 1024
+    """Bound on sends without an answer: `send` waits for room, `send_async` of the asyncio half is refused."""
+    auto_batch: bool = False
+    """Whether single sends linger to travel together, many to a request."""
+    batch_max_delay_ms: int = 10
+    """How long a message lingers at most."""
+    batch_max_bytes: int = 32 * 1024
+    """How much lingers together at most."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_group(self.group)
+        require_positive(self, "send_timeout_ms", "max_message_bytes", "default_topic_queue_nums", "in_flight_max")
+        require_positive(self, "batch_max_delay_ms", "batch_max_bytes")

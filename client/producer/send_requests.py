@@ -1,0 +1,124 @@
+"""SendRequests: from messages to requests that are ready to go, one message each or a batch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from thermocline.client.message import Message
+from thermocline.client.message_queue import MessageQueue
+from thermocline.client.producer.batch_accumulator import is_batchable
+from thermocline.client.producer.options import ProducerOptions
+from thermocline.client.producer.queue_selector import QueueSelector, select_by_hash
+from thermocline.client.producer.sending import Draft, Outcome, Sending
+from thermocline.remoting.batch import BatchMessage, encode_batch
+from thermocline.remoting.errors import InvalidRequestError, MessageTooLargeError
+from thermocline.remoting.message_id import UniqueIdGenerator
+
+__all__ = ["SendRequests"]
+
+
+class SendRequests:
+    """Gives messages their ids, deadlines and queues. Belongs to the producer's loop."""
+
+    def __init__(self, options: ProducerOptions, unique_ids: UniqueIdGenerator) -> None:
+        self._options = options
+        self._unique_ids = unique_ids
+        self._loop = asyncio.get_running_loop()
+
+    def single(
+        self,
+        prepared: Draft,
+        callback: Callable[[Outcome], None],
+        *,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        argument: object,
+        timeout_ms: int | None,
+    ) -> Sending:
+        """Return the request for one message.
+
+        Raises:
+            InvalidRequestError: An argument without a selector.
+        """
+        message = prepared.message
+        unique_id = self._unique_ids.next()
+        return Sending(
+            topic=message.topic,
+            body=prepared.body,
+            sys_flag=prepared.sys_flag,
+            properties_text=message.properties_text(unique_id),
+            flag=message.flag,
+            message_ids=[unique_id],
+            is_batch=False,
+            deadline=self._deadline(timeout_ms),
+            attempts_left=self._options.retry_times_when_send_failed,
+            counted_bytes=len(prepared.body),
+            callback=callback,
+            queue=queue,
+            choose=None if queue is not None else _queue_chooser(message, selector, argument),
+        )
+
+    def batch(
+        self,
+        messages: Sequence[Message],
+        callback: Callable[[Outcome], None],
+        *,
+        queue: MessageQueue | None,
+        timeout_ms: int | None,
+    ) -> Sending:
+        """Return the request for a batch.
+
+        Raises:
+            InvalidRequestError: The messages differ in topic or durability, are delayed, or are too large together.
+        """
+        assert messages
+        first = messages[0]
+        for message in messages:
+            message.check(message_bytes_max=self._options.max_message_bytes)
+            if not is_batchable(message):
+                raise InvalidRequestError("delayed and retried messages travel alone", topic=message.topic)
+            if message.topic != first.topic or message.wait_store_ok != first.wait_store_ok:
+                raise InvalidRequestError("a batch has one topic and one wait_store_ok", topic=message.topic)
+            if message.sharding_key != first.sharding_key:
+                raise InvalidRequestError("a batch goes to one queue, so it has one sharding key", topic=message.topic)
+        message_ids = [self._unique_ids.next() for _ in messages]
+        body = encode_batch(
+            BatchMessage(message.body, message.properties_text(unique_id).encode(), message.flag)
+            for message, unique_id in zip(messages, message_ids, strict=True)
+        )
+        bytes_max = self._options.max_message_bytes
+        if len(body) > bytes_max:
+            raise MessageTooLargeError("the batch is too large", size_bytes=len(body), size_bytes_max=bytes_max)
+        wait = "true" if first.wait_store_ok else "false"
+        return Sending(
+            topic=first.topic,
+            body=body,
+            sys_flag=0,
+            properties_text=f"UNIQ_KEY\x01{self._unique_ids.next()}\x02WAIT\x01{wait}\x02",
+            flag=0,
+            message_ids=message_ids,
+            is_batch=True,
+            deadline=self._deadline(timeout_ms),
+            attempts_left=self._options.retry_times_when_send_failed,
+            counted_bytes=sum(len(message.body) for message in messages),
+            callback=callback,
+            queue=queue,
+            choose=None if queue is not None else _queue_chooser(first, None, None),
+        )
+
+    def _deadline(self, timeout_ms: int | None) -> float:
+        return self._loop.time() + (timeout_ms or self._options.send_timeout_ms) / 1000
+
+
+def _queue_chooser(
+    message: Message, selector: QueueSelector | None, argument: object
+) -> Callable[[tuple[MessageQueue, ...]], MessageQueue] | None:
+    """Return how this message's queue is chosen; None when any will do."""
+    if selector is not None:
+        return lambda queues: selector(queues, message, argument)
+    if argument is not None:
+        raise InvalidRequestError("an argument is for a selector", argument=repr(argument))
+    if message.sharding_key:
+        return lambda queues: select_by_hash(queues, message, message.sharding_key)
+    return None

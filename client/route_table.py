@@ -1,0 +1,138 @@
+"""RouteTable: the routes of the topics that a client uses, and the addresses of all brokers in them.
+
+A route is fetched when a topic is first used and again every 30 s; several who ask at once share one fetch. A route
+that cannot be fetched any more stays as it was: brokers outlive NameServers, and sending to a known broker beats not
+sending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from thermocline.client.name_servers import NameServers
+from thermocline.client.topic_route import BrokerAddress, TopicRoute, borrowed_route, read_route
+from thermocline.remoting.errors import TopicNotFoundError, UnavailableError
+from thermocline.remoting.topic_validation import RETRY_TOPIC_PREFIX
+
+__all__ = ["RouteTable"]
+
+logger = logging.getLogger(__name__)
+
+
+class RouteTable:
+    """Topic -> route. Belongs to its session's loop. Bounded by the number of topics that the application uses."""
+
+    def __init__(self, name_servers: NameServers) -> None:
+        self._name_servers = name_servers
+        self._routes: dict[str, TopicRoute] = {}
+        self._fetches: dict[str, asyncio.Task[TopicRoute]] = {}
+        self._watched: set[str] = set()
+        self._on_change: list[Callable[[TopicRoute], None]] = []
+
+    def on_change(self, callback: Callable[[TopicRoute], None]) -> None:
+        """Have `callback` told of every route that is new or differs from before."""
+        self._on_change.append(callback)
+
+    def watch(self, topic: str) -> None:
+        """Keep this topic's route fresh although nothing asked for it yet (a topic may come to exist later)."""
+        self._watched.add(topic)
+
+    def unwatch(self, topic: str) -> None:
+        """Stop keeping this topic's route fresh."""
+        self._watched.discard(topic)
+        self._routes.pop(topic, None)
+
+    def cached(self, topic: str) -> TopicRoute | None:
+        """Return the route as far as it is known."""
+        return self._routes.get(topic)
+
+    def brokers(self) -> set[BrokerAddress]:
+        """Return every broker in any known route."""
+        return {broker for route in self._routes.values() for broker in route.brokers}
+
+    def reader(self, broker_name: str, broker_id: int = 0) -> str:
+        """Return the address to read from, whatever topic's route knows it.
+
+        Raises:
+            UnavailableError: No route knows the broker.
+        """
+        for route in self._routes.values():
+            if route.addresses.get(broker_name):
+                return route.reader(broker_name, broker_id)
+        raise UnavailableError("no route knows this broker", broker_name=broker_name)
+
+    async def get(self, topic: str) -> TopicRoute:
+        """Return the route, fetching it when it is not known or only borrowed.
+
+        Raises:
+            TopicNotFoundError: No live broker has the topic.
+            UnavailableError: No NameServer answers.
+        """
+        route = self._routes.get(topic)
+        return route if route is not None and not route.is_borrowed else await self.refresh(topic)
+
+    async def get_for_sending(self, topic: str, *, template_topic: str, queue_nums_max: int) -> TopicRoute:
+        """Return the route to send by; a topic that does not exist borrows `template_topic`'s.
+
+        Raises:
+            TopicNotFoundError: Neither topic is on any live broker: it does not exist, and is not made by sending.
+            UnavailableError: No NameServer answers.
+        """
+        try:
+            return await self.get(topic)
+        except TopicNotFoundError:
+            try:
+                template = await self._name_servers.topic_route(template_topic)
+            except TopicNotFoundError:
+                raise TopicNotFoundError("no route to this topic, and no broker creates it", topic=topic) from None
+        route = borrowed_route(topic, template, queue_nums_max=queue_nums_max)
+        self._put(route)
+        return route
+
+    async def refresh(self, topic: str) -> TopicRoute:
+        """Fetch the route anew.
+
+        Raises:
+            TopicNotFoundError: No live broker has the topic.
+            UnavailableError: No NameServer answers.
+        """
+        fetch = self._fetches.get(topic)
+        if fetch is None:
+            fetch = asyncio.get_running_loop().create_task(self._fetch(topic))
+            self._fetches[topic] = fetch
+            fetch.add_done_callback(lambda _: self._fetches.pop(topic, None))
+        return await asyncio.shield(fetch)
+
+    async def refresh_all(self) -> None:
+        """Fetch every known or watched route anew; failures are logged and leave what is known."""
+        for topic in sorted(self._watched | self._routes.keys()):
+            try:
+                await self.refresh(topic)
+            except TopicNotFoundError as error:
+                # Retry topics come to exist with the group's first heartbeat, new topics with their first message.
+                if not topic.startswith(RETRY_TOPIC_PREFIX) and topic not in self._routes:
+                    logger.info("topic not found topic=%s error=%s", topic, error)
+            except UnavailableError as error:
+                logger.warning("route refresh failed topic=%s error=%s", topic, error)
+                return
+
+    async def close(self) -> None:
+        """Abandon the fetches that are under way."""
+        fetches = list(self._fetches.values())
+        for fetch in fetches:
+            fetch.cancel()
+        await asyncio.gather(*fetches, return_exceptions=True)
+
+    async def _fetch(self, topic: str) -> TopicRoute:
+        route = read_route(topic, await self._name_servers.topic_route(topic))
+        self._put(route)
+        return route
+
+    def _put(self, route: TopicRoute) -> None:
+        if self._routes.get(route.topic) == route:
+            return
+        self._routes[route.topic] = route
+        for callback in self._on_change:
+            callback(route)
