@@ -38,7 +38,7 @@ ALLOWED: dict[str, frozenset[str]] = {
 
 # A command may start a daemon by its entry point; these are the only modules of theirs that it may name.
 ENTRY_POINTS: dict[str, frozenset[str]] = {
-    "cli": frozenset({"broker.assembly", "namesrv.assembly"}),
+    "cli": frozenset({"broker.assembly", "namesrv.assembly", "spark.replay", "spark.session"}),
 }
 
 # Spark reads the cold tier and never writes it.
@@ -49,7 +49,6 @@ TIERED_WRITERS = frozenset(
         "tiered.uploader",
         "tiered.garbage",
         "tiered.fencing",
-        "tiered.ttl",
         "tiered.ledger_writer",
     }
 )
