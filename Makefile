@@ -34,7 +34,7 @@ lint: setup ## Check format, style, types and import layers.
 
 bench: setup ## Compare this broker with the official one, in alternation; BENCH_ARGS="--quick" for a short run.
 	@$(VENV_PYTHON) -m tooling.provision bench
-	@$(VENV_PYTHON) benchmarks/compare.py $(BENCH_ARGS)
+	@$(VENV_PYTHON) -m benchmarks.compare $(BENCH_ARGS)
 
 lock: setup ## Renew the lock files from pyproject.toml and the servers' pins.
 	@$(VENV_PYTHON) -m tooling.lock

@@ -12,7 +12,7 @@ CHECKS: dict[str, list[str]] = {
     "style": ["ruff", "check", "--quiet", "."],
     "format": ["ruff", "format", "--check", "--quiet", "."],
     "types": ["mypy"],
-    "types of the tooling": ["mypy", "-p", "tooling"],
+    "types of the tooling": ["mypy", "-p", "tooling", "-p", "benchmarks"],
     "types as users meet them": ["mypy", "--strict", "typing_tests"],
     "import layers": ["pytest", "-q", "-p", "no:cacheprovider", "tests/test_layers.py"],
 }

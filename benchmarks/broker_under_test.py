@@ -1,0 +1,176 @@
+"""A broker that a benchmark drives: started, pinned to cores, paused while its peer is measured, its CPU time read.
+
+Pausing (SIGSTOP to the whole process group) keeps a warm peer from using the cores while it waits for its turn; an idle
+Java broker uses a tenth of a core.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from thermocline.localstack.child_process import ChildProcess
+from tooling.official_rocketmq import BENCHMARK_JVM_OPTIONS, OfficialSoftware, official_broker, official_namesrv
+
+OFFICIAL = "official"
+THERMOCLINE = "thermocline"
+READY_LINE = re.compile(r"^ready namesrv=(?P<namesrv>\S+) broker=(?P<broker>\S+) cold=(?P<cold>\S+)", re.MULTILINE)
+READY_TIMEOUT_S = 60.0
+CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerUnderTest:
+    """A running broker. `processes` lead the process groups that belong to it."""
+
+    kind: str
+    address: str
+    namesrv: str
+    processes: tuple[ChildProcess, ...]
+
+    def pause(self) -> None:
+        """Take it off the cores."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it run again."""
+        self._signal(signal.SIGCONT)
+
+    def cpu_s(self) -> float:
+        """CPU time that all of its processes have used so far, those that live now."""
+        return sum(_cpu_s(process_id) for process_id in self.process_ids())
+
+    def resident_mb(self) -> float:
+        """Proportional set size of all its processes, in MB: shared pages are counted once."""
+        return sum(_proportional_kb(process_id) for process_id in self.process_ids()) / 1000
+
+    def process_ids(self) -> list[int]:
+        """The broker's main process first, then all others."""
+        leaders = [process.process_id for process in self.processes]
+        groups = {os.getpgid(leader) for leader in leaders}
+        others = [process_id for process_id in _all_process_ids() if _group_of(process_id) in groups]
+        return leaders + sorted(set(others) - set(leaders))
+
+    def pin(self, *, hot_cpus: set[int], other_cpus: set[int]) -> None:
+        """Put the main process on some cores and its helpers on others."""
+        for number, process_id in enumerate(self.process_ids()):
+            for thread_id in _threads_of(process_id):
+                with contextlib.suppress(ProcessLookupError):
+                    os.sched_setaffinity(thread_id, hot_cpus if number == 0 else other_cpus)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for process in self.processes:
+            os.killpg(process.process_id, number)
+
+
+@contextlib.contextmanager
+def start_official(
+    software: OfficialSoftware, directory: Path, *, properties: Mapping[str, str]
+) -> Iterator[BrokerUnderTest]:
+    """The official broker with upstream's flags and a 4 GB heap."""
+    with (
+        official_namesrv(software, directory / "namesrv") as namesrv,
+        official_broker(
+            software,
+            directory / "broker",
+            namesrv_address=namesrv.address,
+            store_directory=directory / "store",
+            properties=properties,
+            jvm_options=BENCHMARK_JVM_OPTIONS,
+        ) as broker,
+    ):
+        under_test = BrokerUnderTest(
+            kind=OFFICIAL,
+            address=broker.address,
+            namesrv=namesrv.address,
+            processes=(broker.process, namesrv.process),
+        )
+        with _awake_at_the_end(under_test):
+            yield under_test
+
+
+@contextlib.contextmanager
+def start_thermocline(
+    directory: Path, *, properties: Mapping[str, str], arguments: Sequence[str] = ()
+) -> Iterator[BrokerUnderTest]:
+    """`thermocline dev` with a `file://` cold tier."""
+    for name in ("data", "cold"):
+        (directory / name).mkdir(parents=True, exist_ok=True)
+    configuration = directory / "broker.conf"
+    configuration.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    process = ChildProcess(
+        [
+            str(Path(sys.executable).parent / "thermocline"),
+            "dev",
+            *("--data", str(directory / "data")),
+            *("--namesrv", "127.0.0.1:0"),
+            *("--listen", "127.0.0.1:0"),
+            *("--cold", (directory / "cold").as_uri()),
+            *(("--config", str(configuration)) if properties else ()),
+            *arguments,
+        ],
+        log_path=directory / "dev.log",
+        working_directory=directory,
+    )
+    try:
+        process.wait_until(lambda: READY_LINE.search(process.output()) is not None, timeout_s=READY_TIMEOUT_S)
+        ready = READY_LINE.search(process.output())
+        assert ready is not None
+        under_test = BrokerUnderTest(
+            kind=THERMOCLINE, address=ready["broker"], namesrv=ready["namesrv"], processes=(process,)
+        )
+        with _awake_at_the_end(under_test):
+            yield under_test
+    finally:
+        process.stop(timeout_s=30.0)
+
+
+@contextlib.contextmanager
+def _awake_at_the_end(broker: BrokerUnderTest) -> Iterator[None]:
+    """A stopped process does not see SIGTERM: wake it before it is asked to end."""
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            broker.resume()
+
+
+def _all_process_ids() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def _group_of(process_id: int) -> int | None:
+    try:
+        return os.getpgid(process_id)
+    except ProcessLookupError:
+        return None
+
+
+def _threads_of(process_id: int) -> list[int]:
+    try:
+        return [int(entry.name) for entry in Path(f"/proc/{process_id}/task").iterdir()]
+    except FileNotFoundError:
+        return []
+
+
+def _cpu_s(process_id: int) -> float:
+    try:
+        fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS_PER_S
+
+
+def _proportional_kb(process_id: int) -> int:
+    try:
+        rollup = Path(f"/proc/{process_id}/smaps_rollup").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    match = re.search(r"^Pss:\s+(\d+) kB", rollup, re.MULTILINE)
+    return int(match[1]) if match else 0

@@ -1,0 +1,291 @@
+"""How much faster than the official Java broker is this one, on the same work and the same two cores?
+
+`make bench`, or `python -m benchmarks.compare`. Both brokers run with their index on and are warmed; then every shape
+is measured on one and on the other in turn, several times over, the order changing each time, while the one that waits
+is stopped. The ratio of a shape is the median of the ratios of neighbouring runs, so slow drift of the machine cancels.
+
+Sessions: `async` (asynchronous flush) and `sync` (every answer after fdatasync), each with freshly started brokers.
+Pinning: our hot process has the first core; its helpers, the load generator and, in its turn, half of the Java broker
+(which is given both cores) have the second.
+
+Every answer is checked; a run with any error is shown as such and spoils no ratio in silence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.broker_under_test import OFFICIAL, THERMOCLINE, BrokerUnderTest, start_official, start_thermocline
+from benchmarks.load_generator import LoadResult, LoadShape, build_load_generator, run_load
+from thermocline.localstack import ToolMissingError
+from tooling.java_libraries import OFFICIAL_ROCKETMQ, find_jars
+from tooling.official_rocketmq import OfficialSoftware
+from tooling.system_packages import find_java_home
+
+HOT_CPUS, OTHER_CPUS = {0}, {1}
+GENERATOR_CPUS = "1"
+DISK_FREE_BYTES_MIN = 25 << 30
+PULL_FILL_S = 2.0
+PULL_TOPIC = "BenchPull"
+
+SHAPES: dict[str, dict[str, LoadShape]] = {
+    "async": {
+        "100 B c1 w64": LoadShape(connections=1, window=64),
+        "100 B c16 w64": LoadShape(connections=16, window=64),
+        "100 B c64 w1": LoadShape(connections=64, window=1),
+        "1 KiB c1 w64": LoadShape(connections=1, window=64, body_bytes=1024),
+        "1 KiB c16 w64": LoadShape(connections=16, window=64, body_bytes=1024),
+        "1 KiB c64 w1": LoadShape(connections=64, window=1, body_bytes=1024),
+        "batch 32 x 100 B c1 w8": LoadShape(mode="batch", connections=1, window=8),
+        "pull 32 x 100 B c16 w1": LoadShape(mode="pull", connections=16, window=1),
+        "10 000/s 100 B c16": LoadShape(connections=16, rate_per_s=10_000),
+        "10 000/s 1 KiB c16": LoadShape(connections=16, rate_per_s=10_000, body_bytes=1024),
+    },
+    "sync": {
+        "sync 1 KiB c16 w32": LoadShape(connections=16, window=32, body_bytes=1024),
+        "sync 1 KiB c1 w1": LoadShape(connections=1, window=1, body_bytes=1024),
+    },
+}
+PROPERTIES: dict[str, dict[str, str]] = {
+    "async": {"flushDiskType": "ASYNC_FLUSH"},
+    "sync": {"flushDiskType": "SYNC_FLUSH"},
+}
+WARM_SHAPE = LoadShape(connections=16, window=32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One measured run of one shape."""
+
+    kind: str
+    result: LoadResult
+    broker_cores: float
+    generator_cores: float  # near 1 the generator is what was measured
+    megabytes: float
+
+
+@dataclass(slots=True)
+class ShapeRuns:
+    """All runs of one shape, in pairs of neighbours."""
+
+    shape: LoadShape
+    pairs: list[dict[str, Run]] = field(default_factory=list)
+
+    def of(self, kind: str) -> list[Run]:
+        return [pair[kind] for pair in self.pairs if kind in pair]
+
+    def value(self, run: Run) -> float:
+        """What is compared: messages a second, or in an open loop the p99 in microseconds."""
+        return run.result.latency_us.p99 if self.shape.rate_per_s else run.result.messages_per_s
+
+    def ratios(self) -> list[float]:
+        """Ours to theirs in each pair; above 1 is better in both kinds of shape."""
+        ratios = []
+        for pair in self.pairs:
+            if len(pair) == 2:
+                ours, theirs = self.value(pair[THERMOCLINE]), self.value(pair[OFFICIAL])
+                ratios.append(theirs / ours if self.shape.rate_per_s else ours / theirs)
+        return ratios
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, print a table, write all figures to a file; 1 when any answer was wrong."""
+    options = _parse(arguments)
+    software = OfficialSoftware(java_home=find_java_home(with_compiler=False), jars=find_jars(OFFICIAL_ROCKETMQ))
+    build_load_generator()
+    measured: dict[str, ShapeRuns] = {}
+    with tempfile.TemporaryDirectory(prefix="thermocline-bench-", dir=options.directory) as name:
+        directory = Path(name)
+        if shutil.disk_usage(directory).free < DISK_FREE_BYTES_MIN:
+            print(f"{DISK_FREE_BYTES_MIN >> 30} GiB of free disk are needed in {directory}", file=sys.stderr)
+            return 2
+        for session, shapes in SHAPES.items():
+            chosen = {key: ShapeRuns(shape) for key, shape in shapes.items() if options.only in key}
+            if chosen:
+                _run_session(session, chosen, software, directory / session, options)
+                measured |= chosen
+                shutil.rmtree(directory / session, ignore_errors=True)
+    print(_table(measured, options))
+    if options.output:
+        options.output.write_text(json.dumps(_record(measured, options), indent=1))
+        print(f"all figures: {options.output}")
+    runs = [run for shape_runs in measured.values() for pair in shape_runs.pairs for run in pair.values()]
+    return 0 if runs and all(run.result.is_clean for run in runs) else 1
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.compare", description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each shape on each broker (default 5)")
+    parser.add_argument("--seconds", type=float, default=4.0, help="measured seconds a run (default 4)")
+    parser.add_argument("--warm", type=float, default=15.0, help="seconds of warm-up of each broker (default 15)")
+    parser.add_argument("--only", default="", help="shapes whose name contains this")
+    parser.add_argument("--broker", choices=("both", OFFICIAL, THERMOCLINE), default="both")
+    parser.add_argument("--quick", action="store_true", help="one round of short runs: does it work at all?")
+    parser.add_argument("--no-pin", action="store_true", help="leave all processes to the scheduler")
+    parser.add_argument("--directory", type=Path, help="where stores are written (default: the temporary directory)")
+    parser.add_argument("--output", type=Path, help="write every figure to this JSON file")
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.rounds, options.seconds, options.warm = 1, 1.5, 3.0
+    return options
+
+
+def _run_session(
+    session: str,
+    shapes: dict[str, ShapeRuns],
+    software: OfficialSoftware,
+    directory: Path,
+    options: argparse.Namespace,
+) -> None:
+    with contextlib.ExitStack() as stack:
+        brokers = list(_start(session, stack, software, directory, options))
+        for broker in brokers:
+            _warm(broker, options)
+            broker.pause()
+        for number in range(options.rounds):
+            for name, runs in shapes.items():
+                pair: dict[str, Run] = {}
+                for broker in brokers if number % 2 == 0 else reversed(brokers):
+                    pair[broker.kind] = _measure(broker, name, runs.shape, options)
+                    _progress(f"round {number + 1}/{options.rounds} {name} {broker.kind}", runs, pair[broker.kind])
+                runs.pairs.append(pair)
+
+
+def _start(
+    session: str,
+    stack: contextlib.ExitStack,
+    software: OfficialSoftware,
+    directory: Path,
+    options: argparse.Namespace,
+) -> Iterator[BrokerUnderTest]:
+    if options.broker != OFFICIAL:
+        ours = start_thermocline(directory / THERMOCLINE, properties=PROPERTIES[session])
+        broker = stack.enter_context(ours)
+        if not options.no_pin:
+            broker.pin(hot_cpus=HOT_CPUS, other_cpus=OTHER_CPUS)
+        yield broker
+    if options.broker != THERMOCLINE:
+        yield stack.enter_context(start_official(software, directory / OFFICIAL, properties=PROPERTIES[session]))
+
+
+def _warm(broker: BrokerUnderTest, options: argparse.Namespace) -> None:
+    """Load it until its code is compiled and its files are mapped; fill the topic that pulls read."""
+    cpus = None if options.no_pin else GENERATOR_CPUS
+    fill = LoadShape(mode="batch", connections=4, window=2)
+    # The first send creates the topic; answers before that is done may be errors and are not counted.
+    run_load(WARM_SHAPE, address=broker.address, topic="BenchWarm", seconds=options.warm, warm_s=1.0, cpus=cpus)
+    run_load(fill, address=broker.address, topic=PULL_TOPIC, seconds=PULL_FILL_S, warm_s=0.0, cpus=cpus)
+
+
+def _measure(broker: BrokerUnderTest, name: str, shape: LoadShape, options: argparse.Namespace) -> Run:
+    topic = PULL_TOPIC if shape.mode == "pull" else "Bench" + "".join(filter(str.isalnum, name))
+    broker.resume()
+    try:
+        cpu_before, started = broker.cpu_s(), time.monotonic()
+        result = run_load(
+            shape,
+            address=broker.address,
+            topic=topic,
+            seconds=options.seconds,
+            warm_s=1.0,
+            cpus=None if options.no_pin else GENERATOR_CPUS,
+        )
+        elapsed_s = time.monotonic() - started
+        return Run(
+            kind=broker.kind,
+            result=result,
+            broker_cores=(broker.cpu_s() - cpu_before) / elapsed_s,
+            generator_cores=result.generator_cpu_s / elapsed_s,
+            megabytes=broker.resident_mb(),
+        )
+    finally:
+        broker.pause()
+
+
+def _progress(what: str, runs: ShapeRuns, run: Run) -> None:
+    unit = "us p99" if runs.shape.rate_per_s else "msg/s"
+    flaw = "" if run.result.is_clean else f"  ERRORS {run.result.codes or run.result}"
+    cores = f"{run.broker_cores:.2f} cores, generator {run.generator_cores:.2f}"
+    print(f"{what}: {runs.value(run):,.0f} {unit}, {cores}{flaw}", file=sys.stderr, flush=True)
+
+
+def _table(measured: dict[str, ShapeRuns], options: argparse.Namespace) -> str:
+    lines = [
+        f"{options.rounds} alternations of {options.seconds:g} s, warmed {options.warm:g} s;"
+        f" {os.cpu_count()} cores, {platform.platform()}",
+        "closed loop: messages/s; open loop (10 000/s): p50/p99/p99.9 in us; medians, spread in brackets",
+        f"{'shape':24} {'thermocline':>34} {'official':>34} {'ratio':>20} {'errors':>7}",
+    ]
+    for name, runs in measured.items():
+        ratios = runs.ratios()
+        ratio = f"{statistics.median(ratios):.2f} [{min(ratios):.2f}-{max(ratios):.2f}]" if ratios else "-"
+        errors = sum(not run.result.is_clean for pair in runs.pairs for run in pair.values())
+        cells = [_cell(runs, kind) for kind in (THERMOCLINE, OFFICIAL)]
+        lines.append(f"{name:24} {cells[0]:>34} {cells[1]:>34} {ratio:>20} {errors:>7}")
+    return "\n".join(lines)
+
+
+def _cell(runs: ShapeRuns, kind: str) -> str:
+    of_kind = runs.of(kind)
+    if not of_kind:
+        return "-"
+    if runs.shape.rate_per_s:
+        latencies = [run.result.latency_us for run in of_kind]
+        p50, p99, p999 = (
+            statistics.median(values)
+            for values in zip(*((latency.p50, latency.p99, latency.p999) for latency in latencies), strict=True)
+        )
+        spread = [latency.p99 for latency in latencies]
+        return f"{p50:,.0f}/{p99:,.0f}/{p999:,.0f} [{min(spread):,.0f}-{max(spread):,.0f}]"
+    rates = [run.result.messages_per_s for run in of_kind]
+    cores = statistics.median(run.broker_cores for run in of_kind)
+    return f"{statistics.median(rates):,.0f} [{min(rates):,.0f}-{max(rates):,.0f}] {cores:.2f}c"
+
+
+def _record(measured: dict[str, ShapeRuns], options: argparse.Namespace) -> dict[str, object]:
+    return {
+        "rounds": options.rounds,
+        "seconds": options.seconds,
+        "warm_s": options.warm,
+        "machine": platform.platform(),
+        "cores": os.cpu_count(),
+        "shapes": {
+            name: {
+                "ratios": runs.ratios(),
+                "runs": [
+                    {
+                        "kind": run.kind,
+                        "broker_cores": run.broker_cores,
+                        "generator_cores": run.generator_cores,
+                        "megabytes": run.megabytes,
+                        **msgspec.to_builtins(run.result),
+                    }
+                    for pair in runs.pairs
+                    for run in pair.values()
+                ],
+            }
+            for name, runs in measured.items()
+        },
+    }
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except ToolMissingError as missing:
+        print(missing, file=sys.stderr)
+        sys.exit(2)

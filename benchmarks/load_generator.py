@@ -1,0 +1,130 @@
+"""The load generator (`load_generator.c`) as a function: one shape of load in, one result out.
+
+It is compiled on first use into the cache, under a name that carries a digest of its source.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from thermocline.localstack.cache_directory import default_cache_directory
+from tooling.system_packages import find_c_compiler
+
+SOURCE = Path(__file__).resolve().parent / "load_generator.c"
+COMPILER_OPTIONS = ("-O2", "-Wall", "-Wextra", "-std=gnu11")
+
+
+class Latency(msgspec.Struct, frozen=True, kw_only=True):
+    """Microseconds from the write of a request, or from when it was due, to its answer."""
+
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+    p999: float
+    max: float
+
+
+class LoadResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What the generator saw in the measured seconds."""
+
+    requests: int
+    messages: int
+    answer_bytes: int
+    requests_per_s: float
+    messages_per_s: float
+    errors: int
+    protocol_errors: int
+    unanswered: int
+    codes: dict[str, int]
+    latency_us: Latency
+    offsets_gapless: bool | None
+    generator_cpu_s: float
+    seconds: float
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether every answer was right: no error code, nothing unanswered, no offset missing or given twice."""
+        return not (self.errors or self.protocol_errors or self.unanswered or self.offsets_gapless is False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadShape:
+    """What to send. `rate_per_s` makes it an open loop; otherwise each connection keeps `window` requests in flight."""
+
+    mode: str = "send"
+    connections: int = 1
+    window: int = 64
+    body_bytes: int = 100
+    batch_count: int = 32
+    rate_per_s: int | None = None
+    queues: int = 4
+
+    def arguments(self) -> list[str]:
+        """The generator's command line for it."""
+        arguments: dict[str, Any] = {
+            "mode": self.mode,
+            "connections": self.connections,
+            "window": self.window,
+            "body": self.body_bytes,
+            "batch": self.batch_count,
+            "queues": self.queues,
+        }
+        if self.rate_per_s is not None:
+            arguments["rate"] = self.rate_per_s
+        return [f"--{name}={value}" for name, value in arguments.items()]
+
+
+def build_load_generator() -> Path:
+    """The compiled generator.
+
+    Raises:
+        ToolMissingError: There is no C compiler.
+    """
+    compiler = find_c_compiler()
+    digest = hashlib.sha256(SOURCE.read_bytes() + " ".join(COMPILER_OPTIONS).encode()).hexdigest()[:12]
+    target = default_cache_directory() / "bin" / f"load_generator-{digest}"
+    if not target.is_file():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".build-") as directory:
+            built = Path(directory) / "load_generator"
+            subprocess.run([str(compiler), *COMPILER_OPTIONS, "-o", str(built), str(SOURCE)], check=True)
+            built.replace(target)
+    return target
+
+
+def run_load(
+    shape: LoadShape,
+    *,
+    address: str,
+    topic: str,
+    seconds: float,
+    warm_s: float,
+    broker_name: str = "broker-a",
+    cpus: str | None = None,
+) -> LoadResult:
+    """Run the shape against the broker at `address`: `warm_s` unmeasured, then `seconds` measured.
+
+    `cpus` pins the generator (a list as `taskset -c` takes it).
+    """
+    host, _, port = address.rpartition(":")
+    command = [
+        *(["taskset", "-c", cpus] if cpus else []),
+        str(build_load_generator()),
+        *("--host", host),
+        *("--port", port),
+        *("--topic", topic),
+        *("--broker-name", broker_name),
+        *("--seconds", str(seconds)),
+        *("--warm", str(warm_s)),
+        *shape.arguments(),
+    ]
+    answer = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=seconds + warm_s + 60)
+    return msgspec.json.decode(answer.stdout, type=LoadResult)
