@@ -17,6 +17,7 @@ from thermocline.broker.topic_table import TopicTable
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.store.consume_queue import ConsumeQueue
 from thermocline.store.consume_queue_table import ConsumeQueueTable
+from thermocline.store.incarnation import TopicIncarnations
 
 logger = logging.getLogger(__name__)
 
@@ -27,10 +28,13 @@ SLICE_PAUSE_S = 0.002
 class TierFeed:
     """Belongs to the hot process's loop."""
 
-    def __init__(self, hub: HelperHub, *, topics: TopicTable, queues: ConsumeQueueTable) -> None:
+    def __init__(
+        self, hub: HelperHub, *, topics: TopicTable, queues: ConsumeQueueTable, incarnations: TopicIncarnations
+    ) -> None:
         self._hub = hub
         self._topics = topics
         self._queues = queues
+        self._incarnations = incarnations
         self._changed_topics: dict[str, None] = {}
         self._changed_queues: dict[ConsumeQueue, None] = {}
         self._sequence = 0
@@ -58,7 +62,7 @@ class TierFeed:
     def restart(self) -> None:
         """A tier process has just connected: everything is to be told anew."""
         self._sequence = 0
-        self._changed_topics = dict.fromkeys(self._topics)
+        self._changed_topics = dict.fromkeys((*self._topics, *self._incarnations.deleted_topics))
         self._changed_queues = dict.fromkeys(self._queues)
         self._is_complete = True
         self._wake.set()
@@ -120,11 +124,11 @@ class TierFeed:
         return more
 
     def _topic_state(self, topic: str) -> TopicState:
-        incarnation = self._topics.incarnation(topic)
+        incarnation = self._incarnations.find(topic)
         return TopicState(
             topic=topic,
             incarnation=incarnation.id,
-            ttl_ms=self._topics.time_to_live_ms(topic),
+            ttl_ms=self._topics.time_to_live_ms(topic) if topic in self._topics else None,
             expired_before_ms=incarnation.expired_before_ms,
             tiered=is_tiered_topic(topic),
             deleted=topic not in self._topics,

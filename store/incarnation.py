@@ -95,6 +95,11 @@ class TopicIncarnations:
         incarnation = self._table.get(topic)
         return incarnation is not None and incarnation.deleted
 
+    @property
+    def deleted_topics(self) -> list[str]:
+        """Topics that were deleted and not made again."""
+        return [topic for topic, incarnation in self._table.items() if incarnation.deleted]
+
     def create(self, topic: str, *, start_offset: int) -> Incarnation:
         """Begin a new life of this name at the log's append offset. One that is live by an entry goes on."""
         present = self._table.get(topic)
@@ -110,6 +115,17 @@ class TopicIncarnations:
         deleted = msgspec.structs.replace(self.find(topic), deleted=True)
         self._table[topic] = deleted
         return deleted
+
+    def begin_at_latest(self, append_offset: int) -> bool:
+        """Let no incarnation begin behind the log's end; whether one did, and the table must be saved.
+
+        A creation is durable at once, the log before it perhaps not: after a power cut new messages may get offsets
+        below the start. Everything at or behind the log's end is gone, so the start may come down to it.
+        """
+        late = [topic for topic, incarnation in self._table.items() if incarnation.start_offset > append_offset]
+        for topic in late:
+            self._table[topic] = msgspec.structs.replace(self._table[topic], start_offset=append_offset)
+        return bool(late)
 
     def expire_before(self, topic: str, store_timestamp_ms: int) -> Incarnation:
         """Hide the topic's records with a store time below this, for good; a lower value changes nothing."""

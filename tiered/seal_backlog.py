@@ -15,12 +15,16 @@ Invariants
 Pure bookkeeping: it reads local files through `LocalQueues` and `LocalLog`, and does no other input or output.
 """
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from thermocline.remoting.errors import ObjectNotFoundError
 from thermocline.tiered.local_files import LocalLog, LocalQueues, Units
+
+logger = logging.getLogger(__name__)
 
 PLAN_UNITS_MAX = 1_000_000
 PLAN_UNITS_PER_QUEUE_MIN = 1_000
@@ -176,7 +180,13 @@ class SealBacklog:
             start = max(queue.accounted_offset, queue.first_waiting_offset)
             if start >= queue.end_offset:
                 continue
-            units = self._local_queues.units(topic, queue_id, start=start, end=queue.end_offset)
+            try:
+                units = self._local_queues.units(topic, queue_id, start=start, end=queue.end_offset)
+            except ObjectNotFoundError as error:
+                # The topic was deleted, which will be reported; until then the queue holds back local deletion.
+                logger.info("queue files are gone topic=%s queue_id=%d: %s", topic, queue_id, error)
+                queue.first_waiting_physical_offset = 0
+                continue
             queue.waiting_bytes += int(units["size_bytes"].sum(dtype=np.int64))
             queue.accounted_offset = queue.end_offset
             if queue.first_waiting_physical_offset is None:
@@ -257,14 +267,25 @@ class SealBacklog:
             return
         ends = plan.skipped_to | {run.queue_id: run.end_offset for run in plan.runs}
         for queue_id, end in ends.items():
-            queue = progress.queues[queue_id]
-            assert end >= queue.cold_end
-            queue.cold_end = end
-            queue.waiting_bytes, queue.accounted_offset = 0, end
-            queue.first_waiting_ms = queue.first_waiting_physical_offset = None
-            if queue.is_waiting:
-                self._changed.add((plan.topic, queue_id))
+            self._move_cold_end(plan.topic, queue_id, end)
         self.account()
+
+    def set_cold_ends(self, topic: str, cold_ends: dict[int, int]) -> None:
+        """Move cold ends to where the catalog has them; none of them moves back."""
+        progress = self._topics[topic]
+        for queue_id, cold_end in cold_ends.items():
+            queue = progress.queues.setdefault(queue_id, QueueProgress())
+            if cold_end > queue.cold_end:
+                self._move_cold_end(topic, queue_id, cold_end)
+
+    def _move_cold_end(self, topic: str, queue_id: int, cold_end: int) -> None:
+        queue = self._topics[topic].queues[queue_id]
+        assert cold_end >= queue.cold_end
+        queue.cold_end = cold_end
+        queue.waiting_bytes, queue.accounted_offset = 0, cold_end
+        queue.first_waiting_ms = queue.first_waiting_physical_offset = None
+        if queue.is_waiting:
+            self._changed.add((topic, queue_id))
 
     def committed_offset(self) -> int:
         """Return the log offset below which no record waits; call `account` first."""
