@@ -8,8 +8,8 @@
 Rules
   - A waiter is asked (`look_again`) whenever its queue grew and leaves when it says that it has answered. What does not
     match its filter keeps it waiting, as it keeps a client of RocketMQ's broker waiting.
-  - Bounds: WAITERS_MAX in all and CONNECTION_WAITERS_MAX a connection; `park` refuses above them, and the pull is answered
-    at once.
+  - Bounds: WAITERS_MAX in all and CONNECTION_WAITERS_MAX a connection; `park` refuses above them, and the pull is
+    answered at once.
   - Deadlines are kept in buckets of TICK_MS, so a pull costs no timer of its own; it may answer one tick late.
 Belongs to the hot process's loop thread.
 Source: PullRequestHoldService.java, Apache RocketMQ 5.3.

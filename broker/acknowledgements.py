@@ -1,0 +1,142 @@
+"""Acknowledgements: when a put is answered, and when its messages are shown to pulls that wait.
+
+    ASYNC_FLUSH   at once, both
+    SYNC_FLUSH    both when the log is durable up to the put's end; a sender that does not want to wait (WAIT=false) is
+                  answered at once, its message is shown after the flush all the same
+
+Rules
+  - Answers of one chunk wait together and leave together.
+  - A flush that failed acknowledges nothing: what waited for it is answered SERVICE_NOT_AVAILABLE. One that takes
+    longer than `sync_flush_timeout_ms` is answered FLUSH_DISK_TIMEOUT with the full answer, as RocketMQ does: the
+    message is in the log.
+  - Bound: with more than UNFLUSHED_BYTES_MAX appended and not flushed, further sends are refused (`check_room`).
+Belongs to the hot process's loop thread.
+Source: CommitLog.java (GroupCommitService), SendMessageProcessor.java (handlePutMessageResult), Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from thermocline.broker.long_polling import LongPolling
+from thermocline.remoting.command import RemotingCommand, decode_command
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.errors import BrokerBusyError
+from thermocline.remoting.frames import LENGTH
+from thermocline.remoting.response_code import ResponseCode
+from thermocline.store.consume_queue import ConsumeQueue
+from thermocline.store.message_draft import PutStatus
+from thermocline.store.message_store import MessageStore
+from thermocline.store.store_config import FlushDiskType
+
+UNFLUSHED_BYTES_MAX = 256 << 20
+
+STATUS_CODES = {
+    PutStatus.PUT_OK: ResponseCode.SUCCESS,
+    PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    PutStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    PutStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
+    PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+}
+
+
+class Acknowledgements:
+    """Answers puts, and wakes who waits for them."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        long_polling: LongPolling,
+        *,
+        clock: Callable[[], int],
+        call_soon: Callable[[Callable[[], None]], object],
+    ) -> None:
+        """`clock`: wall clock in ms, for deadlines; `call_soon` runs a function later in the loop."""
+        self._log = store.commit_log
+        self._gate = store.flush
+        self._long_polling = long_polling
+        self._clock = clock
+        self._call_soon = call_soon
+        self._timeout_ms = store.config.sync_flush_timeout_ms
+        self.waits_for_flush = store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._appended: list[ConsumeQueue] = []
+        store.on_append = self.appended
+
+    def check_room(self) -> None:
+        """Pass while sends may be taken.
+
+        Raises:
+            BrokerBusyError: Too much waits for the flush.
+        """
+        if self.waits_for_flush and self._log.append_offset - self._log.flush_offset > UNFLUSHED_BYTES_MAX:
+            raise BrokerBusyError("[PC_SYNCHRONIZED]broker busy, start flow control for a while")
+
+    def has_room(self) -> bool:
+        """Whether `check_room` passes."""
+        return not self.waits_for_flush or self._log.append_offset - self._log.flush_offset <= UNFLUSHED_BYTES_MAX
+
+    def answer_chunk(
+        self, connection: Connection, replies: Sequence[bytes], queues: Sequence[ConsumeQueue], *, append_end: int
+    ) -> None:
+        """Answer what the fast path stored: `replies` are frames, each as head and header."""
+        if not self.waits_for_flush:
+            if replies:
+                connection.write(replies)
+            self._long_polling.arrived(queues)
+            return
+
+        def flushed(status: PutStatus) -> None:
+            if replies:
+                connection.write(replies if status is PutStatus.PUT_OK else with_status(replies, status))
+            self._long_polling.arrived(queues)
+
+        self._wait(append_end, flushed)
+
+    def answer(
+        self, connection: Connection, response: RemotingCommand | None, *, append_end: int, waits: bool
+    ) -> RemotingCommand | None:
+        """What to answer now for a put that ordinary code made; None when it is answered later, or never (one-way)."""
+        if response is None or not waits or not self.waits_for_flush:
+            return response
+
+        def flushed(status: PutStatus) -> None:
+            if status is not PutStatus.PUT_OK:
+                response.code = STATUS_CODES[status]
+                response.remark = status.value
+            connection.send(response)
+
+        self._wait(append_end, flushed)
+        return None
+
+    def appended(self, queue: ConsumeQueue) -> None:
+        """The store put a message into a queue: whoever waits there looks again, a moment later."""
+        if not self._appended:
+            self._call_soon(self._show_appended)
+        self._appended.append(queue)
+
+    def expire(self, now_ms: int) -> None:
+        """Answer what has waited too long; to be called now and then."""
+        self._gate.expire(now_ms)
+
+    def _show_appended(self) -> None:
+        queues, self._appended = self._appended, []
+        if not self.waits_for_flush:
+            self._long_polling.arrived(queues)
+        else:
+            self._wait(self._log.append_offset, lambda _: self._long_polling.arrived(queues))
+
+    def _wait(self, offset: int, callback: Callable[[PutStatus], None]) -> None:
+        self._gate.wait(offset, callback, deadline_ms=self._clock() + self._timeout_ms)
+
+
+def with_status(replies: Sequence[bytes], status: PutStatus) -> list[bytes]:
+    """The same answers with another outcome. Rare, so they are taken apart and made anew."""
+    frames: list[bytes] = []
+    for head, header in zip(replies[::2], replies[1::2], strict=True):
+        response = decode_command((head + header)[LENGTH.size :])
+        response.code = STATUS_CODES[status]
+        response.remark = status.value
+        if status is PutStatus.SERVICE_NOT_AVAILABLE:
+            response.ext_fields = None
+        frames.append(response.encode())
+    return frames

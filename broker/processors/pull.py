@@ -1,0 +1,234 @@
+"""Pull: PULL_MESSAGE 11 and LITE_PULL_MESSAGE 361.
+
+    admission (pull_admission.py) -> finding (pull_finder.py) -> found: answer
+                                                              -> nothing there yet: wait (long_polling.py)
+                                                              -> cold: ask the tier process, answer later
+
+Rules
+  - Whatever is answered from memory or the page cache is answered in the call, without a task.
+  - A pull that found nothing (code 19) and may wait is parked at its queue, for as long as its client says. It looks
+    again whenever something arrives there, and answers when a tag matches; at the end of its time it answers with what
+    there is. It waits once, and commits once.
+  - Cold pulls are bounded, in all and for one connection (cold_pull_limits.py): beyond, FLOW_CONTROL, upon which
+    official clients ask again in 20 ms (before 5.0: in 3 s). A tier that is away is SYSTEM_BUSY (again in 3 s):
+    never a corrected offset, or a client would skip history.
+  - One-way pulls make no sense and are not answered.
+Source: PullMessageProcessor.java, DefaultPullMessageResultHandler.java, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Mapping
+
+import msgspec
+
+from thermocline.broker.cold_pull_limits import ColdPullLimits
+from thermocline.broker.context import BrokerContext
+from thermocline.broker.long_polling import LongPolling
+from thermocline.broker.processors.dispatcher import Handler
+from thermocline.broker.pull_admission import Admission, PullAdmission, PullForbiddenError
+from thermocline.broker.pull_finder import ColdNeeded, PullFinder
+from thermocline.broker.pull_reply import PullAnswer, write_answer
+from thermocline.broker.pull_request import PullRequest
+from thermocline.remoting import sys_flag as sys_flags
+from thermocline.remoting.command import FLAG_RESPONSE, RemotingCommand, SerializeType
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.error_table import error_response
+from thermocline.remoting.errors import MQError
+from thermocline.remoting.header_codec import Int, decode_header
+from thermocline.remoting.headers.read import PullMessageRequestHeader
+from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.response_code import ResponseCode
+from thermocline.store.message_draft import GetStatus
+
+logger = logging.getLogger(__name__)
+
+JSON_PULL = b'{"code":11,"'
+JSON_LITE_PULL = b'{"code":361,'
+JSON_PREFIX_BYTES = 12
+"""How the header of a pull starts when its client writes the code first, as official ones do."""
+
+SUSPEND_MAX_MS = 600_000
+
+
+class JsonPull(msgspec.Struct):
+    """A pull's JSON header, decoded in one step."""
+
+    code: Int
+    ext_fields: PullMessageRequestHeader = msgspec.field(name="extFields")
+    opaque: Int
+    flag: Int = 0
+
+
+decode_json_pull = msgspec.json.Decoder(JsonPull, strict=False).decode
+
+
+class PullProcessor:
+    """The pull family."""
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        admission: PullAdmission,
+        finder: PullFinder,
+        long_polling: LongPolling,
+        limits: ColdPullLimits,
+    ) -> None:
+        self._context = context
+        self._admission = admission
+        self._finder = finder
+        self._long_polling = long_polling
+        self._limits = limits
+
+    def routes(self) -> Mapping[int, Handler]:
+        """Request code -> method."""
+        return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
+
+    def pull(
+        self, connection: Connection, command: RemotingCommand
+    ) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
+        """Serve a pull in any serialisation."""
+        request = PullRequest(
+            connection,
+            decode_header(PullMessageRequestHeader, command.ext_fields),
+            code=command.code,
+            opaque=command.opaque,
+            serialize_type=command.serialize_type,
+        )
+        if command.is_oneway:
+            return None
+        try:
+            admission = self._admission.admit(request)
+        except PullForbiddenError as error:
+            response = error_response(command, error)
+            response.ext_fields = {"forbiddenType": str(error.forbidden_type)}
+            return response
+        try:
+            answer = self._finder.find(request, admission.codes)
+        except ColdNeeded:
+            return self._pull_cold(command, request, admission)
+        self._answer_or_park(request, admission, answer)
+        return None
+
+    def pull_json(self, connection: Connection, header: bytes | memoryview) -> bool:
+        """Serve a pull with this JSON header if that takes nothing but memory; False leaves it to `pull`."""
+        try:
+            decoded = decode_json_pull(header)
+        except msgspec.DecodeError:
+            return False
+        if decoded.flag:
+            return False
+        request = PullRequest(
+            connection,
+            decoded.ext_fields,
+            code=decoded.code,
+            opaque=decoded.opaque,
+            serialize_type=SerializeType.JSON,
+        )
+        try:
+            admission = self._admission.admit(request)
+            answer = self._finder.find(request, admission.codes)
+        except (ColdNeeded, MQError):
+            return False
+        self._answer_or_park(request, admission, answer)
+        return True
+
+    def connection_closed(self, connection: Connection) -> None:
+        """The client has left: nobody waits, and nothing is fetched for it."""
+        self._long_polling.forget(connection)
+        self._limits.forget(connection)
+
+    async def _pull_cold(
+        self, command: RemotingCommand, request: PullRequest, admission: Admission
+    ) -> RemotingCommand | None:
+        if not self._limits.has_room(request.connection):
+            return RemotingCommand.response(
+                command, ResponseCode.FLOW_CONTROL, remark="too many pulls from the cold tier are on the way"
+            )
+        with self._limits.reading(request.connection):
+            answer = await self._finder.find_cold(request, admission.codes)
+        self._write(request, admission, answer)
+        return None
+
+    def _answer_or_park(self, request: PullRequest, admission: Admission, answer: PullAnswer) -> None:
+        if answer.code == ResponseCode.PULL_NOT_FOUND and request.header.sys_flag & sys_flags.PULL_SUSPEND:
+            context = self._context
+            config = context.config
+            wait_ms = request.header.suspend_timeout_millis if config.long_polling else config.short_polling_ms
+            request.is_first = False
+            deadline_ms = context.clock() + max(0, min(wait_ms, SUSPEND_MAX_MS))
+            waiting = WaitingPull(self, request)
+            header = request.header
+            if self._long_polling.park(header.topic, header.queue_id, waiting, deadline_ms=deadline_ms):
+                context.offsets.commit_pull(header.topic, header.consumer_group, header.queue_id, answer.next_offset)
+                return
+        self._write(request, admission, answer)
+
+    def look_again(self, request: PullRequest, *, is_last: bool) -> bool:
+        """Look for what a pull waits for; True when it is answered. `is_last`: it does not wait any longer."""
+        try:
+            admission = self._admission.admit(request)
+            try:
+                answer = self._finder.find(request, admission.codes)
+            except ColdNeeded:  # what it waited at has left the local log meanwhile
+                answer = PullAnswer(
+                    ResponseCode.PULL_RETRY_IMMEDIATELY,
+                    GetStatus.NO_MATCHED_MESSAGE.value,
+                    next_offset=request.offset,
+                    min_offset=request.offset,
+                    max_offset=request.offset,
+                )
+            nothing = answer.code == ResponseCode.PULL_NOT_FOUND
+            if nothing or answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY:
+                if not is_last:
+                    request.offset = answer.next_offset
+                    return False
+                if nothing and request.offset > request.header.queue_offset:
+                    # Messages came, but none for this group: let the client go on behind them.
+                    answer.code = ResponseCode.PULL_RETRY_IMMEDIATELY
+                    answer.status = GetStatus.NO_MATCHED_MESSAGE.value
+            self._write(request, admission, answer)
+        except Exception as error:  # the end of a pull: it becomes an answer
+            if not isinstance(error, MQError):
+                logger.error("pull failed, a bug of ours", exc_info=error)
+            command = RemotingCommand(
+                code=request.code, opaque=request.opaque, flag=FLAG_RESPONSE, serialize_type=request.serialize_type
+            )
+            request.connection.send(error_response(command, error))
+        return True
+
+    def _write(self, request: PullRequest, admission: Admission, answer: PullAnswer) -> None:
+        header = request.header
+        context = self._context
+        context.offsets.commit_pull(header.topic, header.consumer_group, header.queue_id, answer.next_offset)
+        if answer.message_count:
+            context.stats.add_get(header.topic, header.consumer_group, answer.message_count, answer.size_bytes)
+        else:
+            context.stats.add_get_miss()
+        answer.topic_sys_flag = admission.topic_sys_flag
+        answer.group_sys_flag = admission.group_sys_flag
+        write_answer(request.connection, answer, opaque=request.opaque, serialize_type=request.serialize_type)
+
+
+class WaitingPull:
+    """A pull that waits at its queue."""
+
+    __slots__ = ("_processor", "_request")
+
+    def __init__(self, processor: PullProcessor, request: PullRequest) -> None:
+        self._processor = processor
+        self._request = request
+
+    @property
+    def connection(self) -> Connection:
+        """Whose it is."""
+        return self._request.connection
+
+    def look_again(self) -> bool:
+        """Something arrived at the queue."""
+        return self._processor.look_again(self._request, is_last=False)
+
+    def time_is_up(self) -> None:
+        """The client does not want to wait any longer."""
+        self._processor.look_again(self._request, is_last=True)

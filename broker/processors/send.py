@@ -1,0 +1,363 @@
+"""Send: SEND_MESSAGE 10, SEND_MESSAGE_V2 310, SEND_BATCH_MESSAGE 320, in full; the common case is `store/fast_path.py`.
+
+    checks -> topic (made if missing) -> properties -> retry or dead-letter topic -> delay level -> put -> answer
+
+Checks, in RocketMQ's order: sends are accepted yet; broker writable, for ordered topics; topic's name; topic that
+clients may not send to; topic exists or can be made; queue id.
+
+Rules
+  - Where a message is stored may differ from where it was sent to: one with a delay level goes to SCHEDULE_TOPIC_XXXX
+    and names its own topic and queue in REAL_TOPIC and REAL_QID; one for a retry topic that was consumed too often, or
+    whose group consumes in order, goes to the dead-letter topic. The answer names the queue that was asked for, and
+    the place where the message is.
+  - A queue id below 0 leaves the choice to the broker.
+  - Messages of a batch keep their own properties; the batch's own are only looked at.
+  - Asked for but not built yet, and so refused, never stored as something else: half messages, messages with a time of
+    delivery (TIMER_*). A timed message that was delivered once (it carries TIMER_OUT_MS) is an ordinary one.
+Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java, HookUtils.java, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from thermocline.broker.acknowledgements import Acknowledgements
+from thermocline.broker.context import BrokerContext
+from thermocline.remoting import sys_flag as sys_flags
+from thermocline.remoting.batch import decode_batch
+from thermocline.remoting.bodies import TOPIC_SYS_FLAG_UNIT, TOPIC_SYS_FLAG_UNIT_SUB, TopicConfig
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.error_table import error_response
+from thermocline.remoting.errors import (
+    GroupNotFoundError,
+    InvalidParameterError,
+    MessageIllegalError,
+    MessageTooLargeError,
+    MQError,
+    PermissionDeniedError,
+    TopicNotFoundError,
+    UnavailableError,
+)
+from thermocline.remoting.headers.send import SendMessageRequestHeader, SendMessageResponseHeader, decode_send_header
+from thermocline.remoting.message_id import UniqueIdGenerator, encode_message_id
+from thermocline.remoting.properties import PropertyName, decode_properties
+from thermocline.remoting.topic_validation import (
+    RETRY_TOPIC_PREFIX,
+    SCHEDULE_TOPIC,
+    SEND_FORBIDDEN_TOPICS,
+    check_topic,
+    dlq_topic,
+    is_retry_topic,
+)
+from thermocline.store.message_draft import MessageDraft, PutResult
+from thermocline.store.send_properties import broker_suffix, reply_properties, stored_text, waits_for_store
+
+MULTI_TAG = "MULTI_TAG"
+COMPACTION = "COMPACTION"
+BATCH_TOPIC_BYTES_MAX = 127
+DLQ_QUEUE_COUNT = 1
+RETRY_QUEUE_COUNT = 1
+VERSION_WITH_MAX_RECONSUME_TIMES = 121
+"""3.4.9: clients since then may say how often a message is to be consumed again."""
+
+TIMER_REQUESTS = (PropertyName.TIMER_DELAY_S, PropertyName.TIMER_DELAY_MS, PropertyName.TIMER_DELIVER_MS)
+KEPT_SYS_FLAG = sys_flags.COMPRESSED | sys_flags.COMPRESSION_MASK | sys_flags.MULTI_TAGS
+"""The bits of a sender's system flag that are its own to set; the rest describes the record."""
+
+
+class SendProcessor:
+    """The send family. Common sends are answered without a task; one that has a topic made is a coroutine."""
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        acknowledgements: Acknowledgements,
+        *,
+        unique_ids: UniqueIdGenerator,
+        choose_queue: Callable[[int], int],
+    ) -> None:
+        """`choose_queue(count)` gives the queue of a message that names none."""
+        self._context = context
+        self._acknowledgements = acknowledgements
+        self._unique_ids = unique_ids
+        self._choose_queue = choose_queue
+
+    def send(
+        self, connection: Connection, command: RemotingCommand
+    ) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
+        """Store the message, or the batch, and answer where it is."""
+        header = decode_send_header(command.code, command.ext_fields)
+        try:
+            self._check(header)
+            config = self._context.topics.get(header.topic)
+            target = self._retry_target(command, header)
+            if config is None or (target != header.topic and target not in self._context.topics):
+                return self._make_topics_then_send(connection, command, header)
+            return self._send(connection, command, header, config, target)
+        except MQError as error:
+            return self._refused(command, error)
+
+    # -- checks --------------------------------------------------------------------------------------------------------
+
+    def _check(self, header: SendMessageRequestHeader) -> None:
+        context = self._context
+        config = context.config
+        if context.clock() < config.accept_sends_from_ms:
+            raise UnavailableError("broker unable to service yet", accepts_from_ms=config.accept_sends_from_ms)
+        if not config.is_writable and context.topics.is_order_topic(header.topic):
+            raise PermissionDeniedError(f"the broker[{context.store_host[0]}] sending message is forbidden")
+        check_topic(header.topic)
+        if header.topic in SEND_FORBIDDEN_TOPICS:
+            raise PermissionDeniedError(f"Sending message to topic[{header.topic}] is forbidden.")
+        self._acknowledgements.check_room()
+
+    def _retry_target(self, command: RemotingCommand, header: SendMessageRequestHeader) -> str:
+        """The topic of a message that is sent to a retry topic: that one, or the group's dead-letter topic."""
+        if not is_retry_topic(header.topic) or header.batch:
+            return header.topic
+        group = header.topic.removeprefix(RETRY_TOPIC_PREFIX)
+        group_config = self._context.groups.find_or_create(group)
+        if group_config is None:
+            raise GroupNotFoundError("subscription group not exist", group=group)
+        times_max = group_config.retry_max_times
+        if command.version >= VERSION_WITH_MAX_RECONSUME_TIMES and header.max_reconsume_times is not None:
+            times_max = header.max_reconsume_times
+        if (header.reconsume_times or 0) > times_max or self._context.locks.is_locked(group):
+            return dlq_topic(group)
+        return header.topic
+
+    # -- topics that are missing ---------------------------------------------------------------------------------------
+
+    async def _make_topics_then_send(
+        self, connection: Connection, command: RemotingCommand, header: SendMessageRequestHeader
+    ) -> RemotingCommand | None:
+        topics = self._context.topics
+        try:
+            config = topics.get(header.topic) or await self._make_topic(header)
+            target = self._retry_target(command, header)
+            if target not in topics:
+                await topics.ensure(target, queue_count=DLQ_QUEUE_COUNT)
+            return self._send(connection, command, header, config, target)
+        except MQError as error:
+            return self._refused(command, error)
+
+    async def _make_topic(self, header: SendMessageRequestHeader) -> TopicConfig:
+        is_retry = is_retry_topic(header.topic)
+        sys_flag = 0
+        if header.unit_mode:
+            sys_flag = TOPIC_SYS_FLAG_UNIT_SUB if is_retry else TOPIC_SYS_FLAG_UNIT
+        config = await self._context.topics.auto_create(
+            header.topic,
+            default_topic=header.default_topic,
+            queue_count=header.default_topic_queue_nums,
+            sys_flag=sys_flag,
+        )
+        if config is None and is_retry:
+            config = await self._context.topics.ensure(header.topic, queue_count=RETRY_QUEUE_COUNT, sys_flag=sys_flag)
+        if config is None:
+            raise TopicNotFoundError(f"topic[{header.topic}] not exist, apply first please!")
+        return config
+
+    # -- sending -------------------------------------------------------------------------------------------------------
+
+    def _send(
+        self,
+        connection: Connection,
+        command: RemotingCommand,
+        header: SendMessageRequestHeader,
+        config: TopicConfig,
+        target: str,
+    ) -> RemotingCommand | None:
+        if header.queue_id >= max(config.write_queue_nums, config.read_queue_nums):
+            raise InvalidParameterError(
+                f"request queueId[{header.queue_id}] is illegal", topic=header.topic, producer=connection.remote_address
+            )
+        queue_id = header.queue_id
+        if queue_id < 0:
+            if config.write_queue_nums <= 0:
+                raise PermissionDeniedError(f"the topic[{header.topic}] has no queue to write to")
+            queue_id = self._choose_queue(config.write_queue_nums)
+        if header.batch:
+            return self._send_batch(connection, command, header, config, queue_id)
+        if not command.body:
+            raise MessageIllegalError("the message has no body")
+        text = header.properties or ""
+        properties = decode_properties(text)
+        _check_supported(header, properties)
+        unique_key = properties.get(PropertyName.UNIQUE_KEY)
+        if unique_key is None:
+            unique_key = properties[PropertyName.UNIQUE_KEY] = self._unique_ids.next()
+        if config.attributes.get("cleanup.policy") == COMPACTION and PropertyName.KEYS not in properties:
+            raise MessageIllegalError("Required message key is missing")
+        if target == header.topic:
+            topic, stored_queue_id = self._delayed(properties, target, queue_id)
+        else:
+            properties[PropertyName.DELAY_LEVEL] = "-1"
+            topic, stored_queue_id = target, 0
+        draft = MessageDraft(
+            topic=topic,
+            queue_id=stored_queue_id,
+            body=command.body,
+            properties_text=stored_text(text, properties, suffix=self._suffix),
+            born_timestamp_ms=header.born_timestamp,
+            born_host=connection.remote_host,
+            flag=header.flag,
+            sys_flag=_record_sys_flag(header.sys_flag, config),
+            reconsume_times=header.reconsume_times or 0,
+        )
+        result = self._context.store.put(draft)
+        self._context.stats.add_put(topic, 1, result.size_bytes)
+        if target != header.topic:
+            self._context.stats.add_dead_letter(header.topic, header.topic.removeprefix(RETRY_TOPIC_PREFIX))
+        return self._answer(
+            connection, command, [result], queue_id, unique_key=unique_key, waits=waits_for_store(properties)
+        )
+
+    def _send_batch(
+        self,
+        connection: Connection,
+        command: RemotingCommand,
+        header: SendMessageRequestHeader,
+        config: TopicConfig,
+        queue_id: int,
+    ) -> RemotingCommand | None:
+        if len(header.topic) > BATCH_TOPIC_BYTES_MAX:
+            raise MessageIllegalError(f"message topic length too long {len(header.topic)}")
+        if is_retry_topic(header.topic):
+            raise MessageIllegalError(f"batch request does not support retry group {header.topic}")
+        properties = decode_properties(header.properties or "")
+        _check_in_batch(properties)
+        body_bytes_max = self._context.store.config.message_bytes_max
+        if len(command.body) > body_bytes_max:
+            raise MessageTooLargeError(size_bytes=len(command.body), size_bytes_max=body_bytes_max)
+        messages = decode_batch(bytes(command.body))
+        if not messages:
+            raise MessageIllegalError("the batch holds no message")
+        drafts = []
+        for message in messages:
+            _check_in_batch(decode_properties(message.properties_text))
+            drafts.append(
+                MessageDraft(
+                    topic=header.topic,
+                    queue_id=queue_id,
+                    body=message.body,
+                    properties_text=message.properties_text,
+                    born_timestamp_ms=header.born_timestamp,
+                    born_host=connection.remote_host,
+                    flag=message.flag,
+                    sys_flag=_record_sys_flag(header.sys_flag, config),
+                    reconsume_times=header.reconsume_times or 0,
+                )
+            )
+        results = self._context.store.put_batch(drafts)
+        size_bytes = sum(result.size_bytes for result in results)
+        self._context.stats.add_put(header.topic, len(results), size_bytes)
+        return self._answer(
+            connection,
+            command,
+            results,
+            queue_id,
+            unique_key=properties.get(PropertyName.UNIQUE_KEY),
+            waits=waits_for_store(properties),
+        )
+
+    def _delayed(self, properties: dict[str, str], topic: str, queue_id: int) -> tuple[str, int]:
+        """Where the message is stored: a delay level, capped to what there is, has a queue of the schedule topic."""
+        level = _delay_level(properties)
+        if level <= 0:
+            return topic, queue_id
+        # The level has the last word over a time of delivery.
+        for name in TIMER_REQUESTS:
+            properties.pop(name, None)
+        level = min(level, len(self._context.store.config.delay_levels_ms))
+        properties[PropertyName.DELAY_LEVEL] = str(level)
+        properties[PropertyName.REAL_TOPIC] = topic
+        properties[PropertyName.REAL_QUEUE_ID] = str(queue_id)
+        return SCHEDULE_TOPIC, level - 1
+
+    # -- answers -------------------------------------------------------------------------------------------------------
+
+    def _answer(
+        self,
+        connection: Connection,
+        command: RemotingCommand,
+        results: list[PutResult],
+        queue_id: int,
+        *,
+        unique_key: str | None,
+        waits: bool,
+    ) -> RemotingCommand | None:
+        response = None
+        if not command.is_oneway:
+            store_host = self._context.store_host
+            header = SendMessageResponseHeader(
+                msg_id=",".join(encode_message_id(store_host, result.physical_offset) for result in results),
+                queue_id=queue_id,
+                queue_offset=results[0].queue_offset,
+                transaction_id=unique_key,
+            )
+            response = RemotingCommand.response(command, header=header, ext_fields=self._reply_properties)
+        return self._acknowledgements.answer(connection, response, append_end=results[-1].end_offset, waits=waits)
+
+    def _refused(self, command: RemotingCommand, error: MQError) -> RemotingCommand | None:
+        """The answer to a send that was not stored: it carries the broker's properties too."""
+        self._context.stats.add_put_failed()
+        response = error_response(command, error)
+        response.ext_fields = dict(self._reply_properties)
+        return response
+
+    @property
+    def _reply_properties(self) -> dict[str, str]:
+        config = self._context.config
+        return reply_properties(region_id=config.region_id, trace_on=config.trace_on)
+
+    @property
+    def _suffix(self) -> bytes:
+        config = self._context.config
+        return broker_suffix(region_id=config.region_id, trace_on=config.trace_on, cluster_name=config.cluster_name)
+
+
+def _check_supported(header: SendMessageRequestHeader, properties: dict[str, str]) -> None:
+    """Pass what can be stored as what it is."""
+    if properties.get(PropertyName.TRANSACTION_PREPARED, "").lower() == "true" and not (
+        (header.reconsume_times or 0) > 0 and _delay_level(properties) > 0  # a retry by a client before 4.6.1
+    ):
+        raise PermissionDeniedError("half messages of transactions are not supported yet")
+    if header.sys_flag & sys_flags.TRANSACTION_MASK:
+        raise PermissionDeniedError("messages of transactions are not supported yet", sys_flag=header.sys_flag)
+    if header.sys_flag & (sys_flags.INNER_BATCH | sys_flags.NEED_UNWRAP) or PropertyName.INNER_NUM in properties:
+        raise MessageIllegalError("the message is an inner batch, but its topic is no batch topic")
+    if (
+        PropertyName.TIMER_OUT_MS not in properties
+        and _delay_level(properties) <= 0
+        and any(name in properties for name in TIMER_REQUESTS)
+    ):
+        # An MQError of no finer class: SYSTEM_ERROR, what RocketMQ answers when its timer wheel is switched off.
+        raise MQError("accurate timer message is not enabled: a time of delivery is not supported yet")
+
+
+def _check_in_batch(properties: dict[str, str]) -> None:
+    """Pass what a batch, or a message in it, may say of itself."""
+    if properties.get(PropertyName.TRANSACTION_PREPARED, "").lower() == "true":
+        raise MessageIllegalError("a batch takes no half messages")
+    if _delay_level(properties) > 0:
+        raise MessageIllegalError("a batch takes no delayed messages")
+    if PropertyName.TIMER_OUT_MS not in properties and any(name in properties for name in TIMER_REQUESTS):
+        raise MessageIllegalError("a batch takes no messages with a time of delivery")
+
+
+def _delay_level(properties: dict[str, str]) -> int:
+    """The delay level; 0 for none."""
+    text = properties.get(PropertyName.DELAY_LEVEL)
+    if text is None:
+        return 0
+    try:
+        return int(text)
+    except ValueError as error:
+        raise MessageIllegalError("the delay level is no number", delay_level=text[:32]) from error
+
+
+def _record_sys_flag(sys_flag: int, config: TopicConfig) -> int:
+    multi_tags = sys_flags.MULTI_TAGS if config.topic_filter_type == MULTI_TAG else 0
+    return sys_flag & KEPT_SYS_FLAG | multi_tags

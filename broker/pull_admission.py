@@ -1,0 +1,171 @@
+"""Pull admission: who may pull what, and which messages of it the group wants.
+
+Checked in RocketMQ's order: broker readable; lite pull allowed; group set up (made by its first use) and enabled;
+topic there and readable; queue id; subscription, either the expression in the request or what the group's heartbeats
+asked for.
+
+Only TAG expressions are served: messages are chosen by the hash of their tag, the client looks at the tag itself.
+Source: PullMessageProcessor.java, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+from thermocline.broker.context import BrokerContext
+from thermocline.broker.pull_request import PullRequest
+from thermocline.remoting import sys_flag as sys_flags
+from thermocline.remoting.bodies import CONSUME_ACTIVELY, EXPRESSION_TAG, PERM_READ
+from thermocline.remoting.errors import (
+    GroupNotFoundError,
+    InvalidParameterError,
+    MQError,
+    PermissionDeniedError,
+    SubscriptionNotFoundError,
+    SubscriptionNotLatestError,
+    SubscriptionParseError,
+    TopicNotFoundError,
+)
+from thermocline.remoting.headers.read import PullMessageRequestHeader
+from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.subscription import parse_subscription
+from thermocline.remoting.topic_validation import is_system_group
+
+EXPRESSIONS_KEPT_MAX = 10_000
+
+FORBIDDEN_BY_BROKER = 1
+FORBIDDEN_BY_GROUP = 2
+FORBIDDEN_BY_TOPIC = 3
+FORBIDDEN_BROADCASTING = 4
+FORBIDDEN_SUBSCRIPTION = 5
+
+
+class PullForbiddenError(PermissionDeniedError):
+    """Broker, topic or group forbid the pull; `forbidden_type` says who, in the answer's header."""
+
+    def __init__(self, message: str, *, forbidden_type: int) -> None:
+        super().__init__(message)
+        self.forbidden_type = forbidden_type
+
+
+class Admission:
+    """What an admitted pull may see: tag codes (None: all messages), and the flags that go into its answer."""
+
+    __slots__ = ("codes", "group_sys_flag", "topic_sys_flag")
+
+    def __init__(self, codes: frozenset[int] | None, *, topic_sys_flag: int, group_sys_flag: int) -> None:
+        self.codes = codes
+        self.topic_sys_flag = topic_sys_flag
+        self.group_sys_flag = group_sys_flag
+
+
+class PullAdmission:
+    """Admits pulls, or refuses them with an error."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._codes: dict[str, frozenset[int] | None] = {}
+
+    def admit(self, request: PullRequest) -> Admission:
+        """Pass the pull.
+
+        Raises:
+            PullForbiddenError, GroupNotFoundError, TopicNotFoundError, InvalidParameterError, SubscriptionParseError,
+            SubscriptionNotFoundError, SubscriptionNotLatestError: It is refused.
+        """
+        context = self._context
+        header = request.header
+        config = context.config
+        if not config.is_readable:
+            raise PullForbiddenError(
+                f"the broker[{context.store_host[0]}] pulling message is forbidden", forbidden_type=FORBIDDEN_BY_BROKER
+            )
+        if request.code == RequestCode.LITE_PULL_MESSAGE and not config.lite_pull:
+            raise PullForbiddenError(
+                f"the broker[{context.store_host[0]}] for lite pull consumer is forbidden",
+                forbidden_type=FORBIDDEN_BY_BROKER,
+            )
+        group = context.groups.find_or_create(header.consumer_group)
+        if group is None:
+            raise GroupNotFoundError(f"subscription group [{header.consumer_group}] does not exist")
+        if not group.consume_enable:
+            raise PullForbiddenError(
+                f"subscription group no permission, {header.consumer_group}", forbidden_type=FORBIDDEN_BY_GROUP
+            )
+        topic = context.topics.get(header.topic)
+        if topic is None:
+            raise TopicNotFoundError(f"topic[{header.topic}] not exist, apply first please!")
+        if not topic.perm & PERM_READ:
+            raise PullForbiddenError(
+                f"the topic[{header.topic}] pulling message is forbidden", forbidden_type=FORBIDDEN_BY_TOPIC
+            )
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise InvalidParameterError(
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{request.connection.remote_address}]"
+            )
+        if header.sys_flag & sys_flags.PULL_SUBSCRIPTION:
+            codes = self._expression_codes(header)
+        else:
+            codes = self._registered_codes(header, may_broadcast=group.consume_broadcast_enable)
+        if config.reject_pull_consumers:
+            self._check_consumer_connected(request)
+        return Admission(codes, topic_sys_flag=topic.topic_sys_flag, group_sys_flag=group.group_sys_flag)
+
+    def _expression_codes(self, header: PullMessageRequestHeader) -> frozenset[int] | None:
+        """The tag codes of the expression in the request."""
+        if header.expression_type and header.expression_type != EXPRESSION_TAG:
+            raise _filter_not_supported(header.expression_type)
+        expression = header.subscription or ""
+        try:
+            return self._codes[expression]
+        except KeyError:
+            pass
+        try:
+            codes = frozenset(parse_subscription(header.topic, expression).code_set) or None
+        except SubscriptionParseError as error:
+            raise SubscriptionParseError("parse the consumer's subscription failed") from error
+        if len(self._codes) >= EXPRESSIONS_KEPT_MAX:
+            self._codes.clear()
+        self._codes[expression] = codes
+        return codes
+
+    def _registered_codes(self, header: PullMessageRequestHeader, *, may_broadcast: bool) -> frozenset[int] | None:
+        """The tag codes that the group's heartbeats asked for."""
+        group = self._context.clients.consumer_group(header.consumer_group)
+        if group is None:
+            raise SubscriptionNotFoundError("the consumer's group info not exist", group=header.consumer_group)
+        if not may_broadcast and group.is_broadcasting:
+            raise PullForbiddenError(
+                f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
+                forbidden_type=FORBIDDEN_BROADCASTING,
+            )
+        if self._context.groups.is_read_forbidden(header.consumer_group, header.topic):
+            raise PullForbiddenError(
+                f"the consumer group[{header.consumer_group}] is forbidden for topic[{header.topic}]",
+                forbidden_type=FORBIDDEN_SUBSCRIPTION,
+            )
+        subscription = group.subscriptions.get(header.topic)
+        if subscription is None:
+            raise SubscriptionNotFoundError(
+                "the consumer's subscription not exist", group=header.consumer_group, topic=header.topic
+            )
+        if subscription.sub_version < header.sub_version:
+            raise SubscriptionNotLatestError("the consumer's subscription not latest")
+        if subscription.expression_type not in ("", EXPRESSION_TAG):
+            raise _filter_not_supported(subscription.expression_type)
+        return frozenset(subscription.code_set) if subscription.code_set else None
+
+    def _check_consumer_connected(self, request: PullRequest) -> None:
+        """Pass only members of the group that do more than pull by themselves (`rejectPullConsumerEnable`)."""
+        name = request.header.consumer_group
+        group = self._context.clients.consumer_group(name)
+        if group is not None and (group.consume_type != CONSUME_ACTIVELY or request.connection in group.members):
+            return
+        if not is_system_group(name):
+            raise SubscriptionNotFoundError(
+                "the consumer's group info not exist, or the pull consumer is rejected by server.", group=name
+            )
+
+
+def _filter_not_supported(expression_type: str) -> MQError:
+    """What a broker of RocketMQ answers unless `enablePropertyFilter` is set: SYSTEM_ERROR."""
+    return MQError(f"The broker does not support consumer to filter message by {expression_type}")

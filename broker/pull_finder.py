@@ -1,0 +1,252 @@
+"""Pull finder: what a pull finds in a queue, hot or cold.
+
+In this order (min, end: the visible queue, see visible_queues.py):
+
+    a reset is pending                     OFFSET_RESET             21   the reset offset
+    no such queue                          NO_MATCHED_LOGIC_QUEUE   19, or 21 unless asked for 0: 0
+    nothing was ever put into it           NO_MESSAGE_IN_QUEUE      19, or 21 unless asked for 0: 0
+    offset == end                          OFFSET_OVERFLOW_ONE      19   the offset itself
+    offset > end                           OFFSET_OVERFLOW_BADLY    21   end
+    offset in front of all that is stored  OFFSET_TOO_SMALL         21   min
+    a message whose tag matches            FOUND                     0   behind the last one taken
+    none of those looked at                NO_MATCHED_MESSAGE       20   behind the last one looked at
+
+Rules
+  - Messages that have expired but are still stored are stepped over like those of other tags. "Offset moved" would tell
+    a consumer that lags behind the cut of a busy topic a new offset for ever, each one expired when it comes back.
+  - At most 32 messages and 256 KiB, 8 and 64 KiB when they lie so far back that the page cache has hardly kept them;
+    what the client asks for is a limit too; one message always goes.
+  - An offset below the local minimum is the cold tier's to answer: `find` raises ColdNeeded, `find_cold` asks it. Cold
+    messages that expire while they are on their way are cut off.
+Source: DefaultMessageStore.java (getMessage), PullMessageProcessor.java (composeResponseHeader), Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from thermocline.broker.cold_reads import ColdPull
+from thermocline.broker.context import BrokerContext
+from thermocline.broker.pull_reply import PullAnswer
+from thermocline.broker.pull_request import PullRequest
+from thermocline.broker.visible_queues import VisibleQueues
+from thermocline.remoting import sys_flag as sys_flags
+from thermocline.remoting.errors import UnavailableError
+from thermocline.remoting.headers.read import PullMessageRequestHeader
+from thermocline.remoting.message_record import (
+    INT,
+    LONG,
+    POSITION_SIZE,
+    POSITION_STORE_TIMESTAMP,
+    POSITION_SYS_FLAG,
+)
+from thermocline.remoting.response_code import ResponseCode
+from thermocline.store.commit_log import HOST_V6_MORE_BYTES
+from thermocline.store.consume_queue import ConsumeQueue
+from thermocline.store.message_draft import GetStatus
+from thermocline.store.message_runs import RunLimits, read_runs
+
+COUNT_MAX = 32
+BYTES_MAX = 256 * 1024
+FAR_LIMITS = RunLimits(count_max=8, bytes_max=64 * 1024)
+UNITS_EXAMINED_MAX = 800
+"""How many units one pull with a filter looks at before it answers that none matched."""
+
+OFFSET_RESET = "OFFSET_RESET"
+
+
+class ColdNeeded(Exception):  # noqa: N818 - no failure: the way out of the synchronous path
+    """The answer has to be fetched from the cold tier."""
+
+
+class PullFinder:
+    """Looks into queues. Pulls that wait look again through the same methods."""
+
+    def __init__(self, context: BrokerContext, visible: VisibleQueues, *, near_bytes: int) -> None:
+        """`near_bytes`: how far behind the log's end messages count as being in memory."""
+        self._context = context
+        self._visible = visible
+        self._near_bytes = near_bytes
+        self._log = context.store.commit_log
+
+    def find(self, request: PullRequest, codes: frozenset[int] | None) -> PullAnswer:
+        """What the pull finds now; `codes` are the tag codes wanted, None for all.
+
+        Raises:
+            ColdNeeded: The cold tier has to be asked.
+        """
+        context = self._context
+        header = request.header
+        queue = context.store.queues.find(header.topic, header.queue_id)
+        if context.config.server_side_reset:
+            reset = context.offsets.take_reset(header.topic, header.consumer_group, header.queue_id)
+            if reset is not None:
+                return self._moved(OFFSET_RESET, reset, queue)
+        if request.is_first and header.sys_flag & sys_flags.PULL_COMMIT_OFFSET and header.commit_offset >= 0:
+            context.offsets.commit(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
+        offset = request.offset
+        if queue is None:
+            return _nothing_stored(GetStatus.NO_MATCHED_LOGIC_QUEUE, offset)
+        end = context.store.max_offset(queue)
+        if end == 0:
+            return _nothing_stored(GetStatus.NO_MESSAGE_IN_QUEUE, offset)
+        visible = self._visible
+        if offset == end:
+            return PullAnswer(
+                ResponseCode.PULL_NOT_FOUND,
+                GetStatus.OFFSET_OVERFLOW_ONE.value,
+                next_offset=offset,
+                min_offset=visible.near_minimum(queue),
+                max_offset=end,
+            )
+        if offset > end:
+            return self._moved(GetStatus.OFFSET_OVERFLOW_BADLY.value, end, queue)
+        start = visible.hot_start(queue)
+        if offset < queue.min_offset:
+            cold_start = visible.cold_start(queue)
+            if cold_start == queue.min_offset:
+                return self._moved(GetStatus.OFFSET_TOO_SMALL.value, start, queue)
+            # When even the oldest local message has expired, so has everything in front of it.
+            if cold_start is None or start == queue.min_offset or offset < cold_start:
+                raise ColdNeeded
+        return self._read(header, codes, queue, start=max(offset, start), end=end)
+
+    async def find_cold(self, request: PullRequest, codes: frozenset[int] | None) -> PullAnswer:
+        """The same for a pull that needs the cold tier. Cancelling is safe.
+
+        Raises:
+            UnavailableError: The tier cannot be asked now; the same pull may be retried.
+        """
+        header = request.header
+        visible = self._visible
+        queue = self._context.store.queues.find(header.topic, header.queue_id)
+        bounds = self._context.cold.bounds(header.topic, header.queue_id)
+        if bounds is None:
+            raise UnavailableError("the cold tier has not been heard of yet")
+        if queue is None or request.offset >= queue.min_offset or bounds.min_offset >= bounds.end_offset:
+            raise UnavailableError("the queue has changed")  # asked again, the pull takes another way
+        offset = request.offset
+        if offset < bounds.min_offset:
+            return self._moved(GetStatus.OFFSET_TOO_SMALL.value, await visible.minimum(queue), queue)
+        if offset >= bounds.end_offset:
+            # Neither tier holds what lies between: it was given up, and is stepped over.
+            return self._stepped(queue, queue.min_offset)
+        result = await self._context.cold.pull(
+            ColdPull(
+                topic=header.topic,
+                queue_id=header.queue_id,
+                offset=offset,
+                count_max=_count_max(header),
+                bytes_max=_bytes_max(header),
+                codes=codes,
+                expired_before_ms=visible.expired_before_ms(header.topic),
+                group=header.consumer_group,
+            )
+        )
+        if result.next_offset <= offset:
+            raise UnavailableError("the cold tier does not hold what it said it holds", topic=header.topic)
+        records, dropped_count = without_expired(result.records, visible.expired_before_ms(header.topic))
+        if not records:
+            return self._stepped(queue, result.next_offset)
+        return PullAnswer(
+            ResponseCode.SUCCESS,
+            GetStatus.FOUND.value,
+            next_offset=result.next_offset,
+            min_offset=visible.near_minimum(queue),
+            max_offset=self._context.store.max_offset(queue),
+            buffers=records,
+            message_count=result.message_count - dropped_count,
+            size_bytes=sum(map(len, records)),
+        )
+
+    def _read(
+        self,
+        header: PullMessageRequestHeader,
+        codes: frozenset[int] | None,
+        queue: ConsumeQueue,
+        *,
+        start: int,
+        end: int,
+    ) -> PullAnswer:
+        count_max = _count_max(header)
+        runs = read_runs(
+            self._log,
+            queue.units(start, min(UNITS_EXAMINED_MAX if codes else count_max, end - start)),
+            codes=codes,
+            count_max=count_max,
+            bytes_max=_bytes_max(header),
+            far_offset=self._log.append_offset - self._near_bytes,
+            far_limits=FAR_LIMITS,
+        )
+        if not runs.message_count:
+            return self._stepped(queue, start + runs.examined)
+        return PullAnswer(
+            ResponseCode.SUCCESS,
+            GetStatus.FOUND.value,
+            next_offset=start + runs.examined,
+            min_offset=self._visible.near_minimum(queue),
+            max_offset=end,
+            buffers=runs.buffers,
+            message_count=runs.message_count,
+            size_bytes=runs.size_bytes,
+        )
+
+    def _stepped(self, queue: ConsumeQueue, next_offset: int) -> PullAnswer:
+        """Nothing up to `next_offset` is for this reader."""
+        return PullAnswer(
+            ResponseCode.PULL_RETRY_IMMEDIATELY,
+            GetStatus.NO_MATCHED_MESSAGE.value,
+            next_offset=next_offset,
+            min_offset=self._visible.near_minimum(queue),
+            max_offset=self._context.store.max_offset(queue),
+        )
+
+    def _moved(self, status: str, next_offset: int, queue: ConsumeQueue | None) -> PullAnswer:
+        return PullAnswer(
+            ResponseCode.PULL_OFFSET_MOVED,
+            status,
+            next_offset=next_offset,
+            min_offset=0 if queue is None else self._visible.near_minimum(queue),
+            max_offset=0 if queue is None else self._context.store.max_offset(queue),
+        )
+
+
+def _nothing_stored(status: GetStatus, offset: int) -> PullAnswer:
+    code = ResponseCode.PULL_NOT_FOUND if offset == 0 else ResponseCode.PULL_OFFSET_MOVED
+    return PullAnswer(code, status.value, next_offset=0, min_offset=0, max_offset=0)
+
+
+def _count_max(header: PullMessageRequestHeader) -> int:
+    return max(1, min(header.max_msg_nums, COUNT_MAX))
+
+
+def _bytes_max(header: PullMessageRequestHeader) -> int:
+    wanted = header.max_msg_bytes
+    return BYTES_MAX if wanted is None or not 0 < wanted < BYTES_MAX else wanted
+
+
+def without_expired(runs: Sequence[bytes | memoryview], expired_before_ms: int) -> tuple[list[bytes | memoryview], int]:
+    """The runs of records without those at their front that were stored before the cut, and how many those were."""
+    kept = list(runs)
+    dropped_count = 0
+    while kept and expired_before_ms > 0:
+        run = kept[0]
+        position = 0
+        while position < len(run):
+            if _store_timestamp_ms(run, position) >= expired_before_ms:
+                break
+            position += INT.unpack_from(run, position + POSITION_SIZE)[0]
+            dropped_count += 1
+        if position < len(run):
+            kept[0] = memoryview(run)[position:] if position else run
+            break
+        del kept[0]
+    return kept, dropped_count
+
+
+def _store_timestamp_ms(run: bytes | memoryview, position: int) -> int:
+    (sys_flag,) = INT.unpack_from(run, position + POSITION_SYS_FLAG)
+    if sys_flag & sys_flags.BORN_HOST_V6:
+        position += HOST_V6_MORE_BYTES
+    (store_timestamp_ms,) = LONG.unpack_from(run, position + POSITION_STORE_TIMESTAMP)
+    return int(store_timestamp_ms)

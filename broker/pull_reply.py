@@ -1,0 +1,133 @@
+"""Pull reply: the answer to a pull, and its bytes.
+
+A JSON answer's header is a template that is made once from the codec's own encoding of such an answer; anything else
+goes through the codec. Message bytes are slices of the log (or of what the cold tier sent) and are never looked into:
+one or two runs are written as they are, more are joined, which is cheaper than many small pieces.
+Source: PullMessageResponseHeader.java, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from thermocline.remoting.command import FLAG_RESPONSE, RemotingCommand, SerializeType
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.frames import LENGTH
+from thermocline.remoting.header_codec import encode_header
+from thermocline.remoting.headers.read import PullMessageResponseHeader
+
+RUNS_WRITTEN_MAX = 2
+MASTER_ID = 0
+
+
+class PullAnswer:
+    """What a pull found. `status` is the remark: the name of a get's status."""
+
+    __slots__ = (
+        "buffers",
+        "code",
+        "group_sys_flag",
+        "max_offset",
+        "message_count",
+        "min_offset",
+        "next_offset",
+        "size_bytes",
+        "status",
+        "topic_sys_flag",
+    )
+
+    def __init__(
+        self,
+        code: int,
+        status: str,
+        *,
+        next_offset: int,
+        min_offset: int,
+        max_offset: int,
+        buffers: Sequence[bytes | memoryview] = (),
+        message_count: int = 0,
+        size_bytes: int = 0,
+    ) -> None:
+        self.code = code
+        self.status = status
+        self.next_offset = next_offset
+        self.min_offset = min_offset
+        self.max_offset = max_offset
+        self.buffers = buffers
+        self.message_count = message_count
+        self.size_bytes = size_bytes
+        self.topic_sys_flag = 0
+        self.group_sys_flag = 0
+
+
+def write_answer(connection: Connection, answer: PullAnswer, *, opaque: int, serialize_type: SerializeType) -> None:
+    """Send the answer to the request with this opaque, in its serialisation."""
+    head = encode_head(answer, opaque=opaque, serialize_type=serialize_type)
+    buffers = answer.buffers
+    if not buffers:
+        connection.write(head)
+    elif len(buffers) <= RUNS_WRITTEN_MAX:
+        connection.write((head, *buffers))
+    else:
+        connection.write(b"".join((head, *buffers)))
+
+
+def encode_head(answer: PullAnswer, *, opaque: int, serialize_type: SerializeType) -> bytes:
+    """Length word and header of the answer's frame."""
+    if serialize_type is not SerializeType.JSON:
+        return _command(answer, opaque=opaque, serialize_type=serialize_type).encode_head(body_bytes=answer.size_bytes)
+    header = _TEMPLATE % (
+        answer.code,
+        answer.next_offset,
+        answer.min_offset,
+        answer.max_offset,
+        answer.topic_sys_flag,
+        answer.group_sys_flag,
+        opaque,
+        answer.status.encode(),
+    )
+    header_bytes = len(header)
+    return b"%b%b%b" % (
+        LENGTH.pack(LENGTH.size + header_bytes + answer.size_bytes),
+        LENGTH.pack(header_bytes),
+        header,
+    )
+
+
+def _command(answer: PullAnswer, *, opaque: int, serialize_type: SerializeType) -> RemotingCommand:
+    header = PullMessageResponseHeader(
+        suggest_which_broker_id=MASTER_ID,
+        next_begin_offset=answer.next_offset,
+        min_offset=answer.min_offset,
+        max_offset=answer.max_offset,
+        topic_sys_flag=answer.topic_sys_flag,
+        group_sys_flag=answer.group_sys_flag,
+    )
+    return RemotingCommand(
+        code=answer.code,
+        opaque=opaque,
+        flag=FLAG_RESPONSE,
+        remark=answer.status,
+        ext_fields=encode_header(header),
+        serialize_type=serialize_type,
+    )
+
+
+def _make_template() -> bytes:
+    """The JSON header with places for code, next, minimum and maximum offset, both system flags, opaque and status."""
+    answer = PullAnswer(
+        2_000_000_001, "STATUS", next_offset=2_000_000_002, min_offset=2_000_000_003, max_offset=2_000_000_004
+    )
+    answer.topic_sys_flag, answer.group_sys_flag = 2_000_000_005, 2_000_000_006
+    command = _command(answer, opaque=2_000_000_007, serialize_type=SerializeType.JSON)
+    template = command.encode()[2 * LENGTH.size :].replace(b"%", b"%%")
+    previous = 0
+    for sentinel in (*(str(2_000_000_000 + number) for number in range(1, 8)), "STATUS"):
+        place = template.index(sentinel.encode())
+        assert place > previous, "the order of the arguments"
+        previous = place
+        template = template.replace(sentinel.encode(), b"%b" if sentinel == "STATUS" else b"%d")
+    return template
+
+
+_TEMPLATE = _make_template()

@@ -1,0 +1,475 @@
+"""Fast path: the common send, a whole received chunk at a time.
+
+    feed(chunk) -> consumed, replies, append end, queues
+
+All whole frames of the chunk are parsed, turned into records, appended with one write, given their consume queue units
+and answered, under one time stamp. It stops ("punts") at the first frame that it does not fully understand; ordinary
+code handles that one whole, then `feed` goes on behind it. So all semantics live once, in ordinary code
+(`broker/processors/send.py`), and a differential test holds the two together: same frames, same bytes.
+
+Taken here: SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE with a JSON header that starts with its code (every official client's
+does), for a topic in `targets`, to a queue that exists, over IPv4, with a property text that is plain
+(`send_properties.is_plain`) and has a UNIQ_KEY, and whose records fit the rest of the log's tail file.
+
+    frame   int32 bytes that follow | int8 serialisation (0 JSON), int24 header bytes | header | body
+    record  see remoting/message_record.py; what follows the born timestamp is one constant per chunk
+    batch   see remoting/batch.py; each message in it becomes a record of its own
+
+Rules
+  - Everything that can refuse a frame is looked at before anything is changed for it. What can still fail afterwards is
+    the append to the log: then the queues are put back, nothing is consumed, and ordinary code answers each frame.
+  - The log is written before anybody can see a queue unit: there is no await in `feed`.
+  - No message costs a dictionary, a regular expression or a system call of its own.
+
+Belongs to the hot process's loop thread. A compiled twin would stand behind the same `feed`.
+Source: SendMessageProcessor.java, MessageExtEncoder.java, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from thermocline.remoting.batch import HEAD as BATCH_HEAD
+from thermocline.remoting.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
+from thermocline.remoting.errors import MQError
+from thermocline.remoting.frames import LENGTH
+from thermocline.remoting.header_codec import Int, encode_header
+from thermocline.remoting.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
+from thermocline.remoting.message_record import CHECKSUM_MASK, HEAD, MAGIC_V1, TOPIC_BYTES_MAX_V1, encode_host
+from thermocline.remoting.properties import PROPERTIES_BYTES_MAX, VALUE_END
+from thermocline.remoting.string_hash import tags_code
+from thermocline.remoting.sys_flag import COMPRESSED, COMPRESSION_MASK
+from thermocline.store.consume_queue import UNIT, ConsumeQueue
+from thermocline.store.message_store import MessageStore
+from thermocline.store.send_properties import (
+    TAGS_MARK,
+    UNIQUE_KEY_MARK,
+    broker_suffix,
+    is_plain,
+    property_of,
+    reply_properties,
+)
+
+try:
+    from isal.isal_zlib import crc32
+except ImportError:
+    from zlib import crc32
+
+logger = logging.getLogger(__name__)
+
+FRAME_HEAD = struct.Struct(
+    ">i"  # bytes that follow
+    "i"  # serialisation type in the high byte, header bytes in the rest
+)
+CHUNK_FIELDS = struct.Struct(
+    ">8s"  # born host, IPv4
+    "q"  # store timestamp, ms
+    "8s"  # store host, IPv4
+    "i"  # reconsume times
+    "q"  # prepared transaction offset
+)
+RECORD_HEAD = struct.Struct(
+    ">i"  # record size, bytes
+    "i"  # magic
+    "i"  # body checksum
+    "i"  # queue id
+    "i"  # flag
+    "q"  # queue offset
+    "q"  # physical offset
+    "i"  # system flag
+    "q"  # born timestamp, ms
+    f"{CHUNK_FIELDS.size}s"
+    "i"  # body size, bytes
+)
+assert RECORD_HEAD.size == HEAD.size, "the same fields as message_record.HEAD"
+MESSAGE_ID = struct.Struct(
+    ">8s"  # store host, IPv4
+    "q"  # physical offset
+)
+
+FRAME_HEAD_BYTES = FRAME_HEAD.size
+LENGTH_BYTES = LENGTH.size
+BATCH_HEAD_BYTES = BATCH_HEAD.size
+HOST_V4_BYTES = 8
+PROPERTIES_SIZE_BYTES = 2
+
+SEND_V2 = b'{"code":310,'
+SEND_BATCH = b'{"code":320,'
+CODE_BYTES = len(SEND_V2)
+
+PLAIN_SYS_FLAG = COMPRESSED | COMPRESSION_MASK
+"""The bits of a system flag that change nothing for the broker."""
+
+unpack_frame_head = FRAME_HEAD.unpack_from
+pack_frame_head = FRAME_HEAD.pack
+unpack_batch_head = BATCH_HEAD.unpack_from
+pack_record_head = RECORD_HEAD.pack
+pack_message_id = MESSAGE_ID.pack
+pack_unit = UNIT.pack
+
+
+class SendRequest(msgspec.Struct):
+    """A send's JSON header, decoded in one step."""
+
+    ext_fields: SendMessageRequestHeaderV2 = msgspec.field(name="extFields")
+    opaque: Int
+    flag: Int = 0
+
+
+decode_send = msgspec.json.Decoder(SendRequest, strict=False).decode
+
+
+class SendTarget:
+    """A topic as the fast path sees it. The broker's topic table replaces it when the topic changes."""
+
+    __slots__ = ("queue_count", "queues", "record_bytes", "topic", "topic_field", "write_queue_count")
+
+    def __init__(
+        self, topic: str, *, queues: Mapping[int, ConsumeQueue], queue_count: int, write_queue_count: int
+    ) -> None:
+        """`queues`: the store's own table of the topic's queues; those not in it yet are made by ordinary code."""
+        name = topic.encode()
+        assert 0 < len(name) <= TOPIC_BYTES_MAX_V1
+        assert write_queue_count <= queue_count
+        self.topic = topic
+        self.topic_field = bytes((len(name),)) + name
+        self.record_bytes = RECORD_HEAD.size + len(self.topic_field) + PROPERTIES_SIZE_BYTES
+        self.queues = queues
+        self.queue_count = queue_count
+        self.write_queue_count = write_queue_count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FastPathSettings:
+    """What the fast path needs to know of its broker. `store_host` is the address that clients reach the broker at."""
+
+    store_host: tuple[str, int]
+    region_id: str
+    trace_on: bool
+    cluster_name: str
+    body_bytes_max: int
+    waits_for_flush: bool
+
+
+class FeedResult:
+    """What one `feed` did: bytes of whole frames consumed, replies (frames, in pieces), the log's end behind the last
+    record, and the queue of each message."""
+
+    __slots__ = ("append_end", "consumed", "queues", "replies")
+
+    def __init__(self, *, consumed: int, replies: list[bytes], append_end: int, queues: list[ConsumeQueue]) -> None:
+        self.consumed = consumed
+        self.replies = replies
+        self.append_end = append_end
+        self.queues = queues
+
+
+class _Chunk:
+    """What one `feed` has taken so far, and nobody else has seen yet."""
+
+    __slots__ = ("append_offset", "data", "fields", "limit", "parts", "queues", "replies")
+
+    def __init__(self, data: bytes, *, fields: bytes, append_offset: int, limit: int) -> None:
+        self.data = data
+        self.fields = fields
+        self.append_offset = append_offset
+        self.limit = limit
+        self.parts: list[bytes] = []
+        self.queues: list[ConsumeQueue] = []
+        self.replies: list[bytes] = []
+
+
+class FastPath:
+    """See the module. One chunk is at most a connection's receive buffer, so the length of a call is bounded."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        targets: Mapping[str, SendTarget],
+        *,
+        settings: FastPathSettings,
+        choose_queue: Callable[[int], int],
+        on_put: Callable[[str, int, int], None],
+    ) -> None:
+        """`choose_queue(count)` gives the queue of a message that names none; `on_put(topic, count, record_bytes)` is
+        told what was stored, once for each run of frames of one topic in a chunk."""
+        self._store = store
+        self._log = store.commit_log
+        self._dirty = store.queues.dirty
+        self._targets = targets
+        self._choose_queue = choose_queue
+        self._on_put = on_put
+        self._store_host = encode_host(settings.store_host)
+        self._suffix = broker_suffix(
+            region_id=settings.region_id, trace_on=settings.trace_on, cluster_name=settings.cluster_name
+        )
+        self._body_bytes_max = settings.body_bytes_max
+        self._waits_for_flush = settings.waits_for_flush
+        message_id = self._store_host.hex().upper()
+        self._reply = reply_template(settings, message_id=f"{message_id}%016X")
+        self._batch_reply = reply_template(settings, message_id="%b")
+
+    def feed(self, buffer: memoryview, born_host: bytes) -> FeedResult:
+        """Take the frames at the start of `buffer`; `born_host` is the peer's address and port as a record holds it."""
+        store = self._store
+        log = self._log
+        append_start = log.append_offset
+        if len(born_host) != HOST_V4_BYTES or len(self._store_host) != HOST_V4_BYTES or log.refusal is not None:
+            return FeedResult(consumed=0, replies=[], append_end=append_start, queues=[])
+        data = bytes(buffer)
+        data_bytes = len(data)
+        chunk = _Chunk(
+            data,
+            fields=CHUNK_FIELDS.pack(born_host, store.clock.now_ms(), self._store_host, 0, 0),
+            append_offset=append_start,
+            limit=append_start + log.room_bytes,
+        )
+        queues = chunk.queues
+        targets = self._targets
+        waits_for_flush = self._waits_for_flush
+        body_bytes_max = self._body_bytes_max
+        runs: list[tuple[str, int, int]] = []  # topic, messages before the run, log offset at its start
+        run_topic = ""
+        position = 0
+        while position + FRAME_HEAD_BYTES <= data_bytes:
+            frame_bytes, header_bytes = unpack_frame_head(data, position)
+            header_start = position + FRAME_HEAD_BYTES
+            header_end = header_start + header_bytes  # far beyond the frame when the header is not JSON
+            frame_end = position + LENGTH_BYTES + frame_bytes
+            if frame_end > data_bytes or header_end > frame_end:
+                break
+            code = data[header_start : header_start + CODE_BYTES]
+            if code != SEND_V2 and code != SEND_BATCH:
+                break
+            try:
+                request = decode_send(data[header_start:header_end])
+            except msgspec.DecodeError:
+                break
+            header = request.ext_fields
+            text = header.properties
+            target = targets.get(header.topic)
+            if (
+                target is None
+                or not text
+                or header.queue_id >= target.queue_count
+                or header.sys_flag & ~PLAIN_SYS_FLAG
+                or header.reconsume_times
+                or not 0 < frame_end - header_end <= body_bytes_max
+                or not is_plain(text, waits_for_flush)
+            ):
+                break
+            queue_id = header.queue_id if header.queue_id >= 0 else self._choose_queue(target.write_queue_count)
+            queue = target.queues.get(queue_id)
+            unique_key = property_of(text, UNIQUE_KEY_MARK).encode()
+            # No key: ordinary code makes one. One with other characters would have to be escaped in the reply.
+            if queue is None or not unique_key.isalnum():
+                break
+            if target.topic is not run_topic:
+                run_topic = target.topic
+                runs.append((run_topic, len(queues), chunk.append_offset))
+            if code == SEND_V2:
+                is_taken = not header.batch and self._take_send(
+                    chunk, request, text, unique_key, target, queue_id, queue, header_end, frame_end
+                )
+            else:
+                is_taken = bool(header.batch) and self._take_batch(
+                    chunk, request, unique_key, target, queue_id, queue, header_end, frame_end
+                )
+            if not is_taken:
+                break
+            position = frame_end
+        if queues and not self._append(chunk):
+            return FeedResult(consumed=0, replies=[], append_end=log.append_offset, queues=[])
+        self._count(runs, len(queues), chunk.append_offset)
+        return FeedResult(consumed=position, replies=chunk.replies, append_end=chunk.append_offset, queues=queues)
+
+    def _append(self, chunk: _Chunk) -> bool:
+        """Write all records; False, with the queues as they were, when the log refuses them."""
+        try:
+            physical_offset = self._log.append(b"".join(chunk.parts))
+        except MQError as error:
+            logger.warning("chunk refused messages=%d error=%s", len(chunk.queues), error)
+            for queue in reversed(chunk.queues):
+                queue.next_offset -= 1
+                del queue.tail[-UNIT.size :]
+            return False
+        assert self._log.append_offset == chunk.append_offset
+        assert physical_offset < chunk.append_offset
+        self._dirty.update(chunk.queues)
+        return True
+
+    def _count(self, runs: list[tuple[str, int, int]], count_end: int, append_end: int) -> None:
+        for topic, count, offset in reversed(runs):
+            if count_end > count:
+                self._on_put(topic, count_end - count, append_end - offset)
+            count_end, append_end = count, offset
+
+    def _take_send(
+        self,
+        chunk: _Chunk,
+        request: SendRequest,
+        text: str,
+        unique_key: bytes,
+        target: SendTarget,
+        queue_id: int,
+        queue: ConsumeQueue,
+        body_start: int,
+        body_end: int,
+    ) -> bool:
+        """One message; False leaves it, and everything, as it was."""
+        header = request.ext_fields
+        properties = (text if text[-1] == VALUE_END else text + VALUE_END).encode() + self._suffix
+        properties_bytes = len(properties)
+        record_bytes = target.record_bytes + body_end - body_start + properties_bytes
+        physical_offset = chunk.append_offset
+        append_offset = physical_offset + record_bytes
+        if append_offset > chunk.limit or properties_bytes > PROPERTIES_BYTES_MAX:
+            return False
+        body = chunk.data[body_start:body_end]
+        queue_offset = queue.next_offset
+        chunk.parts += (
+            pack_record_head(
+                record_bytes,
+                MAGIC_V1,
+                crc32(body) & CHECKSUM_MASK,
+                queue_id,
+                header.flag,
+                queue_offset,
+                physical_offset,
+                header.sys_flag,
+                header.born_timestamp,
+                chunk.fields,
+                body_end - body_start,
+            ),
+            body,
+            target.topic_field,
+            properties_bytes.to_bytes(PROPERTIES_SIZE_BYTES, "big"),
+            properties,
+        )
+        queue.next_offset = queue_offset + 1
+        queue.tail += pack_unit(physical_offset, record_bytes, tags_code(property_of(text, TAGS_MARK)))
+        chunk.queues.append(queue)
+        chunk.append_offset = append_offset
+        if not request.flag & FLAG_ONEWAY:
+            reply = self._reply % (physical_offset, queue_id, queue_offset, unique_key, request.opaque)
+            chunk.replies += (pack_frame_head(len(reply) + LENGTH_BYTES, len(reply)), reply)
+        return True
+
+    def _take_batch(
+        self,
+        chunk: _Chunk,
+        request: SendRequest,
+        unique_key: bytes,
+        target: SendTarget,
+        queue_id: int,
+        queue: ConsumeQueue,
+        body_start: int,
+        body_end: int,
+    ) -> bool:
+        """The messages of one batch, all or none; False leaves everything as it was."""
+        header = request.ext_fields
+        data = chunk.data
+        topic_field = target.topic_field
+        fixed_bytes = target.record_bytes
+        sys_flag = header.sys_flag
+        born_timestamp_ms = header.born_timestamp
+        chunk_fields = chunk.fields
+        store_host = self._store_host
+        physical_offset = chunk.append_offset
+        first_offset = queue_offset = queue.next_offset
+        parts: list[bytes] = []
+        units: list[bytes] = []
+        message_ids: list[bytes] = []
+        position = body_start
+        while position < body_end:
+            if position + BATCH_HEAD_BYTES > body_end:
+                return False
+            message_bytes, _magic, _checksum, flag, body_bytes = unpack_batch_head(data, position)
+            message_body_start = position + BATCH_HEAD_BYTES
+            message_body_end = message_body_start + body_bytes
+            properties_start = message_body_end + PROPERTIES_SIZE_BYTES
+            position += message_bytes
+            properties_bytes = position - properties_start
+            if body_bytes < 0 or position > body_end or not 0 <= properties_bytes <= PROPERTIES_BYTES_MAX:
+                return False
+            properties_size = data[message_body_end:properties_start]
+            properties = data[properties_start:position]
+            if int.from_bytes(properties_size, "big") != properties_bytes:
+                return False
+            try:
+                text = properties.decode()
+            except UnicodeDecodeError:
+                return False
+            if not is_plain(text, False):
+                return False
+            body = data[message_body_start:message_body_end]
+            record_bytes = fixed_bytes + body_bytes + properties_bytes
+            parts += (
+                pack_record_head(
+                    record_bytes,
+                    MAGIC_V1,
+                    crc32(body) & CHECKSUM_MASK,
+                    queue_id,
+                    flag,
+                    queue_offset,
+                    physical_offset,
+                    sys_flag,
+                    born_timestamp_ms,
+                    chunk_fields,
+                    body_bytes,
+                ),
+                body,
+                topic_field,
+                properties_size,
+                properties,
+            )
+            units.append(pack_unit(physical_offset, record_bytes, tags_code(property_of(text, TAGS_MARK))))
+            message_ids.append(pack_message_id(store_host, physical_offset))
+            queue_offset += 1
+            physical_offset += record_bytes
+        if physical_offset > chunk.limit:
+            return False
+        chunk.parts += parts
+        chunk.queues += [queue] * len(units)
+        chunk.append_offset = physical_offset
+        queue.next_offset = queue_offset
+        queue.tail += b"".join(units)
+        if not request.flag & FLAG_ONEWAY:
+            ids = b"".join(message_ids).hex(",", MESSAGE_ID.size).upper().encode()
+            reply = self._batch_reply % (ids, queue_id, first_offset, unique_key, request.opaque)
+            chunk.replies += (pack_frame_head(len(reply) + LENGTH_BYTES, len(reply)), reply)
+        return True
+
+
+def reply_template(settings: FastPathSettings, *, message_id: str) -> bytes:
+    """The header of a send's answer, as a template for `%`: `message_id`'s argument, queue id, queue offset, unique
+    key, opaque. It is made from the codec's own encoding of such an answer, so that both paths answer alike."""
+    queue_id, queue_offset, unique_key, opaque = 2_000_000_001, 2_000_000_002, "UNIQUE-KEY", 2_000_000_004
+    fields = SendMessageResponseHeader(
+        msg_id="MESSAGE-ID", queue_id=queue_id, queue_offset=queue_offset, transaction_id=unique_key
+    )
+    response = RemotingCommand(
+        code=0,
+        opaque=opaque,
+        flag=FLAG_RESPONSE,
+        ext_fields=encode_header(fields) | reply_properties(region_id=settings.region_id, trace_on=settings.trace_on),
+    )
+    template = response.encode()[FRAME_HEAD_BYTES:].replace(b"%", b"%%")
+    previous = 0
+    for sentinel, conversion in (
+        ("MESSAGE-ID", message_id),
+        (str(queue_id), "%d"),
+        (str(queue_offset), "%d"),
+        (unique_key, "%b"),
+        (str(opaque), "%d"),
+    ):
+        place = template.index(sentinel.encode())
+        assert place > previous, "the order of the arguments"
+        previous = place
+        template = template.replace(sentinel.encode(), conversion.encode())
+    return template
