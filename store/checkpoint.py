@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from thermocline.store.disk import Disk
+from thermocline.store.disk import Disk, parent_of
 from thermocline.store.sync_site import SyncSite
 
 CHECKPOINT = struct.Struct(
@@ -74,9 +74,12 @@ class StoreCheckpoint:
             self.master_flush_offset,
             self.confirm_offset,
         )
+        is_new = not disk.exists(path)
         file = disk.open(path, create=True)
         try:
             file.write_at(fields + bytes(FILE_BYTES - len(fields)), 0)
-            file.sync(site=SyncSite.CHECKPOINT)
+            file.sync(site=SyncSite.CHECKPOINT_FILE)
         finally:
             file.close()
+        if is_new:
+            disk.sync_directory(parent_of(path), site=SyncSite.CHECKPOINT_DIRECTORY)

@@ -174,8 +174,7 @@ class ConsumeQueueFiles:
                 continue
             # The first file stays, even when it is empty: its name tells where the queue goes on.
             file = self._file(queue, base_position) or self._make(queue, base_position, 0)
-            file.truncate(max(0, end_position - base_position))
-            file.truncate(self._file_bytes)
+            file.punch_from(max(0, end_position - base_position))
             self._unsynced.files.add((queue, base_position))
 
     def delete_before(self, queue: ConsumeQueue, offset: int) -> list[str]:

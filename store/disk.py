@@ -32,6 +32,9 @@ from thermocline.store.sync_site import SyncSite
 BACKUP_SUFFIX = ".bak"
 TEMPORARY_SUFFIX = ".tmp"
 FALLOCATE_ZERO_RANGE = 0x10
+FALLOCATE_PUNCH_HOLE = 0x03
+"""Hole, with the length kept."""
+ZEROES_BYTES = 1 << 20
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 Buffer = bytes | bytearray | memoryview
@@ -75,7 +78,11 @@ class DiskFile(Protocol):
         ...
 
     def zero_from(self, position: int) -> None:
-        """Make everything from `position` to the end zero, its blocks still allocated."""
+        """Make everything from `position` to the end zero, its blocks allocated. The length never changes."""
+        ...
+
+    def punch_from(self, position: int) -> None:
+        """Make everything from `position` to the end zero, its blocks given back. The length never changes."""
         ...
 
     def sync(self, *, site: str = "") -> None:
@@ -195,7 +202,7 @@ def make_durable_directory(disk: Disk, path: str) -> None:
     if missing:
         disk.make_directory(path)
         for made in reversed(missing):
-            disk.sync_directory(parent_of(made), site=SyncSite.DIRECTORY)
+            disk.sync_directory(parent_of(made), site=SyncSite.ROOT_DIRECTORY)
 
 
 def parent_of(path: str) -> str:
@@ -281,11 +288,21 @@ class RealFile:
             os.ftruncate(self._descriptor, size_bytes)
 
     def zero_from(self, position: int) -> None:
-        """Make everything from `position` to the end zero, its blocks still allocated."""
-        size_bytes = self.size_bytes
-        if not _zero_range(self._descriptor, position, size_bytes - position):
-            self.truncate(position)
-            self.allocate(size_bytes)
+        """Make everything from `position` to the end zero, its blocks allocated."""
+        if not _fallocate(self._descriptor, FALLOCATE_ZERO_RANGE, position, self.size_bytes - position):
+            self._write_zeroes(position)
+
+    def punch_from(self, position: int) -> None:
+        """Make everything from `position` to the end zero, its blocks given back."""
+        if not _fallocate(self._descriptor, FALLOCATE_PUNCH_HOLE, position, self.size_bytes - position):
+            self._write_zeroes(position)
+
+    def _write_zeroes(self, position: int) -> None:
+        """Write over what is not zero yet: for file systems that know no ranges."""
+        while data := self.read_at(ZEROES_BYTES, position):
+            if data.count(0) != len(data):
+                self.write_at(bytes(len(data)), position)
+            position += len(data)
 
     def sync(self, *, site: str = "") -> None:
         """fdatasync: content, and the length that is needed to read it."""
@@ -430,20 +447,20 @@ def _find_sync_file_system() -> Callable[[int], None]:
     return sync_file_system
 
 
-def _find_zero_range() -> Callable[[int, int, int], bool]:
-    """fallocate(2) in its zeroing mode, which keeps blocks; its answer is whether the file system can."""
+def _find_fallocate() -> Callable[[int, int, int, int], bool]:
+    """fallocate(2) with a mode; its answer is whether the file system can do that."""
     try:
         function = ctypes.CDLL(None, use_errno=True).fallocate
     except (OSError, AttributeError):
-        return lambda _descriptor, _position, _size_bytes: False
+        return lambda _descriptor, _mode, _position, _size_bytes: False
     function.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong]
     function.restype = ctypes.c_int
 
-    def zero_range(descriptor: int, position: int, size_bytes: int) -> bool:
-        return size_bytes == 0 or bool(function(descriptor, FALLOCATE_ZERO_RANGE, position, size_bytes) == 0)
+    def fallocate(descriptor: int, mode: int, position: int, size_bytes: int) -> bool:
+        return size_bytes == 0 or bool(function(descriptor, mode, position, size_bytes) == 0)
 
-    return zero_range
+    return fallocate
 
 
 _sync_file_system = _find_sync_file_system()
-_zero_range = _find_zero_range()
+_fallocate = _find_fallocate()

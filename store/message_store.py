@@ -44,6 +44,7 @@ from thermocline.store.incarnation import TopicIncarnations
 from thermocline.store.mapped_file_queue import MappedFileQueue
 from thermocline.store.message_draft import GetResult, GetStatus, MessageDraft, PutResult, PutStatus, TimeBoundary
 from thermocline.store.recovery import Recovery, RecoveryReport
+from thermocline.store.retention import Retention
 from thermocline.store.store_clock import StoreClock
 from thermocline.store.store_config import FlushDiskType, StoreConfig
 from thermocline.store.sync_site import SyncSite
@@ -88,6 +89,9 @@ class MessageStore:
         """Told of each queue that `put` gave a unit, so that pulls that wait there look again. Not to put or get."""
         self.index_timestamp_ms = 0
         self.recovery_offset = recovery_report.scan_start_offset
+        self.retention = Retention(
+            disk, config, log=commit_log, queues=queues, recovery_offset=lambda: self.recovery_offset
+        )
         self._disk = disk
         self._resources = resources
         self._delay_levels_ms = config.delay_levels_ms
@@ -116,8 +120,9 @@ class MessageStore:
             DiskFullError: There is no room for a log file.
         """
         with ExitStack() as resources:
+            make_durable_directory(disk, config.root_path)
             for path in (config.commit_log_path, config.consume_queue_path, config.config_path, config.staging_path):
-                make_durable_directory(disk, path)
+                disk.make_directory(path)
             resources.callback(disk.lock(config.lock_path))
             was_clean = not disk.exists(config.abort_path)
             identity = load_or_make_identity(disk, config.identity_path, make_id=make_id)
@@ -148,7 +153,8 @@ class MessageStore:
                 disk, config, files=files, queues=queues, incarnations=incarnations, was_clean=was_clean
             )
             report = recovery.run()
-            _mark_open(disk, config, process_id if process_id is not None else os.getpid())
+            if incarnations.begin_at_latest(report.append_offset):
+                incarnations.save(disk, config.incarnation_path)
             log.start(report.append_offset)
             queue_files.log_min_offset = log.min_offset
             store_clock = StoreClock(clock)
@@ -162,8 +168,13 @@ class MessageStore:
                 incarnations=incarnations,
                 identity=identity,
                 recovery_report=report,
-                resources=resources.pop_all(),
+                resources=resources,
             )
+            if not (report.was_clean and report.used_queue_ends and report.record_count == 0):
+                # From here on recovery begins where this one ended, and never again by Apache RocketMQ's rules.
+                store.sync_derived()
+            _mark_open(disk, config, process_id if process_id is not None else os.getpid())
+            store._resources = resources.pop_all()
             logger.info(
                 "store open path=%s append_offset=%d queues=%d scanned_bytes=%d clean=%s",
                 config.root_path,
@@ -501,7 +512,6 @@ def _mark_open(disk: Disk, config: StoreConfig, process_id: int) -> None:
     try:
         file.truncate(0)
         file.write_at(str(process_id).encode(), 0)
-        file.sync(site=SyncSite.ABORT_FILE)
     finally:
         file.close()
     disk.sync_directory(config.root_path, site=SyncSite.ABORT_DIRECTORY)

@@ -32,6 +32,7 @@ from thermocline.store.disk import Disk, parent_of
 from thermocline.store.dispatch import has_unit, unit_tags_code
 from thermocline.store.incarnation import TopicIncarnations
 from thermocline.store.log_scan import LogScan, ScannedRecord
+from thermocline.store.mapped_file import file_name
 from thermocline.store.mapped_file_queue import MappedFileQueue
 from thermocline.store.queue_ends import QueueEnds
 from thermocline.store.store_config import StoreConfig
@@ -67,6 +68,8 @@ class _Outcome:
     store_timestamp_ms: int = 0
     record_count: int = 0
     rebuilt_queue_count: int = 0
+    may_be_ahead: bool = True
+    """Whether a queue may have units of records behind the log's end."""
 
 
 class Recovery:
@@ -142,9 +145,11 @@ class Recovery:
             queue = self._queues.find_or_create(record.topic, record.queue_id)
             if queue not in met:
                 met.add(queue)
-                self._begin(queue, record, was_counted=record.physical_offset < ends.capture_offset or queue in missing)
+                was_counted = record.physical_offset < ends.capture_offset
+                self._begin(queue, record, is_rebuilt=queue in missing, was_counted=was_counted)
             self._place(queue, record)
         outcome.end_offset = scan.end_offset
+        outcome.may_be_ahead = scan.end_offset < ends.capture_offset
         return outcome
 
     def _take_recorded_queues(self, ends: QueueEnds) -> set[ConsumeQueue]:
@@ -155,24 +160,36 @@ class Recovery:
             if incarnation.deleted or incarnation.id != topic_ends.incarnation_id:
                 continue
             for queue_id, next_offset, min_offset in topic_ends.queues:
-                queue = self._queues.create(
-                    topic_ends.topic, queue_id, next_offset=next_offset, min_offset=min(min_offset, next_offset)
-                )
-                if not self._has_files(queue, min_offset):
+                queue = self._queues.create(topic_ends.topic, queue_id, next_offset=next_offset, min_offset=min_offset)
+                if not self._has_units(queue, min_offset):
+                    self._disk.remove_tree(self._queues.files.path_of(queue))
+                    queue.restart_at(next_offset, min_offset=next_offset)
                     missing.add(queue)
                 elif ends.log_min_offset == self._files.start_offset:
                     queue.trust_minimum(min_offset)
         return missing
 
-    def _has_files(self, queue: ConsumeQueue, min_offset: int) -> bool:
-        """Whether the files that hold [min_offset, next_offset) are all there."""
+    def _has_units(self, queue: ConsumeQueue, min_offset: int) -> bool:
+        """Whether the files hold every unit that is of use. Removes files in front of a gap between them.
+
+        Old files are deleted without a sync, so after a power cut some of them may be back.
+        """
         if min_offset >= queue.next_offset:
             return True
         file_bytes = self._config.queue_file_bytes
-        first = min_offset * UNIT.size // file_bytes * file_bytes
-        last = (queue.next_offset - 1) * UNIT.size // file_bytes * file_bytes
         positions = self._queues.files.base_positions(queue.topic, queue.queue_id)
-        return set(range(first, last + 1, file_bytes)) <= set(positions)
+        first = (queue.next_offset - 1) * UNIT.size // file_bytes * file_bytes
+        if first not in positions:
+            return False
+        while first - file_bytes in positions:
+            first -= file_bytes
+        for position in positions[: positions.index(first)]:
+            self._disk.remove(f"{self._queues.files.path_of(queue)}/{file_name(position)}")
+        if first <= min_offset * UNIT.size:
+            return True
+        # Units below are of no use if already the first one that is there points below the log's minimum.
+        unit = queue.unit(first // UNIT.size)
+        return not unit.is_empty and unit.physical_offset <= self._files.start_offset
 
     def _remove_stale_folders(self) -> None:
         """Remove folders of topics and queues that are not in the table."""
@@ -187,16 +204,17 @@ class Recovery:
                 if not name.isdecimal() or int(name) not in queues:
                     self._disk.remove_tree(f"{root}/{topic}/{name}")
 
-    def _begin(self, queue: ConsumeQueue, record: ScannedRecord, *, was_counted: bool) -> None:
-        """Take a queue to the first of its records in the scan."""
-        if record.queue_offset < queue.next_offset and not was_counted:
+    def _begin(self, queue: ConsumeQueue, record: ScannedRecord, *, is_rebuilt: bool, was_counted: bool) -> None:
+        """Take a queue back to the first of its records in the scan."""
+        if record.queue_offset >= queue.next_offset:
+            return
+        if not is_rebuilt and not was_counted:
             # Not ours: between two runs another broker deleted the topic and made it again.
             logger.warning("queue starts anew topic=%s queue_id=%d", queue.topic, queue.queue_id)
             self._queues.files.forget(queue)
             self._disk.remove_tree(self._queues.files.path_of(queue))
-            queue.restart_at(record.queue_offset, min_offset=record.queue_offset)
-        elif record.queue_offset < queue.next_offset:
-            queue.restart_at(record.queue_offset)
+        is_empty = is_rebuilt or not was_counted
+        queue.restart_at(record.queue_offset, min_offset=record.queue_offset if is_empty else None)
 
     # -- as Apache RocketMQ does -----------------------------------------------------------------------------------
 
@@ -227,8 +245,9 @@ class Recovery:
         ends: dict[ConsumeQueue, int] = {}
         for topic in self._disk.list_directory(root):
             for name in self._disk.list_directory(f"{root}/{topic}"):
-                positions = self._queues.files.base_positions(topic, int(name)) if name.isdecimal() else []
+                positions = self._whole_files(topic, int(name)) if name.isdecimal() else []
                 if not positions:
+                    self._disk.remove_tree(f"{root}/{topic}/{name}")
                     continue
                 queue = self._load_queue(topic, int(name), positions)
                 end_offset = self._end_of_last_record(queue)
@@ -239,6 +258,19 @@ class Recovery:
                 else:
                     ends[queue] = end_offset
         return ends
+
+    def _whole_files(self, topic: str, queue_id: int) -> list[int]:
+        """The queue's newest files without a gap between them; what does not belong to them is removed."""
+        path = f"{self._config.consume_queue_path}/{topic}/{queue_id}"
+        file_bytes = self._config.queue_file_bytes
+        kept: list[int] = []
+        for position in reversed(self._queues.files.base_positions(topic, queue_id)):
+            is_whole = self._disk.size_bytes(f"{path}/{file_name(position)}") == file_bytes
+            if is_whole and (not kept or position + file_bytes == kept[0]):
+                kept.insert(0, position)
+            else:
+                self._disk.remove(f"{path}/{file_name(position)}")
+        return kept
 
     def _load_queue(self, topic: str, queue_id: int, positions: list[int]) -> ConsumeQueue:
         """Make a queue from its files: it ends at the first impossible unit of the last few."""
@@ -276,12 +308,11 @@ class Recovery:
         return self._files.start_offset
 
     def _at_or_behind_recorded_end(self, end_offset: int, ends: QueueEnds | None) -> int:
-        """The log's end, moved to a new file when log files that were recorded are gone: no offset is used twice."""
-        if ends is None or ends.capture_offset <= max(end_offset, self._files.end_offset):
+        """The log's end; when all its files are gone, the file border behind the end that was recorded."""
+        if ends is None or len(self._files):
             return end_offset
-        file_bytes = self._config.log_file_bytes
-        logger.error("log ends before its recorded end end_offset=%d recorded=%d", end_offset, ends.capture_offset)
-        return -(-ends.capture_offset // file_bytes) * file_bytes
+        logger.error("log files are gone recorded_end=%d", ends.capture_offset)
+        return -(-ends.capture_offset // self._files.file_bytes) * self._files.file_bytes
 
     def _keep_recorded_ends(self, ends: QueueEnds) -> None:
         """Give queues that left no trace on the disk the end that was recorded for them."""
@@ -330,32 +361,22 @@ class Recovery:
         """Make log and queues end where the scan ended."""
         end_offset = outcome.end_offset
         self._remove_later_files(end_offset)
-        if must_cut:
-            self._zero_behind(end_offset)
+        if outcome.may_be_ahead:
             self._take_back_units(end_offset)
         self._queues.write_dirty()
         if must_cut:
             for queue in self._queues:
                 self._queues.files.cut(queue, queue.next_offset)
-        if not self._was_clean:
-            self._write_again(outcome.scan_start_offset, end_offset)
+            self._settle_log(outcome.scan_start_offset, end_offset)
 
     def _remove_later_files(self, end_offset: int) -> None:
-        """Remove log files that start behind the end; one that starts at it stays as the tail."""
+        """Remove log files that start behind the end, newest first; one that starts at it stays as the tail."""
         for file in self._files.take_after(end_offset + 1):
             path = file.file.path
             file.close()
             self._disk.remove(path)
             self._disk.sync_directory(parent_of(path), site=SyncSite.LOG_TRUNCATE)
             logger.warning("log file removed behind the log's end path=%s", path)
-
-    def _zero_behind(self, end_offset: int) -> None:
-        """Make the tail file zero from the end on."""
-        if end_offset >= self._files.end_offset:
-            return
-        tail = self._files.find(end_offset)
-        tail.file.zero_from(end_offset - tail.base_offset)
-        tail.file.sync(site=SyncSite.LOG_TRUNCATE)
 
     def _take_back_units(self, end_offset: int) -> None:
         """Drop units that point behind the log's end."""
@@ -365,14 +386,15 @@ class Recovery:
                 if last.is_empty or last.physical_offset + RECORD_BYTES_MIN > end_offset:
                     queue.restart_at(queue.first_at_or_behind(end_offset, start=queue.min_offset))
 
-    def _write_again(self, start_offset: int, end_offset: int) -> None:
-        """Write what was scanned in place, and sync it."""
-        for file in self._files.between(start_offset, end_offset):
+    def _settle_log(self, start_offset: int, end_offset: int) -> None:
+        """Make the tail file zero from the end on, write what was scanned once more, and sync both."""
+        # The tail file counts even when it holds nothing yet: records behind an end at its start must go too.
+        for file in self._files.between(start_offset, end_offset + 1):
+            if end_offset < file.end_offset:
+                file.file.zero_from(end_offset - file.base_offset)
             position = max(start_offset, file.base_offset)
-            stop = min(end_offset, file.end_offset)
-            while position < stop:
-                piece = min(REWRITE_BYTES, stop - position)
-                start = position - file.base_offset
-                file.write(bytes(file.view[start : start + piece]), position)
-                position += piece
+            while not self._was_clean and position < min(end_offset, file.end_offset):
+                stop = min(position + REWRITE_BYTES, end_offset, file.end_offset)
+                file.write(bytes(file.view[position - file.base_offset : stop - file.base_offset]), position)
+                position = stop
             file.file.sync(site=SyncSite.LOG_RECOVER)

@@ -509,6 +509,10 @@ class SimulatedFile:
             self._file.write(bytes(len(self._file.content) - position), position)
             self._disk._step()
 
+    def punch_from(self, position: int) -> None:
+        """Make everything from `position` on zero."""
+        self.zero_from(position)
+
     def sync(self, *, site: str = "") -> None:
         """Make content and length durable."""
         with self._disk._lock:

@@ -1,0 +1,147 @@
+"""Retention: which local files may go, and their going.
+
+A log file goes when it is old enough or the disk is too full, AND nothing needs it any more:
+  - every message in it that the cold tier is to hold is committed there (`committed_offset`),
+  - the index has read it (`index_offset`), and nobody else holds it (`held_offset`: timers, open transactions),
+  - the log is flushed past it, and queue files, queue ends, incarnations and cuts are durable past it: no queue starts
+    again at zero because its files are gone.
+The tail file stays always. At most ten files go in one round, the oldest first.
+
+Age: last written to longer ago than `file_reserved_ms`, and it is one of the hours for deleting, or the disk is over
+`disk_used_ratio_max`. Over `disk_used_ratio_force` age does not count. Over `disk_used_ratio_refuse` sends are refused,
+too: the log is paused until room has come back, since a broker that cannot delete must not fill the disk.
+
+`plan` (loop thread) raises the minimum of the log, and with it of every queue, at once: no read begins below it from then
+on. `execute` (helper thread) unlinks. A read that is under way keeps its mapped slices.
+Queue files whose units all lie below the queue's minimum go too, some queues a round, never the newest file of a queue.
+Source: DefaultMessageStore.CleanCommitLogService, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from thermocline.store.commit_log import CommitLog
+from thermocline.store.consume_queue import ConsumeQueue
+from thermocline.store.consume_queue_table import ConsumeQueueTable
+from thermocline.store.disk import Disk
+from thermocline.store.mapped_file import MappedFile
+from thermocline.store.store_config import StoreConfig
+
+logger = logging.getLogger(__name__)
+
+DISK_NEARLY_FULL = "the disk is nearly full"
+QUEUES_PER_ROUND = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionGate:
+    """Physical offsets below which a part does not need the local log any more; None: the part is not there."""
+
+    committed_offset: int | None = None
+    index_offset: int | None = None
+    held_offset: int | None = None
+
+    @property
+    def offset(self) -> int:
+        """The least of them."""
+        offsets = (self.committed_offset, self.index_offset, self.held_offset)
+        return min((offset for offset in offsets if offset is not None), default=1 << 62)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionPlan:
+    """What is to be unlinked; nothing reads it any more."""
+
+    log_files: tuple[MappedFile, ...]
+    queue_paths: tuple[str, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.log_files and not self.queue_paths
+
+
+class Retention:
+    """Decides on the loop thread; `execute` runs in a helper thread."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        config: StoreConfig,
+        *,
+        log: CommitLog,
+        queues: ConsumeQueueTable,
+        recovery_offset: Callable[[], int],
+    ) -> None:
+        """`recovery_offset`: below it everything derived is durable."""
+        self._disk = disk
+        self._config = config
+        self._log = log
+        self._queues = queues
+        self._recovery_offset = recovery_offset
+        self._round: Iterator[ConsumeQueue] = iter(())
+
+    def used_ratio(self) -> float:
+        """How full the log's file system is, 0 to 1. A system call: some microseconds."""
+        total_bytes = self._disk.total_bytes(self._config.commit_log_path)
+        free_bytes = self._disk.free_bytes(self._config.commit_log_path)
+        return 1 - free_bytes / total_bytes if total_bytes else 0.0
+
+    def plan(self, gate: RetentionGate, *, now_ms: int, hour: int) -> RetentionPlan:
+        """Choose what goes, and raise the minimums. `hour`: of the day, for `delete_when_hours`."""
+        used_ratio = self.used_ratio()
+        self._pause_or_resume(used_ratio)
+        min_offset = self._new_minimum(gate, used_ratio, now_ms=now_ms, hour=hour)
+        files = self._log.raise_minimum(min_offset) if min_offset > self._log.min_offset else []
+        if files:
+            self._queues.files.log_min_offset = self._log.min_offset
+            logger.info("log minimum raised min_offset=%d files=%d used_ratio=%.3f", min_offset, len(files), used_ratio)
+        return RetentionPlan(log_files=tuple(files), queue_paths=tuple(self._queue_paths()))
+
+    def execute(self, plan: RetentionPlan) -> None:
+        """Unlink what was planned. Helper thread. OSError when the disk fails; what is left goes after a restart."""
+        self._log.delete_files(plan.log_files)
+        for path in plan.queue_paths:
+            with contextlib.suppress(FileNotFoundError):  # its topic was deleted meanwhile
+                self._disk.remove(path)
+
+    def _new_minimum(self, gate: RetentionGate, used_ratio: float, *, now_ms: int, hour: int) -> int:
+        """The file border below which all goes."""
+        config = self._config
+        limit = min(gate.offset, self._log.flush_offset, self._recovery_offset())
+        is_time = not config.delete_when_hours or hour in config.delete_when_hours
+        by_age = is_time or used_ratio > config.disk_used_ratio_max
+        by_force = used_ratio > config.disk_used_ratio_force
+        min_offset = self._log.min_offset
+        for file in list(self._log.files)[:-1][: config.delete_files_max]:
+            is_old = now_ms - self._disk.modified_ms(file.file.path) > config.file_reserved_ms
+            if file.end_offset > limit or not (by_force or (by_age and is_old)):
+                break
+            min_offset = file.end_offset
+        return min_offset
+
+    def _pause_or_resume(self, used_ratio: float) -> None:
+        if used_ratio > self._config.disk_used_ratio_refuse:
+            if self._log.refusal is None:
+                logger.error("sends are refused used_ratio=%.3f", used_ratio)
+                self._log.pause(DISK_NEARLY_FULL)
+        elif self._log.refusal == DISK_NEARLY_FULL:
+            logger.warning("sends are taken again used_ratio=%.3f", used_ratio)
+            self._log.resume()
+
+    def _queue_paths(self) -> list[str]:
+        """Files below the minimum of the next queues in turn that have more than one."""
+        paths: list[str] = []
+        units_per_file = self._queues.files.units_per_file
+        for _ in range(QUEUES_PER_ROUND):
+            queue = next(self._round, None)
+            if queue is None:
+                self._round = iter([each for each in self._queues if each.next_offset > units_per_file])
+                break
+            if queue.min_offset >= units_per_file and self._queues.find(queue.topic, queue.queue_id) is queue:
+                paths += self._queues.files.delete_before(queue, queue.min_offset)
+        return paths
