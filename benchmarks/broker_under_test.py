@@ -11,7 +11,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,14 +96,10 @@ def start_official(
 
 
 @contextlib.contextmanager
-def start_thermocline(
-    directory: Path, *, properties: Mapping[str, str], arguments: Sequence[str] = ()
-) -> Iterator[BrokerUnderTest]:
-    """`thermocline dev` with a `file://` cold tier."""
+def start_thermocline(directory: Path, *, properties: Mapping[str, str]) -> Iterator[BrokerUnderTest]:
+    """`thermocline dev` with a `file://` cold tier; settings by property name."""
     for name in ("data", "cold"):
         (directory / name).mkdir(parents=True, exist_ok=True)
-    configuration = directory / "broker.conf"
-    configuration.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
     process = ChildProcess(
         [
             str(Path(sys.executable).parent / "thermocline"),
@@ -112,11 +108,10 @@ def start_thermocline(
             *("--namesrv", "127.0.0.1:0"),
             *("--listen", "127.0.0.1:0"),
             *("--cold", (directory / "cold").as_uri()),
-            *(("--config", str(configuration)) if properties else ()),
-            *arguments,
         ],
         log_path=directory / "dev.log",
         working_directory=directory,
+        environment={_environment_name(name): value for name, value in properties.items()},
     )
     try:
         process.wait_until(lambda: READY_LINE.search(process.output()) is not None, timeout_s=READY_TIMEOUT_S)
@@ -129,6 +124,10 @@ def start_thermocline(
             yield under_test
     finally:
         process.stop(timeout_s=30.0)
+
+
+def _environment_name(setting: str) -> str:
+    return "THERMOCLINE_" + re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", setting).upper()
 
 
 @contextlib.contextmanager

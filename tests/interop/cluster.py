@@ -11,7 +11,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.interop.java_agent import JavaAgent, ReceivedMessage
@@ -45,8 +45,6 @@ class Cluster:
     process: ChildProcess
     cluster_name: str = CLUSTER_NAME
     broker_name: str = BROKER_NAME
-    # Moves everything a topic holds to the cold tier and deletes the local files; None where there is no cold tier.
-    make_cold: Callable[[str], None] | None = field(default=None)
 
     def admin(self, command: str, *arguments: str) -> str:
         """Run an mqadmin command here and return what it printed."""
@@ -110,7 +108,9 @@ def official_cluster(
 
 
 @contextlib.contextmanager
-def thermocline_cluster(agent: JavaAgent, directory: Path, *, arguments: Sequence[str] = ()) -> Iterator[Cluster]:
+def thermocline_cluster(
+    agent: JavaAgent, directory: Path, *, settings: Mapping[str, str] | None = None
+) -> Iterator[Cluster]:
     """`thermocline dev` with a `file://` cold tier; its store lies in `directory`/data."""
     (directory / "data").mkdir(parents=True, exist_ok=True)
     (directory / "cold").mkdir(exist_ok=True)
@@ -122,10 +122,10 @@ def thermocline_cluster(agent: JavaAgent, directory: Path, *, arguments: Sequenc
             *("--namesrv", "127.0.0.1:0"),
             *("--listen", "127.0.0.1:0"),
             *("--cold", (directory / "cold").as_uri()),
-            *arguments,
         ],
         log_path=directory / "dev.log",
         working_directory=directory,
+        environment=settings_environment(settings or {}),
     )
     try:
         process.wait_until(lambda: READY_LINE.search(process.output()) is not None, timeout_s=READY_TIMEOUT_S)
@@ -141,6 +141,19 @@ def thermocline_cluster(agent: JavaAgent, directory: Path, *, arguments: Sequenc
         )
     finally:
         process.stop()
+
+
+def settings_environment(settings: Mapping[str, str]) -> dict[str, str]:
+    """Broker settings by property name, as environment variables."""
+    return {
+        "THERMOCLINE_" + re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).upper(): value for name, value in settings.items()
+    }
+
+
+def broker_config(cluster: Cluster) -> dict[str, str]:
+    """The broker's settings as it shows them to mqadmin."""
+    printed = cluster.admin("getBrokerConfig", "-b", cluster.broker_address)
+    return {name.strip(): value.strip() for name, _, value in (line.partition("=") for line in printed.splitlines())}
 
 
 def read_store_with_official_broker(

@@ -9,6 +9,7 @@ import pytest
 from tests.interop.cluster import (
     OFFICIAL,
     Cluster,
+    broker_config,
     official_cluster,
     read_store_with_official_broker,
     thermocline_cluster,
@@ -41,8 +42,7 @@ def fill(agent: JavaAgent, namesrv: str) -> None:
 
 def store_directory_of(cluster: Cluster) -> tuple[Path, dict[str, str]]:
     """Where the cluster's broker keeps its store, and the file sizes that whoever opens it must be given."""
-    printed = cluster.admin("getBrokerConfig", "-b", cluster.broker_address)
-    config = {name.strip(): value.strip() for name, _, value in (line.partition("=") for line in printed.splitlines())}
+    config = broker_config(cluster)
     sizes = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")
     return Path(config["storePathRootDir"]), {name: config[name] for name in sizes}
 

@@ -1,0 +1,234 @@
+"""The official Java client, unmodified, after the local files are gone: history comes from the cold tier, whole.
+
+Every topic here is sent in three parts. The first two are sealed and their local files deleted, the third is still
+local, so that each reader crosses the boundary.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.interop.cluster import Cluster, broker_config, thermocline_cluster, wait_until
+from tests.interop.java_agent import JavaAgent, ReceivedMessage, message_body
+
+pytestmark = [pytest.mark.java, pytest.mark.xdist_group("interop-cold")]
+
+TAGS = ["red", "green"]
+QUEUE_COUNT = 4
+PART_COUNT = 200
+COUNT = 3 * PART_COUNT
+BODY_BYTES = 1_000
+LOG_FILE_BYTES = 256 * 1024
+EVERY_HOUR = ";".join(f"{hour:02}" for hour in range(24))
+SETTINGS = {
+    "mappedFileSizeCommitLog": str(LOG_FILE_BYTES),
+    "fileReservedTime": "0",
+    "deleteWhen": EVERY_HOUR,
+    "coldSealAgeMs": "500",
+    "coldFrameBytes": "32768",
+    "coldSegmentBytes": "262144",
+}
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColdTopic:
+    """A topic whose messages [0, cold_count) are in the cold tier alone."""
+
+    topic: str
+    cold_count: int
+    messages: list[ReceivedMessage]
+
+
+@pytest.fixture(scope="module")
+def cluster(java_agent_process: JavaAgent, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with thermocline_cluster(java_agent_process, tmp_path_factory.mktemp("cold"), settings=SETTINGS) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def cold(cluster: Cluster) -> ColdTopic:
+    """One topic, made once: readers do not disturb each other."""
+    topic = cluster.make_topic("ColdHistory", queue_count=QUEUE_COUNT)
+    produce(cluster, topic, count=2 * PART_COUNT)
+    before = cluster.agent.read_topic(cluster.namesrv, topic)
+    assert len(before) == 2 * PART_COUNT
+    end = max(message.physical_offset + message.store_size for message in before)
+    log_directory = Path(broker_config(cluster)["storePathRootDir"]) / "commitlog"
+    filler = cluster.make_topic("ColdFiller")
+
+    def local_files_are_gone() -> bool:
+        # Deletion takes whole files, never the one that is written: something has to follow.
+        produce(cluster, filler, count=50)
+        return min(int(path.name) for path in log_directory.iterdir()) >= end
+
+    wait_until(local_files_are_gone, what="the topic's local files are sealed and deleted", interval_s=0.5)
+    produce(cluster, topic, count=PART_COUNT, start=2 * PART_COUNT)
+    return ColdTopic(topic=topic, cold_count=2 * PART_COUNT, messages=before)
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    return f"Cold{next(_numbers)}x{request.node.originalname[5:35]}"
+
+
+@pytest.fixture
+def start_push(cluster: Cluster) -> Iterator[Callable[..., str]]:
+    started: list[str] = []
+
+    def start(name: str, **arguments: object) -> str:
+        cluster.agent.call("start_push_consumer", name=name, namesrv=cluster.namesrv, **arguments)
+        started.append(name)
+        return name
+
+    yield start
+    for consumer in started:
+        cluster.agent.call("stop_consumer", name=consumer)
+
+
+def produce(cluster: Cluster, topic: str, *, count: int, start: int = 0) -> None:
+    answers = cluster.agent.produce(
+        kind="sync",
+        name="cold-producer",
+        group="cold-producers",
+        namesrv=cluster.namesrv,
+        topic=topic,
+        prefix=topic,
+        tags=TAGS,
+        body_bytes=BODY_BYTES,
+        count=count,
+        start=start,
+    )
+    assert {answer.status for answer in answers} == {"SEND_OK"}
+
+
+def check_exact(messages: list[ReceivedMessage], topic: str, indexes: range) -> None:
+    assert Counter(int(message.properties["index"]) for message in messages) == Counter(indexes)
+    for message in messages:
+        index = int(message.properties["index"])
+        assert message.body == message_body(topic, index, BODY_BYTES)
+        assert message.tags == TAGS[index % len(TAGS)]
+        assert message.keys == f"{topic}-key-{index}"
+
+
+def test_a_newcomer_gets_history_and_present(
+    cluster: Cluster, cold: ColdTopic, name: str, start_push: Callable[..., str]
+) -> None:
+    consumer = start_push(f"{name}-push", group=f"{name}-group", topics={cold.topic: "*"})
+    check_exact(cluster.agent.received(consumer, count=COUNT), cold.topic, range(COUNT))
+
+
+def test_two_consumers_share_history(
+    cluster: Cluster, cold: ColdTopic, name: str, start_push: Callable[..., str]
+) -> None:
+    group = f"{name}-group"
+    consumers = [start_push(f"{name}-{n}", group=group, topics={cold.topic: "*"}, orderly=True) for n in range(2)]
+    wait_until(
+        lambda: all(len(cluster.agent.assigned(consumer, cold.topic)) == 2 for consumer in consumers),
+        what="the two consumers have two queues each",
+    )
+    received: list[ReceivedMessage] = []
+
+    def all_are_here() -> bool:
+        for consumer in consumers:
+            received.extend(cluster.agent.received(consumer, count=0))
+        return len({message.message_id for message in received}) >= COUNT
+
+    wait_until(all_are_here, what="all messages have been received")
+    # What the first one had begun before the second came may come twice; nothing may be missing or changed.
+    once = {message.message_id: message for message in received}
+    check_exact(list(once.values()), cold.topic, range(COUNT))
+
+
+def test_tags_are_filtered_in_history(
+    cluster: Cluster, cold: ColdTopic, name: str, start_push: Callable[..., str]
+) -> None:
+    consumer = start_push(f"{name}-push", group=f"{name}-group", topics={cold.topic: "green"})
+    received = cluster.agent.received(consumer, count=COUNT // 2)
+    assert sorted(int(message.properties["index"]) for message in received) == list(range(1, COUNT, 2))
+
+
+@pytest.mark.parametrize("mode", ["subscribe", "assign"])
+def test_the_lite_pull_consumer_reads_history(cluster: Cluster, cold: ColdTopic, name: str, mode: str) -> None:
+    consumer = f"{name}-{mode}"
+    cluster.agent.call(
+        "start_lite_pull_consumer",
+        name=consumer,
+        namesrv=cluster.namesrv,
+        group=f"{name}-{mode}-group",
+        topic=cold.topic,
+        expression="*",
+        mode=mode,
+    )
+    try:
+        check_exact(cluster.agent.received(consumer, count=COUNT), cold.topic, range(COUNT))
+    finally:
+        cluster.agent.call("stop_consumer", name=consumer)
+
+
+def test_history_is_read_back_unchanged(cluster: Cluster, cold: ColdTopic) -> None:
+    """Offsets, identifiers and times are those that were read before the local files went."""
+    after = cluster.agent.read_topic(cluster.namesrv, cold.topic)
+    check_exact(after, cold.topic, range(COUNT))
+    hot_only = {"MIN_OFFSET", "MAX_OFFSET"}  # the client adds them to what it pulls
+
+    def key(message: ReceivedMessage) -> tuple[object, ...]:
+        own = {name: value for name, value in message.properties.items() if name not in hot_only}
+        return (
+            message.queue_id,
+            message.queue_offset,
+            message.physical_offset,
+            message.store_size,
+            message.message_id,
+            message.store_timestamp_ms,
+            message.born_timestamp_ms,
+            message.sys_flag,
+            message.body,
+            sorted(own.items()),
+        )
+
+    old = {(message.queue_id, message.queue_offset) for message in cold.messages}
+    assert sorted(map(key, cold.messages)) == sorted(
+        key(message) for message in after if (message.queue_id, message.queue_offset) in old
+    )
+
+
+def test_minimum_and_time_search_know_history(cluster: Cluster, cold: ColdTopic) -> None:
+    middle = cold.messages[len(cold.messages) // 2]
+    queues = cluster.agent.queue_offsets(cluster.namesrv, cold.topic, timestamp_ms=middle.store_timestamp_ms)
+    assert [queue["min_offset"] for queue in queues] == [0] * QUEUE_COUNT
+    assert sum(queue["max_offset"] for queue in queues) == COUNT
+    for queue in queues:
+        of_queue = [message for message in cold.messages if message.queue_id == queue["queue_id"]]
+        assert queue["earliest_ms"] == of_queue[0].store_timestamp_ms
+        expected = next(
+            (m.queue_offset for m in of_queue if m.store_timestamp_ms >= middle.store_timestamp_ms), len(of_queue)
+        )
+        assert queue["found_offset"] == expected
+
+
+def test_messages_of_history_are_found_by_key_and_by_id(cluster: Cluster, cold: ColdTopic) -> None:
+    message = cold.messages[17]
+    assert message.keys is not None
+    by_key = cluster.admin("queryMsgByKey", "-t", cold.topic, "-k", message.keys)
+    assert message.message_id in by_key
+    by_unique_key = cluster.admin("queryMsgByUniqueKey", "-t", cold.topic, "-i", message.message_id)
+    assert f"index={message.properties['index']}" in by_unique_key
+    host, _, port = cluster.broker_address.partition(":")
+    address = "".join(f"{int(part):02X}" for part in host.split(".")) + f"{int(port):08X}"
+    by_id = cluster.admin("queryMsgById", "-t", cold.topic, "-i", f"{address}{message.physical_offset:016X}")
+    assert f"index={message.properties['index']}" in by_id
+    by_offset = cluster.admin(
+        "queryMsgByOffset",
+        *("-t", cold.topic),
+        *("-b", cluster.broker_name),
+        *("-i", str(message.queue_id)),
+        *("-o", str(message.queue_offset)),
+    )
+    assert f"index={message.properties['index']}" in by_offset
