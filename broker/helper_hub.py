@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from thermocline.broker.helper_protocol import Hello, HelperRequestCode
+from thermocline.broker.helper_protocol import Hello, HelloReply, HelperRequestCode
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import InvalidRequestError, UnavailableError
 from thermocline.remoting.response_code import ResponseCode
@@ -38,9 +38,10 @@ class HelperRole(Protocol):
 class HelperHub:
     """Request handler of the unix socket."""
 
-    def __init__(self, *, generation: int, build_id: int) -> None:
+    def __init__(self, *, generation: int, build_id: int, settings: HelloReply) -> None:
         self._generation = generation
         self._build_id = build_id
+        self._settings = settings
         self._roles: dict[str, HelperRole] = {}
         self._connections: dict[str, Connection] = {}
         self._role_of: dict[Connection, str] = {}
@@ -118,7 +119,7 @@ class HelperHub:
         logger.info("helper connected role=%s pid=%d", hello.role, hello.pid)
         # Its answer goes out first: what the role sends at once must find a helper that knows it is accepted.
         asyncio.get_running_loop().call_soon(self._announce, hello.role, connection)
-        return RemotingCommand.response(command)
+        return RemotingCommand.response(command, body=msgspec.msgpack.encode(self._settings))
 
     def _announce(self, role: str, connection: Connection) -> None:
         if self._connections.get(role) is connection:

@@ -12,6 +12,7 @@ with its role, generation and build id; afterwards both sides ask each other ove
     90008    hot -> tier      COLD_MINIMUM: first visible offset of one queue, and its store time
     90006    hot -> tier      COLD_QUERY: records of a topic by key
     90007    hot -> tier      COLD_VIEW: one record by its physical offset
+    90009    tier -> hot      FENCED: another writer has taken over the ledger; nothing is committed any more
     90011    index -> hot     INDEX_PROGRESS: how far the index is durable
     90012    hot -> index     INDEX_QUERY: physical offsets of a topic's key
     9010x    cli -> hot       TIER_STATUS and the like: JSON, see client/tier_codes.py; hot passes them to tier
@@ -26,12 +27,15 @@ import msgspec
 
 from thermocline.broker.cold_reads import ColdKeyQuery, ColdPull, ColdTimeSearch
 from thermocline.remoting.header_codec import Header
+from thermocline.store.store_config import StoreConfig
+from thermocline.tiered.tier_config import TierConfig
 
 
 class HelperRequestCode(IntEnum):
     """Private request codes of the unix socket."""
 
     HELLO = 90001
+    FENCED = 90009
     QUEUE_TABLE = 90002
     CATALOG_TABLE = 90003
     COLD_PULL = 90004
@@ -50,6 +54,16 @@ class Hello(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     generation: int
     build_id: int
     pid: int
+
+
+class HelloReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """What a helper needs to know; the answer to HELLO."""
+
+    store: StoreConfig
+    tier: TierConfig
+    store_uuid: str
+    cluster_name: str
+    broker_name: str
 
 
 class QueueState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -93,6 +107,12 @@ class ColdRange(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     queue_id: int
     min_offset: int
     end_offset: int
+
+
+class Fenced(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """Why the tier process has stopped committing for good."""
+
+    reason: str
 
 
 class CatalogTable(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

@@ -78,7 +78,7 @@ class SupervisedHelper:
         self._restarts = 0
         self._last_exit_status: int | None = None
         self._state = "stopped"
-        self._stopping = False
+        self._is_stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -98,7 +98,7 @@ class SupervisedHelper:
 
     async def stop(self, *, timeout_ms: int) -> None:
         """Ask the helper to stop with SIGTERM, wait, then kill it. Idempotent."""
-        self._stopping = True
+        self._is_stopping.set()
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.terminate()
@@ -118,13 +118,13 @@ class SupervisedHelper:
 
     async def _keep_running(self) -> None:
         delay_ms = self._restart_delay_ms
-        while not self._stopping:
+        while not self._is_stopping.is_set():
             started_ms = self._now_ms()
             self._process = await self._execute()
             self._state = "running"
             logger.info("helper started name=%s pid=%d", self._spec.name, self._process.pid)
             self._last_exit_status = await self._process.wait()
-            if self._stopping:
+            if self._is_stopping.is_set():
                 return
             if self._last_exit_status == EXIT_REFUSED:
                 self._state = "refused"
