@@ -17,8 +17,13 @@ from thermocline.broker.config_persister import ConfigPersister
 from thermocline.broker.consumer_offsets import ConsumerOffsets
 from thermocline.broker.delay_service import DelayService
 from thermocline.broker.group_table import GroupTable
+from thermocline.broker.message_appender import MessageAppender
 from thermocline.broker.queue_locks import QueueLocks
+from thermocline.broker.queue_lookup import QueueLookup
+from thermocline.broker.registration import Registration
 from thermocline.broker.topic_table import TopicTable
+from thermocline.broker.visible_queues import VisibleQueues
+from thermocline.store.disk import Disk
 from thermocline.store.message_store import MessageStore
 
 
@@ -27,6 +32,7 @@ class BrokerContext:
     """The parts of one broker. Owner: the hot process's event loop."""
 
     settings: BrokerSettings
+    disk: Disk
     store: MessageStore
     topics: TopicTable
     groups: GroupTable
@@ -37,6 +43,10 @@ class BrokerContext:
     stats: BrokerStats
     persister: ConfigPersister
     cold: ColdReads
+    visible: VisibleQueues
+    lookup: QueueLookup
+    appender: MessageAppender
+    registration: Registration
     clock: Callable[[], int]
     """Wall clock in ms."""
     random: random.Random

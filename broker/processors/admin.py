@@ -1,0 +1,106 @@
+"""Broker administration: settings, runtime information, cleaning up.
+
+    25 UPDATE_BROKER_CONFIG       45 GET_ALL_DELAY_OFFSET          316 CLEAN_UNUSED_TOPIC
+    26 GET_BROKER_CONFIG         306 CLEAN_EXPIRED_CONSUMEQUEUE    329 DELETE_EXPIRED_COMMITLOG
+    28 GET_BROKER_RUNTIME_INFO
+
+306 and 329 start a round of local retention, which deletes what may go by its own rules and nothing else.
+316 forgets queues whose topic is not set up any more.
+Source: broker/processor/AdminBrokerProcessor.java, Apache RocketMQ 5.3.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from thermocline.broker.context import BrokerContext
+from thermocline.broker.processors.dispatcher import Handler
+from thermocline.broker.runtime_info import runtime_info
+from thermocline.remoting.bodies import KVTable
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.config_text import parse_config_text
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.headers.broker import GetBrokerConfigResponseHeader
+from thermocline.remoting.request_code import RequestCode
+
+logger = logging.getLogger(__name__)
+
+BROKER_PERMISSION = "brokerPermission"
+
+
+class AdminProcessor:
+    """Serves what operators ask of a broker as a whole."""
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        *,
+        run_retention: Callable[[], Awaitable[None]],
+        dispatch_behind_bytes: Callable[[], int],
+    ) -> None:
+        """`run_retention`: one round of local retention. `dispatch_behind_bytes`: how far the index lags."""
+        self._context = context
+        self._run_retention = run_retention
+        self._dispatch_behind_bytes = dispatch_behind_bytes
+
+    def routes(self) -> Mapping[int, Handler]:
+        """Request code -> method."""
+        return {
+            RequestCode.UPDATE_BROKER_CONFIG: self.update_config,
+            RequestCode.GET_BROKER_CONFIG: self.get_config,
+            RequestCode.GET_BROKER_RUNTIME_INFO: self.get_runtime_info,
+            RequestCode.GET_ALL_DELAY_OFFSET: self.get_delay_offsets,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_expired,
+            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused_topics,
+            RequestCode.DELETE_EXPIRED_COMMITLOG: self.clean_expired,
+        }
+
+    async def update_config(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """25: change settings; durable before the answer. Unknown names are passed over."""
+        context = self._context
+        properties = parse_config_text(bytes(command.body).decode("utf-8", "replace"))
+        if properties:
+            logger.info("settings to change names=%s by=%s", ",".join(sorted(properties)), connection.remote_address)
+            permission_before = context.config.permission
+            await context.settings.update(properties, context.persister)
+            if context.config.permission != permission_before:
+                context.topics.touch()
+                context.registration.request_full()
+        return RemotingCommand.response(command)
+
+    def get_config(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """26: all settings as properties text."""
+        settings = self._context.settings
+        header = GetBrokerConfigResponseHeader(version=settings.version.text().decode())
+        return RemotingCommand.response(command, header=header, body=settings.text().encode())
+
+    def get_runtime_info(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """28: runtime information."""
+        table = runtime_info(self._context, dispatch_behind_bytes=self._dispatch_behind_bytes())
+        return RemotingCommand.response(command, body=KVTable(table=table).encode())
+
+    def get_delay_offsets(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """45: progress of the delay levels, as the file has it."""
+        delays = self._context.delays
+        was_dirty = delays.is_dirty
+        body = delays.encode()
+        delays.is_dirty = was_dirty
+        return RemotingCommand.response(command, body=body)
+
+    async def clean_expired(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """306, 329: delete now what local retention would delete by itself later."""
+        logger.info("retention asked for by=%s", connection.remote_address)
+        await self._run_retention()
+        return RemotingCommand.response(command)
+
+    async def clean_unused_topics(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """316: forget queues whose topic is not set up any more; durable before the answer."""
+        topics = self._context.topics
+        unused = [
+            topic
+            for topic in self._context.store.queues.topics
+            if topic not in topics and not topics.is_system_topic(topic)
+        ]
+        for topic in unused:
+            await topics.delete(topic)
+        logger.info("unused topics forgotten count=%d by=%s", len(unused), connection.remote_address)
+        return RemotingCommand.response(command)

@@ -1,0 +1,232 @@
+"""Client requests: heartbeats, leaving, and who is connected.
+
+    34 HEART_BEAT             38 GET_CONSUMER_LIST_BY_GROUP        203 GET_CONSUMER_CONNECTION_LIST
+    35 UNREGISTER_CLIENT      46 CHECK_CLIENT_CONFIG               204 GET_PRODUCER_CONNECTION_LIST
+                                                                   328 GET_ALL_PRODUCER_INFO
+A heartbeat names every group of a client. For each consumer group its configuration and its retry topic are made when
+they are missing; only a heartbeat that has a topic made waits for the disk. A group that may not be made is passed
+over.
+Source: broker/processor/ClientManageProcessor.java, ConsumerManageProcessor.java, Apache RocketMQ 5.3.
+"""
+
+from collections.abc import Mapping
+
+from thermocline.broker.client_registry import Client
+from thermocline.broker.context import BrokerContext
+from thermocline.broker.processors.dispatcher import Answer, Handler
+from thermocline.remoting.bodies import (
+    CONSUME_ACTIVELY,
+    EXPRESSION_TAG,
+    TOPIC_SYS_FLAG_UNIT_SUB,
+    CheckClientRequestBody,
+    ClientConnection,
+    ConsumerConnection,
+    ConsumerData,
+    GetConsumerListByGroupResponseBody,
+    HeartbeatData,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTableInfo,
+    SubscriptionGroupConfig,
+)
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.errors import ConsumerOfflineError, InvalidRequestError
+from thermocline.remoting.headers.group import (
+    GetConsumerConnectionListRequestHeader,
+    GetConsumerListByGroupRequestHeader,
+    GetProducerConnectionListRequestHeader,
+    HeartbeatResponseHeader,
+    UnregisterClientRequestHeader,
+)
+from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.topic_validation import retry_topic
+
+
+class ClientProcessor:
+    """Serves what clients say of themselves, and what others ask about them."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+
+    def routes(self) -> Mapping[int, Handler]:
+        """Request code -> method."""
+        return {
+            RequestCode.HEART_BEAT: self.heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self.unregister,
+            RequestCode.CHECK_CLIENT_CONFIG: self.check_config,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.get_consumer_ids,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.get_consumer_connections,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.get_producer_connections,
+            RequestCode.GET_ALL_PRODUCER_INFO: self.get_all_producers,
+        }
+
+    # -- heartbeats ----------------------------------------------------------------------------------------------------
+
+    def heartbeat(self, connection: Connection, command: RemotingCommand) -> Answer:
+        """34: note a client's producers and consumers."""
+        data = HeartbeatData.decode(command.body)
+        consumers = self._accepted(data)
+        if all(self._has_retry_topic(consumer, config) for consumer, config in consumers):
+            return self._register(connection, command, data, consumers)
+        return self._make_topics_then_register(connection, command, data, consumers)
+
+    async def _make_topics_then_register(
+        self,
+        connection: Connection,
+        command: RemotingCommand,
+        data: HeartbeatData,
+        consumers: list[tuple[ConsumerData, SubscriptionGroupConfig]],
+    ) -> RemotingCommand | None:
+        for consumer, config in consumers:
+            await self._context.topics.ensure(
+                retry_topic(consumer.group_name),
+                queue_count=config.retry_queue_nums,
+                sys_flag=TOPIC_SYS_FLAG_UNIT_SUB if consumer.unit_mode else 0,
+                order=self._is_ordered(consumer),
+            )
+        if connection.is_closed:
+            return None
+        return self._register(connection, command, data, consumers)
+
+    def _accepted(self, data: HeartbeatData) -> list[tuple[ConsumerData, SubscriptionGroupConfig]]:
+        """The consumer groups that are served, with their configuration."""
+        config = self._context.config
+        accepted = []
+        for consumer in data.consumer_data_set:
+            if config.reject_pull_consumers and consumer.consume_type == CONSUME_ACTIVELY:
+                continue
+            group_config = self._context.groups.find_or_create(consumer.group_name)
+            if group_config is not None:
+                accepted.append((consumer, group_config))
+        return accepted
+
+    def _has_retry_topic(self, consumer: ConsumerData, config: SubscriptionGroupConfig) -> bool:
+        topic = self._context.topics.get(retry_topic(consumer.group_name))
+        return topic is not None and topic.order == self._is_ordered(consumer)
+
+    def _is_ordered(self, consumer: ConsumerData) -> bool:
+        return any(
+            self._context.topics.is_order_topic(subscription.topic) for subscription in consumer.subscription_data_set
+        )
+
+    def _register(
+        self,
+        connection: Connection,
+        command: RemotingCommand,
+        data: HeartbeatData,
+        consumers: list[tuple[ConsumerData, SubscriptionGroupConfig]],
+    ) -> RemotingCommand:
+        clients = self._context.clients
+        is_second_version = data.heartbeat_fingerprint != 0
+        # A client of the first version always sends everything, and is told that things changed.
+        is_changed = not is_second_version
+        for consumer, config in consumers:
+            group = clients.consumer_group(consumer.group_name)
+            is_unknown = data.without_sub and (group is None or not group.subscriptions)
+            if clients.is_fingerprint_changed(consumer.group_name, data.heartbeat_fingerprint) or is_unknown:
+                is_changed = True
+            clients.register_consumer(
+                consumer,
+                connection,
+                client_id=data.client_id,
+                language=command.language,
+                version=command.version,
+                is_notified=config.notify_consumer_ids_changed_enable,
+                with_subscriptions=not (is_second_version and data.without_sub),
+            )
+        for producer in data.producer_data_set:
+            clients.register_producer(
+                producer.group_name,
+                connection,
+                client_id=data.client_id,
+                language=command.language,
+                version=command.version,
+            )
+        return RemotingCommand.response(command, header=HeartbeatResponseHeader(is_sub_change=is_changed))
+
+    def unregister(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """35: a client leaves its groups."""
+        header = command.header(UnregisterClientRequestHeader)
+        if header.producer_group is not None:
+            self._context.clients.unregister_producer(header.producer_group, connection)
+        if header.consumer_group is not None:
+            config = self._context.groups.get(header.consumer_group)
+            self._context.clients.unregister_consumer(
+                header.consumer_group,
+                connection,
+                is_notified=config is None or config.notify_consumer_ids_changed_enable,
+            )
+        return RemotingCommand.response(command, ext_fields={})
+
+    def check_config(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """46: whether a subscription can be served; filtering by SQL is not."""
+        subscription = CheckClientRequestBody.decode(command.body).subscription_data if command.body else None
+        if subscription is not None and subscription.expression_type not in ("", EXPRESSION_TAG):
+            raise InvalidRequestError(
+                f"The broker does not support consumer to filter message by {subscription.expression_type}"
+            )
+        return RemotingCommand.response(command)
+
+    # -- who is connected ----------------------------------------------------------------------------------------------
+
+    def get_consumer_ids(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """38: the ids of a group's members, among which its queues are shared out."""
+        name = command.header(GetConsumerListByGroupRequestHeader).consumer_group
+        group = self._context.clients.consumer_group(name)
+        if group is None:
+            raise InvalidRequestError(f"no consumer for this group, {name}")
+        body = GetConsumerListByGroupResponseBody(consumer_id_list=group.client_ids())
+        return RemotingCommand.response(command, ext_fields={}, body=body.encode())
+
+    def get_consumer_connections(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """203: a group's members, subscriptions and manner of consuming."""
+        name = command.header(GetConsumerConnectionListRequestHeader).consumer_group
+        group = self._context.clients.consumer_group(name)
+        if group is None:
+            raise ConsumerOfflineError(f"the consumer group[{name}] not online")
+        body = ConsumerConnection(
+            connection_set=[_shown(client) for client in group.members.values()],
+            consume_from_where=group.consume_from_where,
+            consume_type=group.consume_type,
+            message_model=group.message_model,
+            subscription_table=group.subscriptions,
+        )
+        return RemotingCommand.response(command, body=body.encode())
+
+    def get_producer_connections(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """204: the producers of a group."""
+        name = command.header(GetProducerConnectionListRequestHeader).producer_group
+        clients = self._context.clients.producers(name)
+        if not clients:
+            raise InvalidRequestError(f"the producer group[{name}] not exist")
+        body = ProducerConnection(connection_set=[_shown(client) for client in clients])
+        return RemotingCommand.response(command, body=body.encode())
+
+    def get_all_producers(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """328: all producers by group; addresses in Java's form, with a slash before them."""
+        body = ProducerTableInfo(
+            data={
+                group: [
+                    ProducerInfo(
+                        client_id=client.client_id,
+                        language=client.language.name,
+                        last_update_timestamp=client.seen_ms,
+                        remote_ip=f"/{client.connection.remote_address}",
+                        version=client.version,
+                    )
+                    for client in clients
+                ]
+                for group, clients in self._context.clients.producer_groups().items()
+            }
+        )
+        return RemotingCommand.response(command, body=body.encode())
+
+
+def _shown(client: Client) -> ClientConnection:
+    return ClientConnection(
+        client_addr=client.connection.remote_address,
+        client_id=client.client_id,
+        language=client.language.name,
+        version=client.version,
+    )

@@ -1,0 +1,145 @@
+"""Questions that a tool asks the broker about one client, which the broker passes on to it.
+
+    307 GET_CONSUMER_RUNNING_INFO    309 CONSUME_MESSAGE_DIRECTLY    223 INVOKE_BROKER_TO_GET_CONSUMER_STATUS
+
+307 and 309 go to one client and come back unread. 223 asks each member of a group (code 221) and puts the answers
+together. A client that does not answer in time is told of as such (CONSUME_MSG_TIMEOUT).
+Source: broker/processor/AdminBrokerProcessor.java (callConsumer), client/net/Broker2Client.java, Apache RocketMQ 5.3.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from thermocline.broker.client_registry import Client
+from thermocline.broker.context import BrokerContext
+from thermocline.broker.processors.dispatcher import Handler
+from thermocline.remoting.bodies import GetConsumerStatusBody, MessageQueue
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.errors import (
+    CorruptDataError,
+    InvalidRequestError,
+    MQError,
+    OffsetOutOfRangeError,
+    RequestTimeoutError,
+    UnavailableError,
+)
+from thermocline.remoting.headers.group import (
+    ConsumeMessageDirectlyRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
+)
+from thermocline.remoting.message_id import decode_message_id
+from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.response_code import ResponseCode
+
+logger = logging.getLogger(__name__)
+
+CALL_VERSION = 62
+"""Release 3.1.8-SNAPSHOT: the first whose clients answer 307 and 309."""
+STATUS_VERSION = 28
+"""Release 3.0.7-SNAPSHOT: the first whose clients answer 221."""
+STATUS_TIMEOUT_MS = 5_000
+
+
+class ConsumerCallProcessor:
+    """Passes questions on to clients."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+
+    def routes(self) -> Mapping[int, Handler]:
+        """Request code -> method."""
+        return {
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self.get_running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.get_status,
+        }
+
+    async def get_running_info(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """307: what a consumer is doing."""
+        header = command.header(GetConsumerRunningInfoRequestHeader)
+        return await self._call(command, header.consumer_group, header.client_id, command.ext_fields or {}, b"")
+
+    async def consume_directly(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """309: have a client consume one message now, outside of its queues."""
+        context = self._context
+        header = command.header(ConsumeMessageDirectlyRequestHeader)
+        fields = {**(command.ext_fields or {}), "brokerName": context.config.broker_name}
+        topic = context.topics.get(header.topic or "")
+        if topic is not None:
+            fields["topicSysFlag"] = str(topic.topic_sys_flag)
+        group = context.groups.get(header.consumer_group)
+        if group is not None:
+            fields["groupSysFlag"] = str(group.group_sys_flag)
+        record = await self._record(header.msg_id or "")
+        return await self._call(command, header.consumer_group, header.client_id or "", fields, record)
+
+    async def get_status(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """223: the offsets of a topic as each member of a group holds them; of one member with `clientAddr`."""
+        header = command.header(GetConsumerStatusRequestHeader)
+        group = self._context.clients.consumer_group(header.group)
+        if group is None:
+            raise InvalidRequestError(f"No Any Consumer online in the consumer group: [{header.group}]")
+        wanted = (header.client_addr or "").strip()
+        clients = [client for client in group.members.values() if not wanted or client.client_id == wanted]
+        for client in clients:
+            if client.version < STATUS_VERSION:
+                raise InvalidRequestError(f"the client does not support this feature. version={client.version}")
+        question = GetConsumerStatusRequestHeader(topic=header.topic, group=header.group)
+        answers = await asyncio.gather(*(self._ask_status(client, question) for client in clients))
+        table = {
+            client.client_id: answer for client, answer in zip(clients, answers, strict=True) if answer is not None
+        }
+        return RemotingCommand.response(command, body=GetConsumerStatusBody(consumer_table=table).encode())
+
+    async def _ask_status(
+        self, client: Client, header: GetConsumerStatusRequestHeader
+    ) -> dict[MessageQueue, int] | None:
+        request = RemotingCommand.request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, header)
+        try:
+            answer = await client.connection.call(request, timeout_ms=STATUS_TIMEOUT_MS)
+            if answer.code == ResponseCode.SUCCESS and answer.body:
+                return GetConsumerStatusBody.decode(answer.body).message_queue_table
+        except MQError as error:
+            logger.warning("client did not tell its offsets client_id=%s error=%s", client.client_id, error)
+        return None
+
+    async def _call(
+        self, command: RemotingCommand, group: str, client_id: str, fields: Mapping[str, str], body: bytes
+    ) -> RemotingCommand:
+        """Pass a request on; the answer is the client's, with its code and remark."""
+        client = self._context.clients.find_consumer(group, client_id)
+        if client is None:
+            raise InvalidRequestError(f"The Consumer <{group}> <{client_id}> not online")
+        if client.version < CALL_VERSION:
+            raise InvalidRequestError(
+                f"The Consumer <{client_id}> Version <{client.version}> too low to finish, "
+                "please upgrade it to V3_1_8_SNAPSHOT"
+            )
+        request = RemotingCommand.request(command.code, ext_fields=fields, body=body)
+        try:
+            answer = await client.connection.call(request, timeout_ms=self._context.config.client_call_timeout_ms)
+        except RequestTimeoutError as error:
+            remark = f"consumer <{group}> <{client_id}> Timeout: {error}"
+            return RemotingCommand.response(command, ResponseCode.CONSUME_MSG_TIMEOUT, remark=remark)
+        except UnavailableError as error:
+            raise InvalidRequestError(f"invoke consumer <{group}> <{client_id}> Exception: {error}") from error
+        return RemotingCommand.response(
+            command, answer.code, remark=answer.remark, ext_fields=answer.ext_fields, body=answer.body
+        )
+
+    async def _record(self, message_id: str) -> bytes:
+        """The record of an offset message id; UnavailableError when the cold tier has it and cannot be asked now."""
+        store = self._context.store
+        physical_offset = decode_message_id(message_id).physical_offset
+        try:
+            if physical_offset >= store.commit_log.min_offset:
+                return bytes(store.commit_log.record_at(physical_offset))
+            cold = await self._context.cold.view(physical_offset) if physical_offset >= 0 else None
+        except (OffsetOutOfRangeError, CorruptDataError) as error:
+            raise InvalidRequestError(f"can not find message by the offset, {physical_offset}") from error
+        if cold is None:
+            raise InvalidRequestError(f"can not find message by the offset, {physical_offset}")
+        return bytes(cold.record)

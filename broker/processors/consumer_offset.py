@@ -1,0 +1,278 @@
+"""Consumer offset requests: where groups go on, and moving them.
+
+    14 QUERY_CONSUMER_OFFSET      222 INVOKE_BROKER_TO_RESET_OFFSET      308 QUERY_CORRECTION_OFFSET
+    15 UPDATE_CONSUMER_OFFSET     314 CLONE_GROUP_OFFSET                  43 GET_ALL_CONSUMER_OFFSET
+
+A group without an offset (14)
+    is told 0 when the queue's first message ever, offset 0, is still here: local, visible, and near enough to the end
+    of the log to be in memory. Then a group that starts at "last" still gets what came just before its first member.
+    Else it is told "not found" and decides by itself. What only the cold tier holds is not "in memory": otherwise a
+    new group that wants what comes from now on would be sent through years of history.
+
+Resetting (222)
+    server side (default): the broker moves the group's offsets at once and answers the next pull of each queue with
+    "offset moved"; commits that members send before that are passed over.
+    client side (useServerSideResetOffset=false): the broker works the offsets out and pushes them to the group's
+    members.
+
+Source: broker/processor/ConsumerManageProcessor.java, AdminBrokerProcessor.java, client/net/Broker2Client.java,
+Apache RocketMQ 5.3.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+
+from thermocline.broker.context import BrokerContext
+from thermocline.broker.processors.dispatcher import Handler
+from thermocline.remoting.bodies import (
+    MessageQueue,
+    MessageQueueForC,
+    QueryCorrectionOffsetBody,
+    ResetOffsetBody,
+    ResetOffsetBodyForC,
+    TopicConfig,
+)
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.errors import (
+    ConsumerOfflineError,
+    GroupNotFoundError,
+    InvalidRequestError,
+    TopicNotFoundError,
+)
+from thermocline.remoting.headers.group import (
+    CloneGroupOffsetRequestHeader,
+    QueryCorrectionOffsetRequestHeader,
+    ResetOffsetRequestHeader,
+)
+from thermocline.remoting.headers.read import (
+    QueryConsumerOffsetRequestHeader,
+    OffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from thermocline.remoting.language_code import LanguageCode
+from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.response_code import ResponseCode
+
+logger = logging.getLogger(__name__)
+
+LONG_MAX = 2**63 - 1
+RESET_PUSH_VERSION = 28
+"""Release 3.0.7-SNAPSHOT: the first whose clients take a pushed reset."""
+
+
+def total_memory_bytes() -> int:
+    """The machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+class ConsumerOffsetProcessor:
+    """Serves consumer offsets."""
+
+    def __init__(self, context: BrokerContext, *, memory_bytes: int | None = None) -> None:
+        self._context = context
+        self._memory_bytes = total_memory_bytes() if memory_bytes is None else memory_bytes
+
+    def routes(self) -> Mapping[int, Handler]:
+        """Request code -> method."""
+        return {
+            RequestCode.QUERY_CONSUMER_OFFSET: self.query,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self.update,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self.get_all,
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
+            RequestCode.CLONE_GROUP_OFFSET: self.clone,
+            RequestCode.QUERY_CORRECTION_OFFSET: self.query_correction,
+        }
+
+    # -- consumers -----------------------------------------------------------------------------------------------------
+
+    def query(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """14: where a group goes on in a queue."""
+        header = command.header(QueryConsumerOffsetRequestHeader)
+        offset = self._context.offsets.query(header.topic, header.consumer_group, header.queue_id)
+        if offset is not None:
+            return RemotingCommand.response(command, header=OffsetResponseHeader(offset=offset))
+        if header.set_zero_if_not_found is False:
+            return _not_found(command, "Not found, do not set to zero, maybe this group boot first")
+        if self._is_first_message_in_memory(header.topic, header.queue_id):
+            return RemotingCommand.response(command, header=OffsetResponseHeader(offset=0))
+        return _not_found(command, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
+
+    def update(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """15: store where a group goes on; passed over while a reset waits for its next pull."""
+        context = self._context
+        header = command.header(UpdateConsumerOffsetRequestHeader)
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        if context.groups.find_or_create(group) is None:
+            raise GroupNotFoundError(f"Group {group} not exist!")
+        if topic not in context.topics:
+            raise TopicNotFoundError(f"Topic {topic} not exist!")
+        remark = None
+        if context.config.server_side_reset and context.offsets.has_reset(topic, group, queue_id):
+            remark = "Offset has been previously reset"
+        else:
+            context.offsets.commit(topic, group, queue_id, header.commit_offset)
+        return RemotingCommand.response(command, remark=remark, ext_fields={})
+
+    def _is_first_message_in_memory(self, topic: str, queue_id: int) -> bool:
+        context = self._context
+        queue = context.lookup.find(topic, queue_id)
+        if queue is None or queue.next_offset == 0 or context.visible.hot_start(queue) > 0:
+            return False
+        unit = queue.unit(0)
+        if unit.is_empty:
+            return False
+        behind_bytes = context.store.commit_log.append_offset - unit.physical_offset
+        return behind_bytes <= self._memory_bytes * context.config.memory_percent // 100
+
+    # -- administration ------------------------------------------------------------------------------------------------
+
+    def get_all(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """43: all offsets, as the file has them."""
+        was_dirty = self._context.offsets.is_dirty
+        body = self._context.offsets.encode()
+        self._context.offsets.is_dirty = was_dirty
+        return RemotingCommand.response(command, body=body)
+
+    async def clone(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """314: give a group the offsets of another, of one topic or of all."""
+        context = self._context
+        header = command.header(CloneGroupOffsetRequestHeader)
+        topic = (header.topic or "").strip()
+        online = context.clients.consumer_group(header.src_group)
+        for name in [topic] if topic else sorted(context.offsets.topics_of(header.src_group)):
+            if name not in context.topics:
+                logger.warning("offset not cloned, no such topic topic=%s", name)
+                continue
+            if not header.offline and online is not None and online.subscriptions and name not in online.subscriptions:
+                logger.warning("offset not cloned, not subscribed topic=%s group=%s", name, header.src_group)
+                continue
+            context.offsets.clone(name, header.src_group, header.dest_group)
+        return RemotingCommand.response(command)
+
+    async def query_correction(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """308: per queue the least offset of all groups; 2^63 - 1 where the compared group is below it already.
+
+        Groups to leave out are left out of the answer (RocketMQ deletes their offsets when asked this).
+        """
+        context = self._context
+        header = command.header(QueryCorrectionOffsetRequestHeader)
+        left_out = {name for name in (header.filter_groups or "").split(",") if name}
+        least: dict[int, int] = {}
+        for group in context.offsets.groups_of(header.topic) - left_out:
+            for queue_id, offset in context.offsets.of_group(header.topic, group).items():
+                if offset >= await context.lookup.minimum(header.topic, queue_id):
+                    least[queue_id] = min(offset, least.get(queue_id, LONG_MAX))
+        for queue_id, offset in context.offsets.of_group(header.topic, header.compare_group).items():
+            if queue_id in least and least[queue_id] > offset:
+                least[queue_id] = LONG_MAX
+        return RemotingCommand.response(command, body=QueryCorrectionOffsetBody(correction_offsets=least).encode())
+
+    # -- reset ---------------------------------------------------------------------------------------------------------
+
+    async def reset(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """222: move a group to a time, to the end (-1), or one queue of it to an offset."""
+        context = self._context
+        header = command.header(ResetOffsetRequestHeader)
+        config = context.topics.get(header.topic)
+        if config is None:
+            raise TopicNotFoundError(f"Topic {header.topic} does not exist")
+        if not context.config.server_side_reset:
+            return await self._reset_by_members(command, header, config)
+        if header.group not in context.groups:
+            raise GroupNotFoundError(f"Group {header.group} does not exist")
+        if header.queue_id >= 0:
+            targets = {header.queue_id: await self._target_in_queue(header)}
+        else:
+            targets = await self._targets(header.topic, config.read_queue_nums, header.timestamp)
+        if not targets:
+            raise InvalidRequestError("No queues to reset.")
+        for queue_id, offset in targets.items():
+            context.offsets.assign_reset(header.topic, header.group, queue_id, offset)
+        logger.info(
+            "offsets reset topic=%s group=%s queues=%d by=%s",
+            header.topic,
+            header.group,
+            len(targets),
+            connection.remote_address,
+        )
+        body = ResetOffsetBody(offset_table=self._by_queue(header.topic, targets))
+        return RemotingCommand.response(command, body=body.encode())
+
+    async def _target_in_queue(self, header: ResetOffsetRequestHeader) -> int:
+        lookup = self._context.lookup
+        offset = header.offset
+        if offset is None or offset == -1:
+            return await self._offset_at(header.topic, header.queue_id, header.timestamp)
+        least = await lookup.minimum(header.topic, header.queue_id)
+        end = lookup.end(header.topic, header.queue_id)
+        if not least <= offset <= end + 1:
+            raise InvalidRequestError(f"Target offset {offset} not in consume queue range [{least}-{end}]")
+        return offset
+
+    async def _targets(self, topic: str, queue_count: int, timestamp_ms: int) -> dict[int, int]:
+        offsets = await asyncio.gather(
+            *(self._offset_at(topic, queue_id, timestamp_ms) for queue_id in range(queue_count))
+        )
+        return dict(enumerate(offsets))
+
+    async def _offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        lookup = self._context.lookup
+        if timestamp_ms < 0:
+            return lookup.end(topic, queue_id)
+        return await lookup.offset_at(topic, queue_id, timestamp_ms)
+
+    async def _reset_by_members(
+        self, command: RemotingCommand, header: ResetOffsetRequestHeader, config: TopicConfig
+    ) -> RemotingCommand:
+        """Work the offsets out and push them (220) to the group's members, who apply them."""
+        context = self._context
+        targets: dict[int, int] = {}
+        for queue_id, target in (await self._targets(header.topic, config.write_queue_nums, header.timestamp)).items():
+            present = context.offsets.query(header.topic, header.group, queue_id)
+            if present is None:
+                raise InvalidRequestError(f"THe consumer group <{header.group}> not exist")
+            targets[queue_id] = target if header.is_force else min(target, present)
+        group = context.clients.consumer_group(header.group)
+        if group is None:
+            raise ConsumerOfflineError(
+                f"Consumer not online, so can not reset offset, Group: {header.group} Topic: {header.topic} "
+                f"Timestamp: {header.timestamp}"
+            )
+        old = [client for client in group.members.values() if client.version < RESET_PUSH_VERSION]
+        if old:
+            raise InvalidRequestError(f"the client does not support this feature. version={old[0].version}")
+        by_queue = self._by_queue(header.topic, targets)
+        body = ResetOffsetBody(offset_table=by_queue).encode()
+        pushed = body if command.language is not LanguageCode.CPP else _body_for_c(by_queue)
+        push = ResetOffsetRequestHeader(
+            topic=header.topic, group=header.group, timestamp=header.timestamp, is_force=header.is_force
+        )
+        for connection in group.members:
+            connection.send(
+                RemotingCommand.request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, push, body=pushed, oneway=True)
+            )
+        return RemotingCommand.response(command, body=body)
+
+    def _by_queue(self, topic: str, offsets: Mapping[int, int]) -> dict[MessageQueue, int]:
+        broker_name = self._context.config.broker_name
+        return {
+            MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue_id): offset
+            for queue_id, offset in offsets.items()
+        }
+
+
+def _not_found(command: RemotingCommand, remark: str) -> RemotingCommand:
+    return RemotingCommand.response(command, ResponseCode.QUERY_NOT_FOUND, remark=remark, ext_fields={})
+
+
+def _body_for_c(offsets: Mapping[MessageQueue, int]) -> bytes:
+    """The form for C++ clients, which cannot read objects as keys."""
+    return ResetOffsetBodyForC(
+        offset_table=[
+            MessageQueueForC(topic=queue.topic, broker_name=queue.broker_name, queue_id=queue.queue_id, offset=offset)
+            for queue, offset in offsets.items()
+        ]
+    ).encode()

@@ -1,0 +1,68 @@
+"""Dispatcher: from a request code to the method that serves it.
+
+    processor.routes() -> {request code: method}      joined here; one code has one method
+    method(connection, command) -> the answer, an awaitable of it, or None (answered later, or one-way)
+
+A code that nobody serves is answered as Apache RocketMQ answers it. Errors leave a method as exceptions and become
+answers where the server writes them (remoting/error_table.py).
+Owner: the hot process's event loop.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Protocol
+
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.response_code import ResponseCode
+
+logger = logging.getLogger(__name__)
+
+Answer = RemotingCommand | Awaitable[RemotingCommand | None] | None
+Handler = Callable[[Connection, RemotingCommand], Answer]
+
+
+class Processor(Protocol):
+    """A family of requests."""
+
+    def routes(self) -> Mapping[int, Handler]:
+        """Request code -> the method that serves it."""
+
+
+class Dispatcher:
+    """Serves the requests of all processors; what the server is given as its handler."""
+
+    def __init__(
+        self, processors: Iterable[Processor], *, on_closed: Iterable[Callable[[Connection], None]] = ()
+    ) -> None:
+        """`on_closed`: told of each connection that ended."""
+        self._handlers: dict[int, Handler] = {}
+        for processor in processors:
+            for code, handler in processor.routes().items():
+                assert code not in self._handlers, f"two processors serve request code {code}"
+                self._handlers[int(code)] = handler
+        self._on_closed = tuple(on_closed)
+
+    @property
+    def codes(self) -> list[int]:
+        """The codes that are served."""
+        return sorted(self._handlers)
+
+    def handle(self, connection: Connection, command: RemotingCommand) -> Answer:
+        """Serve one request."""
+        handler = self._handlers.get(command.code)
+        if handler is None:
+            return RemotingCommand.response(
+                command,
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                remark=f" request type {command.code} not supported",
+            )
+        return handler(connection, command)
+
+    def connection_opened(self, connection: Connection) -> None:
+        """Nothing is known of a client until it says something."""
+
+    def connection_closed(self, connection: Connection) -> None:
+        """A client is gone: everybody who keeps something of it lets go."""
+        for listener in self._on_closed:
+            listener(connection)

@@ -1,0 +1,119 @@
+"""Consumer group requests: how groups are set up on this broker.
+
+    200 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP         201 GET_ALL_SUBSCRIPTIONGROUP_CONFIG    207 DELETE_SUBSCRIPTIONGROUP
+    225 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST    352 GET_SUBSCRIPTIONGROUP_CONFIG        353
+    UPDATE_AND_GET_GROUP_FORBIDDEN
+
+Source: broker/processor/AdminBrokerProcessor.java, Apache RocketMQ 5.3.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from thermocline.broker.context import BrokerContext
+from thermocline.broker.processors.dispatcher import Handler
+from thermocline.broker.processors.topic import is_same_version, page_of
+from thermocline.remoting.bodies import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupListBody
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.errors import GroupNotFoundError
+from thermocline.remoting.headers.group import (
+    DeleteSubscriptionGroupRequestHeader,
+    GetAllSubscriptionGroupRequestHeader,
+    GetAllSubscriptionGroupResponseHeader,
+    GetSubscriptionGroupConfigRequestHeader,
+    UpdateGroupForbiddenRequestHeader,
+)
+from thermocline.remoting.request_code import RequestCode
+
+logger = logging.getLogger(__name__)
+
+
+class GroupProcessor:
+    """Serves the consumer group requests."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+
+    def routes(self) -> Mapping[int, Handler]:
+        """Request code -> method."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update_group,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.update_groups,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.get_all_groups,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.get_group,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete_group,
+            RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: self.update_forbidden,
+        }
+
+    async def update_group(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """200: set a group up; durable before the answer."""
+        if command.body:
+            config = SubscriptionGroupConfig.decode(command.body)
+            await self._context.groups.update([config])
+            logger.info("group set up group=%s by=%s", config.group_name, connection.remote_address)
+        return RemotingCommand.response(command)
+
+    async def update_groups(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """225: set several groups up; all or none."""
+        configs = SubscriptionGroupListBody.decode(command.body).group_config_list
+        await self._context.groups.update(configs)
+        logger.info("groups set up count=%d by=%s", len(configs), connection.remote_address)
+        return RemotingCommand.response(command)
+
+    async def delete_group(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """207: forget a group, and its offsets when asked to; durable before the answer."""
+        context = self._context
+        header = command.header(DeleteSubscriptionGroupRequestHeader)
+        await context.groups.delete(header.group_name)
+        if header.clean_offset:
+            context.offsets.remove_group(header.group_name)
+        context.stats.remove_group(header.group_name)
+        logger.info(
+            "group deleted group=%s offsets=%s by=%s",
+            header.group_name,
+            header.clean_offset,
+            connection.remote_address,
+        )
+        return RemotingCommand.response(command)
+
+    def get_group(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """352: one group's configuration; an unknown group is made when groups are made by use."""
+        config = self._context.groups.find_or_create(command.header(GetSubscriptionGroupConfigRequestHeader).group)
+        if config is None:
+            raise GroupNotFoundError("No group in this broker")
+        return RemotingCommand.response(command, body=config.encode())
+
+    def get_all_groups(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """201: all groups, or one page of them in the order of their names."""
+        context = self._context
+        header = command.header(GetAllSubscriptionGroupRequestHeader)
+        names: Iterable[str] = context.groups.configs()
+        if context.config.split_metadata and not (
+            header.data_version is None and header.group_seq is None and header.max_group_num is None
+        ):
+            page_max = context.config.split_metadata_size
+            names = page_of(
+                names,
+                start=header.group_seq or 0,
+                count=page_max if header.max_group_num is None else min(page_max, header.max_group_num),
+                is_continued=is_same_version(header.data_version, context.groups.data_version),
+            )
+        return RemotingCommand.response(
+            command,
+            header=GetAllSubscriptionGroupResponseHeader(total_group_num=len(context.groups)),
+            body=context.groups.encode_table(names),
+        )
+
+    async def update_forbidden(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """353: keep a group from reading a topic, or let it again; without `readable` only tells."""
+        groups = self._context.groups
+        header = command.header(UpdateGroupForbiddenRequestHeader)
+        if header.readable is not None:
+            await groups.forbid_read(header.group, header.topic, is_forbidden=not header.readable)
+        body = GroupForbidden(
+            group=header.group,
+            topic=header.topic,
+            readable=not groups.is_read_forbidden(header.group, header.topic),
+        )
+        return RemotingCommand.response(command, remark="", body=body.encode())

@@ -1,0 +1,174 @@
+"""Topic requests: making, changing, deleting and listing topics.
+
+     17 UPDATE_AND_CREATE_TOPIC          21 GET_ALL_TOPIC_CONFIG      305 GET_SYSTEM_TOPIC_LIST_FROM_BROKER
+     18 UPDATE_AND_CREATE_TOPIC_LIST     351 GET_TOPIC_CONFIG         215 DELETE_TOPIC_IN_BROKER
+
+Source: broker/processor/AdminBrokerProcessor.java, Apache RocketMQ 5.3.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from thermocline.broker.context import BrokerContext
+from thermocline.broker.processors.dispatcher import Handler
+from thermocline.broker.topic_attributes import MESSAGE_TYPE, MESSAGE_TYPE_MIXED, parse_change
+from thermocline.remoting.bodies import DataVersion, TopicConfig, TopicConfigListBody, TopicList
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.errors import InvalidParameterError, InvalidRequestError, TopicNotFoundError
+from thermocline.remoting.headers.broker import (
+    CreateTopicRequestHeader,
+    DeleteTopicRequestHeader,
+    GetAllTopicConfigRequestHeader,
+    GetAllTopicConfigResponseHeader,
+    GetTopicConfigRequestHeader,
+)
+from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.topic_validation import check_topic, retry_topic
+
+logger = logging.getLogger(__name__)
+
+QUEUES_MAX = 16_384
+"""Queues of one topic on one broker. RocketMQ knows no limit; without one a single request could stop the broker."""
+PERM_MAX = 15
+FILTER_TYPES = frozenset({"SINGLE_TAG", "MULTI_TAG"})
+
+DEFAULT_REMARK = "not set any response code"
+"""Apache RocketMQ leaves it in the answer to a topic that was made."""
+
+
+class TopicProcessor:
+    """Serves the topic requests."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+
+    def routes(self) -> Mapping[int, Handler]:
+        """Request code -> method."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self.update_topic,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.update_topics,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete_topic,
+            RequestCode.GET_TOPIC_CONFIG: self.get_topic,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self.get_all_topics,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.get_system_topics,
+        }
+
+    async def update_topic(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """17: make a topic or set it up anew; durable before the answer."""
+        header = command.header(CreateTopicRequestHeader)
+        config = TopicConfig(
+            topic_name=header.topic,
+            read_queue_nums=header.read_queue_nums,
+            write_queue_nums=header.write_queue_nums,
+            perm=header.perm,
+            topic_filter_type=header.topic_filter_type,
+            topic_sys_flag=header.topic_sys_flag or 0,
+            order=header.order,
+        )
+        change = parse_change(header.attributes)
+        self._check(config, change)
+        await self._context.topics.update(config, change)
+        logger.info("topic set up topic=%s by=%s", header.topic, connection.remote_address)
+        return RemotingCommand.response(command, remark=DEFAULT_REMARK)
+
+    async def update_topics(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """18: the same for several topics; all are checked before the first is made."""
+        configs = TopicConfigListBody.decode(command.body).topic_config_list
+        for config in configs:
+            self._check(config, config.attributes)
+        for config in configs:
+            await self._context.topics.update(config, config.attributes)
+        logger.info("topics set up count=%d by=%s", len(configs), connection.remote_address)
+        return RemotingCommand.response(command, remark=DEFAULT_REMARK)
+
+    async def delete_topic(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """215: delete a topic with its offsets, and the retry topics that POP made for it; durable first."""
+        context = self._context
+        topic = command.header(DeleteTopicRequestHeader).topic
+        if not topic.strip():
+            raise InvalidParameterError("The specified topic is blank.")
+        self._check_not_system(topic)
+        topics = [topic]
+        if context.config.clear_retry_topics:
+            for group in sorted(context.offsets.groups_of(topic)):
+                topics += [name for name in _pop_retry_topics(group, topic) if name in context.topics]
+        for name in topics:
+            await context.topics.delete(name)
+            context.offsets.remove_topic(name)
+            context.stats.remove_topic(name)
+        logger.info("topics deleted topics=%s by=%s", ",".join(topics), connection.remote_address)
+        return RemotingCommand.response(command)
+
+    def get_topic(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """351: one topic's configuration."""
+        topic = command.header(GetTopicConfigRequestHeader).topic
+        config = self._context.topics.get(topic)
+        if config is None:
+            raise TopicNotFoundError(f"No topic in this broker. topic: {topic}")
+        return RemotingCommand.response(command, body=config.encode())
+
+    def get_all_topics(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """21: all topics, or one page of them in the order of their names."""
+        context = self._context
+        header = command.header(GetAllTopicConfigRequestHeader)
+        names: Iterable[str] = context.topics
+        if context.config.split_metadata and not (
+            header.data_version is None and header.topic_seq is None and header.max_topic_num is None
+        ):
+            page_max = context.config.split_metadata_size
+            names = page_of(
+                names,
+                start=header.topic_seq or 0,
+                count=page_max if header.max_topic_num is None else min(page_max, header.max_topic_num),
+                is_continued=is_same_version(header.data_version, context.topics.data_version),
+            )
+        version = context.topics.data_version.encode()
+        body = (
+            b'{"dataVersion":%s,"mappingDataVersion":%s,"topicConfigTable":{%s},"topicQueueMappingDetailMap":{}}'
+        ) % (version, version, b",".join([context.topics.encoded(name) for name in names]))
+        return RemotingCommand.response(
+            command, header=GetAllTopicConfigResponseHeader(total_topic_num=len(context.topics)), body=body
+        )
+
+    def get_system_topics(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """305: the topics that belong to the broker."""
+        names = sorted(self._context.topics.system_topics)
+        return RemotingCommand.response(command, body=TopicList(topic_list=names).encode())
+
+    def _check(self, config: TopicConfig, change: Mapping[str, str]) -> None:
+        check_topic(config.topic_name)
+        self._check_not_system(config.topic_name)
+        for count in (config.read_queue_nums, config.write_queue_nums):
+            if not 0 <= count <= QUEUES_MAX:
+                raise InvalidParameterError(f"a topic has 0 to {QUEUES_MAX} queues", queues=count)
+        if not 0 <= config.perm <= PERM_MAX:
+            raise InvalidParameterError(f"a permission is 0 to {PERM_MAX}", perm=config.perm)
+        if config.topic_filter_type not in FILTER_TYPES:
+            raise InvalidParameterError(f"topicFilterType = [{config.topic_filter_type}] value invalid")
+        if change.get(f"+{MESSAGE_TYPE}") == MESSAGE_TYPE_MIXED and not self._context.config.mixed_message_type:
+            raise InvalidParameterError("MIXED message type is not supported.")
+
+    def _check_not_system(self, topic: str) -> None:
+        if self._context.config.protect_system_topics and self._context.topics.is_system_topic(topic):
+            raise InvalidParameterError(f"The topic[{topic}] is conflict with system topic.")
+
+
+def page_of(names: Iterable[str], *, start: int, count: int, is_continued: bool) -> list[str]:
+    """Names `[start, start + count)` in sorted order, from the first when the table changed since the page before."""
+    begin = max(0, start) if is_continued else 0
+    return sorted(names)[begin : begin + max(0, count)]
+
+
+def is_same_version(text: str | None, version: DataVersion) -> bool:
+    """Whether a client's version, as JSON, is this one; text that is none is not."""
+    if not text or not text.strip():
+        return False
+    try:
+        return DataVersion.decode(text.encode()) == version
+    except InvalidRequestError:
+        return False
+
+
+def _pop_retry_topics(group: str, topic: str) -> tuple[str, str]:
+    return f"{retry_topic(group)}_{topic}", f"{retry_topic(group)}+{topic}"

@@ -1,0 +1,98 @@
+"""Runtime information: what `mqadmin brokerStatus` and `clusterList` show of a broker.
+
+All values are text. Names and forms are Apache RocketMQ's: tools split and parse them. What RocketMQ has and this
+broker does not (thread pools with queues, the timer wheel) is shown as at rest, with RocketMQ's default capacities.
+Source: broker/processor/AdminBrokerProcessor.java (prepareRuntimeInfo), store/DefaultMessageStore.java
+(getRuntimeInfo), Apache RocketMQ 5.3.
+"""
+
+from thermocline.broker.context import BrokerContext
+
+VERSION_NAME = "V5_5_0"
+"""The release whose protocol is spoken; RocketMQ's own tools look it up by this name."""
+
+QUEUE_CAPACITIES = {"send": 10_000, "pull": 100_000, "litePull": 100_000, "query": 20_000, "ack": 100_000}
+END_TRANSACTION_CAPACITY = 100_000
+TRANSIENT_BUFFERS = 2**31 - 1
+"""RocketMQ's value for: no such pool."""
+
+_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+def runtime_info(context: BrokerContext, *, dispatch_behind_bytes: int) -> dict[str, str]:
+    """Name -> text. `dispatch_behind_bytes`: how far the index lags behind the log."""
+    config, stats = context.config, context.stats
+    return {
+        "bootTimestamp": str(context.boot_time_ms),
+        "runtime": _duration(context.clock() - context.boot_time_ms),
+        **stats.rates.runtime_info(),
+        **_store_info(context),
+        **{f"scheduleMessageOffset_{level}": f"{at},{end}" for level, (at, end) in context.delays.progress().items()},
+        "brokerActive": "true",
+        "brokerVersionDesc": VERSION_NAME,
+        "msgPutTotalYesterdayMorning": str(stats.put_day_totals.yesterday_morning),
+        "msgPutTotalTodayMorning": str(stats.put_day_totals.today_morning),
+        "msgPutTotalTodayNow": str(stats.rates.put_count),
+        "msgGetTotalYesterdayMorning": str(stats.get_day_totals.yesterday_morning),
+        "msgGetTotalTodayMorning": str(stats.get_day_totals.today_morning),
+        "msgGetTotalTodayNow": str(stats.rates.transferred_count),
+        "dispatchBehindBytes": str(dispatch_behind_bytes),
+        "pageCacheLockTimeMills": "0",
+        "startAcceptSendRequestTimeStamp": str(config.accept_sends_from_ms),
+        "timerReadBehind": "0",
+        "timerOffsetBehind": "0",
+        "timerCongestNum": "0",
+        "timerEnqueueTps": "0.0",
+        "timerDequeueTps": "0.0",
+        "remainTransientStoreBufferNumbs": str(TRANSIENT_BUFFERS),
+        **_thread_pool_info(),
+    }
+
+
+def _store_info(context: BrokerContext) -> dict[str, str]:
+    store, disk = context.store, context.disk
+    log = store.commit_log
+    root_path, log_path = store.config.root_path, store.config.commit_log_path
+    total_bytes, free_bytes = disk.total_bytes(root_path), disk.free_bytes(root_path)
+    used_ratio = f"{1 - free_bytes / total_bytes if total_bytes else 0.0:.2f}"
+    earliest_ms = -1
+    if log.min_offset < log.append_offset:
+        earliest_ms = log.store_timestamp_ms(log.min_offset)
+    return {
+        "commitLogMinOffset": str(log.min_offset),
+        "commitLogMaxOffset": str(log.append_offset),
+        "commitLogDiskRatio": used_ratio,
+        f"commitLogDiskRatio_{log_path}": used_ratio,
+        "consumeQueueDiskRatio": used_ratio,
+        "earliestMessageTimeStamp": str(earliest_ms),
+        "remainHowManyDataToFlush": human_bytes(log.append_offset - log.flush_offset),
+        "commitLogDirCapacity": f"Total : {human_bytes(total_bytes)}, Free : {human_bytes(free_bytes)}.",
+    }
+
+
+def _thread_pool_info() -> dict[str, str]:
+    info: dict[str, str] = {
+        "EndTransactionQueueSize": "0",
+        "EndTransactionThreadPoolQueueCapacity": str(END_TRANSACTION_CAPACITY),
+    }
+    for name, capacity in QUEUE_CAPACITIES.items():
+        info[f"{name}ThreadPoolQueueSize"] = "0"
+        info[f"{name}ThreadPoolQueueCapacity"] = str(capacity)
+        info[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = "0"
+    return info
+
+
+def human_bytes(count: int) -> str:
+    """`252.0 GiB`, as RocketMQ writes it."""
+    if count < 1024:
+        return f"{count} B"
+    exponent = min((count.bit_length() - 1) // 10, len(_UNITS))
+    return f"{count / 1024**exponent:.1f} {_UNITS[exponent - 1]}"
+
+
+def _duration(elapsed_ms: int) -> str:
+    seconds = max(0, elapsed_ms) // 1000
+    days, seconds = divmod(seconds, 86_400)
+    hours, seconds = divmod(seconds, 3_600)
+    minutes, seconds = divmod(seconds, 60)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
