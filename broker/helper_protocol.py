@@ -26,6 +26,7 @@ from enum import IntEnum
 import msgspec
 
 from thermocline.broker.cold_reads import ColdKeyQuery, ColdPull, ColdTimeSearch
+from thermocline.broker.key_index import KeyQuery
 from thermocline.remoting.header_codec import Header
 from thermocline.store.store_config import StoreConfig
 from thermocline.tiered.tier_config import TierConfig
@@ -201,19 +202,22 @@ class ColdOffsetReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True
 
 
 class IndexProgress(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """Log offset below which every record's keys are durably indexed."""
+    """INDEX_PROGRESS: every record below `durable_offset` is durably indexed, the last one stored at this time."""
 
     durable_offset: int
-    built_offset: int
+    store_timestamp_ms: int
 
 
 class IndexQueryRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """Physical offsets of a topic's key; the index is brought up to `up_to_offset` first."""
+    """INDEX_QUERY; the index is brought up to `up_to_offset` first."""
 
-    topic: str
-    key: str
-    index_type: str
-    begin_timestamp_ms: int
-    end_timestamp_ms: int
-    count_max: int
+    query: KeyQuery
     up_to_offset: int
+
+
+class IndexQueryReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """Physical offsets, newest first, and the last record that the index has taken in."""
+
+    physical_offsets: list[int]
+    last_store_timestamp_ms: int
+    last_physical_offset: int
