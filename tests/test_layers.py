@@ -36,9 +36,11 @@ ALLOWED: dict[str, frozenset[str]] = {
     "localstack": frozenset(),
 }
 
-# A command may start a daemon by its entry point; these are the only modules of theirs that it may name.
-ENTRY_POINTS: dict[str, frozenset[str]] = {
+# Single modules that a layer may name beyond that: the daemons' entry points, which commands start, and the disk seam,
+# with which a reader opens a cold tier that lies in a directory.
+SINGLE_MODULES: dict[str, frozenset[str]] = {
     "cli": frozenset({"broker.assembly", "namesrv.assembly", "spark.replay", "spark.session"}),
+    "spark": frozenset({"store.disk"}),
 }
 
 # Spark reads the cold tier and never writes it.
@@ -94,7 +96,7 @@ def may_import(importer: str, imported: str) -> bool:
         return True
     if folder == "spark" and imported in TIERED_WRITERS:
         return False
-    if other in ALLOWED[folder] or imported in ENTRY_POINTS.get(folder, ()):
+    if other in ALLOWED[folder] or imported in SINGLE_MODULES.get(folder, ()):
         return True
     return other == REMOTING and CODEC in ALLOWED[folder] and imported not in REMOTING_SHELLS
 
