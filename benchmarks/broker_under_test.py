@@ -96,8 +96,10 @@ def start_official(
 
 
 @contextlib.contextmanager
-def start_thermocline(directory: Path, *, properties: Mapping[str, str]) -> Iterator[BrokerUnderTest]:
-    """`thermocline dev` with a `file://` cold tier; settings by property name."""
+def start_thermocline(
+    directory: Path, *, properties: Mapping[str, str], cold_url: str | None = None
+) -> Iterator[BrokerUnderTest]:
+    """`thermocline dev`, by default with a `file://` cold tier; settings by property name."""
     for name in ("data", "cold"):
         (directory / name).mkdir(parents=True, exist_ok=True)
     process = ChildProcess(
@@ -107,7 +109,7 @@ def start_thermocline(directory: Path, *, properties: Mapping[str, str]) -> Iter
             *("--data", str(directory / "data")),
             *("--namesrv", "127.0.0.1:0"),
             *("--listen", "127.0.0.1:0"),
-            *("--cold", (directory / "cold").as_uri()),
+            *("--cold", cold_url or (directory / "cold").as_uri()),
         ],
         log_path=directory / "dev.log",
         working_directory=directory,

@@ -1,0 +1,177 @@
+"""Does the send latency stay what it is while history is sealed, uploaded and replayed at full speed?
+
+`python -m benchmarks.latency_under_offload`. Workload: an open loop of 10 000 sends a second (1 KiB by default), which
+the tier process seals and uploads as it comes (small segments), measured in turn without and with consumers that read a
+topic of history from the cold tier as fast as they are served (pulls of 32, one connection a queue, all below the local
+minimum: their local files are deleted before). Asynchronous flush.
+
+Pinned as on a two-core machine: the hot process has the first core; tier and index process, S3 server, load generator
+and replay share the second. Prints p50/p99/p99.9 of both, the ratio of the p99s, and the replay's rate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.broker_under_test import BrokerUnderTest, start_thermocline
+from benchmarks.load_generator import LoadResult, LoadShape, build_load_generator, run_load
+from thermocline.localstack import LocalStackError, start_server
+
+HOT_CPUS, OTHER_CPUS = {0}, {1}
+GENERATOR_CPUS = "1"
+HISTORY_TOPIC, LIVE_TOPIC = "OffloadHistory", "OffloadLive"
+QUEUE_COUNT = 4
+LOG_FILE_BYTES = 32 << 20
+COLD_TIMEOUT_S = 300.0
+SETTINGS = {
+    "mappedFileSizeCommitLog": str(LOG_FILE_BYTES),
+    "fileReservedTime": "0",
+    "deleteWhen": ";".join(f"{hour:02}" for hour in range(24)),
+    "coldSegmentBytes": str(32 << 20),
+    "coldSealAgeMs": "2000",
+    # Smaller than the history, so that a replay in a loop is a replay from the store and not from this cache.
+    "coldCacheBytes": str(32 << 20),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """One measured run of the open loop."""
+
+    is_busy: bool
+    p50_us: float
+    p99_us: float
+    p999_us: float
+    replay_mb_per_s: float | None
+    is_clean: bool
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure and print; 1 when any answer was wrong."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.latency_under_offload")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--rate", type=int, default=10_000)
+    parser.add_argument("--body", type=int, default=1024)
+    parser.add_argument("--history-mb", type=int, default=256)
+    parser.add_argument("--cold", default="versitygw", help="an S3 server of localstack/, or file")
+    parser.add_argument("--directory", type=Path, help="where stores are written (default: the temporary directory)")
+    parser.add_argument("--output", type=Path, help="write every figure to this JSON file")
+    options = parser.parse_args(arguments)
+    build_load_generator()
+    with (
+        tempfile.TemporaryDirectory(prefix="thermocline-bench-", dir=options.directory) as name,
+        _cold_tier(options.cold, Path(name)) as cold_url,
+        start_thermocline(Path(name), properties=SETTINGS, cold_url=cold_url) as broker,
+    ):
+        broker.pin(hot_cpus=HOT_CPUS, other_cpus=OTHER_CPUS)
+        _fill(broker, Path(name), options)
+        _open_loop(broker, options, seconds=15.0)  # warm
+        phases = [
+            _phase(broker, options, is_busy=is_busy)
+            for number in range(options.rounds)
+            for is_busy in ((False, True) if number % 2 == 0 else (True, False))
+        ]
+    _report(phases, options)
+    return 0 if all(phase.is_clean for phase in phases) else 1
+
+
+@contextlib.contextmanager
+def _cold_tier(kind: str, directory: Path) -> Iterator[str | None]:
+    """The URL of the cold tier; None is the default, a directory."""
+    if kind == "file":
+        yield None
+        return
+    with start_server(kind, directory / "s3") as server:
+        os.sched_setaffinity(server.process_id, OTHER_CPUS)
+        server.make_bucket("cold")
+        os.environ |= {"AWS_ACCESS_KEY_ID": server.access_key, "AWS_SECRET_ACCESS_KEY": server.secret_key}
+        yield f"s3://cold/bench?endpoint={server.endpoint}&region={server.region}"
+
+
+def _fill(broker: BrokerUnderTest, directory: Path, options: argparse.Namespace) -> None:
+    """Write the history, then live messages until the history's local files are gone."""
+    batch = LoadShape(mode="batch", connections=4, window=2, body_bytes=1024, queues=QUEUE_COUNT)
+    written = 0
+    while written < options.history_mb << 20:
+        result = _load(broker, batch, HISTORY_TOPIC, seconds=1.0)
+        written += result.messages * 1024
+    commit_log = directory / "data" / "commitlog"
+    if not commit_log.is_dir():
+        commit_log = next((directory / "data").glob("**/commitlog"))
+    history_end = max(int(path.name) for path in commit_log.iterdir())
+    deadline = time.monotonic() + COLD_TIMEOUT_S
+    while min(int(path.name) for path in commit_log.iterdir()) <= history_end:
+        if time.monotonic() > deadline:
+            raise SystemExit("the history's local files were not deleted in time")
+        _open_loop(broker, options, seconds=2.0)
+
+
+def _phase(broker: BrokerUnderTest, options: argparse.Namespace, *, is_busy: bool) -> Phase:
+    with ThreadPoolExecutor(1) as pool:
+        replay = None
+        if is_busy:
+            shape = LoadShape(mode="pull", connections=QUEUE_COUNT, window=1, queues=QUEUE_COUNT)
+            # A little longer on both sides, so that all of the measured time is under load.
+            replay = pool.submit(_load, broker, shape, HISTORY_TOPIC, seconds=options.seconds + 2.0)
+            time.sleep(0.5)
+        result = _open_loop(broker, options, seconds=options.seconds)
+        replayed = replay.result() if replay else None
+    phase = Phase(
+        is_busy=is_busy,
+        p50_us=result.latency_us.p50,
+        p99_us=result.latency_us.p99,
+        p999_us=result.latency_us.p999,
+        replay_mb_per_s=replayed.answer_bytes / replayed.seconds / 1e6 if replayed else None,
+        is_clean=result.is_clean and (replayed is None or (replayed.is_clean and replayed.messages > 0)),
+    )
+    print(f"{'replay' if is_busy else 'idle  '}: {phase}", file=sys.stderr, flush=True)
+    return phase
+
+
+def _open_loop(broker: BrokerUnderTest, options: argparse.Namespace, *, seconds: float) -> LoadResult:
+    shape = LoadShape(connections=16, rate_per_s=options.rate, body_bytes=options.body, queues=QUEUE_COUNT)
+    return _load(broker, shape, LIVE_TOPIC, seconds=seconds)
+
+
+def _load(broker: BrokerUnderTest, shape: LoadShape, topic: str, *, seconds: float) -> LoadResult:
+    return run_load(shape, address=broker.address, topic=topic, seconds=seconds, warm_s=0.5, cpus=GENERATOR_CPUS)
+
+
+def _report(phases: list[Phase], options: argparse.Namespace) -> None:
+    p99 = {}
+    for is_busy, name in ((False, "idle"), (True, "sealing, uploading, replaying")):
+        of_kind = [phase for phase in phases if phase.is_busy is is_busy]
+        cells = []
+        for quantile in ("p50_us", "p99_us", "p999_us"):
+            values = [getattr(phase, quantile) for phase in of_kind]
+            cells.append(f"{statistics.median(values):,.0f} [{min(values):,.0f}-{max(values):,.0f}]")
+        p99[is_busy] = statistics.median(phase.p99_us for phase in of_kind)
+        print(f"{name:30} p50 {cells[0]}  p99 {cells[1]}  p99.9 {cells[2]} us")
+    rates = [phase.replay_mb_per_s for phase in phases if phase.replay_mb_per_s is not None]
+    print(
+        f"p99 ratio {p99[True] / p99[False]:.2f}; replay {statistics.median(rates):.0f} MB/s; errors in"
+        f" {sum(not phase.is_clean for phase in phases)} of {len(phases)} runs"
+    )
+    if options.output:
+        options.output.write_text(json.dumps([asdict(phase) for phase in phases], indent=1))
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except (LocalStackError, subprocess.CalledProcessError) as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
