@@ -1,7 +1,7 @@
 """Visible queues: which offsets of a queue a reader may see now, hot and cold together.
 
     cold start ...... hot start ............................... end
-    |  cold tier      |  local log                              |  not flushed yet (MessageStore.max_offset)
+    |  cold tier      |  local log                              |  not flushed yet (SYNC_FLUSH)
 
 Rules
   - A message is visible exactly while its store time is not before its topic's cut (`expired_before_ms`). Store
@@ -37,11 +37,16 @@ class VisibleQueues:
         expired_before_ms: Callable[[str], int],
     ) -> None:
         """`expired_before_ms(topic)` is the topic's cut now, 0 for one that keeps everything."""
+        self._store = store
         self._log = store.commit_log
         self._cold = cold
         self.expired_before_ms = expired_before_ms
         # Where each queue's visible part began when it was last looked at. It only moves forward.
         self._starts: dict[ConsumeQueue, int] = {}
+
+    def end(self, queue: ConsumeQueue) -> int:
+        """The offset behind the last visible message."""
+        return self._store.max_offset(queue)
 
     def hot_start(self, queue: ConsumeQueue) -> int:
         """The first local offset whose message has not expired; the queue's end when all have."""

@@ -19,10 +19,12 @@ Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java, HookUtils.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from thermocline.broker.acknowledgements import Acknowledgements
 from thermocline.broker.context import BrokerContext
+from thermocline.broker.delay_service import schedule
+from thermocline.broker.processors.dispatcher import Handler
 from thermocline.remoting import sys_flag as sys_flags
 from thermocline.remoting.batch import decode_batch
 from thermocline.remoting.bodies import TOPIC_SYS_FLAG_UNIT, TOPIC_SYS_FLAG_UNIT_SUB, TopicConfig
@@ -42,9 +44,9 @@ from thermocline.remoting.errors import (
 from thermocline.remoting.headers.send import SendMessageRequestHeader, SendMessageResponseHeader, decode_send_header
 from thermocline.remoting.message_id import UniqueIdGenerator, encode_message_id
 from thermocline.remoting.properties import PropertyName, decode_properties
+from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.topic_validation import (
     RETRY_TOPIC_PREFIX,
-    SCHEDULE_TOPIC,
     SEND_FORBIDDEN_TOPICS,
     check_topic,
     dlq_topic,
@@ -82,6 +84,14 @@ class SendProcessor:
         self._acknowledgements = acknowledgements
         self._unique_ids = unique_ids
         self._choose_queue = choose_queue
+
+    def routes(self) -> Mapping[int, Handler]:
+        """Request code -> method."""
+        return {
+            RequestCode.SEND_MESSAGE: self.send,
+            RequestCode.SEND_MESSAGE_V2: self.send,
+            RequestCode.SEND_BATCH_MESSAGE: self.send,
+        }
 
     def send(
         self, connection: Connection, command: RemotingCommand
@@ -190,14 +200,16 @@ class SendProcessor:
             unique_key = properties[PropertyName.UNIQUE_KEY] = self._unique_ids.next()
         if config.attributes.get("cleanup.policy") == COMPACTION and PropertyName.KEYS not in properties:
             raise MessageIllegalError("Required message key is missing")
-        if target == header.topic:
-            topic, stored_queue_id = self._delayed(properties, target, queue_id)
-        else:
+        is_dead_letter = target != header.topic
+        if is_dead_letter:
             properties[PropertyName.DELAY_LEVEL] = "-1"
-            topic, stored_queue_id = target, 0
+        delay_level = _delay_level(properties)
+        if delay_level > 0:  # it has the last word over a time of delivery
+            for name in TIMER_REQUESTS:
+                properties.pop(name, None)
         draft = MessageDraft(
-            topic=topic,
-            queue_id=stored_queue_id,
+            topic=target,
+            queue_id=0 if is_dead_letter else queue_id,
             body=command.body,
             properties_text=stored_text(text, properties, suffix=self._suffix),
             born_timestamp_ms=header.born_timestamp,
@@ -206,9 +218,12 @@ class SendProcessor:
             sys_flag=_record_sys_flag(header.sys_flag, config),
             reconsume_times=header.reconsume_times or 0,
         )
+        if delay_level > 0:
+            level_count = len(self._context.store.config.delay_levels_ms)
+            draft = schedule(draft, decode_properties(draft.properties_text), delay_level, level_count=level_count)
         result = self._context.store.put(draft)
-        self._context.stats.add_put(topic, 1, result.size_bytes)
-        if target != header.topic:
+        self._context.stats.add_put(draft.topic, 1, result.size_bytes)
+        if is_dead_letter:
             self._context.stats.add_dead_letter(header.topic, header.topic.removeprefix(RETRY_TOPIC_PREFIX))
         return self._answer(
             connection, command, [result], queue_id, unique_key=unique_key, waits=waits_for_store(properties)
@@ -261,20 +276,6 @@ class SendProcessor:
             unique_key=properties.get(PropertyName.UNIQUE_KEY),
             waits=waits_for_store(properties),
         )
-
-    def _delayed(self, properties: dict[str, str], topic: str, queue_id: int) -> tuple[str, int]:
-        """Where the message is stored: a delay level, capped to what there is, has a queue of the schedule topic."""
-        level = _delay_level(properties)
-        if level <= 0:
-            return topic, queue_id
-        # The level has the last word over a time of delivery.
-        for name in TIMER_REQUESTS:
-            properties.pop(name, None)
-        level = min(level, len(self._context.store.config.delay_levels_ms))
-        properties[PropertyName.DELAY_LEVEL] = str(level)
-        properties[PropertyName.REAL_TOPIC] = topic
-        properties[PropertyName.REAL_QUEUE_ID] = str(queue_id)
-        return SCHEDULE_TOPIC, level - 1
 
     # -- answers -------------------------------------------------------------------------------------------------------
 

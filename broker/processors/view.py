@@ -1,0 +1,55 @@
+"""View: VIEW_MESSAGE_BY_ID 33, one record by its physical offset, which an offset message id names.
+
+Local first; below the local log the cold tier is asked, and while it cannot be, the answer is a retryable error.
+Source: QueryMessageProcessor.java (viewMessageById), Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+
+from thermocline.broker.context import BrokerContext
+from thermocline.broker.local_records import LocalRecords
+from thermocline.broker.processors.dispatcher import Handler
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.headers.read import ViewMessageRequestHeader
+from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.response_code import ResponseCode
+
+
+class ViewProcessor:
+    """Serves a message by its id."""
+
+    def __init__(self, context: BrokerContext, local: LocalRecords) -> None:
+        self._context = context
+        self._local = local
+
+    def routes(self) -> Mapping[int, Handler]:
+        """Request code -> method."""
+        return {RequestCode.VIEW_MESSAGE_BY_ID: self.view}
+
+    def view(
+        self, connection: Connection, command: RemotingCommand
+    ) -> RemotingCommand | Awaitable[RemotingCommand | None]:
+        """33: the record at an offset."""
+        offset = command.header(ViewMessageRequestHeader).offset
+        if not self._local.holds(offset):
+            return self._view_cold(command, offset)
+        record = self._local.find(offset)
+        if record is None:
+            return _not_found(command, offset)
+        return RemotingCommand.response(command, body=self._local.bytes_of(record))
+
+    async def _view_cold(self, command: RemotingCommand, offset: int) -> RemotingCommand:
+        found = await self._context.cold.view(offset) if offset >= 0 else None
+        # Looked at after the answer has come: it may have expired on its way.
+        if found is None or found.store_timestamp_ms < self._context.visible.expired_before_ms(found.topic):
+            return _not_found(command, offset)
+        return RemotingCommand.response(command, body=found.record)
+
+
+def _not_found(command: RemotingCommand, offset: int) -> RemotingCommand:
+    return RemotingCommand.response(
+        command, ResponseCode.SYSTEM_ERROR, remark=f"can not find message by the offset, {offset}"
+    )
