@@ -1,0 +1,222 @@
+"""Hot server: the message path of the hot process, put together.
+
+    received chunk -> sends: store/fast_path.py      -> acknowledgements -> replies, waiting pulls are woken
+                   -> pulls: processors/pull.py      -> replies, or they wait
+                   -> anything else: dispatcher -> processors
+
+`HotServer` is what the RemotingServer is given as chunk handler; its processors go to the dispatcher beside those of
+the control plane. `tick` is to be called every TICK_MS; `start` does so in a task of its own.
+
+Rules
+  - The settings that the fast path depends on are compared by identity once a chunk; a change of configuration takes
+    effect with the next chunk.
+  - While sends are not accepted (time of start, broker without write permission, too much waiting for the flush), the
+    fast path stands aside and ordinary code answers each of them.
+Belongs to the hot process's loop thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from thermocline.broker.acknowledgements import Acknowledgements
+from thermocline.broker.broker_config import BrokerConfig
+from thermocline.broker.cold_pull_limits import ColdPullLimits
+from thermocline.broker.context import BrokerContext
+from thermocline.broker.key_index import KeyIndex
+from thermocline.broker.local_records import LocalRecords
+from thermocline.broker.long_polling import TICK_MS, LongPolling
+from thermocline.broker.processors.dispatcher import Processor
+from thermocline.broker.processors.offset_lookup import OffsetLookupProcessor
+from thermocline.broker.processors.pull import JSON_LITE_PULL, JSON_PREFIX_BYTES, JSON_PULL, PullProcessor
+from thermocline.broker.processors.query import QueryProcessor
+from thermocline.broker.processors.send import SendProcessor
+from thermocline.broker.processors.view import ViewProcessor
+from thermocline.broker.pull_admission import PullAdmission
+from thermocline.broker.pull_finder import PullFinder
+from thermocline.broker.send_targets import SendTargets
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.frames import LENGTH
+from thermocline.remoting.message_id import UniqueIdGenerator
+from thermocline.store.fast_path import (
+    FRAME_HEAD,
+    FRAME_HEAD_BYTES,
+    SEND_BATCH,
+    SEND_V2,
+    FastPath,
+    FastPathSettings,
+)
+from thermocline.store.flush_service import run_in_executor
+
+logger = logging.getLogger(__name__)
+
+NEAR_MEMORY_SHARE = 0.4
+"""Share of the machine's memory in which the newest part of the log counts as being (accessMessageInMemoryMaxRatio)."""
+
+SEND_PREFIXES = (SEND_V2, SEND_BATCH)
+PULL_PREFIXES = (JSON_PULL, JSON_LITE_PULL)
+assert len(SEND_V2) == JSON_PREFIX_BYTES
+
+
+class HotServer:
+    """The data plane: fast path, send, pull, lookups, and what they share."""
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        *,
+        key_index: KeyIndex,
+        long_polling: LongPolling,
+        call_soon: Callable[[Callable[[], None]], object],
+        near_bytes: int | None = None,
+    ) -> None:
+        """`near_bytes`: how much of the log's end counts as being in memory; by default a share of the machine's."""
+        self._context = context
+        self._store = context.store
+        self._long_polling = long_polling
+        self._acknowledgements = Acknowledgements(context.store, long_polling, clock=context.clock, call_soon=call_soon)
+        self._targets = SendTargets(context.topics, context.store.queues)
+        limits = ColdPullLimits()
+        self._pulls = PullProcessor(
+            context,
+            PullAdmission(context),
+            PullFinder(context, context.visible, near_bytes=machine_near_bytes() if near_bytes is None else near_bytes),
+            long_polling,
+            limits,
+        )
+        unique_ids = UniqueIdGenerator(
+            address=context.store_host[0],
+            process_id=os.getpid(),
+            number=context.random.getrandbits(32),
+            clock_ms=context.clock,
+        )
+        sends = SendProcessor(
+            context, self._acknowledgements, unique_ids=unique_ids, choose_queue=context.random.randrange
+        )
+        local = LocalRecords(context.store, expired_before_ms=context.topics.expired_before)
+        self.processors: tuple[Processor, ...] = (
+            sends,
+            self._pulls,
+            OffsetLookupProcessor(context),
+            QueryProcessor(context, local, key_index),
+            ViewProcessor(context, local),
+        )
+        """For the dispatcher; `connection_closed` is to be told of every connection that ends."""
+        self._config = context.config
+        self._fast_path = self._make_fast_path()
+        self._flush_executor: ThreadPoolExecutor | None = None
+        self._ticker: asyncio.Task[None] | None = None
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Flush in a helper thread from now on, and keep time. On the loop."""
+        assert self._ticker is None
+        loop = asyncio.get_running_loop()
+        self._flush_executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-flush")
+        self._store.flush.use(run_in_executor(loop, self._flush_executor))
+        self._ticker = loop.create_task(self._keep_time())
+
+    async def close(self) -> None:
+        """Stop keeping time; a flush in flight ends first. The store stays open. Idempotent."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+            await asyncio.wait([self._ticker])
+            self._ticker = None
+        if self._flush_executor is not None:
+            executor, self._flush_executor = self._flush_executor, None
+            await asyncio.get_running_loop().run_in_executor(None, executor.shutdown)
+
+    def tick(self, now_ms: int) -> None:
+        """Let those answer whose time is up."""
+        self._long_polling.expire(now_ms)
+        self._acknowledgements.expire(now_ms)
+
+    def connection_closed(self, connection: Connection) -> None:
+        """A client has left."""
+        self._pulls.connection_closed(connection)
+
+    # -- ChunkHandler --------------------------------------------------------------------------------------------------
+
+    def feed(self, connection: Connection, buffer: memoryview) -> int:
+        """Take the common sends and pulls at the front of `buffer`; bytes of whole frames taken."""
+        position = 0
+        while len(buffer) - position > FRAME_HEAD_BYTES + JSON_PREFIX_BYTES:
+            header_start = position + FRAME_HEAD_BYTES
+            prefix = bytes(buffer[header_start : header_start + JSON_PREFIX_BYTES])
+            if prefix in SEND_PREFIXES:
+                taken = self._feed_sends(connection, buffer[position:] if position else buffer)
+            elif prefix in PULL_PREFIXES:
+                taken = self._feed_pull(connection, buffer, position)
+            else:
+                break
+            if not taken:
+                break
+            position += taken
+        return position
+
+    def _feed_sends(self, connection: Connection, buffer: memoryview) -> int:
+        config = self._context.config
+        if config is not self._config:
+            self._config = config
+            self._fast_path = self._make_fast_path()
+        if not self._may_send(config):
+            return 0
+        result = self._fast_path.feed(buffer, connection.remote_host_bytes)
+        if result.queues:
+            self._acknowledgements.answer_chunk(connection, result.replies, result.queues, append_end=result.append_end)
+        return result.consumed
+
+    def _feed_pull(self, connection: Connection, buffer: memoryview, position: int) -> int:
+        frame_bytes, header_bytes = FRAME_HEAD.unpack_from(buffer, position)
+        header_start = position + FRAME_HEAD_BYTES
+        header_end = header_start + header_bytes
+        frame_end = position + LENGTH.size + frame_bytes
+        if frame_end > len(buffer) or header_end != frame_end:
+            return 0
+        if not self._pulls.pull_json(connection, buffer[header_start:header_end]):
+            return 0
+        return int(frame_end - position)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _may_send(self, config: BrokerConfig) -> bool:
+        return (
+            config.is_writable
+            and (not config.accept_sends_from_ms or config.accept_sends_from_ms <= self._context.clock())
+            and self._acknowledgements.has_room()
+        )
+
+    def _make_fast_path(self) -> FastPath:
+        context, config = self._context, self._config
+        return FastPath(
+            context.store,
+            self._targets.table,
+            settings=FastPathSettings(
+                store_host=context.store_host,
+                region_id=config.region_id,
+                trace_on=config.trace_on,
+                cluster_name=config.cluster_name,
+                body_bytes_max=context.store.config.message_bytes_max,
+                waits_for_flush=self._acknowledgements.waits_for_flush,
+            ),
+            choose_queue=context.random.randrange,
+            on_put=context.stats.add_put,
+        )
+
+    async def _keep_time(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_MS / 1000)
+            try:
+                self.tick(self._context.clock())
+            except Exception:  # a bug of ours must not leave every waiting pull without an end
+                logger.exception("tick failed, a bug of ours")
+
+
+def machine_near_bytes() -> int:
+    """How much of the log's end the page cache of this machine has room for."""
+    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * NEAR_MEMORY_SHARE)
