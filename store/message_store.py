@@ -31,7 +31,7 @@ from thermocline.remoting.errors import (
 from thermocline.remoting.message_record import Host, MessageRecord, encode_record, record_size
 from thermocline.remoting.properties import PROPERTIES_BYTES_MAX
 from thermocline.store.commit_log import CommitLog
-from thermocline.store.consume_queue import FILLER_SIZE_BYTES, UNIT, ConsumeQueue
+from thermocline.store.consume_queue import ConsumeQueue
 from thermocline.store.consume_queue_files import ConsumeQueueFiles
 from thermocline.store.consume_queue_table import ConsumeQueueTable
 from thermocline.store.derived_sync import DerivedSync
@@ -43,6 +43,7 @@ from thermocline.store.identity import StoreIdentity, load_or_make_identity
 from thermocline.store.incarnation import TopicIncarnations
 from thermocline.store.mapped_file_queue import MappedFileQueue
 from thermocline.store.message_draft import GetResult, GetStatus, MessageDraft, PutResult, PutStatus, TimeBoundary
+from thermocline.store.message_runs import read_runs
 from thermocline.store.recovery import Recovery, RecoveryReport
 from thermocline.store.retention import Retention
 from thermocline.store.store_clock import StoreClock
@@ -361,35 +362,18 @@ class MessageStore:
     ) -> GetResult:
         examined_max = max(count_max, UNITS_EXAMINED_MIN) if codes else count_max
         units = queue.units(offset, min(examined_max, max_offset - offset))
-        buffers: list[memoryview] = []
-        run_start = run_end = -1
-        message_count = total_bytes = 0
-        next_offset = offset
-        for physical_offset, size_bytes, tags_code in UNIT.iter_unpack(units):
-            if size_bytes == FILLER_SIZE_BYTES or (codes and tags_code not in codes):
-                next_offset += 1
-                continue
-            if message_count and (message_count >= count_max or total_bytes + size_bytes > bytes_max):
-                break
-            # Adjacent records of one file make one run; a file's end lies between records that are not adjacent.
-            if physical_offset != run_end:
-                if run_end > run_start:
-                    buffers.append(self.commit_log.record_view(run_start, run_end - run_start))
-                run_start = physical_offset
-            run_end = physical_offset + size_bytes
-            message_count += 1
-            total_bytes += size_bytes
-            next_offset += 1
-        if run_end > run_start:
-            buffers.append(self.commit_log.record_view(run_start, run_end - run_start))
+        try:
+            runs = read_runs(self.commit_log, units, codes=codes, count_max=count_max, bytes_max=bytes_max)
+        except OffsetOutOfRangeError:
+            return _nothing(GetStatus.MESSAGE_WAS_REMOVING, offset, min_offset, max_offset)
         return GetResult(
-            status=GetStatus.FOUND if message_count else GetStatus.NO_MATCHED_MESSAGE,
-            next_begin_offset=next_offset,
+            status=GetStatus.FOUND if runs.message_count else GetStatus.NO_MATCHED_MESSAGE,
+            next_begin_offset=offset + runs.examined,
             min_offset=min_offset,
             max_offset=max_offset,
-            buffers=buffers,
-            message_count=message_count,
-            size_bytes=total_bytes,
+            buffers=runs.buffers,
+            message_count=runs.message_count,
+            size_bytes=runs.size_bytes,
         )
 
     def read_record(self, physical_offset: int) -> MessageRecord:
