@@ -18,6 +18,7 @@ from thermocline.localstack import ToolMissingError
 from thermocline.localstack.go_toolchain import find_go
 
 JAVA_VERSION_MIN = 17
+JAVA_DIRECTORY = Path("/usr/lib/jvm")
 
 
 def find_java_home(*, with_compiler: bool) -> Path:
@@ -30,7 +31,7 @@ def find_java_home(*, with_compiler: bool) -> Path:
     on_path = shutil.which("javac" if with_compiler else "java")
     if on_path:
         candidates.append(Path(on_path).resolve().parent.parent)
-    candidates += sorted(Path("/usr/lib/jvm").glob("*"), reverse=True)
+    candidates += sorted(JAVA_DIRECTORY.glob("*"), reverse=True)
     for home in candidates:
         if _java_version(home) >= JAVA_VERSION_MIN and (not with_compiler or (home / "bin" / "javac").exists()):
             return home
