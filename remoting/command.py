@@ -254,7 +254,7 @@ def _decode_odd_json_header(header: memoryview) -> _JsonHeaderIn:
                 for name, value in ext_fields.items()
                 if value is not None
             }
-        if not isinstance(members.get("language", ""), str):
+        if not isinstance(members.get("language") or "", str):
             members["language"] = LanguageCode.OTHER.name
         members = {name: value for name, value in members.items() if value is not None}
         return msgspec.convert(members, _JsonHeaderIn, strict=False)
