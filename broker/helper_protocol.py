@@ -13,9 +13,10 @@ with its role, generation and build id; afterwards both sides ask each other ove
     90006    hot -> tier      COLD_QUERY: records of a topic by key
     90007    hot -> tier      COLD_VIEW: one record by its physical offset
     90009    tier -> hot      FENCED: another writer has taken over the ledger; nothing is committed any more
+    90010    hot -> tier      TIER_REPORT: what it holds and what waits, per topic
+    90013    hot -> tier      SEAL: seal what is there now; answered when it is committed
     90011    index -> hot     INDEX_PROGRESS: how far the index is durable
     90012    hot -> index     INDEX_QUERY: physical offsets of a topic's key
-    9010x    cli -> hot       TIER_STATUS and the like: JSON, see client/tier_codes.py; hot passes them to tier
 
 Sequence numbers: QUEUE_TABLE and CATALOG_TABLE are numbered by their sender from 1 within a connection, so that a gap
 is a bug that ends the connection instead of a silent hole.
@@ -37,6 +38,8 @@ class HelperRequestCode(IntEnum):
 
     HELLO = 90001
     FENCED = 90009
+    TIER_REPORT = 90010
+    SEAL = 90013
     QUEUE_TABLE = 90002
     CATALOG_TABLE = 90003
     COLD_PULL = 90004
@@ -221,3 +224,61 @@ class IndexQueryReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True
     physical_offsets: list[int]
     last_store_timestamp_ms: int
     last_physical_offset: int
+
+
+class TierReportRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """TIER_REPORT of one topic or of all; with `visible_from_ms`, what a cut there would take as well."""
+
+    topic: str | None
+    visible_from_ms: int | None
+
+
+class QueueTierReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """What the tier process knows of one queue."""
+
+    queue_id: int
+    cold_end: int
+    waiting_bytes: int
+    first_waiting_ms: int | None
+
+
+class TopicTierReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """What the tier process knows of one topic. The expired ones are whole segments below `visible_from_ms`."""
+
+    topic: str
+    segments: int
+    raw_bytes: int
+    stored_bytes: int
+    expired_segments: int
+    expired_stored_bytes: int
+    queues: list[QueueTierReport]
+
+
+class TierReportReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """Answer to TIER_REPORT."""
+
+    version: int
+    last_error: str
+    topics: list[TopicTierReport]
+
+
+class SealRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """SEAL of one topic, or of all."""
+
+    topic: str | None
+
+
+class SealedSegment(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One segment that a SEAL committed."""
+
+    topic: str
+    segment_id: str
+    messages: int
+    raw_bytes: int
+    stored_bytes: int
+
+
+class SealReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """Answer to SEAL."""
+
+    segments: list[SealedSegment]

@@ -1,0 +1,264 @@
+"""Cold tier requests of the `thermocline` command; RocketMQ does not know them. Codes: client/tier_codes.py.
+
+    90101 TIER_STATUS    topic?           queues with their local and cold ranges, what waits; the helper processes
+    90102 TIER_SEAL      topic?           flush, report and seal what is there now; answered when it is committed
+    90103 TIER_EXPLAIN   topic, queueId?  the same in sentences: where each range is, what happens next and why
+    90104 TTL_PREVIEW    topic, ttlMs?    what another time to live would take away
+    90105 TTL_SET        topic, ttlMs?    change it; without ttlMs the topic follows the broker's default again
+
+Answers are JSON. The tier process is asked for what only it knows; while it is away the answers say so.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import msgspec
+
+from thermocline.broker.context import BrokerContext
+from thermocline.broker.helper_hub import HelperHub, decode_body
+from thermocline.broker.helper_protocol import (
+    HelperRequestCode,
+    SealReply,
+    SealRequest,
+    TierReportReply,
+    TierReportRequest,
+    TopicTierReport,
+)
+from thermocline.broker.processors.dispatcher import Handler
+from thermocline.broker.supervisor import HelperStatus
+from thermocline.broker.tier_explanation import QueueTierState, TopicTierState, explain
+from thermocline.broker.tier_link import ROLE
+from thermocline.broker.tiered_topics import is_tiered_topic
+from thermocline.broker.topic_attributes import TTL_MS
+from thermocline.remoting.bodies import TopicConfig
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.errors import TopicNotFoundError, UnavailableError
+from thermocline.remoting.header_codec import Header, Int, Long
+
+TIER_STATUS = 90101
+TIER_SEAL = 90102
+TIER_EXPLAIN = 90103
+TTL_PREVIEW = 90104
+TTL_SET = 90105
+
+REPORT_TIMEOUT_MS = 10_000
+SEAL_TIMEOUT_MS = 600_000
+
+
+class TierRequestHeader(Header, kw_only=True):
+    """90101, 90102, 90103."""
+
+    topic: str | None = None
+    queue_id: Int | None = None
+
+
+class TtlRequestHeader(Header, kw_only=True):
+    """90104, 90105. `ttl_ms` 0 keeps messages for ever; without it the broker's default counts."""
+
+    topic: str
+    ttl_ms: Long | None = None
+
+
+class TierProcessor:
+    """Serves the cold tier requests."""
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        hub: HelperHub,
+        *,
+        helpers: Callable[[], Sequence[HelperStatus]],
+        report_now: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`report_now`: flush, write queue files and tell the tier process all that is new."""
+        self._context = context
+        self._hub = hub
+        self._helpers = helpers
+        self._report_now = report_now
+
+    def routes(self) -> Mapping[int, Handler]:
+        """Request code -> method."""
+        return {
+            TIER_STATUS: self.status,
+            TIER_SEAL: self.seal,
+            TIER_EXPLAIN: self.explain,
+            TTL_PREVIEW: self.preview_ttl,
+            TTL_SET: self.set_ttl,
+        }
+
+    async def status(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """90101."""
+        header = command.header(TierRequestHeader)
+        states, reply = await self._states(header.topic, None)
+        body = {
+            "coldUrl": self._context.settings.tier.cold_url,
+            "ledgerVersion": reply.version if reply else None,
+            "lastError": reply.last_error if reply else "the tier process is away",
+            "helpers": self._helper_rows(),
+            "topics": states,
+        }
+        return RemotingCommand.response(command, body=msgspec.json.encode(body))
+
+    async def explain(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """90103."""
+        header = command.header(TierRequestHeader)
+        states, reply = await self._states(header.topic, header.queue_id)
+        now_ms, tier = self._context.clock(), self._context.settings.tier
+        rows = [
+            row
+            for state in states
+            for row in explain(state, tier, now_ms=now_ms, is_tier_away=reply is None and tier.is_enabled)
+        ]
+        return RemotingCommand.response(command, body=msgspec.json.encode({"queues": rows}))
+
+    async def seal(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """90102."""
+        header = command.header(TierRequestHeader)
+        if header.topic is not None:
+            self._config(header.topic)
+        await self._report_now()
+        response = await self._hub.ask(
+            ROLE, HelperRequestCode.SEAL, SealRequest(topic=header.topic), timeout_ms=SEAL_TIMEOUT_MS
+        )
+        reply = decode_body(response.body, SealReply)
+        return RemotingCommand.response(command, body=msgspec.json.encode({"segments": reply.segments}))
+
+    async def preview_ttl(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """90104: messages exactly, by their store times; segments and bytes as far as whole segments go."""
+        header = command.header(TtlRequestHeader)
+        config = self._config(header.topic)
+        lookup, topics = self._context.lookup, self._context.topics
+        now_ms = self._context.store.clock.now_ms()
+        ttl_ms = self._effective_ttl_ms(header.ttl_ms)
+        cut_ms = 0 if ttl_ms is None else now_ms - ttl_ms
+        # What has expired already does not come back, however long the new time is.
+        cut_ms = max(cut_ms, topics.expired_before(header.topic))
+        messages, oldest_ms = 0, None
+        for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
+            minimum, end = await lookup.minimum(header.topic, queue_id), lookup.end(header.topic, queue_id)
+            if minimum >= end:
+                continue
+            survivor = await lookup.offset_at(header.topic, queue_id, cut_ms)
+            messages += max(0, survivor - minimum)
+            if survivor < end:
+                time_ms = await lookup.message_time(header.topic, queue_id, survivor)
+                if time_ms is not None:
+                    oldest_ms = time_ms if oldest_ms is None else min(oldest_ms, time_ms)
+        report = await self._report(TierReportRequest(topic=header.topic, visible_from_ms=cut_ms))
+        expired = report.topics[0] if report and report.topics else None
+        body = {
+            "topic": header.topic,
+            "ttlMs": ttl_ms,
+            "messages": messages,
+            "segments": expired.expired_segments if expired else 0,
+            "bytes": expired.expired_stored_bytes if expired else 0,
+            "oldestSurvivingMs": oldest_ms,
+        }
+        return RemotingCommand.response(command, body=msgspec.json.encode(body))
+
+    async def set_ttl(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """90105."""
+        header = command.header(TtlRequestHeader)
+        config = self._config(header.topic)
+        if header.ttl_ms is not None:
+            await self._context.topics.update(config, {f"+{TTL_MS}": str(header.ttl_ms)})
+        elif TTL_MS in config.attributes:
+            await self._context.topics.update(config, {f"-{TTL_MS}": ""})
+        body = {"topic": header.topic, "ttlMs": self._context.topics.time_to_live_ms(header.topic)}
+        return RemotingCommand.response(command, body=msgspec.json.encode(body))
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _config(self, topic: str) -> TopicConfig:
+        config = self._context.topics.get(topic)
+        if config is None:
+            raise TopicNotFoundError("no such topic", topic=topic)
+        return config
+
+    def _effective_ttl_ms(self, ttl_ms: int | None) -> int | None:
+        if ttl_ms is None or ttl_ms < 0:
+            return self._context.config.message_ttl_ms or None
+        return ttl_ms or None
+
+    async def _report(self, request: TierReportRequest) -> TierReportReply | None:
+        """What the tier process says; None while it is away."""
+        if not self._hub.is_connected(ROLE):
+            return None
+        try:
+            response = await self._hub.ask(ROLE, HelperRequestCode.TIER_REPORT, request, timeout_ms=REPORT_TIMEOUT_MS)
+        except UnavailableError:
+            return None
+        return decode_body(response.body, TierReportReply)
+
+    async def _states(
+        self, topic: str | None, queue_id: int | None
+    ) -> tuple[list[TopicTierState], TierReportReply | None]:
+        if topic is not None:
+            self._config(topic)
+        reply = await self._report(TierReportRequest(topic=topic, visible_from_ms=None))
+        reports = {report.topic: report for report in reply.topics} if reply else {}
+        names = [topic] if topic is not None else [name for name in self._context.topics if is_tiered_topic(name)]
+        states: list[TopicTierState] = []
+        for number, name in enumerate(names):
+            states.append(self._state(name, queue_id, reports.get(name)))
+            if number % 100 == 99:
+                await asyncio.sleep(0)
+        return states, reply
+
+    def _state(self, topic: str, queue_id: int | None, report: TopicTierReport | None) -> TopicTierState:
+        context = self._context
+        waiting = {queue.queue_id: queue for queue in report.queues} if report else {}
+        queues: list[QueueTierState] = []
+        for queue in sorted(context.store.queues.of_topic(topic).values(), key=lambda each: each.queue_id):
+            if queue_id is not None and queue.queue_id != queue_id:
+                continue
+            bounds = context.cold.bounds(topic, queue.queue_id)
+            known = waiting.get(queue.queue_id)
+            queues.append(
+                QueueTierState(
+                    queue_id=queue.queue_id,
+                    local_min=queue.min_offset,
+                    local_end=queue.next_offset,
+                    cold_min=bounds.min_offset if bounds else None,
+                    cold_end=bounds.end_offset if bounds else None,
+                    waiting_messages=max(0, queue.next_offset - max(known.cold_end, queue.min_offset))
+                    if known
+                    else None,
+                    waiting_bytes=known.waiting_bytes if known else None,
+                    first_waiting_ms=known.first_waiting_ms if known else None,
+                )
+            )
+        return TopicTierState(
+            topic=topic,
+            tiered=is_tiered_topic(topic),
+            ttl_ms=context.topics.time_to_live_ms(topic),
+            segments=report.segments if report else None,
+            raw_bytes=report.raw_bytes if report else None,
+            stored_bytes=report.stored_bytes if report else None,
+            queues=queues,
+        )
+
+    def _helper_rows(self) -> list["HelperRow"]:
+        return [
+            HelperRow(
+                name=status.name,
+                pid=status.pid,
+                restarts=status.restarts,
+                last_exit_status=status.last_exit_status,
+                state=status.state,
+                connected=self._hub.is_connected(status.name),
+            )
+            for status in self._helpers()
+        ]
+
+
+class HelperRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One helper process in the answer to TIER_STATUS."""
+
+    name: str
+    pid: int | None
+    restarts: int
+    last_exit_status: int | None
+    state: str
+    connected: bool

@@ -1,0 +1,141 @@
+"""Store rounds: what the store needs done again and again, from the hot process's loop.
+
+    every TICK_MS                queue units to their files; watermarks to the shared page; the tier feed told
+    flush_interval_ms            the log made durable (ASYNC_FLUSH; with SYNC_FLUSH senders drive the flush themselves)
+    derived_sync_interval_ms     queue files, queue ends and checkpoint made durable, in slices and a helper thread
+    every RETENTION_MS           local files that may go: minimums raised here, unlinked in a helper thread
+
+The helper thread only sits in system calls that release the interpreter lock. A round that fails on a disk error is
+logged and tried again; what it was to make durable stays as not durable.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor, ThreadPoolExecutor
+
+from thermocline.broker.shared_page import SharedPage
+from thermocline.remoting.errors import MQError
+from thermocline.store.flush_service import run_in_executor
+from thermocline.store.message_store import MessageStore
+from thermocline.store.retention import Retention, RetentionGate
+
+logger = logging.getLogger(__name__)
+
+TICK_MS = 50
+RETENTION_MS = 1_000
+
+
+class StoreRounds:
+    """`start` once, `close` before the store is closed."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        *,
+        retention: Retention,
+        page: SharedPage,
+        clock: Callable[[], int],
+        gate: Callable[[], RetentionGate],
+        index_timestamp_ms: Callable[[], int],
+        on_tick: Callable[[bool], None],
+    ) -> None:
+        """`on_tick(pressure)`: called after each tick; `pressure` says that the disk is fuller than it should be."""
+        self._store = store
+        self._retention = retention
+        self._page = page
+        self._clock = clock
+        self._gate = gate
+        self._index_timestamp_ms = index_timestamp_ms
+        self._on_tick = on_tick
+        self._pressure = False
+        self._tasks: list[asyncio.Task[None]] = []
+        # One for the log's flush, which senders may wait for, and one for all that nobody waits for.
+        self._flush_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-flush")
+        self._slow_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store-rounds")
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        assert not self._tasks
+        loop = asyncio.get_running_loop()
+        self._store.flush.use(run_in_executor(loop, self._flush_thread))
+        self._publish()
+        config = self._store.config
+        self._tasks = [
+            loop.create_task(self._repeat("tick", TICK_MS, self._tick)),
+            loop.create_task(self._repeat("flush", config.flush_interval_ms, self._flush)),
+            loop.create_task(self._repeat("derived sync", config.derived_sync_interval_ms, self._sync_derived)),
+            loop.create_task(self._repeat("retention", RETENTION_MS, self.run_retention)),
+        ]
+
+    async def close(self) -> None:
+        """Stop all rounds and wait for what runs in threads. Idempotent."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        for thread in (self._flush_thread, self._slow_thread):
+            await asyncio.to_thread(thread.shutdown)
+
+    async def run_retention(self) -> None:
+        """Let go of local files that may go, now.
+
+        Raises:
+            OSError: The disk failed; what is left goes after a restart.
+        """
+        plan = self._retention.plan(self._gate(), now_ms=self._clock(), hour=time.localtime().tm_hour)
+        self._pressure = self._retention.used_ratio() > self._store.config.disk_used_ratio_max
+        if not plan.is_empty:
+            self._publish()
+            await self._in_thread(self._slow_thread, lambda: self._retention.execute(plan))
+
+    async def _tick(self) -> None:
+        self._store.tick()
+        self._publish()
+        self._on_tick(self._pressure)
+
+    async def _flush(self) -> None:
+        log = self._store.commit_log
+        if log.flush_offset < log.append_offset:
+            self._store.flush.flush()
+
+    async def _sync_derived(self) -> None:
+        store = self._store
+        if store.recovery_offset == store.commit_log.append_offset:
+            return
+        store.index_timestamp_ms = self._index_timestamp_ms()
+        sync = store.begin_derived_sync()
+        committed = False
+        try:
+            while not sync.advance():  # noqa: ASYNC110 - lets requests in between two slices
+                await asyncio.sleep(0)
+            await self._in_thread(self._slow_thread, sync.commit)
+            committed = True
+        finally:
+            store.end_derived_sync(sync, committed=committed)
+
+    def _publish(self) -> None:
+        log = self._store.commit_log
+        flush_offset = log.flush_offset
+        self._page.publish(append_offset=log.append_offset, flush_offset=flush_offset, min_offset=log.min_offset)
+
+    async def _in_thread(self, thread: Executor, job: Callable[[], None]) -> None:
+        """Run a job and wait for it even when cancelled: its outcome decides what is durable."""
+        future = asyncio.get_running_loop().run_in_executor(thread, job)
+        try:
+            await asyncio.shield(future)
+        except asyncio.CancelledError:
+            await asyncio.wait([future])
+            raise
+
+    async def _repeat(self, name: str, interval_ms: int, step: Callable[[], Coroutine[object, object, None]]) -> None:
+        while True:
+            await asyncio.sleep(interval_ms / 1_000)
+            try:
+                await step()
+            except (MQError, OSError) as error:
+                logger.error("store round failed round=%s: %s", name, error)

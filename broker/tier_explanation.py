@@ -1,0 +1,129 @@
+"""Tier explanation: says in a sentence for each queue where its messages are, what happens to them next, and why."""
+
+import msgspec
+
+from thermocline.tiered.tier_config import TierConfig
+
+
+class QueueTierState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One queue; ranges are half-open queue offsets, None where only the tier process knows and it is away."""
+
+    queue_id: int
+    local_min: int
+    local_end: int
+    cold_min: int | None
+    cold_end: int | None
+    waiting_messages: int | None
+    waiting_bytes: int | None
+    first_waiting_ms: int | None
+
+
+class TopicTierState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One topic. `ttl_ms` None keeps messages for ever."""
+
+    topic: str
+    tiered: bool
+    ttl_ms: int | None
+    segments: int | None
+    raw_bytes: int | None
+    stored_bytes: int | None
+    queues: list[QueueTierState]
+
+
+class QueueExplanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One queue in words."""
+
+    topic: str
+    queue_id: int
+    local: str
+    cold: str
+    waiting: str
+    ttl: str
+    next: str
+
+
+def explain(state: TopicTierState, tier: TierConfig, *, now_ms: int, is_tier_away: bool) -> list[QueueExplanation]:
+    """One row a queue."""
+    topic_waiting_bytes = sum(queue.waiting_bytes or 0 for queue in state.queues)
+    times = [queue.first_waiting_ms for queue in state.queues if queue.first_waiting_ms is not None]
+    oldest_ms = min(times, default=None)
+    return [
+        QueueExplanation(
+            topic=state.topic,
+            queue_id=queue.queue_id,
+            local=_range(queue.local_min, queue.local_end),
+            cold=_range(queue.cold_min, queue.cold_end),
+            waiting=_waiting(queue),
+            ttl="kept for ever" if state.ttl_ms is None else f"expires after {_duration(state.ttl_ms)}",
+            next=_next(
+                state,
+                queue,
+                tier,
+                now_ms=now_ms,
+                is_tier_away=is_tier_away,
+                topic_waiting_bytes=topic_waiting_bytes,
+                oldest_ms=oldest_ms,
+            ),
+        )
+        for queue in state.queues
+    ]
+
+
+def _next(
+    state: TopicTierState,
+    queue: QueueTierState,
+    tier: TierConfig,
+    *,
+    now_ms: int,
+    is_tier_away: bool,
+    topic_waiting_bytes: int,
+    oldest_ms: int | None,
+) -> str:
+    if not tier.is_enabled:
+        return "stays local: there is no cold tier (coldUrl=none)"
+    if not state.tiered:
+        return "stays local: the broker keeps unfinished work in this topic"
+    if is_tier_away:
+        return "waits for the tier process, which is away; local files are kept meanwhile"
+    if queue.waiting_messages == 0:
+        if queue.local_min < queue.local_end:
+            return "all committed; local files go when local retention lets them"
+        return "all committed and served from the cold tier"
+    if oldest_ms is None:
+        return "waits to be flushed and counted"
+    due_in_ms = max(0, oldest_ms + tier.seal_age_ms - now_ms)
+    missing = max(0, tier.segment_bytes - topic_waiting_bytes)
+    return (
+        f"sealed in {_duration(due_in_ms)}, when the topic's oldest waiting message is"
+        f" {_duration(tier.seal_age_ms)} old, or sooner after another {_size(missing)}"
+    )
+
+
+def _range(start: int | None, end: int | None) -> str:
+    if start is None or end is None:
+        return "unknown"
+    return f"[{start}, {end})" if start < end else "none"
+
+
+def _waiting(queue: QueueTierState) -> str:
+    if queue.waiting_messages is None:
+        return "unknown"
+    if queue.waiting_messages == 0:
+        return "none"
+    return f"{queue.waiting_messages} messages, {_size(queue.waiting_bytes or 0)}"
+
+
+def _size(size_bytes: int) -> str:
+    value, units = float(size_bytes), ("B", "KiB", "MiB", "GiB", "TiB")
+    for unit in units:
+        if value < 1024 or unit == units[-1]:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    raise AssertionError("unreachable")
+
+
+def _duration(duration_ms: int) -> str:
+    for unit_ms, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")):
+        if duration_ms >= unit_ms:
+            return f"{duration_ms / unit_ms:.3g} {unit}"
+    return f"{duration_ms} ms"
