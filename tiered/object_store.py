@@ -11,7 +11,7 @@ Promises that the ledger is built on
 
 Rules
   - A key is UTF-8, at most 1024 bytes, its components separated by one slash each; none is empty, `.` or `..`. No key
-    is a folder of another key: some stores are directories underneath.
+    is a folder of another key: some stores are directories underneath. `start_after` is right for ASCII keys only.
   - Any call may be cancelled; a write may then have happened or not.
   - UnavailableError says that nobody knows whether the call was carried out. The same call may be repeated, except
     that a repeated create_if_absent may meet its own first attempt (AlreadyExistsError): who must know whose the object

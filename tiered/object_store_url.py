@@ -1,0 +1,88 @@
+"""open_object_store: from a URL to an object store, metered and retried.
+
+    file:///absolute/directory
+    s3://bucket/prefix?endpoint=http://host:port&region=us-east-1&path_style=true&access_key=...&secret_key=...
+    memory://name
+
+Everything behind `?` is optional; without keys the environment's credentials are used. `s3a://` means `s3://`.
+Secrets in a URL are for tests: they end up in process lists.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from random import Random, SystemRandom
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from thermocline.remoting.errors import InvalidRequestError
+from thermocline.store.disk import Disk, RealDisk
+from thermocline.tiered.file import FileObjectStore
+from thermocline.tiered.memory import MemoryObjectStore
+from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.s3 import S3ObjectStore, S3Options
+from thermocline.tiered.wrappers import MeteringObjectStore, RetryingObjectStore, RetryPolicy, StoreCounters
+from thermocline.tiered.wrappers.retrying import Sleep
+
+_TEXT_OPTIONS = frozenset({"endpoint", "region", "access_key", "secret_key", "session_token"})
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectStoreOptions:
+    """What stands above and below a store that is opened by URL."""
+
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    counters: StoreCounters = field(default_factory=StoreCounters)
+    random: Random = field(default_factory=SystemRandom)
+    sleep: Sleep = asyncio.sleep
+    disk: Disk = field(default_factory=RealDisk)
+    connections_max: int = 32
+
+
+async def open_object_store(url: str, options: ObjectStoreOptions | None = None) -> ObjectStore:
+    """Open the store of `url`; sends no request. Close it afterwards.
+
+    Raises:
+        InvalidRequestError: It is no URL of a store.
+    """
+    chosen = options if options is not None else ObjectStoreOptions()
+    store = await _open_provider(url, chosen)
+    metered = MeteringObjectStore(store, chosen.counters)
+    return RetryingObjectStore(metered, policy=chosen.retry, random=chosen.random, sleep=chosen.sleep)
+
+
+def parse_s3_url(url: str) -> S3Options:
+    """The options in an `s3://` or `s3a://` URL. InvalidRequestError when it is none."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("s3", "s3a") or not parts.netloc:
+        raise InvalidRequestError("an S3 URL is s3://bucket/prefix", url=_without_query(url))
+    given = dict(parse_qsl(parts.query))
+    path_style = given.pop("path_style", None)
+    if given.keys() - _TEXT_OPTIONS or path_style not in (None, *_BOOLEANS):
+        raise InvalidRequestError("unknown option in an S3 URL", options=sorted(given.keys() - _TEXT_OPTIONS))
+    return S3Options(
+        bucket=parts.netloc,
+        prefix=unquote(parts.path).strip("/"),
+        endpoint=given.get("endpoint"),
+        region=given.get("region"),
+        access_key=given.get("access_key"),
+        secret_key=given.get("secret_key"),
+        session_token=given.get("session_token"),
+        path_style=None if path_style is None else _BOOLEANS[path_style],
+    )
+
+
+async def _open_provider(url: str, options: ObjectStoreOptions) -> ObjectStore:
+    parts = urlsplit(url)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path.startswith("/"):
+        return FileObjectStore(unquote(parts.path), disk=options.disk)
+    if parts.scheme == "memory" and parts.netloc:
+        return MemoryObjectStore(parts.netloc + parts.path)
+    if parts.scheme in ("s3", "s3a"):
+        return await S3ObjectStore.open(replace(parse_s3_url(url), connections_max=options.connections_max))
+    raise InvalidRequestError("an object store is file:///directory, s3://bucket/prefix or memory://name", url=url)
+
+
+def _without_query(url: str) -> str:
+    return url.partition("?")[0]

@@ -1,0 +1,76 @@
+"""What S3 and its client library say, in our words: the one place where their exceptions are translated.
+
+Source: the error codes of the S3 API; AWS answers racing conditional writes with 409 ConditionalRequestConflict, which
+means "nothing was written, try again".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import aiohttp
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+
+from thermocline.remoting.errors import MQError, ObjectNotFoundError, ObjectStoreUnavailableError, SegmentSizeError
+from thermocline.tiered.errors import AlreadyExistsError, ObjectStoreRefusedError
+
+NOT_FOUND_CODES = frozenset({"404", "NoSuchKey", "NotFound"})
+EXISTS_CODES = frozenset({"412", "PreconditionFailed"})
+RANGE_CODES = frozenset({"416", "InvalidRange"})
+RETRY_CODES = frozenset(
+    {
+        "408",
+        "409",
+        "429",
+        "BadDigest",
+        "ConditionalRequestConflict",
+        "InternalError",
+        "OperationAborted",
+        "RequestTimeout",
+        "RequestTimeTooSkewed",
+        "ServiceUnavailable",
+        "SlowDown",
+        "Throttling",
+        "ThrottlingException",
+        "TooManyRequests",
+    }
+)
+
+
+@contextmanager
+def translated(key: str) -> Iterator[None]:
+    """Raise what happens inside as one of our errors.
+
+    Raises:
+        ObjectNotFoundError, AlreadyExistsError, SegmentSizeError: As their names say.
+        ObjectStoreRefusedError: The request is refused, and would be again.
+        ObjectStoreUnavailableError: No answer, or one that asks to try again.
+    """
+    try:
+        yield
+    except MQError:
+        raise
+    except ClientError as error:
+        raise from_client_error(error, key) from error
+    except (NoCredentialsError, PartialCredentialsError) as error:
+        raise ObjectStoreRefusedError("no credentials for the object store", key=key, reason=str(error)) from error
+    except (TimeoutError, BotoCoreError, aiohttp.ClientError, OSError) as error:
+        raise ObjectStoreUnavailableError(key=key, reason=f"{type(error).__name__}: {error}") from error
+
+
+def from_client_error(error: ClientError, key: str) -> MQError:
+    """Our error for an answer of the store."""
+    response: dict[str, Any] = dict(error.response)
+    code = str(response.get("Error", {}).get("Code", ""))
+    status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    if code in NOT_FOUND_CODES:
+        return ObjectNotFoundError("there is no such object", key=key)
+    if code in EXISTS_CODES or status == 412:
+        return AlreadyExistsError(key=key)
+    if code in RANGE_CODES or status == 416:
+        return SegmentSizeError("the object ends before the range", key=key)
+    if code in RETRY_CODES or status in (408, 409, 429) or status >= 500:
+        return ObjectStoreUnavailableError("the object store asks to try again", key=key, code=code, status=status)
+    return ObjectStoreRefusedError("the object store refuses", key=key, code=code, status=status)

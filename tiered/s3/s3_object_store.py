@@ -1,0 +1,328 @@
+"""S3ObjectStore: a bucket, through aiobotocore.
+
+  - create_if_absent is a PUT with `If-None-Match: *`; 412 says that there is one, 409 that nobody knows yet: try again.
+  - An object is one PUT up to `put_bytes_max`, above that a multipart upload.
+  - Bodies carry Content-MD5 and are not signed themselves: their hash would be computed on the loop, and over TLS adds
+    nothing. What is read back is checked by our own formats.
+  - Checksums of botocore's own are off ('when_required'): other stores answer them wrongly on ranges.
+  - No retries here: they are `wrappers/retrying.py`'s, which counts and bounds them.
+Belongs to one event loop. At most `connections_max` requests are under way, others wait for a connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import functools
+import hashlib
+import io
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiobotocore.config import AioConfig
+from aiobotocore.session import AioSession, get_session
+
+from thermocline.remoting.errors import (
+    ObjectNotFoundError,
+    ObjectStoreUnavailableError,
+    SegmentSizeError,
+)
+from thermocline.tiered.errors import ObjectStoreRefusedError
+from thermocline.tiered.object_store import Data, ObjectInfo, ObjectSuffix, check_key
+from thermocline.tiered.parallel import run_all
+from thermocline.tiered.s3.s3_errors import RETRY_CODES, translated
+
+MIB = 1024 * 1024
+DELETE_KEYS_MAX = 1000
+INLINE_BYTES_MAX = 256 * 1024
+"""Bodies up to this size are hashed and sent in place, larger ones by a helper thread and in pieces."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Options:
+    """Where the bucket is, and how to reach it. What is None comes from the environment, as for every AWS client."""
+
+    bucket: str
+    prefix: str = ""
+    endpoint: str | None = None
+    region: str | None = None
+    access_key: str | None = None
+    secret_key: str | None = field(default=None, repr=False)
+    session_token: str | None = field(default=None, repr=False)
+    path_style: bool | None = None
+    """None: when an endpoint is given."""
+    connections_max: int = 32
+    connect_timeout_s: float = 5.0
+    read_timeout_s: float = 30.0
+    put_bytes_max: int = 128 * MIB
+    part_bytes: int = 32 * MIB
+    part_concurrency_max: int = 4
+
+
+class S3ObjectStore:
+    """See the module's header and `object_store.py`. Made by `open`."""
+
+    def __init__(self, options: S3Options, client: Any, stack: AsyncExitStack) -> None:
+        self._options = options
+        self._client = client
+        self._stack = stack
+        self._bucket = options.bucket
+        self._prefix = f"{options.prefix.strip('/')}/" if options.prefix.strip("/") else ""
+
+    @classmethod
+    async def open(cls, options: S3Options) -> S3ObjectStore:
+        """Make the client; sends no request."""
+        path_style = options.endpoint is not None if options.path_style is None else options.path_style
+        config = AioConfig(
+            connect_timeout=options.connect_timeout_s,
+            read_timeout=options.read_timeout_s,
+            max_pool_connections=options.connections_max,
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+            retries={"total_max_attempts": 1, "mode": "standard"},
+            s3={"addressing_style": "path" if path_style else "auto", "payload_signing_enabled": False},
+        )
+        stack = AsyncExitStack()
+        region = options.region or ("us-east-1" if options.endpoint is not None else None)
+        client = await stack.enter_async_context(
+            _session().create_client(
+                "s3",
+                region_name=region,
+                endpoint_url=options.endpoint,
+                aws_access_key_id=options.access_key,
+                aws_secret_access_key=options.secret_key,
+                aws_session_token=options.session_token,
+                config=config,
+            )
+        )
+        return cls(options, client, stack)
+
+    async def get(self, key: str) -> bytes:
+        """See ObjectStore."""
+        with translated(key):
+            data, _size_bytes = await self._get(key)
+            return data
+
+    async def get_range(self, key: str, *, start: int, end: int) -> bytes:
+        """See ObjectStore."""
+        assert 0 <= start < end
+        with translated(key):
+            data, size_bytes = await self._get(key, Range=f"bytes={start}-{end - 1}")
+        if len(data) != end - start:
+            raise SegmentSizeError("the object ends before the range", key=key, end=end, size_bytes=size_bytes)
+        return data
+
+    async def get_suffix(self, key: str, *, size_bytes: int) -> ObjectSuffix:
+        """See ObjectStore."""
+        assert size_bytes > 0
+        try:
+            with translated(key):
+                data, object_bytes = await self._get(key, Range=f"bytes=-{size_bytes}")
+        except SegmentSizeError:
+            return ObjectSuffix(data=b"", size_bytes=0)  # an empty object has no suffix to give
+        return ObjectSuffix(data=data, size_bytes=object_bytes)
+
+    async def head(self, key: str) -> ObjectInfo:
+        """See ObjectStore."""
+        with translated(key):
+            answer = await self._client.head_object(Bucket=self._bucket, Key=self._full(key))
+        return _info(key, answer, size_bytes=answer["ContentLength"])
+
+    async def put(self, key: str, data: Data) -> None:
+        """See ObjectStore."""
+        with translated(key):
+            if len(data) > self._options.put_bytes_max:
+                await self._put_multipart(key, memoryview(data))
+            else:
+                await self._put(key, data)
+
+    async def create_if_absent(self, key: str, data: Data) -> None:
+        """See ObjectStore; one request, so at most `put_bytes_max`."""
+        assert len(data) <= self._options.put_bytes_max
+        with translated(key):
+            await self._put(key, data, IfNoneMatch="*")
+
+    async def list(self, prefix: str, *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        """See ObjectStore."""
+        request: dict[str, Any] = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
+        if start_after:
+            request["StartAfter"] = self._prefix + start_after
+        while True:
+            with translated(prefix):
+                answer = await self._client.list_objects_v2(**request)
+            for item in answer.get("Contents", ()):
+                key = item["Key"].removeprefix(self._prefix)
+                if key > start_after:
+                    yield _info(key, item, size_bytes=item["Size"])
+            if not answer.get("IsTruncated"):
+                return
+            request["ContinuationToken"] = answer["NextContinuationToken"]
+
+    async def delete(self, key: str) -> None:
+        """See ObjectStore."""
+        with contextlib.suppress(ObjectNotFoundError), translated(key):
+            await self._client.delete_object(Bucket=self._bucket, Key=self._full(key))
+
+    async def delete_many(self, keys: Iterable[str]) -> None:
+        """See ObjectStore."""
+        waiting = list(keys)
+        for start in range(0, len(waiting), DELETE_KEYS_MAX):
+            batch = waiting[start : start + DELETE_KEYS_MAX]
+            objects = [{"Key": self._full(key)} for key in batch]
+            with translated(batch[0]):
+                answer = await self._client.delete_objects(
+                    Bucket=self._bucket, Delete={"Objects": objects, "Quiet": True}
+                )
+            for failure in answer.get("Errors", ()):
+                _raise_delete_failure(failure)
+
+    async def remove_incomplete(self, prefix: str) -> int:
+        """See ObjectStore: aborts multipart uploads."""
+        wanted = self._prefix + prefix
+        uploads = await self._uploads(wanted)
+        if not uploads:
+            # MinIO takes the prefix for a whole key, and lists uploads of a prefix only among all of them.
+            uploads = [upload for upload in await self._uploads("") if upload[0].startswith(wanted)]
+        with translated(prefix):
+            for full_key, upload_id in uploads:
+                await self._abort(full_key, upload_id)
+        return len(uploads)
+
+    async def close(self) -> None:
+        """See ObjectStore."""
+        await self._stack.aclose()
+
+    def _full(self, key: str) -> str:
+        check_key(key)
+        return self._prefix + key
+
+    async def _get(self, key: str, **extra: Any) -> tuple[bytes, int]:
+        """The body of a GET, all of it, and the size of the object."""
+        answer = await self._client.get_object(Bucket=self._bucket, Key=self._full(key), **extra)
+        async with answer["Body"] as body:
+            data: bytes = await body.read()
+        if len(data) != answer["ContentLength"]:
+            raise ObjectStoreUnavailableError("the answer was cut short", key=key, size_bytes=len(data))
+        content_range = answer.get("ContentRange", "")
+        total = content_range.rpartition("/")[2]
+        return data, int(total) if total.isdigit() else len(data)
+
+    async def _put(self, key: str, data: Data, **extra: Any) -> None:
+        body, digest = await _body(data)
+        await self._client.put_object(
+            Bucket=self._bucket, Key=self._full(key), Body=body, ContentMD5=digest, ContentLength=len(data), **extra
+        )
+
+    async def _put_multipart(self, key: str, data: memoryview) -> None:
+        full_key = self._full(key)
+        answer = await self._client.create_multipart_upload(Bucket=self._bucket, Key=full_key)
+        upload_id = answer["UploadId"]
+
+        async def upload(number: int, part: memoryview) -> dict[str, Any]:
+            body, digest = await _body(part)
+            answer = await self._client.upload_part(
+                Bucket=self._bucket,
+                Key=full_key,
+                UploadId=upload_id,
+                PartNumber=number,
+                Body=body,
+                ContentMD5=digest,
+                ContentLength=len(part),
+            )
+            return {"PartNumber": number, "ETag": answer["ETag"]}
+
+        size_bytes = self._options.part_bytes
+        try:
+            parts = await run_all(
+                [
+                    upload(number, data[start : start + size_bytes])
+                    for number, start in enumerate(range(0, len(data), size_bytes), start=1)
+                ],
+                concurrency_max=self._options.part_concurrency_max,
+            )
+            await self._client.complete_multipart_upload(
+                Bucket=self._bucket, Key=full_key, UploadId=upload_id, MultipartUpload={"Parts": parts}
+            )
+        except BaseException:
+            # Best effort: what is left of it is aborted when a writer next opens the prefix.
+            with contextlib.suppress(ObjectNotFoundError, ObjectStoreUnavailableError), translated(key):
+                await asyncio.shield(self._abort(full_key, upload_id))
+            raise
+
+    async def _uploads(self, full_prefix: str) -> list[tuple[str, str]]:
+        """Full key and id of every multipart upload under way whose key starts like this."""
+        found: list[tuple[str, str]] = []
+        request: dict[str, Any] = {"Bucket": self._bucket, "Prefix": full_prefix}
+        with translated(full_prefix):
+            while True:
+                answer = await self._client.list_multipart_uploads(**request)
+                found.extend((upload["Key"], upload["UploadId"]) for upload in answer.get("Uploads", ()))
+                if not answer.get("IsTruncated"):
+                    return [upload for upload in found if upload[0].startswith(full_prefix)]
+                request["KeyMarker"] = answer["NextKeyMarker"]
+                request["UploadIdMarker"] = answer["NextUploadIdMarker"]
+
+    async def _abort(self, full_key: str, upload_id: str) -> None:
+        await self._client.abort_multipart_upload(Bucket=self._bucket, Key=full_key, UploadId=upload_id)
+
+
+@functools.cache
+def _session() -> AioSession:
+    """The library's session: it keeps the service model, which takes half a second to load."""
+    return get_session()
+
+
+class _ViewReader(io.RawIOBase):
+    """A view as a file, so that the HTTP client sends it in pieces and nobody copies all of it."""
+
+    def __init__(self, view: memoryview) -> None:
+        self._view = view
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: len(self._view)}[whence]
+        self._position = base + offset
+        return self._position
+
+    def read(self, size: int | None = -1) -> bytes:
+        end = len(self._view) if size is None or size < 0 else self._position + size
+        data = bytes(self._view[self._position : end])
+        self._position += len(data)
+        return data
+
+
+async def _body(data: Data) -> tuple[bytes | io.RawIOBase, str]:
+    """The body for a PUT, and its Content-MD5."""
+    if len(data) <= INLINE_BYTES_MAX:
+        return bytes(data), _md5(data)
+    return _ViewReader(memoryview(data)), await asyncio.to_thread(_md5, data)
+
+
+def _md5(data: Data) -> str:
+    return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
+
+
+def _raise_delete_failure(failure: dict[str, Any]) -> None:
+    """The failure of one key of a bulk delete; a key that is not there is none."""
+    code, key = failure.get("Code", ""), failure.get("Key", "")
+    if code in ("NoSuchKey", "404"):
+        return
+    error_class = ObjectStoreUnavailableError if code in RETRY_CODES else ObjectStoreRefusedError
+    raise error_class("an object could not be deleted", key=key, code=code, reason=failure.get("Message", ""))
+
+
+def _info(key: str, item: dict[str, Any], *, size_bytes: int) -> ObjectInfo:
+    modified_ms = int(item["LastModified"].timestamp() * 1000)
+    return ObjectInfo(key=key, size_bytes=size_bytes, etag=item["ETag"].strip('"'), modified_ms=modified_ms)
