@@ -111,14 +111,7 @@ class ConfigPersister:
         while self._waiters:
             name = next(iter(self._waiters))
             waiters = self._waiters.pop(name)
-            file = self._files[name]
-            failure: UnavailableError | None = None
-            try:
-                data = file.encode()
-                await asyncio.get_running_loop().run_in_executor(self._thread, self._write, file.path, data)
-            except Exception as error:  # noqa: BLE001 - a write ends here: every waiter is told, whatever went wrong
-                logger.error("state file not written path=%s error=%s", file.path, error)
-                failure = UnavailableError("state file not written", path=file.path, reason=str(error))
+            failure = await self._write_file(self._files[name])
             for waiter in waiters:
                 if waiter.done():
                     continue
@@ -127,6 +120,20 @@ class ConfigPersister:
                 else:
                     waiter.set_exception(failure)
         self._worker = None
+
+    async def _write_file(self, file: _File) -> BaseException | None:
+        """Write one file; what its waiters are to be told when that failed."""
+        try:
+            data = file.encode()
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._write, file.path, data)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a write ends here: every waiter is told, whatever went wrong
+            logger.error("state file not written path=%s error=%s", file.path, error)
+            return UnavailableError("state file not written", path=file.path, reason=str(error))
+        except BaseException as error:  # noqa: BLE001 - the waiters' task is the one to end by it, not this one
+            return error
+        return None
 
     def _write(self, path: str, data: bytes) -> None:
         replace_file(

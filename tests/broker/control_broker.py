@@ -1,0 +1,231 @@
+"""A broker's control plane over a real store and real sockets, without the data plane: for tests of this folder."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from thermocline.broker.broker_config import BrokerConfig
+from thermocline.broker.broker_settings import BrokerSettings
+from thermocline.broker.cold_reads import ColdReads, NoColdTier
+from thermocline.broker.context import BrokerContext
+from thermocline.broker.context_builder import build_context
+from thermocline.broker.housekeeping import Housekeeping
+from thermocline.broker.processors.admin import AdminProcessor
+from thermocline.broker.processors.client import ClientProcessor
+from thermocline.broker.processors.consumer_call import ConsumerCallProcessor
+from thermocline.broker.processors.consumer_offset import ConsumerOffsetProcessor
+from thermocline.broker.processors.dispatcher import Dispatcher
+from thermocline.broker.processors.group import GroupProcessor
+from thermocline.broker.processors.lock import LockProcessor
+from thermocline.broker.processors.send_back import SendBackProcessor
+from thermocline.broker.processors.stats import StatsProcessor
+from thermocline.broker.processors.topic import TopicProcessor
+from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.language_code import LanguageCode
+from thermocline.remoting.properties import encode_properties
+from thermocline.remoting.server import RemotingServer
+from thermocline.store.consume_queue import ConsumeQueue
+from thermocline.store.disk import Disk, RealDisk
+from thermocline.store.message_draft import MessageDraft, PutResult
+from thermocline.store.message_store import MessageStore
+from thermocline.store.store_config import StoreConfig
+from thermocline.tiered.tier_config import TierConfig
+
+TIMEOUT_MS = 5_000
+STORE_HOST = ("127.0.0.1", 10911)
+RECORDED: list[dict[str, Any]] = json.loads(Path(__file__).with_name("recorded_dialogues.json").read_text())
+
+
+def recorded(code: int, source: str = "", *, answer_code: int | None = None) -> dict[str, Any]:
+    """One recorded exchange with the official broker."""
+    return next(
+        item
+        for item in RECORDED
+        if item["code"] == code and source in item["source"] and answer_code in (None, item["answer"]["code"])
+    )
+
+
+def shape(value: Any) -> Any:
+    """The members of a body, whatever their values; lists by their first item, object keys by their members."""
+    if isinstance(value, dict):
+        return {str(sorted(key)) if isinstance(key, dict) else str(key): shape(member) for key, member in value.items()}
+    if isinstance(value, list):
+        return [shape(value[0])] if value else []
+    return type(value).__name__
+
+
+class Clock:
+    """Milliseconds that tests set."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+@dataclass(slots=True, kw_only=True)
+class ControlBroker:
+    """The parts, and ways to ask them."""
+
+    context: BrokerContext
+    housekeeping: Housekeeping
+    clock: Clock
+    port: int
+    arrived: list[ConsumeQueue]
+    retention_runs: list[None]
+    connections: list[ClientConnection] = field(default_factory=list)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    async def connect(self, handler: Any = None) -> ClientConnection:
+        connection = await ClientConnection.open(self.address, handler=handler)
+        self.connections.append(connection)
+        return connection
+
+    async def ask(
+        self,
+        code: int,
+        fields: dict[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        version: int = 513,
+        language: LanguageCode = LanguageCode.JAVA,
+        connection: ClientConnection | None = None,
+    ) -> RemotingCommand:
+        if connection is None:
+            connection = self.connections[0] if self.connections else await self.connect()
+        command = RemotingCommand.request(code, ext_fields=fields, body=body)
+        command.version, command.language = version, language
+        return await connection.call(command, timeout_ms=TIMEOUT_MS)
+
+    async def replay(self, dialogue: dict[str, Any], **fields: str) -> RemotingCommand:
+        extended = {**(dialogue["extFields"] or {}), **fields} if fields else dialogue["extFields"]
+        return await self.ask(dialogue["code"], extended, dialogue["body"].encode(), version=dialogue["version"])
+
+    async def create_topic(self, topic: str, *, queues: int = 4, attributes: str = "") -> None:
+        fields = {
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "readQueueNums": str(queues),
+            "writeQueueNums": str(queues),
+            "perm": "6",
+            "topicFilterType": "SINGLE_TAG",
+            "attributes": attributes,
+        }
+        answer = await self.ask(17, fields)
+        assert answer.code == 0, answer.remark
+
+    def put(self, topic: str, queue_id: int = 0, body: bytes = b"hello", **properties: str) -> PutResult:
+        return self.context.store.put(
+            MessageDraft(
+                topic=topic,
+                queue_id=queue_id,
+                body=body,
+                properties_text=encode_properties(properties),
+                born_timestamp_ms=self.clock(),
+                born_host=("10.0.0.7", 4711),
+            )
+        )
+
+
+@asynccontextmanager
+async def control_broker(
+    root: Path | str,
+    *,
+    clock: Clock | None = None,
+    disk: Disk | None = None,
+    cold: ColdReads | None = None,
+    config: BrokerConfig | None = None,
+    **store_settings: Any,
+) -> AsyncIterator[ControlBroker]:
+    """Open, serve, and stop cleanly."""
+    clock = clock or Clock()
+    disk = disk or RealDisk()
+    config = config or BrokerConfig(listen_host="127.0.0.1")
+    store_config = StoreConfig(
+        root_path=str(root),
+        **{"log_file_bytes": 1 << 20, "queue_file_bytes": 20 * 1_000, **store_settings},
+    )
+    store = MessageStore.open(store_config, disk=disk, clock=clock)
+    settings = BrokerSettings(broker=config, store=store_config, tier=TierConfig(), clock=clock)
+    arrived: list[ConsumeQueue] = []
+    retention_runs: list[None] = []
+
+    def note_arrived(queues: Iterable[ConsumeQueue]) -> None:
+        arrived.extend(queues)
+
+    async def run_retention() -> None:
+        retention_runs.append(None)
+
+    context = await build_context(
+        settings,
+        store,
+        disk=disk,
+        cold=cold or NoColdTier(),
+        store_host=STORE_HOST,
+        arrived=note_arrived,
+        clock=clock,
+        seed=7,
+    )
+    dispatcher = Dispatcher(
+        [
+            TopicProcessor(context),
+            GroupProcessor(context),
+            ClientProcessor(context),
+            ConsumerOffsetProcessor(context),
+            LockProcessor(context),
+            StatsProcessor(context),
+            SendBackProcessor(context),
+            ConsumerCallProcessor(context),
+            AdminProcessor(context, run_retention=run_retention, dispatch_behind_bytes=lambda: 0),
+        ],
+        on_closed=[context.clients.connection_closed],
+    )
+    server = RemotingServer(dispatcher)
+    port = await server.start("127.0.0.1", 0)
+    broker = ControlBroker(
+        context=context,
+        housekeeping=Housekeeping(context),
+        clock=clock,
+        port=port,
+        arrived=arrived,
+        retention_runs=retention_runs,
+    )
+    try:
+        yield broker
+    finally:
+        for connection in broker.connections:
+            connection.close()
+        await server.close()
+        await broker.housekeeping.close()
+        await context.persister.close()
+        store.close()
+
+
+Handler = Callable[[Connection, RemotingCommand], RemotingCommand | None]
+
+
+class Client:
+    """A client that answers the broker's requests with a function, and remembers them."""
+
+    def __init__(self, answer: Handler | None = None) -> None:
+        self.requests: list[RemotingCommand] = []
+        self._answer = answer
+
+    def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+        self.requests.append(command)
+        return None if self._answer is None else self._answer(connection, command)
+
+    def connection_opened(self, connection: Connection) -> None:
+        """Nothing to note."""
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Nothing to note."""
