@@ -11,9 +11,9 @@ Age: last written to longer ago than `file_reserved_ms`, and it is one of the ho
 `disk_used_ratio_max`. Over `disk_used_ratio_force` age does not count. Over `disk_used_ratio_refuse` sends are refused,
 too: the log is paused until room has come back, since a broker that cannot delete must not fill the disk.
 
-`plan` (loop thread) raises the minimum of the log, and with it of every queue, at once: no read begins below it from then
-on. `execute` (helper thread) unlinks. A read that is under way keeps its mapped slices.
-Queue files whose units all lie below the queue's minimum go too, some queues a round, never the newest file of a queue.
+`plan` (loop thread) raises the minimum of the log, and with it of every queue, at once: no read begins below it from
+then on. `execute` (helper thread) unlinks. A read that is under way keeps its mapped slices.
+Queue files whose units all lie below the queue's minimum go too, some queues a round, never the newest of a queue.
 Source: DefaultMessageStore.CleanCommitLogService, Apache RocketMQ 5.3.
 """
 
