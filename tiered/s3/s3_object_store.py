@@ -20,7 +20,7 @@ import io
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from aiobotocore.config import AioConfig
 from aiobotocore.session import AioSession, get_session
@@ -34,6 +34,9 @@ from thermocline.tiered.errors import ObjectStoreRefusedError
 from thermocline.tiered.object_store import Data, ObjectInfo, ObjectSuffix, check_key
 from thermocline.tiered.parallel import run_all
 from thermocline.tiered.s3.s3_errors import RETRY_CODES, translated
+
+Uploads: TypeAlias = list[tuple[str, str]]
+"""Key in the bucket and upload id."""
 
 MIB = 1024 * 1024
 DELETE_KEYS_MAX = 1000
@@ -252,9 +255,9 @@ class S3ObjectStore:
                 await asyncio.shield(self._abort(full_key, upload_id))
             raise
 
-    async def _uploads(self, full_prefix: str) -> list[tuple[str, str]]:
+    async def _uploads(self, full_prefix: str) -> Uploads:
         """Full key and id of every multipart upload under way whose key starts like this."""
-        found: list[tuple[str, str]] = []
+        found: Uploads = []
         request: dict[str, Any] = {"Bucket": self._bucket, "Prefix": full_prefix}
         with translated(full_prefix):
             while True:
