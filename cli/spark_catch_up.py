@@ -65,7 +65,7 @@ def spark_catch_up(
       thermocline spark-catch-up orders --from file:///data/cold --to ./orders --format json
     """
     from thermocline.spark.replay import catch_up
-    from thermocline.spark.session import local_session
+    from thermocline.spark.session import session_for_job
 
     named = {
         "columns": columns,
@@ -78,22 +78,18 @@ def spark_catch_up(
     }
     options = parse_pairs(pairs) | {name: value for name, value in named.items() if value is not None}
     show = Output(as_json=as_json)
-    spark = local_session(app_name="thermocline spark-catch-up", cores=cores)
-    try:
-        with show.progress() as progress:
-            bar = progress.add_task(f"replaying {topic}", total=None)
-            report = catch_up(
-                spark,
-                url,
-                topic=topic,
-                output=output,
-                output_format="json" if output_format == "json" else "parquet",
-                body="base64" if body == "base64" else "text",
-                options=options,
-                on_progress=lambda done, total: progress.update(bar, completed=done, total=total),
-            )
-    finally:
-        spark.stop()
+    with session_for_job(app_name="thermocline spark-catch-up", cores=cores) as spark, show.progress() as progress:
+        bar = progress.add_task(f"replaying {topic}", total=None)
+        report = catch_up(
+            spark,
+            url,
+            topic=topic,
+            output=output,
+            output_format="json" if output_format == "json" else "parquet",
+            body="base64" if body == "base64" else "text",
+            options=options,
+            on_progress=lambda done, total: progress.update(bar, completed=done, total=total),
+        )
     if as_json:
         show.value(asdict(report))
         return

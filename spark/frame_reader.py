@@ -25,7 +25,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
+from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError, ObjectStoreUnavailableError
 from thermocline.remoting.string_hash import tags_code
 from thermocline.spark.arrow_decoder import ArrowDecoder
 from thermocline.spark.blocking_store import BlockingStore, blocking_store
@@ -177,6 +177,8 @@ class FrameReader:
         except ObjectNotFoundError as error:
             self._lose(group[0].part, error)
             return
+        except ObjectStoreUnavailableError as error:
+            raise _with_names(error, group[0].part) from error
         start = group[0].start
         for frame in group:
             yield frame, data[frame.start - start : frame.end - start]
@@ -310,7 +312,11 @@ def _fetch_footers(
     for url, store in stores.items():
         names = [name for name, part in missing.items() if part.source.url == url]
         calls = [_get_footer(store, missing[name].log) for name in names]
-        for name, tail in zip(names, store.run(_gather(calls)), strict=True):
+        try:
+            tails = store.run(_gather(calls))
+        except ObjectStoreUnavailableError as error:
+            raise _with_names(error, missing[names[0]]) from error
+        for name, tail in zip(names, tails, strict=True):
             if isinstance(tail, ObjectNotFoundError):
                 found[name] = tail
                 continue
@@ -330,6 +336,12 @@ def _decode_footer(part: SegmentSlice, tail: bytes) -> LogFooter:
             "the footer of a cold segment is damaged", **part_names(part), reason=str(error)
         ) from error
     return footer
+
+
+def _with_names(error: ObjectStoreUnavailableError, part: SegmentSlice) -> ObjectStoreUnavailableError:
+    """The same error with what was being read."""
+    offsets = f"[{part.start_offset}, {part.end_offset})"
+    return type(error)(error.message, **(error.context | part_names(part) | {"offsets": offsets}))
 
 
 async def _gather(calls: Sequence[Coroutine[Any, Any, Answer]]) -> list[Answer | ObjectNotFoundError]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from thermocline.spark.store_options import BUCKET_PREFIX, HADOOP_PREFIX
+from thermocline.spark.store_url import S3_SCHEMES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrameReader, SparkSession
@@ -32,7 +33,7 @@ HADOOP_NAMES = (
 def read_options(spark: SparkSession, url: str) -> dict[str, str]:
     """Options with which the data source reaches the bucket of `url` as s3a would; none for other kinds of URL."""
     parts = urlsplit(url)
-    if parts.scheme not in ("s3a", "s3", "s3n"):
+    if parts.scheme not in S3_SCHEMES:
         return {}
     settings = spark._jsparkSession.sessionState().newHadoopConf()
     options: dict[str, str] = {}
@@ -42,11 +43,9 @@ def read_options(spark: SparkSession, url: str) -> dict[str, str]:
             if value:
                 options[key] = str(value)
                 break
-    # Hadoop's default of false says nothing; with an endpoint of one's own, path style is the better guess.
-    path_style = f"{HADOOP_PREFIX}path.style.access"
-    if options.get(path_style) == "false":
-        del options[path_style]
-    return options
+    # What Hadoop says by default says nothing here; with an endpoint of one's own, path style is the better guess.
+    defaults = {f"{HADOOP_PREFIX}path.style.access": "false", f"{HADOOP_PREFIX}connection.ssl.enabled": "true"}
+    return {key: value for key, value in options.items() if defaults.get(key) != value}
 
 
 def configure(spark: SparkSession, url: str) -> DataFrameReader:

@@ -11,7 +11,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,16 +52,25 @@ def local_session(
         InvalidRequestError: PySpark is not installed, or there is no Java of version 17 or newer.
     """
     prepare_environment(environment)
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise InvalidRequestError("PySpark is not installed: pip install 'thermocline[spark]'") from error
-    builder = SparkSession.builder.appName(app_name).master(f"local[{'*' if cores is None else cores}]")
+    builder = _session_class().builder.appName(app_name).master(f"local[{'*' if cores is None else cores}]")
     for name, value in (LOCAL_SETTINGS | dict(settings or {})).items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+@contextmanager
+def session_for_job(*, app_name: str, cores: int | None = None) -> Iterator[SparkSession]:
+    """The session of this process for one job; one that was started for it is stopped afterwards. Raises as above."""
+    prepare_environment(os.environ)
+    found = _session_class().getActiveSession()
+    session = found if found is not None else local_session(app_name=app_name, cores=cores)
+    try:
+        yield session
+    finally:
+        if found is None:
+            session.stop()
 
 
 def prepare_environment(environment: MutableMapping[str, str]) -> None:
@@ -98,6 +108,14 @@ def find_java_home(environment: Mapping[str, str]) -> Path:
             f"Spark needs Java {JAVA_VERSION_MIN} or newer: set JAVA_HOME to one", java_home=home, version=version
         )
     return home
+
+
+def _session_class() -> type[SparkSession]:
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise InvalidRequestError("PySpark is not installed: pip install 'thermocline[spark]'") from error
+    return SparkSession
 
 
 def _java_version(home: Path) -> int | None:

@@ -65,7 +65,7 @@ class StoreOptions:
         return BucketOptions(
             endpoint=endpoint,
             region=None if region is None or region.lower() in _REGION_AUTOMATIC else region,
-            path_style=(path_style or ("true" if endpoint else "false")).lower() == "true",
+            path_style=None if path_style is None else path_style.lower() == "true",
             access_key=access_key,
             secret_key=secret_key,
             session_token=find("s3.sessionToken", "session.token"),
@@ -74,11 +74,11 @@ class StoreOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketOptions:
-    """How to reach one bucket; None leaves the choice to the client's own configuration."""
+    """How to reach one bucket; None leaves the choice to the client and its own configuration."""
 
     endpoint: str | None
     region: str | None
-    path_style: bool
+    path_style: bool | None
     access_key: str | None
     secret_key: str | None = field(repr=False)
     session_token: str | None = field(repr=False)

@@ -9,6 +9,8 @@ A URL may name the prefix that clusters lie under, one cluster (prefix/cluster),
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict, replace
+from random import SystemRandom
 from urllib.parse import urlsplit, urlunsplit
 
 from thermocline.remoting.errors import InvalidRequestError
@@ -16,8 +18,11 @@ from thermocline.spark.store_options import BucketOptions
 from thermocline.tiered.ledger_reader import find_entry_or_hint
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.object_store_url import open_object_store, parse_s3_url
+from thermocline.tiered.s3 import S3ObjectStore
+from thermocline.tiered.wrappers import RetryingObjectStore
 
-S3_SCHEMES = ("s3a", "s3", "s3n")
+S3_SCHEMES = ("s3a", "s3")
 # How many folders that are no brokers are stepped over before the URL is taken for a wrong one.
 STRANGERS_MAX = 100
 _LAST_CHARACTER = "\U0010ffff"
@@ -76,10 +81,13 @@ async def broker_roots(store: ObjectStore, under: str) -> list[str]:
 
 
 async def open_cold_store(url: str, options: BucketOptions) -> ObjectStore:
-    """The store at the URL of a prefix; lives on the running loop."""
-    parts = urlsplit(url)
-    if parts.scheme == "memory":
-        from thermocline.tiered.memory import MemoryObjectStore
+    """The store at the URL of a prefix, with retries; lives on the running loop. Sends no request.
 
-        return MemoryObjectStore(parts.netloc)
-    raise NotImplementedError
+    Raises:
+        InvalidRequestError: The URL is none of a cold tier.
+    """
+    if split_url(url)[0] != "s3":
+        return await open_object_store(url)
+    said = {name: value for name, value in asdict(options).items() if value is not None}
+    store = await S3ObjectStore.open(replace(parse_s3_url(url), **said))
+    return RetryingObjectStore(store, random=SystemRandom())

@@ -14,7 +14,7 @@ def bucket(name: str = "orders", **options: str) -> BucketOptions:
 
 def test_nothing_said_leaves_it_to_the_client() -> None:
     assert bucket() == BucketOptions(
-        endpoint=None, region=None, path_style=False, access_key=None, secret_key=None, session_token=None
+        endpoint=None, region=None, path_style=None, access_key=None, secret_key=None, session_token=None
     )
 
 
@@ -61,9 +61,10 @@ def test_an_endpoint_without_a_scheme_takes_it_from_the_tls_setting(endpoint: st
     assert options.for_bucket("orders").endpoint == url
 
 
-def test_a_named_endpoint_means_path_style_unless_said_otherwise() -> None:
-    assert store_options({"s3.endpoint": "http://host"}).for_bucket("b").path_style
-    assert not store_options({"s3.endpoint": "http://host", "s3.pathStyle": "false"}).for_bucket("b").path_style
+def test_path_style_is_left_to_the_client_unless_said() -> None:
+    assert store_options({"s3.endpoint": "http://host"}).for_bucket("b").path_style is None
+    assert store_options({"s3.pathStyle": "TRUE"}).for_bucket("b").path_style is True
+    assert store_options({"s3.pathStyle": "false"}).for_bucket("b").path_style is False
 
 
 @pytest.mark.parametrize("region", ["auto", "sdk", "EC2", ""])

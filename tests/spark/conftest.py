@@ -1,0 +1,44 @@
+"""One Spark session for all tests of this folder: starting a JVM takes longer than most of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.fixtures_tools import have
+from tooling.system_packages import find_java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of the session share one worker, so that it is started once."""
+    for item in items:
+        if "spark_session" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session of two cores on this machine."""
+    pytest.importorskip("pyspark")
+    have(lambda: find_java_home(with_compiler=False))
+    from thermocline.spark.session import local_session
+
+    folder: Path = tmp_path_factory.mktemp("spark")
+    session = local_session(
+        app_name="thermocline tests",
+        cores=2,
+        settings={
+            "spark.driver.memory": "1g",
+            "spark.sql.warehouse.dir": str(folder / "warehouse"),
+            "spark.local.dir": str(folder / "local"),
+        },
+    )
+    yield session
+    session.stop()

@@ -1,0 +1,134 @@
+"""Replaying a topic into files, as a function and as a command."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from tests.spark.cold_tier import ColdTier, by_place, directory_url, flights, rows_of
+from tests.tiered.cold_data import Log
+from thermocline.remoting.errors import InvalidRequestError, TopicNotFoundError
+from thermocline.spark import CatchUpReport, catch_up
+from thermocline.spark.message_columns import DEFAULT_COLUMNS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def orders(tmp_path_factory: pytest.TempPathFactory) -> tuple[ColdTier, Log]:
+    tier = ColdTier(directory_url(tmp_path_factory.mktemp("cold")))
+    log = flights("orders", 500, queue_count=2)
+    tier.seal_in_pieces(log, 2)
+    return tier, log
+
+
+def ends_of(report: CatchUpReport) -> dict[int, tuple[int, int]]:
+    return {queue.queue_id: (queue.start_offset, queue.end_offset) for queue in report.queues}
+
+
+def json_rows(output: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for file in sorted(output.glob("*.json")) for line in file.read_text().splitlines()]
+
+
+def test_a_topic_becomes_parquet_with_exact_ends(
+    spark_session: SparkSession, orders: tuple[ColdTier, Log], tmp_path: Path
+) -> None:
+    tier, log = orders
+    output = tmp_path / "parquet"
+    progress: list[tuple[int, int]] = []
+    report = catch_up(
+        spark_session,
+        tier.url,
+        topic="orders",
+        output=str(output),
+        options={"maxPartitionBytes": "50k"},
+        on_progress=lambda done, total: progress.append((done, total)),
+    )
+    assert report.row_count == 500
+    assert ends_of(report) == {queue: (0, end) for queue, end in log.ends().items()}
+    assert report.versions == {"test/broker-a": tier.version}
+    assert progress[-1][0] == progress[-1][1] > 1
+    written = pq.read_table(output).to_pylist()
+    expected = [{name: row[name] for name in DEFAULT_COLUMNS} for row in rows_of(log)]
+    assert {(row["queueId"], row["queueOffset"]): row["value"] for row in written} == {
+        (row["queueId"], row["queueOffset"]): row["value"] for row in expected
+    }
+    assert {row["key"] for row in written} == {row["key"] for row in expected}
+
+
+def test_json_lines_hold_bodies_as_text_or_base64(
+    spark_session: SparkSession, orders: tuple[ColdTier, Log], tmp_path: Path
+) -> None:
+    tier, log = orders
+    options = {"tags": "UA", "columns": "queueId,queueOffset,value,topic,brokerName"}
+    expected = {place: row["value"] for place, row in by_place(rows_of(log)).items() if row["tag"] == "UA"}
+    for body in ("text", "base64"):
+        output = tmp_path / body
+        report = catch_up(
+            spark_session,
+            tier.url,
+            topic="orders",
+            output=str(output),
+            output_format="json",
+            body="base64" if body == "base64" else "text",
+            options=options,
+        )
+        values = {place: str(row["value"]) for place, row in by_place(json_rows(output)).items()}
+        decoded = {
+            place: base64.b64decode(value) if body == "base64" else value.encode() for place, value in values.items()
+        }
+        assert decoded == expected
+        assert report.row_count == len(expected)
+        assert ends_of(report) == {queue: (0, end) for queue, end in log.ends().items()}
+
+
+def test_an_output_that_exists_is_left_alone(
+    spark_session: SparkSession, orders: tuple[ColdTier, Log], tmp_path: Path
+) -> None:
+    tier, _ = orders
+    with pytest.raises(InvalidRequestError, match="exists already"):
+        catch_up(spark_session, tier.url, topic="orders", output=str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_topic_writes_nothing(
+    spark_session: SparkSession, orders: tuple[ColdTier, Log], tmp_path: Path
+) -> None:
+    tier, _ = orders
+    with pytest.raises(TopicNotFoundError):
+        catch_up(spark_session, tier.url, topic="payments", output=str(tmp_path / "new"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_reports_the_ends_and_keeps_a_session_that_was_there(
+    spark_session: SparkSession, orders: tuple[ColdTier, Log], tmp_path: Path
+) -> None:
+    from thermocline.cli.spark_catch_up import spark_catch_up
+
+    tier, log = orders
+    output = tmp_path / "lines"
+    arguments = ["orders", "--from", tier.url, "--to", str(output), "--format", "json", "--json"]
+    arguments += ["--ending-offsets", '{"orders": {"0": 10}}', "--option", "maxPartitionBytes=50k", "--cores", "2"]
+    result = CliRunner().invoke(spark_catch_up, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    report = json.loads(result.stdout)
+    assert report["row_count"] == 10 + log.ends()[1] == len(json_rows(output))
+    assert [(queue["queue_id"], queue["end_offset"]) for queue in report["queues"]] == [(0, 10), (1, log.ends()[1])]
+    assert spark_session.range(3).count() == 3
+
+
+def test_the_command_refuses_options_that_are_no_pairs() -> None:
+    from thermocline.cli.spark_catch_up import spark_catch_up
+
+    result = CliRunner().invoke(
+        spark_catch_up, ["orders", "--from", "file:///x", "--to", "y", "--option", "fetchBytes"]
+    )
+    assert result.exit_code == 2
+    assert "NAME=VALUE" in result.stderr
