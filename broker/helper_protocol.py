@@ -61,13 +61,14 @@ class Hello(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 class HelloReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """What a helper needs to know; the answer to HELLO."""
+    """What a helper needs to know; the answer to HELLO. `was_clean`: whether the stop before this boot was."""
 
     store: StoreConfig
     tier: TierConfig
     store_uuid: str
     cluster_name: str
     broker_name: str
+    was_clean: bool
 
 
 class QueueState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

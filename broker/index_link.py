@@ -1,7 +1,7 @@
 """Index link: the hot process's way to ask the index process, and its knowledge of how far the index is durable."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from thermocline.broker.helper_hub import HelperHub, decode_body
 from thermocline.broker.helper_protocol import (
@@ -20,10 +20,10 @@ ROLE = "index"
 class IndexLink:
     """KeyIndex by way of the index process. Belongs to the hot process's loop."""
 
-    def __init__(self, hub: HelperHub, *, append_offset: Callable[[], int], timeout_ms: int) -> None:
-        """`append_offset`: of the log now; a query answers for everything below it."""
+    def __init__(self, hub: HelperHub, *, flushed: Callable[[], Awaitable[int]], timeout_ms: int) -> None:
+        """`flushed`: makes the log durable up to its end now and returns that offset; a query answers for all below."""
         self._hub = hub
-        self._append_offset = append_offset
+        self._flushed = flushed
         self._timeout_ms = timeout_ms
         self._durable_offset = 0
         self._index_timestamp_ms = 0
@@ -51,7 +51,7 @@ class IndexLink:
 
     async def find(self, query: KeyQuery) -> KeyMatches:
         """Look a key up; see KeyIndex."""
-        request = IndexQueryRequest(query=query, up_to_offset=self._append_offset())
+        request = IndexQueryRequest(query=query, up_to_offset=await self._flushed())
         response = await self._hub.ask(ROLE, HelperRequestCode.INDEX_QUERY, request, timeout_ms=self._timeout_ms)
         reply = decode_body(response.body, IndexQueryReply)
         return KeyMatches(

@@ -14,11 +14,10 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
 from thermocline.broker.shared_page import SharedPage
 from thermocline.remoting.errors import MQError
-from thermocline.store.flush_service import run_in_executor
 from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import Retention, RetentionGate
 
@@ -52,15 +51,12 @@ class StoreRounds:
         self._on_tick = on_tick
         self._pressure = False
         self._tasks: list[asyncio.Task[None]] = []
-        # One for the log's flush, which senders may wait for, and one for all that nobody waits for.
-        self._flush_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-flush")
-        self._slow_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store-rounds")
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store-rounds")
 
     def start(self) -> None:
         """Begin; returns at once."""
         assert not self._tasks
         loop = asyncio.get_running_loop()
-        self._store.flush.use(run_in_executor(loop, self._flush_thread))
         self._publish()
         config = self._store.config
         self._tasks = [
@@ -78,8 +74,7 @@ class StoreRounds:
         for task in tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        for thread in (self._flush_thread, self._slow_thread):
-            await asyncio.to_thread(thread.shutdown)
+        await asyncio.to_thread(self._thread.shutdown)
 
     async def run_retention(self) -> None:
         """Let go of local files that may go, now.
@@ -91,7 +86,7 @@ class StoreRounds:
         self._pressure = self._retention.used_ratio() > self._store.config.disk_used_ratio_max
         if not plan.is_empty:
             self._publish()
-            await self._in_thread(self._slow_thread, lambda: self._retention.execute(plan))
+            await self._in_thread(lambda: self._retention.execute(plan))
 
     async def _tick(self) -> None:
         self._store.tick()
@@ -113,7 +108,7 @@ class StoreRounds:
         try:
             while not sync.advance():  # noqa: ASYNC110 - lets requests in between two slices
                 await asyncio.sleep(0)
-            await self._in_thread(self._slow_thread, sync.commit)
+            await self._in_thread(sync.commit)
             committed = True
         finally:
             store.end_derived_sync(sync, committed=committed)
@@ -123,9 +118,9 @@ class StoreRounds:
         flush_offset = log.flush_offset
         self._page.publish(append_offset=log.append_offset, flush_offset=flush_offset, min_offset=log.min_offset)
 
-    async def _in_thread(self, thread: Executor, job: Callable[[], None]) -> None:
+    async def _in_thread(self, job: Callable[[], None]) -> None:
         """Run a job and wait for it even when cancelled: its outcome decides what is durable."""
-        future = asyncio.get_running_loop().run_in_executor(thread, job)
+        future = asyncio.get_running_loop().run_in_executor(self._thread, job)
         try:
             await asyncio.shield(future)
         except asyncio.CancelledError:

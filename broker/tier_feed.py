@@ -72,6 +72,11 @@ class TierFeed:
         self._pressure = pressure
         self._wake.set()
 
+    async def flush(self) -> None:
+        """Tell everything that has changed by now; returns when it is on its way, or the tier process is away."""
+        while self._is_complete and self._send_slice():  # noqa: ASYNC110 - a pause between slices, not a poll
+            await asyncio.sleep(SLICE_PAUSE_S)
+
     def _queue_written(self, queue: ConsumeQueue) -> None:
         self._changed_queues[queue] = None
 
@@ -83,8 +88,7 @@ class TierFeed:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._is_complete and self._send_slice():  # noqa: ASYNC110 - a pause between slices, not a poll
-                await asyncio.sleep(SLICE_PAUSE_S)
+            await self.flush()
 
     def _send_slice(self) -> bool:
         """Send one table; True while more waits."""

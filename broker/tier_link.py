@@ -36,6 +36,7 @@ from thermocline.broker.helper_protocol import (
     ColdRecordReply,
     ColdSearchRequest,
     ColdViewRequest,
+    Fenced,
     HelperRequestCode,
 )
 from thermocline.remoting.command import RemotingCommand
@@ -58,13 +59,13 @@ class TierLink:
         incarnation_of: Callable[[str], int],
         timeout_ms: int,
         on_connected: Callable[[], None],
-        on_catalog: Callable[[], None],
+        on_fenced: Callable[[str], None],
     ) -> None:
         self._hub = hub
         self._incarnation_of = incarnation_of
         self._timeout_ms = timeout_ms
         self._on_connected = on_connected
-        self._on_catalog = on_catalog
+        self._on_fenced = on_fenced
         self._ranges: dict[tuple[str, int], ColdRange] = {}
         self._version = -1
         self._sequence = 0
@@ -89,7 +90,10 @@ class TierLink:
         self._on_connected()
 
     def helper_told(self, code: int, body: bytes | memoryview) -> None:
-        """Take in a catalog table."""
+        """Take in a catalog table, or the news that another writer has taken over."""
+        if code == HelperRequestCode.FENCED:
+            self._on_fenced(decode_body(body, Fenced).reason)
+            return
         assert code == HelperRequestCode.CATALOG_TABLE
         table = decode_body(body, CatalogTable)
         assert table.sequence == self._sequence + 1
@@ -101,7 +105,6 @@ class TierLink:
         assert table.version >= self._version
         self._version = table.version
         self._committed_offset = max(self._committed_offset, table.committed_offset)
-        self._on_catalog()
 
     # -- ColdReads -----------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,69 @@
+"""Helpers: the index and tier roles of a broker, in processes of their own or, for debugging, in this one."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from thermocline.broker.helper_process import HelperOptions
+from thermocline.broker.supervisor import HelperStatus
+
+
+class Helpers(Protocol):
+    """What the hot process does with its helpers; `Supervisor` is the one for processes."""
+
+    def start(self) -> None:
+        """Start them."""
+
+    def statuses(self) -> list[HelperStatus]:
+        """How they are."""
+
+    async def stop(self, *, timeout_ms: int) -> None:
+        """Stop them; idempotent."""
+
+
+class InProcessHelpers:
+    """All roles as tasks of this process's loop, over the same socket and with the same code (`--single-process`)."""
+
+    def __init__(self, roles: Sequence[str], *, socket_path: str, page_path: str) -> None:
+        self._roles = roles
+        self._options = HelperOptions(parent_pid=os.getpid(), socket_path=socket_path, page_path=Path(page_path))
+        self._stop = asyncio.Event()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def start(self) -> None:
+        """Start the roles."""
+        # Imported here: in a broker of several processes the hot one loads no object store client.
+        from thermocline.broker.index_process import serve as serve_index
+        from thermocline.broker.tier_process import serve as serve_tier
+
+        serve = {"index": serve_index, "tier": serve_tier}
+        for role in self._roles:
+            self._tasks[role] = asyncio.create_task(serve[role](self._options, self._stop), name=f"role-{role}")
+
+    def statuses(self) -> list[HelperStatus]:
+        """A role whose task has ended is stopped."""
+        return [
+            HelperStatus(
+                name=role,
+                pid=os.getpid(),
+                restarts=0,
+                last_exit_status=None,
+                state="stopped" if task.done() else "running",
+            )
+            for role, task in self._tasks.items()
+        ]
+
+    async def stop(self, *, timeout_ms: int) -> None:
+        """End the roles, cancelling those that take longer."""
+        self._stop.set()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks.values(), timeout=timeout_ms / 1_000)
+            for task in late:
+                task.cancel()
+            for task in self._tasks.values():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+            self._tasks.clear()

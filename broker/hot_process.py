@@ -1,0 +1,323 @@
+"""Hot process: puts a broker together, starts it, and stops it in the order in which nothing is lost.
+
+    start   descriptor limit -> store (lock, recovery) -> shared page -> helpers' socket -> port -> parts from their
+            files -> requests served -> helper processes -> NameServers
+    stop    no new connections -> NameServers told -> requests in flight answered -> recurring work ends, offsets
+            written -> helpers end -> log flushed, queues synced, checkpoint, abort mark last (store.close)
+
+No helper runs while recovery truncates: they start after it. Owner: the one event loop of the process.
+"""
+
+import asyncio
+import gc
+import logging
+import time
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from thermocline.broker.advertised_address import advertised_host
+from thermocline.broker.broker_settings import BrokerSettings
+from thermocline.broker.build_id import current_build_id
+from thermocline.broker.cold_reads import ColdReads, NoColdTier
+from thermocline.broker.context import BrokerContext
+from thermocline.broker.context_builder import build_context, wall_clock_ms
+from thermocline.broker.descriptor_limit import raise_descriptor_limit
+from thermocline.broker.health import HealthServer
+from thermocline.broker.helper_hub import HelperHub
+from thermocline.broker.helper_process import SOCKET_LIMITS
+from thermocline.broker.helper_protocol import HelloReply
+from thermocline.broker.helpers import Helpers, InProcessHelpers
+from thermocline.broker.hot_server import HotServer
+from thermocline.broker.housekeeping import Housekeeping
+from thermocline.broker.index_link import IndexLink
+from thermocline.broker.late_handler import LateHandler
+from thermocline.broker.long_polling import LongPolling
+from thermocline.broker.processors.admin import AdminProcessor
+from thermocline.broker.processors.client import ClientProcessor
+from thermocline.broker.processors.consumer_call import ConsumerCallProcessor
+from thermocline.broker.processors.consumer_offset import ConsumerOffsetProcessor
+from thermocline.broker.processors.dispatcher import Dispatcher
+from thermocline.broker.processors.group import GroupProcessor
+from thermocline.broker.processors.lock import LockProcessor
+from thermocline.broker.processors.send_back import SendBackProcessor
+from thermocline.broker.processors.stats import StatsProcessor
+from thermocline.broker.processors.tier import TierProcessor
+from thermocline.broker.processors.topic import TopicProcessor
+from thermocline.broker.runtime_folder import runtime_folder, socket_path
+from thermocline.broker.shared_page import SharedPage
+from thermocline.broker.store_rounds import StoreRounds
+from thermocline.broker.supervisor import HelperSpec, Supervisor
+from thermocline.broker.tier_feed import TierFeed
+from thermocline.broker.tier_link import TierLink
+from thermocline.remoting.server import RemotingServer
+from thermocline.store.disk import RealDisk
+from thermocline.store.message_store import MessageStore
+from thermocline.store.retention import Retention, RetentionGate
+
+logger = logging.getLogger(__name__)
+
+INDEX_TIMEOUT_MS = 10_000
+COLD_TIMEOUT_MS = 20_000
+REGISTERED_TIMEOUT_S = 5.0
+HELPERS_STOP_TIMEOUT_MS = 8_000
+SERVER_CLOSE_TIMEOUT_MS = 2_000
+
+
+class HotProcess:
+    """One broker. `start` once, `close` as often as wanted."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        *,
+        environment: Mapping[str, str],
+        log_level: str = "INFO",
+        single_process: bool = False,
+    ) -> None:
+        self._settings = settings
+        self._environment = environment
+        self._log_level = log_level
+        self._single_process = single_process
+        self._resources = AsyncExitStack()
+        self._fenced = ""
+        self._is_closing = False
+
+    async def start(self) -> str:
+        """Start everything; returns the advertised address once requests are served and NameServers know it.
+
+        Raises:
+            UnavailableError: The store is open elsewhere, or a file could not be written.
+            CorruptDataError: The store cannot be recovered.
+            InvalidRequestError: The machine or a setting does not allow it.
+            OSError: The port is taken.
+        """
+        try:
+            return await self._start()
+        except BaseException:
+            await self._resources.aclose()
+            raise
+
+    async def close(self) -> None:
+        """Stop cleanly; see the module's header. Idempotent."""
+        self._is_closing = True
+        await self._resources.aclose()
+        logger.info("broker stopped")
+
+    async def _start(self) -> str:
+        settings, resources = self._settings, self._resources
+        config, disk = settings.broker, RealDisk()
+        connections_max = raise_descriptor_limit()
+        store = self._store = MessageStore.open(settings.store, disk=disk, clock=wall_clock_ms)
+        resources.callback(store.close)
+        page = self._make_page(store)
+        resources.callback(page.close)
+
+        hub = self._hub = HelperHub(
+            generation=page.generation,
+            build_id=page.build_id,
+            settings=HelloReply(
+                store=settings.store,
+                tier=settings.tier,
+                store_uuid=store.identity.store_id,
+                cluster_name=config.cluster_name,
+                broker_name=config.broker_name,
+                was_clean=store.recovery_report.was_clean,
+            ),
+        )
+        path = socket_path(runtime_folder(self._environment), store_uuid=store.identity.store_id)
+        Path(path).unlink(missing_ok=True)  # a stale one: the store's lock says that nobody else serves it
+        helper_server = RemotingServer(hub, limits=SOCKET_LIMITS, idle_timeout_ms=1 << 40)
+        await helper_server.start_unix(path)
+        resources.push_async_callback(helper_server.close)
+        index = self._index = IndexLink(hub, flushed=self._flushed, timeout_ms=INDEX_TIMEOUT_MS)
+        cold = self._cold = self._make_cold(hub, store)
+        helpers = self._make_helpers(path, page)
+        resources.push_async_callback(helpers.stop, timeout_ms=HELPERS_STOP_TIMEOUT_MS)
+
+        late = LateHandler()
+        server = self._server = RemotingServer(
+            late, chunk_handler=late, idle_timeout_ms=config.server_idle_ms, connections_max=connections_max
+        )
+        port = await server.start(config.listen_host, config.listen_port)
+        resources.push_async_callback(server.close, timeout_ms=SERVER_CLOSE_TIMEOUT_MS)
+        host = advertised_host(listen_host=config.listen_host, configured_host=config.advertised_host)
+        long_polling = LongPolling()
+        context = self._context = await build_context(
+            settings,
+            store,
+            disk=disk,
+            cold=cold,
+            store_host=(host, config.advertised_port or port),
+            arrived=long_polling.arrived,
+        )
+        resources.push_async_callback(context.persister.close)
+        feed = self._feed = TierFeed(hub, topics=context.topics, queues=store.queues, incarnations=store.incarnations)
+        rounds = StoreRounds(
+            store,
+            retention=Retention(
+                disk,
+                settings.store,
+                log=store.commit_log,
+                queues=store.queues,
+                recovery_offset=lambda: store.recovery_offset,
+            ),
+            page=page,
+            clock=wall_clock_ms,
+            gate=self._gate,
+            index_timestamp_ms=lambda: index.index_timestamp_ms,
+            on_tick=lambda pressure: feed.ticked(pressure=pressure),
+        )
+        hot = HotServer(context, key_index=index, long_polling=long_polling)
+        dispatcher = self._make_dispatcher(context, hot, helpers, rounds)
+        hot.start()
+        resources.push_async_callback(hot.close)
+        rounds.start()
+        resources.push_async_callback(rounds.close)
+        feed.start()
+        resources.push_async_callback(feed.close)
+        late.serve(dispatcher, hot)
+        housekeeping = Housekeeping(context)
+        housekeeping.start()
+        resources.push_async_callback(housekeeping.close)
+        await self._start_health(context)
+        helpers.start()
+        context.registration.start()
+        resources.push_async_callback(context.registration.close)
+        # First of all at a stop: clients are sent elsewhere, and what is in flight is still answered.
+        resources.push_async_callback(server.close, timeout_ms=SERVER_CLOSE_TIMEOUT_MS)
+        resources.push_async_callback(self._leave)
+        await self._wait_registered(context)
+        gc.collect()
+        gc.freeze()
+        logger.info("broker serves address=%s port=%d queues=%d", context.advertised_address, port, len(store.queues))
+        return context.advertised_address
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _make_page(self, store: MessageStore) -> SharedPage:
+        path = Path(store.config.own_path) / "shared-page"
+        page = SharedPage.create(path, generation=time.time_ns(), build_id=current_build_id())
+        log = store.commit_log
+        page.publish(append_offset=log.append_offset, flush_offset=log.flush_offset, min_offset=log.min_offset)
+        return page
+
+    def _make_cold(self, hub: HelperHub, store: MessageStore) -> ColdReads:
+        if not self._settings.tier.is_enabled:
+            return NoColdTier()
+        return TierLink(
+            hub,
+            incarnation_of=lambda topic: store.incarnations.find(topic).id,
+            timeout_ms=COLD_TIMEOUT_MS,
+            on_connected=lambda: self._feed.restart(),
+            on_fenced=self._fence,
+        )
+
+    def _make_helpers(self, path: str, page: SharedPage) -> Helpers:
+        roles = ["index", "tier"] if self._settings.tier.is_enabled else ["index"]
+        page_path = str(Path(self._settings.store.own_path) / "shared-page")
+        if self._single_process:
+            return InProcessHelpers(roles, socket_path=path, page_path=page_path)
+        specs = [
+            HelperSpec(
+                name=role,
+                module=f"thermocline.broker.{role}_process",
+                arguments=(f"--socket={path}", f"--page={page_path}", f"--log-level={self._log_level}"),
+            )
+            for role in roles
+        ]
+        return Supervisor(specs, now_ms=wall_clock_ms)
+
+    def _make_dispatcher(
+        self, context: BrokerContext, hot: HotServer, helpers: Helpers, rounds: StoreRounds
+    ) -> Dispatcher:
+        log = context.store.commit_log
+        return Dispatcher(
+            (
+                *hot.processors,
+                TopicProcessor(context),
+                GroupProcessor(context),
+                ClientProcessor(context),
+                ConsumerOffsetProcessor(context),
+                LockProcessor(context),
+                SendBackProcessor(context),
+                StatsProcessor(context),
+                ConsumerCallProcessor(context),
+                AdminProcessor(
+                    context,
+                    run_retention=rounds.run_retention,
+                    dispatch_behind_bytes=lambda: max(0, log.append_offset - self._index.durable_offset),
+                ),
+                TierProcessor(context, self._hub, helpers=helpers.statuses, report_now=self._report_now),
+            ),
+            on_closed=(hot.connection_closed, context.clients.connection_closed),
+        )
+
+    async def _start_health(self, context: BrokerContext) -> None:
+        config = self._settings.broker
+        if config.health_port < 0:
+            return
+        health = HealthServer(self._probe)
+        port = await health.start(config.listen_host, config.health_port)
+        self._resources.push_async_callback(health.close)
+        logger.info("health endpoint port=%d", port)
+
+    async def _wait_registered(self, context: BrokerContext) -> None:
+        try:
+            async with asyncio.timeout(REGISTERED_TIMEOUT_S):
+                await context.registration.wait_registered()
+        except TimeoutError:
+            logger.warning("not registered at every NameServer yet; the broker keeps trying")
+
+    # -- while it runs -------------------------------------------------------------------------------------------------
+
+    def _gate(self) -> RetentionGate:
+        """What local deletion has to wait for."""
+        committed_offset: int | None = None
+        if isinstance(self._cold, TierLink):
+            committed_offset = 0 if self._fenced else self._cold.committed_offset
+        return RetentionGate(
+            committed_offset=committed_offset,
+            index_offset=self._index.durable_offset,
+            held_offset=self._context.delays.earliest_undelivered_offset(),
+        )
+
+    def _fence(self, reason: str) -> None:
+        """Another writer has taken over the cold tier: take no message, leave the NameServers, delete nothing."""
+        if self._fenced:
+            return
+        self._fenced = reason
+        logger.error("fenced: another broker writes to this cold tier; sends are refused reason=%s", reason)
+        self._store.commit_log.fail(f"fenced: {reason}")
+        self._leaving = asyncio.get_running_loop().create_task(self._context.registration.unregister())
+
+    async def _flushed(self) -> int:
+        """Make the log durable up to its end now; returns that offset, or what was reached when the flush failed."""
+        store = self._store
+        log, flushed = store.commit_log, asyncio.Event()
+        if log.flush_offset < log.append_offset:
+            store.flush.wait(log.append_offset, lambda _: flushed.set())
+            store.flush.flush()
+            await flushed.wait()
+        return log.flush_offset
+
+    async def _report_now(self) -> None:
+        """Flush, write queue files, and tell the tier process."""
+        await self._flushed()
+        self._store.queues.write_dirty()
+        await self._feed.flush()
+
+    def _probe(self) -> tuple[bool, Mapping[str, object]]:
+        log = self._store.commit_log
+        refusal = self._fenced or log.refusal or ("stopping" if self._is_closing else "")
+        details = {
+            "address": self._context.advertised_address,
+            "appendOffset": log.append_offset,
+            "flushOffset": log.flush_offset,
+            "refusal": refusal,
+        }
+        return not refusal, details
+
+    async def _leave(self) -> None:
+        await self._server.stop_accepting()
+        await self._context.registration.unregister()

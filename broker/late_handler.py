@@ -1,0 +1,45 @@
+"""Late handler: holds a server's place while its broker is being put together.
+
+The port must be bound before the parts exist, because a free port's number is part of the address that they are made
+with. A request that comes in between gets "busy", which every client repeats.
+"""
+
+from collections.abc import Awaitable
+
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connection import ChunkHandler, Connection, RequestHandler
+from thermocline.remoting.errors import BrokerBusyError
+
+
+class LateHandler:
+    """RequestHandler and ChunkHandler that pass on to the real ones once they are there."""
+
+    def __init__(self) -> None:
+        self._handler: RequestHandler | None = None
+        self._chunk_handler: ChunkHandler | None = None
+
+    def serve(self, handler: RequestHandler, chunk_handler: ChunkHandler) -> None:
+        """From now on requests go to these."""
+        self._handler, self._chunk_handler = handler, chunk_handler
+
+    def feed(self, connection: Connection, buffer: memoryview) -> int:
+        """See ChunkHandler."""
+        return 0 if self._chunk_handler is None else self._chunk_handler.feed(connection, buffer)
+
+    def handle(
+        self, connection: Connection, command: RemotingCommand
+    ) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
+        """See RequestHandler."""
+        if self._handler is None:
+            raise BrokerBusyError("the broker is starting")
+        return self._handler.handle(connection, command)
+
+    def connection_opened(self, connection: Connection) -> None:
+        """See RequestHandler."""
+        if self._handler is not None:
+            self._handler.connection_opened(connection)
+
+    def connection_closed(self, connection: Connection) -> None:
+        """See RequestHandler."""
+        if self._handler is not None:
+            self._handler.connection_closed(connection)

@@ -1,0 +1,146 @@
+"""Entry of the broker: settings from file, changes, environment and flags; then run until SIGTERM or Ctrl-C."""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from thermocline.broker.broker_settings import BrokerSettings, decode_changes
+from thermocline.broker.config_persister import load_file
+from thermocline.broker.context_builder import settings_path, wall_clock_ms
+from thermocline.broker.event_loop import run as run_loop
+from thermocline.broker.hot_process import HotProcess
+from thermocline.broker.log_format import configure_logging
+from thermocline.broker.setting_sources import (
+    LoadedSettings,
+    SettingSource,
+    environment_source,
+    file_source,
+    load_settings,
+)
+from thermocline.namesrv.name_server_config import NameServerConfig
+from thermocline.namesrv.server import NameServer
+from thermocline.remoting.errors import InvalidParameterError
+from thermocline.store.disk import RealDisk
+
+logger = logging.getLogger(__name__)
+
+PROCESS_NAME = "hot"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerArguments:
+    """What a command line says. `flags`: settings by property name; they stand above everything else."""
+
+    config_path: str | None = None
+    flags: Mapping[str, str] = field(default_factory=dict)
+    log_level: str = "INFO"
+    single_process: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyAddresses:
+    """Where a started broker serves. `name_server` is that of `run_with_name_server`, else the configured ones."""
+
+    name_server: str
+    broker: str
+    cold_url: str
+
+
+OnReady = Callable[[ReadyAddresses], None]
+
+
+def load_broker_settings(arguments: BrokerArguments, environment: Mapping[str, str]) -> BrokerSettings:
+    """Put the sources of settings together: file, changes made while running, environment, flags.
+
+    Raises:
+        InvalidParameterError: A name is unknown or a value cannot be one; the error names the place.
+        CorruptDataError: The file of changes cannot be read.
+    """
+    first: list[SettingSource] = []
+    if arguments.config_path is not None:
+        try:
+            first.append(file_source(arguments.config_path, Path(arguments.config_path).read_bytes()))
+        except OSError as error:
+            raise InvalidParameterError(
+                f"the configuration file cannot be read: {error.strerror}", path=arguments.config_path
+            ) from error
+    last = [environment_source(environment), SettingSource(place="flag", values=arguments.flags)]
+    loaded = load_settings([*first, *last])
+    changes = load_file(RealDisk(), settings_path(loaded.store))
+    if changes is not None:
+        place = settings_path(loaded.store)
+        changed = SettingSource(place=place, values=decode_changes(changes).settings)
+        loaded = load_settings([*first, changed, *last])
+    settings = _settings(loaded)
+    if changes is not None:
+        settings.take_over(changes)
+    return settings
+
+
+def run(arguments: BrokerArguments, *, on_ready: OnReady) -> None:
+    """Run a broker in this process (and its helpers beside it). Raises as HotProcess.start and load_broker_settings."""
+    _prepare(arguments)
+    settings = load_broker_settings(arguments, os.environ)
+    run_loop(_run(settings, arguments, on_ready))
+
+
+def run_with_name_server(arguments: BrokerArguments, name_server: NameServerConfig, *, on_ready: OnReady) -> None:
+    """Run a NameServer and a broker that registers there, both in this process: for development."""
+    _prepare(arguments)
+    run_loop(_run_both(arguments, name_server, on_ready))
+
+
+async def _run_both(arguments: BrokerArguments, config: NameServerConfig, on_ready: OnReady) -> None:
+    server = NameServer(config)
+    port = await server.start()
+    try:
+        address = f"{config.listen_host}:{port}"
+        environment = {name: value for name, value in os.environ.items() if name != "NAMESRV_ADDR"}
+        with_address = BrokerArguments(
+            config_path=arguments.config_path,
+            flags={**arguments.flags, "namesrvAddr": address},
+            log_level=arguments.log_level,
+            single_process=arguments.single_process,
+        )
+        await _run(load_broker_settings(with_address, environment), with_address, on_ready)
+    finally:
+        await server.close()
+
+
+async def _run(settings: BrokerSettings, arguments: BrokerArguments, on_ready: OnReady) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    process = HotProcess(
+        settings,
+        environment=os.environ,
+        log_level=arguments.log_level,
+        single_process=arguments.single_process,
+    )
+    address = await process.start()
+    try:
+        on_ready(
+            ReadyAddresses(
+                name_server=settings.broker.name_server_addresses, broker=address, cold_url=settings.tier.cold_url
+            )
+        )
+        await stop.wait()
+    finally:
+        await process.close()
+
+
+def _prepare(arguments: BrokerArguments) -> None:
+    if not __debug__:
+        raise InvalidParameterError("assertions are part of this program: do not run it with -O")
+    configure_logging(arguments.log_level, process_name=PROCESS_NAME)
+
+
+def _settings(loaded: LoadedSettings) -> BrokerSettings:
+    if loaded.ignored:
+        logger.warning("settings without effect here: %s", " ".join(loaded.ignored))
+    return BrokerSettings(broker=loaded.broker, store=loaded.store, tier=loaded.tier, clock=wall_clock_ms)
