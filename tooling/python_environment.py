@@ -58,7 +58,8 @@ def _make() -> int:
         return 2
     STAMP.unlink(missing_ok=True)
     pip = [str(ENVIRONMENT / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    locked = [*pip, "--no-deps", "--no-build-isolation", "--require-hashes", "--requirement"]
+    # Byte code is made on first import instead, of what is really imported.
+    locked = [*pip, "--no-deps", "--no-compile", "--no-build-isolation", "--require-hashes", "--requirement"]
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as first:
         first.write(_requirements_of(BUILD_PACKAGES))
         first.flush()
