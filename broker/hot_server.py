@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from thermocline.broker.acknowledgements import Acknowledgements
@@ -71,14 +70,19 @@ class HotServer:
         *,
         key_index: KeyIndex,
         long_polling: LongPolling,
-        call_soon: Callable[[Callable[[], None]], object],
         near_bytes: int | None = None,
     ) -> None:
-        """`near_bytes`: how much of the log's end counts as being in memory; by default a share of the machine's."""
+        """On the loop. `near_bytes`: how much of the log's end counts as being in memory, by default a share of the
+        machine's."""
         self._context = context
         self._store = context.store
         self._long_polling = long_polling
-        self._acknowledgements = Acknowledgements(context.store, long_polling, clock=context.clock, call_soon=call_soon)
+        self._acknowledgements = Acknowledgements(
+            context.store,
+            long_polling,
+            clock=context.clock,
+            call_soon=asyncio.get_running_loop().call_soon,
+        )
         self._targets = SendTargets(context.topics, context.store.queues)
         limits = ColdPullLimits()
         self._pulls = PullProcessor(

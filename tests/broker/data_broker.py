@@ -1,0 +1,170 @@
+"""A broker's data plane over a real store: for tests of the message path, with or without a socket."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.broker.control_broker import STORE_HOST, TIMEOUT_MS, Clock
+from thermocline.broker.broker_config import BrokerConfig
+from thermocline.broker.broker_settings import BrokerSettings
+from thermocline.broker.cold_reads import ColdReads, NoColdTier
+from thermocline.broker.context import BrokerContext
+from thermocline.broker.context_builder import build_context
+from thermocline.broker.hot_server import HotServer
+from thermocline.broker.key_index import KeyMatches, KeyQuery
+from thermocline.broker.long_polling import LongPolling
+from thermocline.broker.processors.client import ClientProcessor
+from thermocline.broker.processors.dispatcher import Dispatcher
+from thermocline.broker.processors.topic import TopicProcessor
+from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.message_record import MessageRecord, iterate_records
+from thermocline.remoting.server import RemotingServer
+from thermocline.store.disk import Disk, RealDisk
+from thermocline.store.message_store import MessageStore
+from thermocline.store.store_config import StoreConfig
+from thermocline.tiered.tier_config import TierConfig
+
+
+class ScanIndex:
+    """KeyIndex by reading the whole log: what the index files would know, without their processes and hashes."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
+    async def find(self, query: KeyQuery) -> KeyMatches:
+        log = self._store.commit_log
+        records: list[MessageRecord] = []
+        for file in log.files:
+            end = min(file.end_offset, log.append_offset) - file.base_offset
+            records += iterate_records(file.view, 0, max(end, 0))
+        found = [
+            record.physical_offset
+            for record in records
+            if record.topic == query.topic
+            and query.key in {record.unique_key, *(record.keys or "").split(" "), record.tags}
+            and query.begin_ms <= record.store_timestamp_ms <= query.end_ms
+        ]
+        last = records[-1] if records else None
+        return KeyMatches(
+            physical_offsets=found[::-1][: query.count_max],
+            last_store_timestamp_ms=last.store_timestamp_ms if last else 0,
+            last_physical_offset=last.physical_offset if last else 0,
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class DataBroker:
+    """The parts, and ways to ask them."""
+
+    context: BrokerContext
+    hot: HotServer
+    dispatcher: Dispatcher
+    long_polling: LongPolling
+    clock: Clock
+    port: int
+    connections: list[ClientConnection] = field(default_factory=list)
+
+    @property
+    def store(self) -> MessageStore:
+        return self.context.store
+
+    def use_random(self, source: Any) -> None:
+        """Put something in the place of chance; before anything is sent."""
+        self.context.random = source
+        self.hot = HotServer(self.context, key_index=ScanIndex(self.store), long_polling=self.long_polling)
+        self.dispatcher = Dispatcher([*self.hot.processors], on_closed=[self.hot.connection_closed])
+
+    async def connect(self, handler: Any = None) -> ClientConnection:
+        connection = await ClientConnection.open(f"127.0.0.1:{self.port}", handler=handler)
+        self.connections.append(connection)
+        return connection
+
+    async def ask(self, command: RemotingCommand, connection: ClientConnection | None = None) -> RemotingCommand:
+        if connection is None:
+            connection = self.connections[0] if self.connections else await self.connect()
+        return await connection.call(command, timeout_ms=TIMEOUT_MS)
+
+    async def make_topic(self, topic: str, *, queues: int = 4, attributes: str = "") -> None:
+        fields = {
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "readQueueNums": str(queues),
+            "writeQueueNums": str(queues),
+            "perm": "6",
+            "topicFilterType": "SINGLE_TAG",
+            "attributes": attributes,
+        }
+        answer = await self.ask(RemotingCommand.request(17, ext_fields=fields))
+        assert answer.code == 0, answer.remark
+
+    def records(self) -> list[MessageRecord]:
+        """Everything in the log."""
+        log = self.store.commit_log
+        found: list[MessageRecord] = []
+        for file in log.files:
+            found += iterate_records(file.view, 0, min(file.end_offset, log.append_offset) - file.base_offset)
+        return found
+
+
+@asynccontextmanager
+async def data_broker(
+    root: Path | str,
+    *,
+    clock: Clock | None = None,
+    disk: Disk | None = None,
+    cold: ColdReads | None = None,
+    config: BrokerConfig | None = None,
+    topics: Sequence[str] = (),
+    start: bool = True,
+    wrap_cold: Callable[[MessageStore], ColdReads] | None = None,
+    **store_settings: Any,
+) -> AsyncIterator[DataBroker]:
+    """Open, serve on a free port, and stop cleanly. Without `start` nothing keeps time, and flushes run in place."""
+    clock = clock or Clock()
+    disk = disk or RealDisk()
+    config = config or BrokerConfig(listen_host="127.0.0.1")
+    store_config = StoreConfig(
+        root_path=str(root), **{"log_file_bytes": 1 << 20, "queue_file_bytes": 20 * 1_000, **store_settings}
+    )
+    store = MessageStore.open(store_config, disk=disk, clock=clock)
+    settings = BrokerSettings(broker=config, store=store_config, tier=TierConfig(), clock=clock)
+    long_polling = LongPolling()
+    context = await build_context(
+        settings,
+        store,
+        disk=disk,
+        cold=wrap_cold(store) if wrap_cold is not None else cold or NoColdTier(),
+        store_host=STORE_HOST,
+        arrived=long_polling.arrived,
+        clock=clock,
+        seed=7,
+    )
+    connection_closed: list[Callable[..., None]] = [context.clients.connection_closed]
+    hot = HotServer(context, key_index=ScanIndex(store), long_polling=long_polling)
+    dispatcher = Dispatcher(
+        [TopicProcessor(context), ClientProcessor(context), *hot.processors],
+        on_closed=[*connection_closed, hot.connection_closed],
+    )
+    server = RemotingServer(dispatcher, chunk_handler=hot)
+    port = await server.start("127.0.0.1", 0)
+    if start:
+        hot.start()
+    broker = DataBroker(
+        context=context, hot=hot, dispatcher=dispatcher, long_polling=long_polling, clock=clock, port=port
+    )
+    try:
+        for topic in topics:
+            await context.topics.ensure(topic, queue_count=4)
+        yield broker
+    finally:
+        for connection in broker.connections:
+            connection.close()
+        await server.close()
+        await hot.close()
+        await context.persister.close()
+        store.close()

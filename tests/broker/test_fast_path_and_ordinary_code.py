@@ -1,0 +1,190 @@
+"""The fast path against ordinary code: the same frames leave the same bytes in the log, queues and answers."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.broker.data_broker import DataBroker, data_broker
+from tests.broker.wire import Wire
+from tests.store.send_frames import batch_frame, properties_text, send_frame, unique_key
+from thermocline.broker.hot_server import HotServer
+from thermocline.remoting.batch import BatchMessage
+from thermocline.remoting.connection import Connection
+from thermocline.store.store_config import FlushDiskType
+
+TOPICS = ("TopicA", "TopicB", "%RETRY%group", "%DLQ%group")
+
+words = st.text(st.sampled_from("abcÄß标DELAYTIMER_ "), max_size=12)
+names = st.sampled_from(
+    [
+        "KEYS",
+        "TAGS",
+        "XTAGS",
+        "colour",
+        "farbe-标",
+        "UNIQ_KEY",
+        "WAIT",
+        "DELAY",
+        "TIMER_DELAY_SEC",
+        "TIMER_OUT_MS",
+        "TRAN_MSG",
+        "MSG_REGION",
+        "TRACE_ON",
+        "CLUSTER",
+        "POP_CK",
+        "POP_CK_OFFSET",
+        "INNER_NUM",
+        "RECONSUME_TIME",
+    ]
+)
+plain_properties = st.fixed_dictionaries(
+    {"UNIQ_KEY": st.integers(0, 999).map(unique_key)},
+    optional={"KEYS": words, "TAGS": words, "WAIT": st.sampled_from(["true", "false"]), "colour": words},
+).map(properties_text)
+values = st.one_of(words, st.sampled_from(["0", "1", "3", "99", "true", "false"]))
+any_properties = st.one_of(
+    plain_properties,
+    st.lists(st.tuples(names, values), max_size=6).map(
+        lambda pairs: "".join(f"{name}\x01{value}\x02" for name, value in pairs)
+    ),
+    plain_properties.map(lambda text: text.rstrip("\x02")),
+    st.text(st.sampled_from("ab\x01\x02"), max_size=12),
+)
+common_sends = st.builds(
+    lambda queue_id, body, properties, opaque: {
+        "queue_id": queue_id,
+        "body": body,
+        "properties": properties,
+        "opaque": opaque,
+    },
+    st.integers(0, 3),
+    st.binary(min_size=1, max_size=200),
+    plain_properties,
+    st.integers(0, 2**31 - 1),
+)
+any_sends = st.builds(
+    lambda base, other: base | other,
+    common_sends,
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "topic": st.sampled_from(TOPICS),
+            "queue_id": st.integers(-1, 5),
+            "properties": any_properties,
+            "flag": st.sampled_from([0, 2]),
+            "code": st.sampled_from([310, 320]),
+            "body": st.one_of(st.just(b""), st.binary(min_size=1, max_size=3_000)),
+            "f": st.sampled_from(["0", "1", "2", "257", "769", "4", "16", "64", "128", "8192", "-1"]),
+            "g": st.sampled_from(["0", "-1", "1795247847083", "9223372036854775807"]),
+            "h": st.sampled_from(["0", "7", "-2147483648", "2147483647"]),
+            "j": st.sampled_from(["0", "1", "17"]),
+            "m": st.sampled_from(["false", "true"]),
+        },
+    ),
+)
+sends = st.one_of(common_sends, any_sends).map(lambda fields: send_frame(**fields))
+messages = st.builds(
+    BatchMessage,
+    st.binary(max_size=120),
+    st.one_of(plain_properties, any_properties).map(str.encode),
+    st.integers(-(2**31), 2**31 - 1),
+)
+batch_lists = st.lists(messages, max_size=8)
+batches = st.builds(
+    lambda messages, opaque, queue_id, sys_flag: batch_frame(messages, opaque=opaque, queue_id=queue_id, f=sys_flag),
+    st.one_of(batch_lists, batch_lists, st.just([])),
+    st.integers(0, 999),
+    st.integers(-1, 4),
+    st.sampled_from(["0", "1"]),
+)
+damaged_batches = st.builds(
+    lambda messages, damage: batch_frame(messages)[: -len(damage)] + damage,
+    st.lists(messages, min_size=1, max_size=3),
+    st.binary(min_size=1, max_size=22),
+)
+frames = st.lists(st.one_of(sends, sends, batches, damaged_batches), min_size=1, max_size=12)
+
+
+class LastQueue:
+    """In the place of chance: of several queues always the last, and no chance in ids."""
+
+    def randrange(self, count: int) -> int:
+        return count - 1
+
+    def getrandbits(self, count: int) -> int:
+        return 0
+
+
+class CountingChunks:
+    """Counts what the fast path takes."""
+
+    def __init__(self, hot: HotServer) -> None:
+        self._hot = hot
+        self.taken_bytes = 0
+
+    def feed(self, connection: Connection, buffer: memoryview) -> int:
+        taken = self._hot.feed(connection, buffer)
+        self.taken_bytes += taken
+        return taken
+
+
+def log_bytes(broker: DataBroker) -> list[bytes]:
+    """What every log file holds."""
+    return [bytes(file.view) for file in broker.store.commit_log.files]
+
+
+def queue_units(broker: DataBroker) -> dict[tuple[str, int], tuple[int, bytes]]:
+    """Every queue's end and units."""
+    return {
+        (queue.topic, queue.queue_id): (queue.next_offset, queue.units(0, queue.next_offset))
+        for queue in broker.store.queues
+        if queue.next_offset
+    }
+
+
+@pytest.mark.parametrize("flush", [FlushDiskType.ASYNC_FLUSH, FlushDiskType.SYNC_FLUSH])
+async def test_both_ways_store_and_answer_the_same_bytes(tmp_path: Path, flush: FlushDiskType) -> None:
+    """Whatever mixture of frames comes in whatever pieces, nothing tells which of the two has handled them."""
+    store_settings: dict[str, Any] = {"log_file_bytes": 64 * 1024, "flush_disk_type": flush, "message_bytes_max": 2_500}
+    async with (
+        data_broker(tmp_path / "fast", topics=TOPICS, start=False, **store_settings) as fast,
+        data_broker(tmp_path / "ordinary", topics=TOPICS, start=False, **store_settings) as ordinary,
+    ):
+        for broker in (fast, ordinary):
+            broker.use_random(LastQueue())
+        counting = CountingChunks(fast.hot)
+        fast_wire = Wire(fast.dispatcher, counting)
+        ordinary_wire = Wire(ordinary.dispatcher)
+
+        @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+        @given(frames, st.integers(1, 10))
+        def check(frames: list[bytes], piece_count: int) -> None:
+            data = b"".join(frames)
+            cuts = [len(data) * index // piece_count for index in range(piece_count + 1)]
+            for start, end in pairwise(cuts):
+                piece = data[start:end]
+                fast_wire.receive(piece)
+                ordinary_wire.receive(piece)
+            answer = fast_wire.take()
+            assert answer == ordinary_wire.take()
+            assert not fast_wire.is_closed
+            assert fast.store.commit_log.append_offset == ordinary.store.commit_log.append_offset
+            for broker in (fast, ordinary):
+                broker.clock.now_ms += 1
+
+        check()
+        assert counting.taken_bytes > 50_000, "the fast path has hardly been used"
+        assert log_bytes(fast) == log_bytes(ordinary)
+        assert queue_units(fast) == queue_units(ordinary)
+        assert len(fast.store.commit_log.files) > 1, "no file was rolled"
+        # The log holds what dispatch would make of it again.
+        for queue in fast.store.queues:
+            for offset in range(queue.next_offset):
+                record = fast.store.read_record(queue.unit(offset).physical_offset)
+                assert (record.topic, record.queue_id, record.queue_offset) == (queue.topic, queue.queue_id, offset)

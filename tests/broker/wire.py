@@ -1,0 +1,100 @@
+"""A connection without a socket: bytes in, bytes out, through the real Connection."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from thermocline.remoting.command import RemotingCommand, decode_command
+from thermocline.remoting.connection import ChunkHandler, Connection, RequestHandler
+
+PEER = ("10.7.0.1", 4711)
+
+
+class WireTransport(asyncio.Transport):
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": PEER, "sockname": ("127.0.0.1", 10911)})
+        self.written = bytearray()
+        self._is_closing = False
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def writelines(self, list_of_data: Any) -> None:
+        for data in list_of_data:
+            self.written += data
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """There is no buffer."""
+
+    def pause_reading(self) -> None:
+        """The test decides what is received."""
+
+    def resume_reading(self) -> None:
+        """The test decides what is received."""
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def close(self) -> None:
+        self._is_closing = True
+
+    def abort(self) -> None:
+        self._is_closing = True
+
+
+class Wire:
+    """One client's end."""
+
+    def __init__(self, handler: RequestHandler, chunk_handler: ChunkHandler | None = None) -> None:
+        self.connection = Connection(
+            loop=asyncio.get_running_loop(), handler=handler, chunk_handler=chunk_handler, is_server=True
+        )
+        self._transport = WireTransport()
+        self.connection.connection_made(self._transport)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the broker has closed the connection."""
+        return self._transport.is_closing()
+
+    def receive(self, data: bytes) -> None:
+        """Let the broker receive bytes, in chunks no larger than its buffer."""
+        view = memoryview(data)
+        while view:
+            buffer = self.connection.get_buffer(-1)
+            count = min(len(buffer), len(view))
+            buffer[:count] = view[:count]
+            self.connection.buffer_updated(count)
+            view = view[count:]
+
+    def take(self) -> bytes:
+        """What was sent since the last call."""
+        written = bytes(self._transport.written)
+        self._transport.written.clear()
+        return written
+
+    def take_commands(self) -> list[RemotingCommand]:
+        """The frames that were sent since the last call."""
+        return split_frames(self.take())
+
+    def lose(self) -> None:
+        """The client goes away."""
+        self.connection.connection_lost(None)
+
+
+def split_frames(data: bytes) -> list[RemotingCommand]:
+    """Whole frames, one after the other."""
+    commands: list[RemotingCommand] = []
+    position = 0
+    while position < len(data):
+        end = position + 4 + int.from_bytes(data[position : position + 4], "big")
+        assert end <= len(data)
+        commands.append(decode_command(data[position + 4 : end]))
+        position = end
+    return commands
