@@ -168,6 +168,7 @@ def _check_log_path(text: str, values: Mapping[str, Any], *, source: str) -> Non
 
 def _unknown(name: str, place: str) -> InvalidParameterError:
     candidates = [*SETTINGS, *WITHOUT_EFFECT, *REQUIRED, *(setting.field for setting in SETTINGS.values())]
-    near = difflib.get_close_matches(name.removeprefix(ENVIRONMENT_PREFIX), candidates, n=3)
+    asked = name.removeprefix(ENVIRONMENT_PREFIX).lower() if name.startswith(ENVIRONMENT_PREFIX) else name
+    near = difflib.get_close_matches(asked, candidates, n=3)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     return InvalidParameterError(f"unknown setting {name}{hint}", source=place)
