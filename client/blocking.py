@@ -165,6 +165,18 @@ class BlockingHalf(Generic[A]):
             return
         self._loop.close()
 
+    def _on_loop(self, function: Callable[[], R]) -> R:
+        """Call a function of the asyncio half that is no coroutine, on the loop."""
+
+        async def call() -> R:
+            return function()
+
+        return self._loop.run(call())
+
+    def _now_or_on_loop(self, function: Callable[[], R]) -> R:
+        """The same for what may also be called before the start."""
+        return self._on_loop(function) if self._started else function()
+
     def __enter__(self) -> Self:
         self.start()
         return self

@@ -13,24 +13,41 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+import time
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-__all__ = ["ListenerOutcome", "ListenerRunner", "TaskRunner", "ThreadRunner"]
+from thermocline.remoting.errors import ClosedError
 
-ListenerOutcome: TypeAlias = "object | BaseException"
-OutcomeCallback: TypeAlias = Callable[[ListenerOutcome], None]
+__all__ = ["ListenerJob", "ListenerNotRunError", "ListenerRunner", "TaskRunner", "ThreadRunner", "run_directly"]
+
+
+class ListenerNotRunError(ClosedError):
+    """Outcome of a call that was cancelled, or whose runner closed, before it began."""
+
+
+@dataclass(slots=True, eq=False)
+class ListenerJob:
+    """One call of a listener. `done` gets its result or its exception, on the loop, once."""
+
+    call: Callable[[], Any]
+    done: Callable[[ListenerJob, object], None]
+    started_at: float | None = None
+    """When the call began, by the monotonic clock, in seconds."""
+    is_cancelled: bool = False
+    """Set by whoever no longer wants the call: if it has not begun, its outcome is ListenerNotRunError."""
 
 
 class ListenerRunner(Protocol):
     """Runs listener calls, a bounded number at once."""
 
-    def submit(self, call: Callable[[], Any], done: OutcomeCallback) -> None:
-        """Run `call` in its turn and give `done` its result or its exception, on the loop. Only from the loop."""
+    def submit(self, job: ListenerJob) -> None:
+        """Run the job in its turn. Only from the loop."""
 
     async def close(self, *, timeout_ms: int) -> bool:
-        """Forget the calls that have not begun and wait for the others; False when they did not end in time."""
+        """Leave out the jobs that have not begun and wait for the others; False when they did not end in time."""
 
 
 class ThreadRunner:
@@ -40,9 +57,9 @@ class ThreadRunner:
         assert count_max >= 1
         self._count_max = count_max
         self._name = name
-        self._calls: queue.SimpleQueue[tuple[Callable[[], Any], OutcomeCallback] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[ListenerJob | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._outcomes: deque[tuple[OutcomeCallback, ListenerOutcome]] = deque()
+        self._outcomes: deque[tuple[ListenerJob, object]] = deque()
         self._wake_up_due = False
         self._submitted_count = 0
         self._finished_count = 0
@@ -50,11 +67,11 @@ class ThreadRunner:
         self._idle = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
-    def submit(self, call: Callable[[], Any], done: OutcomeCallback) -> None:
-        """Run `call` in its turn; see `ListenerRunner`."""
+    def submit(self, job: ListenerJob) -> None:
+        """Run the job in its turn; see `ListenerRunner`."""
         assert not self._closed
         self._submitted_count += 1
-        self._calls.put((call, done))
+        self._jobs.put(job)
         if len(self._threads) < min(self._count_max, self._submitted_count - self._finished_count):
             name = f"{self._name}-{len(self._threads)}"
             thread = threading.Thread(target=self._work, name=name, daemon=True)
@@ -62,33 +79,34 @@ class ThreadRunner:
             thread.start()
 
     async def close(self, *, timeout_ms: int) -> bool:
-        """Forget what has not begun, wait for the rest; see `ListenerRunner`."""
+        """Leave out what has not begun, wait for the rest; see `ListenerRunner`."""
         self._closed = True
         while True:
             try:
-                self._calls.get_nowait()
+                job = self._jobs.get_nowait()
             except queue.Empty:
                 break
+            assert job is not None
             self._finished_count += 1
+            job.done(job, ListenerNotRunError())
         for _ in self._threads:
-            self._calls.put(None)
-        finished = True
+            self._jobs.put(None)
         if self._finished_count < self._submitted_count:
             try:
-                await asyncio.wait_for(self._idle.wait(), timeout_ms / 1000)
+                async with asyncio.timeout(timeout_ms / 1000):
+                    await self._idle.wait()
             except TimeoutError:
-                finished = False
-        return finished
+                return False
+        return True
 
     def _work(self) -> None:
-        while (item := self._calls.get()) is not None:
-            call, done = item
-            outcome: ListenerOutcome
+        while (job := self._jobs.get()) is not None:
+            outcome: object
             try:
-                outcome = call()
+                outcome = ListenerNotRunError() if job.is_cancelled else self._call(job)
             except BaseException as error:  # noqa: BLE001 - the user's code ends here, and its outcome is handed on
                 outcome = error
-            self._outcomes.append((done, outcome))
+            self._outcomes.append((job, outcome))
             if not self._wake_up_due:
                 self._wake_up_due = True
                 try:
@@ -96,12 +114,16 @@ class ThreadRunner:
                 except RuntimeError:  # the loop is gone: the listener outlived the time that close() gave it
                     return
 
+    def _call(self, job: ListenerJob) -> object:
+        job.started_at = time.monotonic()
+        return job.call()
+
     def _report(self) -> None:
-        self._wake_up_due = False  # first: whoever appends from here on is seen below or wakes us again
+        self._wake_up_due = False  # first: whoever appends from here on is seen below, or wakes us again
         for _ in range(len(self._outcomes)):
-            done, outcome = self._outcomes.popleft()
+            job, outcome = self._outcomes.popleft()
             self._finished_count += 1
-            done(outcome)
+            job.done(job, outcome)
         if self._closed and self._finished_count == self._submitted_count:
             self._idle.set()
 
@@ -112,23 +134,25 @@ class TaskRunner:
     def __init__(self, *, count_max: int) -> None:
         assert count_max >= 1
         self._count_max = count_max
-        self._waiting: deque[tuple[Callable[[], Awaitable[Any]], OutcomeCallback]] = deque()
+        self._waiting: deque[ListenerJob] = deque()
         self._running: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    def submit(self, call: Callable[[], Awaitable[Any]], done: OutcomeCallback) -> None:
-        """Run `call` in its turn; see `ListenerRunner`."""
+    def submit(self, job: ListenerJob) -> None:
+        """Run the job in its turn; see `ListenerRunner`."""
         assert not self._closed
-        self._waiting.append((call, done))
+        self._waiting.append(job)
         if len(self._running) < self._count_max:
             task = asyncio.get_running_loop().create_task(self._work())
             self._running.add(task)
             task.add_done_callback(self._running.discard)
 
     async def close(self, *, timeout_ms: int) -> bool:
-        """Forget what has not begun, wait for the rest; what is not done in time is cancelled."""
+        """Leave out what has not begun, wait for the rest; what is not done in time is cancelled."""
         self._closed = True
-        self._waiting.clear()
+        waiting, self._waiting = self._waiting, deque()
+        for job in waiting:
+            job.done(job, ListenerNotRunError())
         if not self._running:
             return True
         _, unfinished = await asyncio.wait(self._running, timeout=timeout_ms / 1000)
@@ -140,12 +164,32 @@ class TaskRunner:
 
     async def _work(self) -> None:
         while self._waiting:
-            call, done = self._waiting.popleft()
-            outcome: ListenerOutcome
+            job = self._waiting.popleft()
+            outcome: object
             try:
-                outcome = await call()
+                if job.is_cancelled:
+                    outcome = ListenerNotRunError()
+                else:
+                    job.started_at = time.monotonic()
+                    outcome = await job.call()
             except asyncio.CancelledError:
                 raise
             except BaseException as error:  # noqa: BLE001 - the user's code ends here, and its outcome is handed on
                 outcome = error
-            done(outcome)
+            job.done(job, outcome)
+
+
+async def run_directly(runner: ListenerRunner, call: Callable[[], Any]) -> object:
+    """Run one call in its turn and return its result, or raise its exception."""
+    future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+    def done(job: ListenerJob, outcome: object) -> None:
+        if future.done():
+            return
+        if isinstance(outcome, BaseException):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+
+    runner.submit(ListenerJob(call, done))
+    return await future

@@ -1,0 +1,348 @@
+"""ConsumerCalls: what consumers ask of brokers, typed: pull, offsets, members, queue locks, send-back.
+
+Every method finds the broker by its name in the routes. Pulls may be sent elsewhere by the broker's own suggestion;
+everything else goes to the master. Source: client/impl/consumer/PullAPIWrapper.java, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from thermocline.client.answer import answer_error
+from thermocline.client.message_queue import MessageQueue, from_wire, to_wire
+from thermocline.client.received_message import ReceivedMessage, decode_messages, restore_topic
+from thermocline.client.session import ClientSession
+from thermocline.client.topic_route import MASTER_ID
+from thermocline.remoting.bodies import (
+    GetConsumerListByGroupResponseBody,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    SubscriptionData,
+)
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.errors import MQError, QueryNotFoundError, UnavailableError
+from thermocline.remoting.headers import (
+    ConsumerSendMsgBackRequestHeader,
+    GetConsumerListByGroupRequestHeader,
+    GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader,
+    OffsetResponseHeader,
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    SearchOffsetRequestHeader,
+    SendMessageRequestHeaderV2,
+    UpdateConsumerOffsetRequestHeader,
+)
+from thermocline.remoting.properties import PropertyName
+from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.response_code import ResponseCode
+from thermocline.remoting.sys_flag import PULL_COMMIT_OFFSET, PULL_LITE, PULL_SUBSCRIPTION, PULL_SUSPEND
+from thermocline.remoting.topic_validation import retry_topic
+
+__all__ = ["ConsumerCalls", "PullResult", "PullStatus"]
+
+LOCK_TIMEOUT_MS = 1_000
+SEND_BACK_TIMEOUT_MS = 5_000
+
+
+class PullStatus(enum.Enum):
+    """What came of a pull."""
+
+    FOUND = "FOUND"
+    NO_NEW_MESSAGE = "NO_NEW_MESSAGE"
+    """The queue ends at the offset asked for."""
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    """There are messages, none of them wanted; go on at `next_begin_offset`."""
+    OFFSET_ILLEGAL = "OFFSET_ILLEGAL"
+    """The offset is outside the queue, or was reset by an operator; go on at `next_begin_offset`."""
+
+
+_STATUS_BY_CODE = {
+    int(ResponseCode.SUCCESS): PullStatus.FOUND,
+    int(ResponseCode.PULL_NOT_FOUND): PullStatus.NO_NEW_MESSAGE,
+    int(ResponseCode.PULL_RETRY_IMMEDIATELY): PullStatus.NO_MATCHED_MESSAGE,
+    int(ResponseCode.PULL_OFFSET_MOVED): PullStatus.OFFSET_ILLEGAL,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullResult:
+    """The answer to a pull."""
+
+    status: PullStatus
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    messages: list[ReceivedMessage]
+
+
+class ConsumerCalls:
+    """See the module. Belongs to its session's loop."""
+
+    def __init__(self, session: ClientSession, *, group: str) -> None:
+        self._session = session
+        self._group = group
+        self._retry_topic = retry_topic(group)
+        self._suggested_broker_ids: dict[MessageQueue, int] = {}
+
+    # -- pull --------------------------------------------------------------------------------------------------------
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        *,
+        offset: int,
+        subscription: SubscriptionData,
+        count_max: int,
+        bytes_max: int,
+        suspend_ms: int,
+        timeout_ms: int,
+        commit_offset: int | None = None,
+        is_lite: bool = False,
+        tells_subscription: bool = False,
+    ) -> PullResult:
+        """Ask for messages from `offset` on; an empty queue's broker holds the request for up to `suspend_ms`.
+
+        `commit_offset` is committed along the way. Cancelling is safe: nothing is taken from the queue by asking.
+
+        Raises:
+            UnavailableError: No answer, or the broker cannot serve this now; the same offset is to be asked for again.
+            MQError: It refused; see `check_answer`.
+            CorruptDataError: The messages that came are damaged; none of them is given.
+        """
+        broker_id = self._suggested_broker_ids.get(queue, MASTER_ID)
+        address = self._session.routes.reader(queue.broker_name, broker_id)
+        is_master = broker_id == MASTER_ID
+        sys_flag = PULL_SUSPEND if suspend_ms else 0
+        if tells_subscription:
+            sys_flag |= PULL_SUBSCRIPTION
+        if is_lite:
+            sys_flag |= PULL_LITE
+        if commit_offset is not None and is_master:
+            sys_flag |= PULL_COMMIT_OFFSET
+        header = PullMessageRequestHeader(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=count_max,
+            max_msg_bytes=bytes_max,
+            sys_flag=sys_flag,
+            commit_offset=commit_offset or 0,
+            suspend_timeout_millis=suspend_ms,
+            subscription=subscription.sub_string if tells_subscription else None,
+            sub_version=subscription.sub_version,
+            expression_type=subscription.expression_type,
+            broker_name=queue.broker_name,
+        )
+        code = RequestCode.LITE_PULL_MESSAGE if is_lite else RequestCode.PULL_MESSAGE
+        try:
+            answer = await self._session.connections.call(
+                address, RemotingCommand.request(code, header), timeout_ms=timeout_ms
+            )
+        except UnavailableError:
+            self._suggested_broker_ids.pop(queue, None)  # back to the master
+            raise
+        return self._read_pull(queue, answer, subscription.tags_set, address=address)
+
+    def _read_pull(
+        self, queue: MessageQueue, answer: RemotingCommand, tags: Collection[str], *, address: str
+    ) -> PullResult:
+        status = _STATUS_BY_CODE.get(answer.code)
+        if status is None:
+            self._suggested_broker_ids.pop(queue, None)
+            raise answer_error(answer.code, answer.remark, address=address)
+        header = answer.header(PullMessageResponseHeader)
+        self._suggested_broker_ids[queue] = header.suggest_which_broker_id
+        messages: list[ReceivedMessage] = []
+        if status is PullStatus.FOUND:
+            messages = decode_messages(answer.body, queue=queue, tags=tags)
+            for message in messages:
+                restore_topic(message, retry_topic=self._retry_topic)
+        return PullResult(
+            status=status,
+            next_begin_offset=header.next_begin_offset,
+            min_offset=header.min_offset,
+            max_offset=header.max_offset,
+            messages=messages,
+        )
+
+    def forget(self, queue: MessageQueue) -> None:
+        """Forget where this queue was read from."""
+        self._suggested_broker_ids.pop(queue, None)
+
+    # -- offsets -----------------------------------------------------------------------------------------------------
+
+    async def consumer_offset(self, queue: MessageQueue) -> int | None:
+        """Return the group's offset in the queue, None when it has none; UnavailableError when nobody knows."""
+        header = QueryConsumerOffsetRequestHeader(
+            consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
+        )
+        try:
+            answer = await self._session.call(self._master(queue), RequestCode.QUERY_CONSUMER_OFFSET, header)
+        except QueryNotFoundError:
+            return None
+        return answer.header(OffsetResponseHeader).offset
+
+    async def commit_offset(self, queue: MessageQueue, offset: int, *, is_confirmed: bool) -> None:
+        """Store the group's offset at the broker; with `is_confirmed` return when the broker has it."""
+        header = UpdateConsumerOffsetRequestHeader(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            commit_offset=offset,
+            broker_name=queue.broker_name,
+        )
+        if is_confirmed:
+            await self._session.call(self._master(queue), RequestCode.UPDATE_CONSUMER_OFFSET, header)
+        else:
+            await self._session.tell(self._master(queue), RequestCode.UPDATE_CONSUMER_OFFSET, header)
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """Return the offset that the queue's next message will have."""
+        header = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name)
+        answer = await self._session.call(self._master(queue), RequestCode.GET_MAX_OFFSET, header)
+        return answer.header(OffsetResponseHeader).offset
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """Return the first offset that the queue still holds."""
+        header = GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name)
+        answer = await self._session.call(self._master(queue), RequestCode.GET_MIN_OFFSET, header)
+        return answer.header(OffsetResponseHeader).offset
+
+    async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int, *, boundary: str = "LOWER") -> int:
+        """Return the first offset stored at that time or later (`LOWER`), or the last at or before it (`UPPER`)."""
+        header = SearchOffsetRequestHeader(
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            timestamp=timestamp_ms,
+            boundary_type=boundary,
+            broker_name=queue.broker_name,
+        )
+        answer = await self._session.call(self._master(queue), RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+        return answer.header(OffsetResponseHeader).offset
+
+    # -- the group ---------------------------------------------------------------------------------------------------
+
+    async def member_ids(self, topic: str) -> list[str]:
+        """Return the client ids of the group's members, sorted, as one broker of the topic knows them."""
+        route = await self._session.routes.get(topic)
+        if not route.brokers:
+            raise UnavailableError("no broker knows the group's members", topic=topic)
+        address = random.choice(route.brokers).address
+        header = GetConsumerListByGroupRequestHeader(consumer_group=self._group)
+        answer = await self._session.call(address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
+        return sorted(GetConsumerListByGroupResponseBody.decode(answer.body).consumer_id_list)
+
+    async def lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+        """Lock queues for this member, or renew its locks; return those that it holds now.
+
+        A broker that does not answer grants nothing.
+        """
+        locked: set[MessageQueue] = set()
+        for broker_name, of_broker in _by_broker(queues).items():
+            answer = await self._session.call(
+                self._session.routes.reader(broker_name),
+                RequestCode.LOCK_BATCH_MQ,
+                body=self._lock_body(of_broker),
+                timeout_ms=LOCK_TIMEOUT_MS,
+            )
+            locked.update(map(from_wire, LockBatchResponseBody.decode(answer.body).lock_ok_mq_set))
+        return locked
+
+    async def unlock(self, queues: Iterable[MessageQueue]) -> None:
+        """Release this member's locks."""
+        for broker_name, of_broker in _by_broker(queues).items():
+            await self._session.call(
+                self._session.routes.reader(broker_name),
+                RequestCode.UNLOCK_BATCH_MQ,
+                body=self._lock_body(of_broker),
+                timeout_ms=LOCK_TIMEOUT_MS,
+            )
+
+    def _lock_body(self, queues: list[MessageQueue]) -> bytes:
+        return LockBatchRequestBody(
+            client_id=self._session.client_id, consumer_group=self._group, mq_set=[to_wire(queue) for queue in queues]
+        ).encode()
+
+    # -- messages that failed ----------------------------------------------------------------------------------------
+
+    async def send_back(self, message: ReceivedMessage, *, delay_level: int, max_reconsume_times: int) -> None:
+        """Have the broker deliver a message to the group again later, or to its dead-letter topic.
+
+        Raises:
+            MQError: Neither that nor sending a copy to the retry topic succeeded; the message is still this member's.
+        """
+        header = ConsumerSendMsgBackRequestHeader(
+            offset=message.physical_offset,
+            group=self._group,
+            delay_level=delay_level,
+            origin_msg_id=message.message_id,
+            origin_topic=message.topic,
+            max_reconsume_times=max_reconsume_times,
+            broker_name=message.queue.broker_name,
+        )
+        try:
+            await self._session.call(
+                self._master(message.queue),
+                RequestCode.CONSUMER_SEND_MSG_BACK,
+                header,
+                timeout_ms=SEND_BACK_TIMEOUT_MS,
+            )
+        except MQError:
+            await self.resend(message, max_reconsume_times=max_reconsume_times)
+
+    async def resend(self, message: ReceivedMessage, *, max_reconsume_times: int) -> None:
+        """Send a copy of the message to the group's retry topic, whose broker delays or buries it.
+
+        Raises:
+            MQError: No broker took it.
+        """
+        properties = dict(message.properties)
+        properties.setdefault(PropertyName.ORIGIN_MESSAGE_ID, message.message_id)
+        properties[PropertyName.RETRY_TOPIC] = message.topic
+        properties[PropertyName.DELAY_LEVEL] = str(3 + message.reconsume_times)
+        properties.pop(PropertyName.TRANSACTION_PREPARED, None)
+        route = await self._session.routes.get(self._retry_topic)
+        if not route.publish_queues:
+            raise UnavailableError("the group's retry topic takes nothing now", topic=self._retry_topic)
+        queue = random.choice(route.publish_queues)
+        header = SendMessageRequestHeaderV2(
+            producer_group=self._group,
+            topic=self._retry_topic,
+            queue_id=queue.queue_id,
+            sys_flag=message.record.sys_flag & ~_STORED_FLAGS,
+            born_timestamp=message.born_timestamp_ms,
+            flag=message.flag,
+            properties="".join(f"{name}\x01{value}\x02" for name, value in properties.items()),
+            reconsume_times=message.reconsume_times + 1,
+            max_reconsume_times=max_reconsume_times,
+            unit_mode=False,
+            batch=False,
+            broker_name=queue.broker_name,
+        )
+        await self._session.call(
+            route.master(queue.broker_name),
+            RequestCode.SEND_MESSAGE_V2,
+            header,
+            body=message.record.body,
+            timeout_ms=SEND_BACK_TIMEOUT_MS,
+        )
+
+    def _master(self, queue: MessageQueue) -> str:
+        return self._session.routes.reader(queue.broker_name)
+
+
+_STORED_FLAGS = 0x4 | 0x8 | 0x10 | 0x20 | 0x40 | 0x80
+"""System flag bits that say how a copy was stored, not what it is."""
+
+
+def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+    grouped: dict[str, list[MessageQueue]] = {}
+    for queue in sorted(queues):
+        grouped.setdefault(queue.broker_name, []).append(queue)
+    return grouped

@@ -1,0 +1,101 @@
+"""Offset stores: where a group's progress is kept.
+
+Clustering keeps it at each queue's broker, broadcasting in a file on this machine:
+
+    {directory}/{client id}/{group}/offsets.json        {"offsetTable":{{"brokerName":..,"queueId":0,"topic":..}:7}}
+
+the official clients' place and form, so that a program may change its SDK and go on where it was. The file is replaced
+as a whole; after a power cut an older state may be there, so messages come again, none is left out.
+Source: client/consumer/store/RemoteBrokerOffsetStore.java, LocalFileOffsetStore.java, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from thermocline.client.consumer.consumer_calls import ConsumerCalls
+from thermocline.client.message_queue import MessageQueue, from_wire, to_wire
+from thermocline.remoting.bodies import ResetOffsetBody
+from thermocline.remoting.errors import InvalidRequestError, MQError
+
+__all__ = ["LocalOffsetStore", "OffsetStore", "RemoteOffsetStore"]
+
+logger = logging.getLogger(__name__)
+
+
+class OffsetStore(Protocol):
+    """Reads and keeps offsets of one group."""
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """Return the offset to go on at, None when the group has none yet; UnavailableError when nobody knows."""
+
+    async def persist(self, offsets: Mapping[MessageQueue, int], *, is_confirmed: bool) -> None:
+        """Keep these offsets. Failures are logged: the next round keeps newer ones.
+
+        `is_confirmed` returns only when they are kept, or cannot be.
+        """
+
+
+class RemoteOffsetStore:
+    """Offsets at the brokers."""
+
+    def __init__(self, calls: ConsumerCalls) -> None:
+        self._calls = calls
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """Ask the queue's broker; see `OffsetStore`."""
+        return await self._calls.consumer_offset(queue)
+
+    async def persist(self, offsets: Mapping[MessageQueue, int], *, is_confirmed: bool) -> None:
+        """Tell each queue's broker; see `OffsetStore`."""
+        await asyncio.gather(*(self._persist(queue, offset, is_confirmed) for queue, offset in offsets.items()))
+
+    async def _persist(self, queue: MessageQueue, offset: int, is_confirmed: bool) -> None:
+        try:
+            await self._calls.commit_offset(queue, offset, is_confirmed=is_confirmed)
+        except MQError as error:
+            logger.warning("offset not committed queue=%s offset=%d error=%s", queue, offset, error)
+
+
+class LocalOffsetStore:
+    """Offsets in a file."""
+
+    def __init__(self, *, directory: Path | None, client_id: str, group: str) -> None:
+        root = Path.home() / ".rocketmq_offsets" if directory is None else directory
+        self._path = root / client_id / group / "offsets.json"
+        self._offsets = self._load()
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """Look it up; see `OffsetStore`."""
+        return self._offsets.get(queue)
+
+    async def persist(self, offsets: Mapping[MessageQueue, int], *, is_confirmed: bool) -> None:
+        """Write the file, if anything changed; see `OffsetStore`."""
+        changed = {queue: offset for queue, offset in offsets.items() if self._offsets.get(queue) != offset}
+        if not changed:
+            return
+        self._offsets.update(changed)
+        body = ResetOffsetBody(offset_table={to_wire(queue): offset for queue, offset in self._offsets.items()})
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = self._path.with_suffix(".tmp")
+            temporary.write_bytes(body.encode())
+            os.replace(temporary, self._path)
+        except OSError as error:
+            logger.warning("offsets not written path=%s error=%s", self._path, error)
+
+    def _load(self) -> dict[MessageQueue, int]:
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return {}
+        try:
+            table = ResetOffsetBody.decode(data).offset_table
+        except InvalidRequestError as error:
+            raise InvalidRequestError("the file of broadcast offsets is damaged", path=self._path) from error
+        return {from_wire(queue): offset for queue, offset in table.items()}

@@ -1,0 +1,45 @@
+"""Where a consumer begins in a queue: at the group's offset, or, when it has none, where its options say.
+
+| option | queue of a topic | queue of the retry topic |
+|---|---|---|
+| CONSUME_FROM_LAST_OFFSET | its end | 0 |
+| CONSUME_FROM_FIRST_OFFSET | 0; the broker corrects that to what it still holds | 0 |
+| CONSUME_FROM_TIMESTAMP | the first message stored since | its end |
+Source: client/impl/consumer/RebalancePushImpl.java (computePullFromWhere), Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+from thermocline.client.consumer.consumer_calls import ConsumerCalls
+from thermocline.client.consumer.offset_store import OffsetStore
+from thermocline.client.consumer.options import ConsumeFromWhere
+from thermocline.client.message_queue import MessageQueue
+from thermocline.remoting.topic_validation import is_retry_topic
+
+__all__ = ["find_start_offset"]
+
+
+async def find_start_offset(
+    queue: MessageQueue,
+    *,
+    store: OffsetStore,
+    calls: ConsumerCalls,
+    consume_from_where: ConsumeFromWhere,
+    consume_timestamp_ms: int,
+) -> int:
+    """Return the offset to begin at.
+
+    Raises:
+        UnavailableError: Nobody knows the group's offset or the queue's bounds now. Guessing would skip or repeat.
+    """
+    offset = await store.read(queue)
+    if offset is not None:
+        return offset
+    is_retry = is_retry_topic(queue.topic)
+    if consume_from_where is ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET:
+        return 0 if is_retry else await calls.max_offset(queue)
+    if consume_from_where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
+        return 0
+    if is_retry:
+        return await calls.max_offset(queue)
+    return await calls.offset_by_time(queue, consume_timestamp_ms)
