@@ -7,7 +7,7 @@ Invariants
   - A topic's live segments all are of its incarnation; the runs of one queue do not overlap, whatever their order.
   - `expired_before_ms` of an incarnation never falls: what has expired once does not come back.
   - `removed` names the segments that some readable version (`readable_from` or later) names and this one does not.
-  - `checkpoints` are those kept, by rising version; versions below `readable_from` cannot be opened any more.
+  - `checkpoints` are those kept that an entry has told of; versions below `readable_from` cannot be opened any more.
 """
 
 from __future__ import annotations

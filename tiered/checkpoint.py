@@ -46,7 +46,7 @@ class BucketReference(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class CheckpointHead(msgspec.Struct, frozen=True, kw_only=True):
-    """`head.json`. `checkpoints` ends with this one. Empty buckets are not named."""
+    """`head.json`. `checkpoints` are those before it, as its catalog has them. Empty buckets are not named."""
 
     format: int
     version: int
@@ -127,8 +127,6 @@ async def write_checkpoint(
 
     missing = sorted(contents.keys() - references.keys())
     await run_all([write_bucket(bucket) for bucket in missing], concurrency_max=BUCKET_CONCURRENCY_MAX)
-    mark = CheckpointMark(catalog.version, catalog.committed_ms)
-    marks = tuple(known for known in catalog.checkpoints if known.version < catalog.version)
     head = CheckpointHead(
         format=LEDGER_FORMAT,
         version=catalog.version,
@@ -140,7 +138,7 @@ async def write_checkpoint(
         committed_ms=catalog.committed_ms,
         settings=catalog.settings,
         readable_from=catalog.readable_from,
-        checkpoints=(*marks, mark),
+        checkpoints=catalog.checkpoints,
         bucket_count=count,
         buckets=tuple(references[bucket] for bucket in sorted(references)),
     )

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from thermocline.remoting.errors import FencedError, ObjectNotFoundError
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.checkpoint import load_head
-from thermocline.tiered.ledger_entry import LedgerChanges
+from thermocline.tiered.ledger_entry import CheckpointMark, LedgerChanges
 from thermocline.tiered.ledger_reader import HeadHint, find_entry, write_hint
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.object_keys import segment_id_of
@@ -40,10 +40,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GarbagePlan:
-    """What would go. `objects` are parts and packs, key to size in bytes (0 where it is not known)."""
+    """What would go. `objects` are parts and packs, key to size in bytes (0 where it is not known).
+
+    `needs_checkpoint`: the version `readable_from` has no checkpoint yet; it is written first, and the ledger's own
+    garbage is left to the next plan.
+    """
 
     planned_at: int
     readable_from: int
+    needs_checkpoint: bool = False
     objects: dict[str, int] = field(default_factory=dict)
     entries: tuple[int, ...] = ()
     checkpoint_heads: tuple[int, ...] = ()
@@ -79,7 +84,7 @@ class GarbageCollector:
         """Whether a plan without a sweep would find anything, by what is in memory; costs no request."""
         catalog = self._writer.catalog
         due = self._unfinished or bool(self._writer.discarded)
-        return due or _grace_limit(catalog, now_ms) > catalog.readable_from
+        return due or self._grace_limit(catalog, now_ms) > catalog.readable_from
 
     async def plan(self, *, now_ms: int, sweep: bool = False) -> GarbagePlan:
         """What could be deleted now. `sweep` lists the whole prefix, and is needed once in a writer's life.
@@ -92,7 +97,8 @@ class GarbageCollector:
         catalog = await writer.settle()
         pins = await list_pins(writer.store, writer.keys)
         live_pins = [pin for pin in pins if pin.until_ms > now_ms]
-        readable_from = _held_by_pins(catalog, _grace_limit(catalog, now_ms), live_pins)
+        readable_from = self._held_by_pins(catalog, self._grace_limit(catalog, now_ms), live_pins)
+        needs_checkpoint = readable_from > max(catalog.readable_from, self._checkpoint_version)
         protected = catalog.live_keys()
         objects = dict(writer.discarded)
         for segment in catalog.removed:
@@ -102,10 +108,13 @@ class GarbageCollector:
                 objects.update(dict.fromkeys(segment.keys, segment.stored_bytes // len(segment.keys)))
         if sweep:
             objects |= {key: size_bytes async for key, size_bytes in self._orphans(protected)}
-        entries, heads, buckets = await self._ledger_garbage(catalog, readable_from, sweep=sweep)
+        entries, heads, buckets = await self._ledger_garbage(
+            catalog, catalog.readable_from if needs_checkpoint else readable_from, sweep=sweep
+        )
         return GarbagePlan(
             planned_at=catalog.version,
             readable_from=readable_from,
+            needs_checkpoint=needs_checkpoint,
             objects={key: objects[key] for key in sorted(objects.keys() - protected)},
             entries=entries,
             checkpoint_heads=heads,
@@ -124,6 +133,10 @@ class GarbageCollector:
         if plan.object_count == 0 and plan.readable_from <= writer.catalog.readable_from:
             return GarbageReport()
         self._swept_to, self._unfinished = None, True
+        if plan.needs_checkpoint:
+            await writer.write_checkpoint()
+            if self._checkpoint_version != plan.readable_from:
+                return GarbageReport()  # commits came between: the next plan sees them
         if plan.readable_from > writer.catalog.readable_from:
             await writer.commit(LedgerChanges(readable_from=plan.readable_from))
         if any(
@@ -150,7 +163,8 @@ class GarbageCollector:
         await store.delete_many([keys.pin(pin_id) for pin_id in plan.pins])
         for key in plan.objects:
             writer.discarded.pop(key, None)
-        self._swept_to, self._unfinished = plan.readable_from, False
+        if not plan.needs_checkpoint:
+            self._swept_to, self._unfinished = plan.readable_from, False
         report = GarbageReport(deleted_count=plan.object_count, deleted_bytes=sum(plan.objects.values()))
         logger.info(
             "garbage deleted objects=%d entries=%d bytes=%d", len(plan.objects), len(plan.entries), report.deleted_bytes
@@ -211,18 +225,28 @@ class GarbageCollector:
             named.update(reference.key for reference in head.buckets)
         return named
 
+    @property
+    def _checkpoint_version(self) -> int:
+        checkpoint = self._writer.checkpoint
+        return checkpoint.version if checkpoint is not None else 0
 
-def _grace_limit(catalog: Catalog, now_ms: int) -> int:
-    """The newest checkpoint before which every version has been superseded for the grace period."""
-    limit = catalog.readable_from
-    for mark in catalog.checkpoints:
-        if mark.committed_ms + catalog.settings.grace_ms <= now_ms:
-            limit = max(limit, mark.version)
-    return limit
+    def _grace_limit(self, catalog: Catalog, now_ms: int) -> int:
+        """The newest version before which every version has been superseded for the grace period.
 
+        Only versions with a checkpoint count, and, when segments wait for it, the newest one: an idle ledger would
+        else keep its last garbage for ever.
+        """
+        latest = self._writer.checkpoint
+        marks = [*catalog.checkpoints, *([latest.mark] if latest is not None else [])]
+        if catalog.removed:
+            marks.append(CheckpointMark(catalog.version, catalog.committed_ms))
+        over = [mark.version for mark in marks if mark.committed_ms + catalog.settings.grace_ms <= now_ms]
+        return max([catalog.readable_from, *over])
 
-def _held_by_pins(catalog: Catalog, limit: int, pins: list[Pin]) -> int:
-    """The newest checkpoint up to `limit` that leaves every pinned version readable."""
-    pinned = min((pin.version for pin in pins), default=limit)
-    candidates = [mark.version for mark in catalog.checkpoints if mark.version <= min(limit, pinned)]
-    return max([catalog.readable_from, *candidates])
+    def _held_by_pins(self, catalog: Catalog, limit: int, pins: list[Pin]) -> int:
+        """`limit`, or as a pin demands the newest checkpoint before it that leaves every pinned version readable."""
+        pinned = min((pin.version for pin in pins), default=limit)
+        if pinned >= limit:
+            return limit
+        candidates = [mark.version for mark in catalog.checkpoints if mark.version <= pinned]
+        return max([catalog.readable_from, *candidates])

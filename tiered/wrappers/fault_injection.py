@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from enum import Enum
 from random import Random
 
-from thermocline.remoting.errors import ObjectStoreUnavailableError
+from thermocline.remoting.errors import MQError, ObjectStoreUnavailableError
 from thermocline.tiered.object_store import ObjectInfo, ObjectStore
 from thermocline.tiered.wrappers.wrapping import Result, StoreCall, Verb, WrappingObjectStore
 
@@ -60,7 +60,11 @@ class FaultInjectingObjectStore(WrappingObjectStore):
 
     async def _around(self, call: StoreCall, attempt: Callable[[], Awaitable[Result]]) -> Result:
         fault = self._before(call)
-        result = await attempt()
+        try:
+            result = await attempt()
+        except MQError:
+            self._after(call, fault)
+            raise
         self._after(call, fault)
         return result
 

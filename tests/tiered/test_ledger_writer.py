@@ -1,0 +1,433 @@
+"""One writer commits; races, lost answers and crashes leave the ledger before a commit or after it, never between."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+import pytest
+
+from tests.tiered.ledger_data import IDENTITY, KEYS, Clock, commit_segment, make_entry, open_writer
+from thermocline.remoting.errors import (
+    FencedError,
+    InvalidRequestError,
+    ObjectNotFoundError,
+    ObjectStoreUnavailableError,
+    StoreClosedError,
+)
+from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.errors import ForeignLedgerError
+from thermocline.tiered.ledger_entry import CatalogSettings, LedgerChanges, SegmentOut, TopicChange, TopicDelete
+from thermocline.tiered.ledger_reader import LedgerReader, open_catalog, read_hint
+from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
+from thermocline.tiered.memory import MemoryObjectStore
+from thermocline.tiered.segment_format import SegmentId
+from thermocline.tiered.wrappers import (
+    Fault,
+    FaultInjectingObjectStore,
+    MeteringObjectStore,
+    ProcessCrash,
+    RetryingObjectStore,
+    RetryPolicy,
+    StoreCall,
+    Verb,
+)
+from thermocline.tiered.wrappers.fault_injection import crash_at, unreliable
+
+
+def segment_ids(catalog: Catalog, topic: str = "orders") -> list[str]:
+    entry = catalog.topics.get(topic)
+    return [segment.segment_id for segment in entry.segments] if entry else []
+
+
+async def test_commits_are_read_back() -> None:
+    store = MemoryObjectStore()
+    writer = await open_writer(store)
+    assert (writer.version, writer.epoch) == (1, 1)
+    entries = [await commit_segment(writer, start=start, count=10) for start in range(0, 100, 10)]
+    await writer.commit(LedgerChanges(topics=(TopicChange(topic="orders", incarnation=1, ttl_ms=60_000),)))
+    catalog = await open_catalog(store, KEYS)
+    assert catalog == writer.catalog
+    assert catalog.topics["orders"].segments == tuple(entries)
+    assert catalog.topics["orders"].queue_ends() == {0: 100}
+    assert catalog.ttl_ms("orders") == 60_000
+    assert (catalog.store_uuid, catalog.broker_name) == ("store-1", "broker-a")
+
+
+async def test_every_version_opens_as_it_was() -> None:
+    store = MemoryObjectStore()
+    writer = await open_writer(store)
+    known = {writer.version: writer.catalog}
+    for number in range(25):
+        await commit_segment(writer, topic=f"topic-{number % 3}", start=number * 10)
+        known[writer.version] = writer.catalog
+    for version, catalog in known.items():
+        assert await open_catalog(store, KEYS, version=version) == catalog
+    only = await open_catalog(store, KEYS, only_topics=frozenset({"topic-1"}))
+    assert only.topics == {"topic-1": writer.catalog.topics["topic-1"]}
+
+
+async def test_a_reader_follows() -> None:
+    store = MemoryObjectStore()
+    reader = await LedgerReader.open(store, KEYS)
+    assert reader.catalog == Catalog.empty()
+    writer = await open_writer(store)
+    for number in range(40):
+        await commit_segment(writer, start=number * 10)
+        if number % 7 == 0:
+            assert (await reader.refresh()) == writer.catalog
+    assert (await reader.refresh()) == writer.catalog
+
+
+async def test_requests_of_a_commit_are_bounded() -> None:
+    store = MeteringObjectStore(MemoryObjectStore())
+    writer = await open_writer(store, checkpoint_interval=32)
+    before = store.counters.copy()
+    for number in range(64):
+        entry = make_entry(writer.next_segment_id(), start=number * 10)
+        await writer.commit(LedgerChanges(segments_in=(entry,)))
+    spent = store.counters.since(before)
+    assert spent.requests[Verb.CREATE_IF_ABSENT] == 64 + 2  # two checkpoints
+    assert spent.requests[Verb.PUT] == 2 * 2  # a bucket and the hint each
+    assert spent.requests[Verb.GET] == 64  # the entry before
+    before = store.counters.copy()
+    await open_catalog(store, KEYS)
+    opened = store.counters.since(before)
+    assert opened.requests[Verb.LIST] == 0
+    assert opened.requests[Verb.GET] <= 8
+
+
+async def test_unchanged_buckets_are_written_once() -> None:
+    store = MemoryObjectStore()
+    writer = await open_writer(store, checkpoint_interval=64)
+    entries = tuple(make_entry(writer.next_segment_id(), topic=f"topic-{number}") for number in range(1200))
+    await writer.commit(LedgerChanges(segments_in=entries))
+    await writer.write_checkpoint()
+    first = writer.checkpoint
+    assert first is not None
+    assert first.bucket_count == 4
+    await commit_segment(writer, topic="topic-5", start=10)
+    await writer.write_checkpoint()
+    second = writer.checkpoint
+    assert second is not None
+    assert len(set(second.buckets) - set(first.buckets)) == 1
+    assert await open_catalog(store, KEYS) == writer.catalog
+
+
+async def test_a_later_writer_fences_the_earlier() -> None:
+    store = MemoryObjectStore()
+    first = await open_writer(store, seed=1)
+    await commit_segment(first)
+    second = await open_writer(store, seed=2)
+    assert second.epoch == 2
+    assert second.catalog.topics == first.catalog.topics
+    with pytest.raises(FencedError):
+        await commit_segment(first, start=10)
+    assert first.is_fenced
+    with pytest.raises(FencedError):
+        await commit_segment(first, start=10)
+    await commit_segment(second, start=10)
+    assert await open_catalog(store, KEYS) == second.catalog
+
+
+async def test_many_writers_race_for_the_ledger() -> None:
+    store = MemoryObjectStore()
+
+    async def live(seed: int) -> int:
+        writer = await open_writer(store, seed=seed)
+        committed = 0
+        try:
+            for number in range(5):
+                await commit_segment(writer, topic=f"topic-{seed}", start=number * 10)
+                committed += 1
+        except FencedError:
+            assert writer.is_fenced
+        return committed
+
+    counts = await asyncio.gather(*(live(seed) for seed in range(1, 13)))
+    catalog = await open_catalog(store, KEYS)
+    assert catalog.epoch == 12
+    assert {f"topic-{seed}": count for seed, count in enumerate(counts, start=1) if count} == {
+        topic: len(entry.segments) for topic, entry in catalog.topics.items()
+    }
+    assert max(counts) == 5
+
+
+async def test_lost_answers_and_unreached_calls_commit_once() -> None:
+    memory = MemoryObjectStore()
+    faulty = FaultInjectingObjectStore(memory, unreliable(Random(5), probability=0.3))
+
+    async def no_sleep(_seconds: float) -> None:
+        await asyncio.sleep(0)
+
+    store = RetryingObjectStore(faulty, policy=RetryPolicy(attempts_max=50), random=Random(6), sleep=no_sleep)
+    writer = await open_writer(store)
+    for number in range(60):
+        await commit_segment(writer, start=number * 10)
+    catalog = await open_catalog(memory, KEYS)
+    assert catalog.version == 61
+    assert len(segment_ids(catalog)) == 60
+    assert catalog.epoch == 1
+
+
+async def test_a_pending_commit_is_settled_before_the_next() -> None:
+    memory = MemoryObjectStore()
+    faults = {"fault": Fault.NONE}
+
+    def plan(_number: int, call: StoreCall) -> Fault:
+        return faults["fault"] if "ledger/" in call.key else Fault.NONE
+
+    store = FaultInjectingObjectStore(memory, plan)
+    writer = await open_writer(store)
+    for fault in (Fault.UNREACHED, Fault.LOST_ANSWER):
+        faults["fault"] = fault
+        with pytest.raises(ObjectStoreUnavailableError):
+            await commit_segment(writer, start=writer.version * 10)
+        with pytest.raises(ObjectStoreUnavailableError):
+            await commit_segment(writer, start=writer.version * 10 + 5)
+        faults["fault"] = Fault.NONE
+        before = writer.version
+        assert (await writer.settle()).version == before + 1
+    await commit_segment(writer, start=1000)
+    catalog = await open_catalog(memory, KEYS)
+    assert catalog == writer.catalog
+    assert len(segment_ids(catalog)) == 3
+
+
+async def test_a_cancelled_commit_is_settled() -> None:
+    memory = MemoryObjectStore()
+    arrived = asyncio.Event()
+    wait_for_ever = asyncio.Event()
+
+    class Stalling(MemoryObjectStore):
+        async def create_if_absent(self, key: str, data: bytes | bytearray | memoryview) -> None:
+            await memory.create_if_absent(key, data)
+            if "ledger/" in key and key.endswith("2.json") and not arrived.is_set():
+                arrived.set()
+                await wait_for_ever.wait()
+
+        async def get(self, key: str) -> bytes:
+            return await memory.get(key)
+
+    writer = await open_writer(Stalling())
+    task = asyncio.create_task(commit_segment(writer))
+    await arrived.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert writer.version == 1
+    assert (await writer.settle()).version == 2
+
+
+async def test_commits_queue_up() -> None:
+    store = MemoryObjectStore()
+    writer = await open_writer(store)
+    await asyncio.gather(*(commit_segment(writer, start=number * 10) for number in range(20)))
+    assert writer.version == 21
+    assert await open_catalog(store, KEYS) == writer.catalog
+
+
+async def test_another_store_directory_is_refused() -> None:
+    store = MemoryObjectStore()
+    await commit_segment(await open_writer(store))
+    stranger = LedgerIdentity(store_uuid="store-2", cluster="DefaultCluster", broker_name="broker-a")
+    with pytest.raises(ForeignLedgerError, match="recover"):
+        await open_writer(store, seed=2, identity=stranger)
+    adopted = await open_writer(store, seed=3, identity=stranger, adopt=True)
+    assert adopted.catalog.store_uuid == "store-2"
+    assert len(segment_ids(adopted.catalog)) == 1
+    with pytest.raises(ForeignLedgerError):
+        await open_writer(store, seed=4)
+
+
+async def test_a_slept_writer_meets_a_freed_slot() -> None:
+    """The entry after the one it knows is gone, and so is that one: the create succeeds and must not count."""
+    store = MemoryObjectStore()
+    sleeper = await open_writer(store, seed=1)
+    await commit_segment(sleeper)
+    known = sleeper.version
+    successor = await open_writer(store, seed=2)
+    for number in range(10):
+        await commit_segment(successor, start=100 + number * 10)
+    for version in range(1, known + 3):
+        await store.delete(KEYS.ledger_entry(version))
+    with pytest.raises(FencedError):
+        await commit_segment(sleeper, start=50)
+    with pytest.raises(ObjectNotFoundError):
+        await store.get(KEYS.ledger_entry(known + 1))  # it cleans up after itself
+    assert await open_catalog(store, KEYS) == successor.catalog
+
+
+async def test_a_slept_beginner_meets_a_freed_first_slot() -> None:
+    """A writer that found nothing, slept, and created entry 1 where another's once was, goes behind that other."""
+    store = MemoryObjectStore()
+    woken = asyncio.Event()
+    asleep = asyncio.Event()
+
+    class Sleepy(FaultInjectingObjectStore):
+        async def create_if_absent(self, key: str, data: bytes | bytearray | memoryview) -> None:
+            if not woken.is_set():
+                asleep.set()
+                await woken.wait()
+            await super().create_if_absent(key, data)
+
+    sleeper = asyncio.create_task(open_writer(Sleepy(store, crash_at(-1, Fault.NONE)), seed=1))
+    await asleep.wait()
+    other = await open_writer(store, seed=2)
+    for number in range(10):
+        await commit_segment(other, start=number * 10)
+    for version in range(1, 6):
+        await store.delete(KEYS.ledger_entry(version))
+    woken.set()
+    writer = await sleeper
+    assert writer.epoch == 2
+    assert writer.catalog.topics == other.catalog.topics
+
+
+async def test_changes_that_do_not_follow() -> None:
+    store = MemoryObjectStore()
+    writer = await open_writer(store)
+    entry = await commit_segment(writer)
+    version = writer.version
+    overlapping = make_entry(writer.next_segment_id(), start=5)
+    unknown = SegmentOut("orders", str(SegmentId(1, 99)))
+    for changes in (
+        LedgerChanges(segments_in=(overlapping,)),
+        LedgerChanges(segments_out=(unknown,)),
+        LedgerChanges(segments_in=(make_entry(writer.next_segment_id(), incarnation=2, start=100),)),
+    ):
+        with pytest.raises(InvalidRequestError):
+            await writer.commit(changes)
+    assert writer.version == version
+    # A merge replaces what it covers, in one commit.
+    merged = make_entry(writer.next_segment_id(), start=0, count=20)
+    await writer.commit(LedgerChanges(segments_in=(merged,), segments_out=(SegmentOut("orders", entry.segment_id),)))
+    assert segment_ids(writer.catalog) == [merged.segment_id]
+    assert [removed.segment_id for removed in writer.catalog.removed] == [entry.segment_id]
+
+
+async def test_topics_end_and_begin_again() -> None:
+    store = MemoryObjectStore()
+    writer = await open_writer(store)
+    await commit_segment(writer)
+    await writer.commit(LedgerChanges(topics=(TopicChange(topic="orders", incarnation=1, expired_before_ms=500),)))
+    await writer.commit(LedgerChanges(topics=(TopicChange(topic="orders", incarnation=1, expired_before_ms=400),)))
+    assert writer.catalog.topics["orders"].expired_before_ms == 500
+    await writer.commit(LedgerChanges(topics_deleted=(TopicDelete("orders", 1),)))
+    assert writer.catalog.topics["orders"].deleted
+    late = make_entry(writer.next_segment_id(), start=10)
+    with pytest.raises(InvalidRequestError):
+        await writer.commit(LedgerChanges(segments_in=(late,)))
+    again = make_entry(writer.next_segment_id(), incarnation=2)
+    await writer.commit(LedgerChanges(segments_in=(again,)))
+    topic = writer.catalog.topics["orders"]
+    assert (topic.incarnation, topic.deleted, topic.expired_before_ms) == (2, False, 0)
+    await writer.commit(LedgerChanges(topics_deleted=(TopicDelete("orders", 1),)))  # late, and of the past
+    assert segment_ids(writer.catalog) == [again.segment_id]
+    assert await open_catalog(store, KEYS) == writer.catalog
+
+
+async def test_settings_are_kept() -> None:
+    store = MemoryObjectStore()
+    writer = await open_writer(store)
+    settings = CatalogSettings(default_ttl_ms=5000, grace_ms=1000)
+    await writer.commit(LedgerChanges(settings=settings))
+    await commit_segment(writer)
+    assert (await open_catalog(store, KEYS)).settings == settings
+    assert writer.catalog.ttl_ms("orders") == 5000
+
+
+async def test_a_missing_or_wrong_hint_costs_one_listing() -> None:
+    store = MemoryObjectStore()
+    metered = MeteringObjectStore(store)
+    writer = await open_writer(store)
+    for number in range(20):
+        await commit_segment(writer, start=number * 10)
+    for hint in (None, b"not json", b'{"version":7,"checkpoint":3}', b'{"version":400,"checkpoint":396}'):
+        if hint is None:
+            await store.delete(KEYS.head_hint)
+        else:
+            await store.put(KEYS.head_hint, hint)
+        before = metered.counters.copy()
+        assert await open_catalog(metered, KEYS) == writer.catalog
+        assert metered.counters.since(before).requests[Verb.LIST] == 1
+    await store.put(KEYS.head_hint, b'{"version":0,"checkpoint":0}')
+    assert (await open_catalog(metered, KEYS)).topics == writer.catalog.topics
+
+
+async def test_closing_leaves_a_fresh_hint() -> None:
+    store = MemoryObjectStore()
+    writer = await open_writer(store)
+    await commit_segment(writer)
+    await writer.close()
+    await writer.close()
+    hint = await read_hint(store, KEYS)
+    assert hint is not None
+    assert hint.version == 2
+    with pytest.raises(StoreClosedError):
+        await commit_segment(writer)
+
+
+async def test_a_checkpoint_that_cannot_be_written_stops_commits_in_the_end() -> None:
+    failing = {"on": False}
+
+    def plan(_number: int, call: StoreCall) -> Fault:
+        return Fault.UNREACHED if failing["on"] and "checkpoints/" in call.key else Fault.NONE
+
+    memory = MemoryObjectStore()
+    writer = await open_writer(FaultInjectingObjectStore(memory, plan))
+    failing["on"] = True
+    for number in range(63):
+        await commit_segment(writer, start=number * 10)
+    assert writer.version == 64
+    with pytest.raises(ObjectStoreUnavailableError):
+        await commit_segment(writer, start=4000)
+    assert writer.version == 64
+    failing["on"] = False
+    await commit_segment(writer, start=5000)
+    assert writer.version == 65
+    assert await open_catalog(memory, KEYS) == writer.catalog
+
+
+@pytest.mark.parametrize("fault", [Fault.CRASH_BEFORE, Fault.CRASH_AFTER])
+async def test_a_crash_at_any_request_leaves_before_or_after(fault: Fault) -> None:
+    """Open, commit, checkpoint: whichever request is the last, a new writer finds a whole ledger and goes on."""
+    step = 0
+    while True:
+        memory = MemoryObjectStore()
+        faulty = FaultInjectingObjectStore(memory, crash_at(step, fault))
+        done: list[str] = []
+        attempted: list[str] = []
+        try:
+            writer = await open_writer(faulty, checkpoint_interval=3)
+            for number in range(8):
+                segment_id = writer.next_segment_id()
+                attempted.append(str(segment_id))
+                await writer.commit(LedgerChanges(segments_in=(make_entry(segment_id, start=number * 10),)))
+                done.append(str(segment_id))
+            await writer.close()
+        except ProcessCrash:
+            pass
+        else:
+            break
+        successor = await open_writer(memory, seed=2, checkpoint_interval=3)
+        found = segment_ids(successor.catalog)
+        assert found in (done, attempted)
+        await commit_segment(successor, start=1000)
+        assert await open_catalog(memory, KEYS) == successor.catalog
+        step += 1
+    assert step > 30
+
+
+async def test_clocks_that_step_back_do_not_reach_the_ledger() -> None:
+    store = MemoryObjectStore()
+    clock = Clock(1_000_000)
+    writer = await open_writer(store, clock=clock)
+    clock.now_ms = 5
+    await commit_segment(writer)
+    assert writer.catalog.committed_ms == 1_000_000
+
+
+async def test_identity_is_in_the_claim() -> None:
+    writer: LedgerWriter = await open_writer(MemoryObjectStore(), identity=IDENTITY)
+    assert writer.catalog.cluster == "DefaultCluster"
