@@ -137,6 +137,8 @@ class RemotingCommand(msgspec.Struct):
         return b"".join((head, self.body)) if self.body else head
 
 
+_JSON = SerializeType.JSON.value
+_ROCKETMQ = SerializeType.ROCKETMQ.value
 _FRAME_HEAD = struct.Struct(">iI")
 assert _FRAME_HEAD.size == LENGTH.size + HEADER_WORD.size
 
@@ -166,9 +168,9 @@ def decode_command(frame: bytes | bytearray | memoryview) -> RemotingCommand:
         raise HeaderDecodeError("the header ends beyond its frame", header_bytes=word & HEADER_BYTES_MAX)
     header = memoryview(frame)[HEADER_WORD.size : body_start]
     serialize_type = word >> 24
-    if serialize_type == SerializeType.JSON:
+    if serialize_type == _JSON:
         command = _decode_json_header(header)
-    elif serialize_type == SerializeType.ROCKETMQ:
+    elif serialize_type == _ROCKETMQ:
         command = _decode_binary_header(bytes(header))
     else:
         raise HeaderDecodeError("unknown header serialisation", serialize_type=serialize_type)

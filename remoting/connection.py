@@ -24,7 +24,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import cast
 
 from thermocline.remoting.command import RemotingCommand, decode_command
 from thermocline.remoting.error_table import error_response
@@ -33,12 +33,23 @@ from thermocline.remoting.errors import (
     ConnectionLostError,
     MQError,
     ProtocolError,
-    RequestTimeoutError,
 )
 from thermocline.remoting.frames import FRAME_BYTES_MAX, LENGTH, check_frame_size
 from thermocline.remoting.message_record import Host, encode_host
+from thermocline.remoting.pending_calls import PendingCalls
 from thermocline.remoting.request_code import request_name
+from thermocline.remoting.request_handler import ChunkHandler, RequestHandler
 from thermocline.remoting.socket_address import peer_address
+
+__all__ = [
+    "RECEIVE_BYTES",
+    "ChunkHandler",
+    "Connection",
+    "ConnectionLimits",
+    "RequestHandler",
+    "Traffic",
+    "close_all",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -65,35 +76,6 @@ class ConnectionLimits:
     """Requests whose handler has not returned yet; with more, no further request is read."""
     calls_pending_max: int = 65_536
     """Calls to the peer without an answer yet; a further one is refused."""
-
-
-class RequestHandler(Protocol):
-    """Serves the requests of the connections it is given to."""
-
-    def handle(
-        self, connection: Connection, command: RemotingCommand
-    ) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
-        """The answer, or an awaitable of it; None to answer later by `connection.send`, or for a one-way request.
-
-        An MQError that it raises becomes an answer by `error_table`.
-        """
-
-    def connection_opened(self, connection: Connection) -> None:
-        """A connection was made."""
-
-    def connection_closed(self, connection: Connection) -> None:
-        """It is gone, for whatever reason; called once."""
-
-
-class ChunkHandler(Protocol):
-    """The fast path's seam: sees received bytes before they are taken apart."""
-
-    def feed(self, connection: Connection, buffer: memoryview) -> int:
-        """Handle whole frames at the front of `buffer` and write their answers with `connection.write`.
-
-        Returns how many bytes they had. It stops before the first frame that is not for it, or not whole; that one goes
-        to the RequestHandler if it is whole, then `feed` is asked again. The buffer is only valid during the call.
-        """
 
 
 @dataclass(slots=True)
@@ -128,8 +110,6 @@ class Connection(asyncio.BufferedProtocol):
         "_running",
         "_stalled",
         "_taken_mark",
-        "_timeout_at",
-        "_timeout_timer",
         "_traffic",
         "_transport",
         "_unsent",
@@ -187,9 +167,7 @@ class Connection(asyncio.BufferedProtocol):
         self._traffic = traffic or Traffic()
         self._clock = clock or loop.time
         self._running: set[asyncio.Task[None]] = set()
-        self._calls: dict[int, tuple[asyncio.Future[RemotingCommand], float]] = {}
-        self._timeout_timer: asyncio.TimerHandle | None = None
-        self._timeout_at = 0.0
+        self._calls = PendingCalls(loop)
         self._closed = False
         self.last_active = self._clock()
         self.context: object | None = None
@@ -265,13 +243,7 @@ class Connection(asyncio.BufferedProtocol):
             BrokerBusyError: Too many calls are pending, or too much is unsent.
         """
         self.check_can_send()
-        opaque = command.opaque
-        assert opaque not in self._calls, "every request has an opaque of its own"
-        deadline = self._loop.time() + timeout_ms / 1000
-        future: asyncio.Future[RemotingCommand] = self._loop.create_future()
-        self._calls[opaque] = (future, deadline)
-        if self._timeout_timer is None or deadline < self._timeout_at:
-            self._arm_timeout(deadline)
+        future = self._calls.add(command.opaque, timeout_ms)
         self.send(command)
         return future
 
@@ -343,10 +315,9 @@ class Connection(asyncio.BufferedProtocol):
         """The socket is closed."""
         self._shut("lost" if exc is None else str(exc), abort=True)
         self._transport = None
-        for timer in (self._drain_timer, self._timeout_timer):
-            if timer is not None:
-                timer.cancel()
-        self._drain_timer = self._timeout_timer = None
+        if self._drain_timer is not None:
+            self._drain_timer.cancel()
+            self._drain_timer = None
         self._ended.set()
         self._handler.connection_closed(self)
         if self._on_closed is not None:
@@ -470,7 +441,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _handle_command(self, command: RemotingCommand) -> None:
         if command.is_response:
-            self._settle_call(command)
+            self._calls.settle(command)
             return
         try:
             answer = self._handler.handle(self, command)
@@ -587,34 +558,6 @@ class Connection(asyncio.BufferedProtocol):
         )
         self._shut(reason, abort=True)
 
-    # -- calls to the peer -----------------------------------------------------------------------------------------
-
-    def _settle_call(self, response: RemotingCommand) -> None:
-        call = self._calls.pop(response.opaque, None)
-        if call is None:
-            return  # it came after its time, or answers nothing of ours
-        future = call[0]
-        if not future.done():
-            future.set_result(response)
-
-    def _arm_timeout(self, deadline: float) -> None:
-        if self._timeout_timer is not None:
-            self._timeout_timer.cancel()
-        self._timeout_at = deadline
-        self._timeout_timer = self._loop.call_at(deadline, self._check_timeouts)
-
-    def _check_timeouts(self) -> None:
-        """One timer for all calls: it runs at the earliest deadline, fails what is due and sleeps until the next."""
-        self._timeout_timer = None
-        now = self._loop.time()
-        due = [opaque for opaque, (future, deadline) in self._calls.items() if deadline <= now or future.done()]
-        for opaque in due:
-            future, _ = self._calls.pop(opaque)
-            if not future.done():
-                future.set_exception(RequestTimeoutError("no answer in time", address=self.remote_address))
-        if self._calls:
-            self._arm_timeout(min(deadline for _, deadline in self._calls.values()))
-
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def _shut(self, reason: str, *, abort: bool) -> None:
@@ -638,12 +581,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._writable is not None:
             self._writable.set()
             self._writable = None
-        calls, self._calls = self._calls, {}
-        for future, _ in calls.values():
-            if not future.done():
-                future.set_exception(
-                    ConnectionLostError("the connection was lost", address=self.remote_address, reason=reason)
-                )
+        self._calls.fail(ConnectionLostError("the connection was lost", address=self.remote_address, reason=reason))
 
 
 async def close_all(connections: Sequence[Connection], *, timeout_ms: int) -> None:

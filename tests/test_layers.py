@@ -16,7 +16,16 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "thermocline"
 
 # Modules of `remoting/` with sockets and tasks in them; everything else there is codec: bytes in, values out.
-REMOTING_SHELLS = frozenset({"remoting.server", "remoting.client", "remoting.connection", "remoting.listener"})
+REMOTING_SHELLS = frozenset(
+    {
+        "remoting.server",
+        "remoting.client",
+        "remoting.connection",
+        "remoting.listener",
+        "remoting.pending_calls",
+        "remoting.request_handler",
+    }
+)
 # (`socket` itself is there for its address conversions.)
 CODEC_MAY_NOT_IMPORT = frozenset({"asyncio", "selectors", "ssl", "threading", "logging", "uvloop"})
 
