@@ -1,0 +1,117 @@
+"""The demo's servers: an object store of the kind asked for, and `thermocline dev` over it, in processes of their own."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from thermocline.client.tier_codes import TierRequestCode
+from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.request_code import RequestCode
+
+BUCKET = "thermocline-demo"
+CALL_TIMEOUT_MS = 300_000
+
+# A year of flights is small for a broker: small files, so that all of it is sealed, uploaded and deleted locally while
+# the demo runs. Real brokers keep the defaults.
+SETTINGS = {
+    "THERMOCLINE_MAPPED_FILE_SIZE_COMMIT_LOG": str(16 << 20),
+    "THERMOCLINE_FILE_RESERVED_TIME": "0",
+    "THERMOCLINE_DELETE_WHEN": "",
+    "THERMOCLINE_COLD_SEGMENT_BYTES": str(16 << 20),
+    "THERMOCLINE_COLD_SEAL_AGE_MS": "3000",
+    "THERMOCLINE_BROKER_NAME": "demo-broker",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColdStore:
+    """Where the cold tier lies: its URL for the broker, and for Spark."""
+
+    broker_url: str
+    spark_url: str
+    spark_options: dict[str, str]
+
+
+@contextmanager
+def cold_store(kind: str, folder: Path) -> Iterator[ColdStore]:
+    """An object store on this machine: a directory, or a real S3 server that ends with the demo."""
+    if kind == "file":
+        url = f"file://{folder / 'cold'}"
+        yield ColdStore(broker_url=url, spark_url=url, spark_options={})
+        return
+    from thermocline.localstack import start_server
+
+    with start_server(kind, folder / kind) as server:
+        server.make_bucket(BUCKET)
+        query = f"endpoint={server.endpoint}&region={server.region}&path_style=true"
+        os.environ["AWS_ACCESS_KEY_ID"] = server.access_key
+        os.environ["AWS_SECRET_ACCESS_KEY"] = server.secret_key
+        yield ColdStore(
+            broker_url=f"s3://{BUCKET}/tier?{query}",
+            spark_url=f"s3a://{BUCKET}/tier",
+            spark_options={
+                "fs.s3a.endpoint": server.endpoint,
+                "fs.s3a.endpoint.region": server.region,
+                "fs.s3a.path.style.access": "true",
+                "fs.s3a.access.key": server.access_key,
+                "fs.s3a.secret.key": server.secret_key,
+            },
+        )
+
+
+class DevBroker:
+    """`thermocline dev` on free loopback ports."""
+
+    def __init__(self, folder: Path, cold_url: str) -> None:
+        self._log = folder / "broker.log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "thermocline.cli.main", "dev", "--data", str(folder / "store")]
+                + ["--namesrv", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--cold", cold_url],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, **SETTINGS},
+            )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().decode()
+        if not line.startswith("ready "):
+            raise SystemExit(f"the broker did not start: {line}\n{self._log.read_text()[-2_000:]}")
+        addresses = dict(part.split("=", 1) for part in line.split()[1:])
+        self.name_server, self.address = addresses["namesrv"], addresses["broker"]
+
+    def stop(self) -> int:
+        """Stop it as Ctrl-C would; its exit status."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(timeout=30)
+
+    def tier(self, code: TierRequestCode, **fields: str) -> dict[str, Any]:
+        """Ask the broker about its cold tier."""
+        command = RemotingCommand.request(code, ext_fields=fields)
+        answer: dict[str, Any] = json.loads(self._call(command).body)
+        return answer
+
+    def served_bytes(self) -> int:
+        """Message bytes that the broker has handed to consumers so far."""
+        answer = json.loads(bytes(self._call(RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO)).body))
+        return int(answer["table"]["getMessageSizeTotal"])
+
+    def _call(self, command: RemotingCommand) -> RemotingCommand:
+        async def call() -> RemotingCommand:
+            connection = await ClientConnection.open(self.address)
+            try:
+                return await connection.request(command, timeout_ms=CALL_TIMEOUT_MS)
+            finally:
+                connection.close()
+
+        return asyncio.run(call())
