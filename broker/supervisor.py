@@ -6,7 +6,7 @@ Rules
     the hot process leaves nobody behind who writes to the store. (Doing it between fork and exec would make Python
     fork the hot process, page tables and all, instead of using vfork.)
   - A helper that stops is started again after a delay that doubles from `restart_delay_ms` to `restart_delay_ms_max`
-    while it keeps dying young; one that lived longer than the maximum starts at the short delay again.
+    while it keeps dying young; one that lived for `healthy_ms` starts at the short delay again.
   - Exit status 78 (EX_CONFIG) means "I will never work with this broker": it is held down and shown, not restarted.
 
 Everything here runs on the hot process's loop, outside the message path.
@@ -67,12 +67,14 @@ class SupervisedHelper:
         now_ms: Callable[[], int],
         restart_delay_ms: int = 200,
         restart_delay_ms_max: int = 10_000,
+        healthy_ms: int = 1_000,
         environment: dict[str, str] | None = None,
     ) -> None:
         self._spec = spec
         self._now_ms = now_ms
         self._restart_delay_ms = restart_delay_ms
         self._restart_delay_ms_max = restart_delay_ms_max
+        self._healthy_ms = healthy_ms
         self._environment = environment
         self._process: asyncio.subprocess.Process | None = None
         self._restarts = 0
@@ -133,7 +135,7 @@ class SupervisedHelper:
             self._state = "waiting"
             self._restarts += 1
             lived_ms = self._now_ms() - started_ms
-            delay_ms = self._restart_delay_ms if lived_ms > self._restart_delay_ms_max else delay_ms
+            delay_ms = self._restart_delay_ms if lived_ms >= self._healthy_ms else delay_ms
             logger.warning(
                 "helper stopped name=%s exit_status=%d lived_ms=%d restart_delay_ms=%d",
                 self._spec.name,

@@ -1,4 +1,4 @@
-"""The demo's servers: an object store of the kind asked for, and `thermocline dev` over it, in processes of their own."""
+"""The demo's servers: an object store of the kind asked for, and `thermocline dev` over it, each a process."""
 
 import asyncio
 import contextlib
@@ -18,6 +18,7 @@ from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.request_code import RequestCode
 
+FREE_PORTS = ("--namesrv", "127.0.0.1:0", "--listen", "127.0.0.1:0")
 BUCKET = "thermocline-demo"
 CALL_TIMEOUT_MS = 300_000
 
@@ -76,8 +77,17 @@ class DevBroker:
         self._log = folder / "broker.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "thermocline.cli.main", "dev", "--data", str(folder / "store")]
-                + ["--namesrv", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--cold", cold_url],
+                [
+                    sys.executable,
+                    "-m",
+                    "thermocline.cli.main",
+                    "dev",
+                    "--data",
+                    str(folder / "store"),
+                    *FREE_PORTS,
+                    "--cold",
+                    cold_url,
+                ],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env={**os.environ, **SETTINGS},

@@ -1,4 +1,4 @@
-"""The whole path on real data: producer -> hot tier -> bucket -> consumers hot and cold -> Spark, every message checked.
+"""The whole path on real data: producer -> hot tier -> bucket -> consumers -> Spark, every message checked.
 
 Every flight that left New York City in 2013 becomes a message (JSON body, key = tail number, tag = carrier, ordered by
 origin airport), every weather reading one of a second topic with another time to live. See README.md of the project.
