@@ -202,12 +202,14 @@ class GroupTable:
 
     def encode(self) -> bytes:
         """The file's content."""
-        return self.encode_table(self._groups)
+        return self.encode_table(None)
 
-    def encode_table(self, groups: Iterable[str]) -> bytes:
-        """The table's JSON with some of the groups."""
-        names = list(groups)
-        forbidden = {name: self._forbidden[name] for name in names if name in self._forbidden}
+    def encode_table(self, groups: Iterable[str] | None) -> bytes:
+        """The table's JSON with some of the groups, or with all and with what groups that are not set up may not do."""
+        names = list(self._groups if groups is None else groups)
+        forbidden = self._forbidden
+        if groups is not None:
+            forbidden = {name: forbidden[name] for name in names if name in forbidden}
         return b'{"dataVersion":%s,\n"forbiddenTable":%s,\n"subscriptionGroupTable":{\n%s\n}}' % (
             self._version.text(),
             msgspec.json.encode(forbidden),

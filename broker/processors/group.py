@@ -88,13 +88,13 @@ class GroupProcessor:
         """201: all groups, or one page of them in the order of their names."""
         context = self._context
         header = command.header(GetAllSubscriptionGroupRequestHeader)
-        names: Iterable[str] = context.groups.configs()
+        names: Iterable[str] | None = None
         if context.config.split_metadata and not (
             header.data_version is None and header.group_seq is None and header.max_group_num is None
         ):
             page_max = context.config.split_metadata_size
             names = page_of(
-                names,
+                context.groups.configs(),
                 start=header.group_seq or 0,
                 count=page_max if header.max_group_num is None else min(page_max, header.max_group_num),
                 is_continued=is_same_version(header.data_version, context.groups.data_version),

@@ -1,0 +1,182 @@
+"""Heartbeats, leaving, locks and who is connected, over real sockets."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.broker.control_broker import Client, ControlBroker, control_broker
+from thermocline.remoting.bodies import (
+    CONSUME_ACTIVELY,
+    ConsumerConnection,
+    ConsumerData,
+    GetConsumerListByGroupResponseBody,
+    HeartbeatData,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    MessageQueue,
+    ProducerConnection,
+    ProducerData,
+    SubscriptionData,
+)
+from thermocline.remoting.client import ClientConnection
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[ControlBroker]:
+    async with control_broker(tmp_path) as broker:
+        yield broker
+
+
+def heartbeat(client_id: str, *topics: str, group: str = "G", fingerprint: int = 0, **more: Any) -> HeartbeatData:
+    without_sub = more.pop("without_sub", False)
+    return HeartbeatData(
+        client_id=client_id,
+        heartbeat_fingerprint=fingerprint,
+        without_sub=without_sub,
+        consumer_data_set=[
+            ConsumerData(
+                group_name=group,
+                subscription_data_set=[SubscriptionData(topic=topic, sub_version=1) for topic in topics],
+                **more,
+            )
+        ],
+        producer_data_set=[ProducerData(group_name="P")],
+    )
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110 - what is waited for happens behind a socket
+            await asyncio.sleep(0.002)
+
+
+async def beat(broker: ControlBroker, connection: ClientConnection, data: HeartbeatData) -> dict[str, str]:
+    answer = await broker.ask(34, body=data.encode(), connection=connection)
+    assert answer.code == 0, answer.remark
+    return answer.ext_fields or {}
+
+
+async def test_a_heartbeat_registers_a_client_and_makes_what_its_groups_need(broker: ControlBroker) -> None:
+    client = Client()
+    connection = await broker.connect(client)
+    fields = await beat(broker, connection, heartbeat("c1", "T", "%RETRY%G"))
+    assert fields == {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
+    retry = broker.context.topics.get("%RETRY%G")
+    assert retry is not None
+    assert (retry.write_queue_nums, retry.perm) == (1, 6)
+    assert "G" in broker.context.groups
+    ids = GetConsumerListByGroupResponseBody.decode((await broker.ask(38, {"consumerGroup": "G"})).body)
+    assert ids.consumer_id_list == ["c1"]
+    shown = ConsumerConnection.decode((await broker.ask(203, {"consumerGroup": "G"})).body)
+    assert shown.connection_set[0].client_id == "c1"
+    assert shown.subscription_table.keys() == {"T", "%RETRY%G"}
+    producers = ProducerConnection.decode((await broker.ask(204, {"producerGroup": "P"})).body)
+    assert [producer.client_id for producer in producers.connection_set] == ["c1"]
+    await until(lambda: [command.code for command in client.requests] == [40])
+
+
+async def test_a_second_member_is_told_to_the_first(broker: ControlBroker) -> None:
+    one, two = Client(), Client()
+    first = await broker.connect(one)
+    second = await broker.connect(two)
+    await beat(broker, first, heartbeat("c1", "T"))
+    await beat(broker, second, heartbeat("c2", "T"))
+    await until(lambda: len(one.requests) == 2)
+    await broker.ask(35, {"clientID": "c2", "consumerGroup": "G", "producerGroup": "P"}, connection=second)
+    await until(lambda: len(one.requests) == 3)
+    assert len(two.requests) == 1
+
+
+async def test_a_connection_that_closes_takes_its_client_along(broker: ControlBroker) -> None:
+    one = Client()
+    first = await broker.connect(one)
+    second = await broker.connect(Client())
+    await beat(broker, first, heartbeat("c1", "T"))
+    await beat(broker, second, heartbeat("c2", "T"))
+    second.close()
+    await until(lambda: len(one.requests) == 3)
+    group = broker.context.clients.consumer_group("G")
+    assert group is not None
+    assert group.client_ids() == ["c1"]
+
+
+async def test_the_second_version_of_heartbeats(broker: ControlBroker) -> None:
+    connection = await broker.connect(Client())
+    # Nothing is known yet: the client is asked for everything.
+    fields = await beat(broker, connection, heartbeat("c1", fingerprint=5, without_sub=True))
+    assert fields["IS_SUB_CHANGE"] == "true"
+    fields = await beat(broker, connection, heartbeat("c1", "T", fingerprint=5))
+    assert fields["IS_SUB_CHANGE"] == "false"
+    fields = await beat(broker, connection, heartbeat("c1", fingerprint=5, without_sub=True))
+    assert fields["IS_SUB_CHANGE"] == "false"
+    assert broker.context.clients.subscription("G", "T") is not None
+    fields = await beat(broker, connection, heartbeat("c1", fingerprint=6, without_sub=True))
+    assert fields["IS_SUB_CHANGE"] == "true"
+
+
+async def test_retry_topics_of_ordered_groups_are_ordered(broker: ControlBroker) -> None:
+    await broker.create_topic("T")
+    await broker.context.topics.set_order(["T"])
+    connection = await broker.connect(Client())
+    await beat(broker, connection, heartbeat("c1", "T"))
+    assert broker.context.topics.is_order_topic("%RETRY%G")
+
+
+async def test_groups_that_may_not_be_made_are_passed_over(broker: ControlBroker) -> None:
+    await broker.ask(25, body=b"autoCreateSubscriptionGroup=false\nrejectPullConsumerEnable=true\n")
+    connection = await broker.connect(Client())
+    await beat(broker, connection, heartbeat("c1", "T", group="NotMade"))
+    assert broker.context.clients.consumer_group("NotMade") is None
+    await beat(broker, connection, heartbeat("c1", "T", group="TOOLS_CONSUMER", consume_type=CONSUME_ACTIVELY))
+    assert broker.context.clients.consumer_group("TOOLS_CONSUMER") is None
+    await beat(broker, connection, heartbeat("c1", "T", group="TOOLS_CONSUMER"))
+    assert broker.context.clients.consumer_group("TOOLS_CONSUMER") is not None
+
+
+async def test_offline_groups_have_their_own_answers(broker: ControlBroker) -> None:
+    answer = await broker.ask(38, {"consumerGroup": "G"})
+    assert (answer.code, answer.remark) == (1, "no consumer for this group, G")
+    answer = await broker.ask(204, {"producerGroup": "P"})
+    assert (answer.code, answer.remark) == (1, "the producer group[P] not exist")
+
+
+async def test_silent_clients_are_let_go_by_housekeeping(broker: ControlBroker) -> None:
+    connection = await broker.connect(Client())
+    await beat(broker, connection, heartbeat("c1", "T"))
+    broker.clock.now_ms += 120_001
+    await broker.housekeeping.step()
+    assert broker.context.clients.consumer_group("G") is None
+    await until(lambda: connection.is_closed)
+
+
+async def test_filtering_by_sql_is_refused(broker: ControlBroker) -> None:
+    sql = b'{"clientId":"c","group":"G","subscriptionData":{"expressionType":"SQL92","subString":"a > 1","topic":"T"}}'
+    answer = await broker.ask(46, body=sql)
+    assert (answer.code, answer.remark) == (1, "The broker does not support consumer to filter message by SQL92")
+    assert (await broker.ask(46, body=sql.replace(b"SQL92", b"TAG"))).code == 0
+
+
+async def test_queues_are_locked_for_one_client(broker: ControlBroker) -> None:
+    queues = [MessageQueue(topic="T", broker_name="broker-a", queue_id=queue_id) for queue_id in range(2)]
+    one = LockBatchRequestBody(client_id="c1", consumer_group="G", mq_set=queues)
+    two = LockBatchRequestBody(client_id="c2", consumer_group="G", mq_set=queues)
+    locked = LockBatchResponseBody.decode((await broker.ask(41, body=one.encode())).body)
+    assert set(locked.lock_ok_mq_set) == set(queues)
+    locked = LockBatchResponseBody.decode((await broker.ask(41, body=two.encode())).body)
+    assert locked.lock_ok_mq_set == []
+    assert (await broker.ask(42, body=one.encode())).code == 0
+    locked = LockBatchResponseBody.decode((await broker.ask(41, body=two.encode())).body)
+    assert set(locked.lock_ok_mq_set) == set(queues)
+
+
+@pytest.mark.parametrize("code", [34, 41, 42, 46, 18, 200, 225])
+async def test_a_broken_body_gets_an_answer(broker: ControlBroker, code: int) -> None:
+    assert (await broker.ask(code, body=b"{not json")).code == 1
+
+
+async def test_an_unknown_code_is_not_supported(broker: ControlBroker) -> None:
+    answer = await broker.ask(200050)
+    assert (answer.code, answer.remark) == (3, " request type 200050 not supported")

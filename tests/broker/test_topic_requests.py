@@ -1,0 +1,228 @@
+"""Topic and group requests over real sockets: what they refuse, and what is durable when they answer."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.broker.control_broker import Clock, ControlBroker, control_broker
+from thermocline.broker.broker_config import BrokerConfig
+from thermocline.remoting.bodies import (
+    GroupForbidden,
+    SubscriptionGroupConfig,
+    SubscriptionGroupListBody,
+    TopicConfig,
+    TopicConfigListBody,
+    TopicList,
+)
+from thermocline.remoting.json_dialect import loads
+
+CREATE = {
+    "topic": "T",
+    "defaultTopic": "TBW102",
+    "readQueueNums": "4",
+    "writeQueueNums": "4",
+    "perm": "6",
+    "topicFilterType": "SINGLE_TAG",
+    "topicSysFlag": "0",
+    "order": "false",
+    "attributes": "",
+}
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[ControlBroker]:
+    async with control_broker(tmp_path) as broker:
+        yield broker
+
+
+# -- topics ------------------------------------------------------------------------------------------------------------
+
+
+async def test_the_system_topics_are_there_from_the_start(broker: ControlBroker) -> None:
+    """As the official broker registers them with tracing off."""
+    expected = {
+        "BenchmarkTest": (1024, 6),
+        "DefaultCluster": (16, 7),
+        "DefaultCluster_REPLY_TOPIC": (1, 6),
+        "OFFSET_MOVED_EVENT": (1, 6),
+        "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC": (1, 6),
+        "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC": (1, 6),
+        "RMQ_SYS_TRANS_HALF_TOPIC": (1, 6),
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC": (1, 6),
+        "SCHEDULE_TOPIC_XXXX": (18, 6),
+        "SELF_TEST_TOPIC": (1, 6),
+        "TBW102": (8, 7),
+        "broker-a": (1, 7),
+        "rmq_sys_REVIVE_LOG_DefaultCluster": (8, 6),
+        "rmq_sys_SYNC_BROKER_MEMBER_broker-a": (1, 1),
+        "rmq_sys_wheel_timer": (1, 6),
+    }
+    topics = broker.context.topics.configs()
+    assert {name: (config.write_queue_nums, config.perm) for name, config in topics.items()} == expected
+
+
+async def test_topics_survive_a_restart_with_their_attributes(tmp_path: Path) -> None:
+    clock = Clock()
+    async with control_broker(tmp_path, clock=clock) as broker:
+        await broker.create_topic("T", queues=3, attributes="+message.type=FIFO,+reserve.time=24")
+        version = broker.context.topics.data_version
+    async with control_broker(tmp_path, clock=clock) as broker:
+        config = broker.context.topics.get("T")
+        assert config is not None
+        assert (config.read_queue_nums, config.attributes) == (3, {"message.type": "FIFO", "reserve.time": "24"})
+        assert broker.context.topics.time_to_live_ms("T") == 24 * 3_600_000
+        assert broker.context.topics.data_version.counter <= version.counter
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "remark"),
+    [
+        ({"topic": "bad topic"}, 29, "illegal characters"),
+        ({"topic": " "}, 29, "blank"),
+        ({"topic": "x" * 128}, 29, "longer than topic max length"),
+        ({"topic": "TBW102"}, 29, "conflict with system topic"),
+        ({"topic": "broker-a"}, 29, "conflict with system topic"),
+        ({"topic": "rmq_sys_anything"}, 29, "conflict with system topic"),
+        ({"readQueueNums": "-1"}, 29, "queues"),
+        ({"writeQueueNums": "2000000000"}, 29, "queues"),
+        ({"perm": "99"}, 29, "permission"),
+        ({"topicFilterType": "NO_TAG"}, 29, "value invalid"),
+        ({"attributes": "+message.type=MIXED"}, 29, "MIXED message type is not supported"),
+        ({"attributes": "+no.such=1"}, 1, "unsupported key: no.such"),
+        ({"attributes": "nonsense"}, 1, "format is wrong"),
+    ],
+)
+async def test_a_wrong_topic_is_refused(broker: ControlBroker, change: dict[str, str], code: int, remark: str) -> None:
+    answer = await broker.ask(17, {**CREATE, **change})
+    assert answer.code == code
+    assert remark in (answer.remark or "")
+    assert "T" not in broker.context.topics
+
+
+async def test_a_list_is_checked_before_its_first_topic_is_made(broker: ControlBroker) -> None:
+    good, bad = TopicConfig(topic_name="Good"), TopicConfig(topic_name="TBW102")
+    answer = await broker.ask(18, body=TopicConfigListBody(topic_config_list=[good, bad]).encode())
+    assert answer.code == 29
+    assert "Good" not in broker.context.topics
+    other = TopicConfig(topic_name="Other", attributes={"+message.type": "FIFO"})
+    answer = await broker.ask(18, body=TopicConfigListBody(topic_config_list=[good, other]).encode())
+    assert answer.code == 0
+    assert broker.context.topics.get("Other") == TopicConfig(topic_name="Other", attributes={"message.type": "FIFO"})
+
+
+async def test_deleting_a_topic_takes_offsets_and_pop_retry_topics_along(broker: ControlBroker) -> None:
+    context = broker.context
+    await broker.create_topic("T")
+    await broker.create_topic("%RETRY%G_T", queues=1)
+    await context.topics.ensure("%RETRY%G+T", queue_count=1)
+    broker.put("T")
+    context.offsets.commit("T", "G", 0, 1)
+    context.stats.add_put("T", 1, 1)
+    assert (await broker.ask(215, {"topic": "T"})).code == 0
+    assert "T" not in context.topics
+    assert "%RETRY%G_T" not in context.topics
+    assert "%RETRY%G+T" not in context.topics
+    assert context.offsets.query("T", "G", 0) is None
+    assert context.stats.view("TOPIC_PUT_NUMS", "T") is None
+    assert context.store.queues.find("T", 0) is None
+    assert (await broker.ask(215, {"topic": "T"})).code == 0  # twice is fine
+    assert (await broker.ask(215, {"topic": " "})).code == 29
+    assert (await broker.ask(215, {"topic": "SCHEDULE_TOPIC_XXXX"})).code == 29
+
+
+async def test_topics_come_in_pages(broker: ControlBroker) -> None:
+    names = sorted(broker.context.topics)
+    first = await broker.ask(21, {"topicSeq": "0", "dataVersion": "", "maxTopicNum": "4"})
+    assert first.ext_fields == {"totalTopicNum": str(len(names))}
+    table = loads(first.body)
+    assert list(table["topicConfigTable"]) == names[:4]
+    version = broker.context.topics.data_version.encode().decode()
+    second = await broker.ask(21, {"topicSeq": "4", "dataVersion": version, "maxTopicNum": "4"})
+    assert list(loads(second.body)["topicConfigTable"]) == names[4:8]
+    await broker.create_topic("New")
+    again = await broker.ask(21, {"topicSeq": "4", "dataVersion": version, "maxTopicNum": "4"})
+    assert list(loads(again.body)["topicConfigTable"]) == sorted(broker.context.topics)[:4]
+    old_client = loads((await broker.ask(21)).body)
+    assert set(old_client["topicConfigTable"]) == set(broker.context.topics)
+
+
+async def test_the_system_topic_list_names_the_cluster(tmp_path: Path) -> None:
+    async with control_broker(tmp_path, config=BrokerConfig(cluster_name="C", broker_name="b")) as broker:
+        topics = TopicList.decode((await broker.ask(305)).body).topic_list
+        assert {"C", "b", "C_REPLY_TOPIC", "TBW102", "RMQ_SYS_TRACE_TOPIC"} <= set(topics)
+
+
+async def test_unused_queues_are_forgotten(broker: ControlBroker) -> None:
+    broker.put("NeverSetUp")
+    broker.put("SCHEDULE_TOPIC_XXXX")
+    assert (await broker.ask(316)).code == 0
+    assert broker.context.store.queues.find("NeverSetUp", 0) is None
+    assert broker.context.store.queues.find("SCHEDULE_TOPIC_XXXX", 0) is not None
+
+
+# -- groups ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_group_is_set_up_and_survives_a_restart(tmp_path: Path) -> None:
+    clock = Clock()
+    config = SubscriptionGroupConfig(group_name="G", retry_max_times=5, consume_broadcast_enable=False)
+    async with control_broker(tmp_path, clock=clock) as broker:
+        assert (await broker.ask(200, body=config.encode())).code == 0
+    async with control_broker(tmp_path, clock=clock) as broker:
+        assert broker.context.groups.get("G") == config
+        answer = await broker.ask(352, {"group": "G"})
+        assert SubscriptionGroupConfig.decode(answer.body) == config
+
+
+async def test_a_wrong_group_is_refused(broker: ControlBroker) -> None:
+    for name in ("", "bad group", "x" * 121):
+        answer = await broker.ask(200, body=SubscriptionGroupConfig(group_name=name).encode())
+        assert answer.code == 29
+    unknown_attribute = SubscriptionGroupConfig(group_name="G", attributes={"+no.such": "1"})
+    assert (await broker.ask(200, body=unknown_attribute.encode())).code == 1
+    both = SubscriptionGroupListBody(
+        group_config_list=[SubscriptionGroupConfig(group_name="G"), SubscriptionGroupConfig(group_name="bad group")]
+    )
+    assert (await broker.ask(225, body=both.encode())).code == 29
+    assert "G" not in broker.context.groups
+
+
+async def test_groups_are_made_by_use_unless_switched_off(broker: ControlBroker) -> None:
+    assert (await broker.ask(352, {"group": "Made"})).code == 0
+    await broker.ask(25, body=b"autoCreateSubscriptionGroup=false\n")
+    answer = await broker.ask(352, {"group": "NotMade"})
+    assert (answer.code, answer.remark) == (26, "No group in this broker")
+    assert (await broker.ask(352, {"group": "Made"})).code == 0
+
+
+async def test_a_deleted_group_loses_its_offsets_when_asked_to(broker: ControlBroker) -> None:
+    context = broker.context
+    for group in ("G", "H"):
+        context.groups.find_or_create(group)
+        context.offsets.commit("T", group, 0, 1)
+    assert (await broker.ask(207, {"groupName": "G", "cleanOffset": "true"})).code == 0
+    assert (await broker.ask(207, {"groupName": "H", "cleanOffset": "false"})).code == 0
+    assert "G" not in context.groups
+    assert "H" not in context.groups
+    assert context.offsets.query("T", "G", 0) is None
+    assert context.offsets.query("T", "H", 0) == 1
+
+
+async def test_a_group_can_be_kept_from_reading_a_topic(tmp_path: Path) -> None:
+    async with control_broker(tmp_path) as broker:
+        fields = {"group": "G", "topic": "T"}
+        answer = await broker.ask(353, {**fields, "readable": "false"})
+        assert not GroupForbidden.decode(answer.body).readable
+        assert broker.context.groups.is_read_forbidden("G", "T")
+    async with control_broker(tmp_path) as broker:
+        assert not GroupForbidden.decode((await broker.ask(353, fields)).body).readable
+        assert GroupForbidden.decode((await broker.ask(353, {**fields, "readable": "true"})).body).readable
+        assert not broker.context.groups.is_read_forbidden("G", "T")
+
+
+async def test_groups_come_in_pages(broker: ControlBroker) -> None:
+    names = sorted(broker.context.groups.configs())
+    answer = await broker.ask(201, {"groupSeq": "0", "dataVersion": "", "maxGroupNum": "3"})
+    assert answer.ext_fields == {"totalGroupNum": str(len(names))}
+    assert list(loads(answer.body)["subscriptionGroupTable"]) == names[:3]
