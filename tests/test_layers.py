@@ -45,10 +45,12 @@ ALLOWED: dict[str, frozenset[str]] = {
     "localstack": frozenset(),
 }
 
-# Single modules that a layer may name beyond that: the daemons' entry points, which commands start, and the disk seam,
-# with which a reader opens a cold tier that lies in a directory.
+# Single modules that a layer, or one module of it, may name beyond that: the daemons' entry points, which commands
+# start; the NameServer, which the broker's own entry point can run beside it (`thermocline dev`); the disk seam, with
+# which a reader opens a cold tier that lies in a directory.
 SINGLE_MODULES: dict[str, frozenset[str]] = {
-    "cli": frozenset({"broker.assembly", "namesrv.assembly", "spark.replay", "spark.session"}),
+    "cli": frozenset({"broker.main", "namesrv.main", "spark.replay", "spark.session"}),
+    "broker.main": frozenset({"namesrv.name_server_config", "namesrv.server"}),
     "spark": frozenset({"store.disk"}),
 }
 
@@ -105,7 +107,7 @@ def may_import(importer: str, imported: str) -> bool:
         return True
     if folder == "spark" and imported in TIERED_WRITERS:
         return False
-    if other in ALLOWED[folder] or imported in SINGLE_MODULES.get(folder, ()):
+    if other in ALLOWED[folder] or any(imported in SINGLE_MODULES.get(name, ()) for name in (folder, importer)):
         return True
     return other == REMOTING and CODEC in ALLOWED[folder] and imported not in REMOTING_SHELLS
 
@@ -136,14 +138,16 @@ def test_the_codec_knows_no_socket_task_or_logger() -> None:
     [
         ("store.commit_log", "remoting.message_record", True),
         ("store.commit_log", "remoting.server", False),
-        ("store.commit_log", "broker.assembly", False),
+        ("store.commit_log", "broker.main", False),
         ("store.commit_log", "os.path", True),
         ("tiered.sealer", "store.commit_log", True),
         ("tiered.sealer", "broker.context", False),
         ("broker.hot_process", "remoting.server", True),
+        ("broker.hot_process", "namesrv.server", False),
+        ("broker.main", "namesrv.server", True),
         ("client.producer.producer", "remoting.client", True),
         ("client.producer.producer", "store.commit_log", False),
-        ("cli.dev", "broker.assembly", True),
+        ("cli.dev", "broker.main", True),
         ("cli.dev", "broker.context", False),
         ("spark.data_source", "tiered.catalog", True),
         ("spark.data_source", "tiered.segment_writer", False),
