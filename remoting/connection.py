@@ -198,6 +198,11 @@ class Connection(asyncio.BufferedProtocol):
         return self._write_paused
 
     @property
+    def is_full(self) -> bool:
+        """Whether as much is unsent as this connection should hold: the time for a `feed` to stop."""
+        return self._write_paused or self._unsent_bytes > self._limits.unsent_bytes_high
+
+    @property
     def calls_pending(self) -> int:
         """Calls to the peer without an answer yet."""
         return len(self._calls)
@@ -415,11 +420,12 @@ class Connection(asyncio.BufferedProtocol):
         position = 0
         chunk_handler = self._chunk_handler
         frame_bytes_max = self._limits.frame_bytes_max
-        unsent_bytes_high = self._limits.unsent_bytes_high
         while end - position >= LENGTH.size:
             if chunk_handler is not None:
                 position += chunk_handler.feed(self, view[position:])
                 assert position <= end
+                if not self._may_go_on():
+                    break
                 if end - position < LENGTH.size:
                     break
             (size_bytes,) = LENGTH.unpack_from(view, position)
@@ -430,14 +436,18 @@ class Connection(asyncio.BufferedProtocol):
                 break
             self._handle_command(decode_command(view[frame_start:frame_end]))
             position = frame_end
-            if self._unsent_bytes > unsent_bytes_high:
-                self._flush()
-            if self._closed:
-                break
-            if self._read_paused:
-                self._stalled = True
+            if not self._may_go_on():
                 break
         return position
+
+    def _may_go_on(self) -> bool:
+        """Whether the next request may be handled, as far as this connection's bounds go."""
+        if self._unsent_bytes > self._limits.unsent_bytes_high:
+            self._flush()
+        if self._read_paused:
+            self._stalled = True
+            return False
+        return not self._closed
 
     def _handle_command(self, command: RemotingCommand) -> None:
         if command.is_response:

@@ -36,6 +36,6 @@ class ChunkHandler(Protocol):
         """Handle whole frames at the front of `buffer` and write their answers with `connection.write`.
 
         Returns how many bytes they had. It stops before the first frame that is not for it, or not whole; that one goes
-        to the RequestHandler if it is whole, then `feed` is asked again. It also stops when the answers of one call
-        have become more than a connection should hold unsent. The buffer is only valid during the call.
+        to the RequestHandler if it is whole, then `feed` is asked again. It also stops when `connection.is_full`:
+        a chunk of small requests may ask for very much. The buffer is only valid during the call.
         """

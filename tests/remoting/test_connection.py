@@ -605,24 +605,42 @@ async def test_bug_in_the_fast_path_costs_one_connection(caplog: pytest.LogCaptu
         client.close()
 
 
+class Flood:
+    """Answers every request with a megabyte, until the connection is full."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.full = asyncio.Event()
+
+    def feed(self, connection: Connection, buffer: memoryview) -> int:
+        """Requests of one size, one after another."""
+        consumed = 0
+        while len(buffer) - consumed >= LENGTH.size and not connection.is_full:
+            (size_bytes,) = LENGTH.unpack_from(buffer, consumed)
+            end = consumed + LENGTH.size + size_bytes
+            if end > len(buffer):
+                break
+            request = decode_command(buffer[consumed + LENGTH.size : end])
+            connection.write(RemotingCommand.response(request, body=bytes(1024 * 1024)).encode())
+            self.taken += 1
+            consumed = end
+        if connection.is_full:
+            self.full.set()
+        return consumed
+
+
 @on_both_loops
 async def test_fast_path_answers_are_bounded_too() -> None:
     """A chunk of small requests for large answers stops at the first bound, and goes on when the peer has caught up."""
-
-    class Flood:
-        def feed(self, connection: Connection, buffer: memoryview) -> int:
-            return 0
-
-    count = 2_000
-    async with scene(chunk_handler=Flood(), unsent_bytes_high=256 * 1024) as s:
+    count, flood = 60, Flood()
+    async with scene(chunk_handler=flood, unsent_bytes_high=2 * 1024 * 1024) as s:
         peer = await s.raw(receive_bytes=8_192)
-        request = RemotingCommand.request(ECHO, body=bytes(10_000))
-        sender = asyncio.ensure_future(peer.send(request.encode() * count))
-        await s.handler.until(lambda: bool(s.handler.opened) and s.handler.opened[0].is_write_paused)
+        await peer.send(b"".join(RemotingCommand(code=BIG, opaque=n).encode() for n in range(count)))
+        await flood.full.wait()
+        assert flood.taken < count
         assert s.handler.opened[0].unsent_bytes < 8 * 1024 * 1024
-        for _ in range(count):
-            assert len((await peer.command()).body) == 10_000
-        await sender
+        assert {(await peer.command()).opaque for _ in range(count)} == set(range(count))
+        assert flood.taken + len(s.handler.handled) == count
         peer.close()
 
 
