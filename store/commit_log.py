@@ -21,9 +21,9 @@ Source: CommitLog.java, Apache RocketMQ 5.3.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Sequence
 
 from thermocline.remoting.errors import (
     DiskFullError,
@@ -302,7 +302,7 @@ class CommitLog:
     # -- deleting --------------------------------------------------------------------------------------------------
 
     def raise_minimum(self, min_offset: int) -> list[MappedFile]:
-        """Forget the files below `min_offset`, a file border; `delete_files` removes them afterwards."""
+        """Forget the files below `min_offset`, a file border; `delete_file` removes them afterwards."""
         assert min_offset % self.file_bytes == 0
         assert min_offset <= self.flush_offset
         assert min_offset <= self._tail_base_offset
@@ -310,10 +310,9 @@ class CommitLog:
         self.min_offset = self.files.start_offset
         return files
 
-    def delete_files(self, files: Sequence[MappedFile]) -> None:
-        """Unlink files, oldest first, each durably before the next: a cut must not leave a hole. Helper thread."""
-        for file in files:
-            path = file.file.path
-            file.close()
-            self._disk.remove(path)
-            self._disk.sync_directory(self.files.directory, site=SyncSite.LOG_DELETE)
+    def delete_file(self, file: MappedFile) -> None:
+        """Unlink a file that `raise_minimum` gave back, durably: a cut must not leave a hole. Helper thread."""
+        file.close()
+        with contextlib.suppress(FileNotFoundError):
+            self._disk.remove(f"{self.files.directory}/{file.name}")
+        self._disk.sync_directory(self.files.directory, site=SyncSite.LOG_DELETE)

@@ -121,6 +121,11 @@ class ConsumeQueue:
             self._raise_minimum()
         return self._min_offset
 
+    @property
+    def known_min_offset(self) -> int:
+        """What `min_offset` was when it was last asked for: never above it, and costs nothing."""
+        return self._min_offset
+
     def units(self, start: int, count: int) -> bytes:
         """Units of queue offsets [start, start + count), fewer at the queue's end; `start` >= `min_offset`."""
         end = min(start + count, self.next_offset)
@@ -160,11 +165,6 @@ class ConsumeQueue:
         start = max(self._min_offset, self._files.first_offset(self))
         self._min_offset = self.first_at_or_behind(log_min_offset, start=min(start, self.next_offset))
         self._min_log_offset = log_min_offset
-
-    def trust_minimum(self, min_offset: int) -> None:
-        """Take a minimum that was recorded while the log had its present one; recovery only."""
-        self._min_offset = min_offset
-        self._min_log_offset = self._files.log_min_offset
 
     def restart_at(self, next_offset: int, *, min_offset: int | None = None) -> None:
         """Forget what lies at or behind `next_offset`, tail included; recovery only. Files are not touched."""

@@ -20,8 +20,9 @@ from thermocline.store.incarnation import TopicIncarnations
 from thermocline.store.queue_ends import TopicEnds, encode_queue_ends, save_queue_ends
 from thermocline.store.store_config import StoreConfig
 
-QUEUES_WRITTEN_PER_SLICE = 50
-QUEUES_READ_PER_SLICE = 500
+QUEUES_PER_SLICE = 500
+WRITES_PER_READ = 10
+"""How much dearer it is to write a queue's tail than to read its end."""
 
 
 class DerivedSync:
@@ -37,6 +38,7 @@ class DerivedSync:
         incarnations: TopicIncarnations,
         store_timestamp_ms: int,
         index_timestamp_ms: int,
+        queues_per_slice: int = QUEUES_PER_SLICE,
     ) -> None:
         """`store_timestamp_ms`: the clock's last, so no record in the log so far is later."""
         self.recovery_offset = log.append_offset
@@ -47,7 +49,7 @@ class DerivedSync:
         self._incarnations = incarnations
         self._store_timestamp_ms = store_timestamp_ms
         self._index_timestamp_ms = index_timestamp_ms
-        self._log_min_offset = log.min_offset
+        self._queues_per_slice = queues_per_slice
         self._capture_offset = self.recovery_offset
         self._topics: list[bytes] = []
         self._unsynced: UnsyncedFiles | None = None
@@ -72,7 +74,6 @@ class DerivedSync:
             self._topics,
             recovery_offset=self.recovery_offset,
             capture_offset=self._capture_offset,
-            log_min_offset=self._log_min_offset,
             store_timestamp_ms=self._store_timestamp_ms,
         )
         save_queue_ends(self._disk, self._config.queue_ends_path, data)
@@ -93,7 +94,7 @@ class DerivedSync:
     def _capture(self) -> Iterator[bool]:
         """Write tails until none holds a unit below the recovery offset, then read all ends."""
         while self._queues.written_offset < self.recovery_offset:
-            if self._queues.write_dirty(QUEUES_WRITTEN_PER_SLICE) == 0:
+            if self._queues.write_dirty(-(-self._queues_per_slice // WRITES_PER_READ)) == 0:
                 # No room: what is written is the most that can be promised.
                 self.recovery_offset = min(self.recovery_offset, self._queues.written_offset)
             yield True
@@ -105,11 +106,13 @@ class DerivedSync:
                 topic=topic,
                 incarnation_id=incarnation.id,
                 expired_before_ms=incarnation.expired_before_ms,
-                queues=tuple((queue.queue_id, queue.next_offset, queue.min_offset) for queue in queues),
+                queues=tuple(
+                    (queue.queue_id, queue.next_offset, queue.tail_offset, queue.known_min_offset) for queue in queues
+                ),
             )
             self._topics.append(ends.encode())
             count += len(queues)
-            if count >= QUEUES_READ_PER_SLICE:
+            if count >= self._queues_per_slice:
                 count = 0
                 yield True
         self._capture_offset = self._log.append_offset

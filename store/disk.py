@@ -27,7 +27,6 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from thermocline.remoting.errors import DiskFullError, UnavailableError
-from thermocline.store.sync_site import SyncSite
 
 BACKUP_SUFFIX = ".bak"
 TEMPORARY_SUFFIX = ".tmp"
@@ -192,7 +191,7 @@ def replace_file(
     disk.sync_directory(parent_of(path), site=directory_site)
 
 
-def make_durable_directory(disk: Disk, path: str) -> None:
+def make_durable_directory(disk: Disk, path: str, *, site: str = "") -> None:
     """Make a folder and those above it, names durable on return."""
     missing = []
     ancestor = path
@@ -202,7 +201,7 @@ def make_durable_directory(disk: Disk, path: str) -> None:
     if missing:
         disk.make_directory(path)
         for made in reversed(missing):
-            disk.sync_directory(parent_of(made), site=SyncSite.ROOT_DIRECTORY)
+            disk.sync_directory(parent_of(made), site=site)
 
 
 def parent_of(path: str) -> str:

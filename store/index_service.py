@@ -30,7 +30,7 @@ import msgspec
 import numpy as np
 
 from thermocline.remoting.errors import CorruptDataError
-from thermocline.store.disk import Disk, replace_file
+from thermocline.store.disk import Disk, make_durable_directory, replace_file
 from thermocline.store.index_file import IndexFile
 from thermocline.store.index_keys import Hashes, KeyCollector, key_hash, query_text
 from thermocline.store.log_scan import LogScan
@@ -105,7 +105,7 @@ class IndexService:
         Raises:
             CorruptDataError: A log file is missing.
         """
-        disk.make_directory(config.index_path)
+        make_durable_directory(disk, config.index_path, site=SyncSite.INDEX_DIRECTORY)
         log_files = MappedFileQueue(disk, config.commit_log_path, file_bytes=config.log_file_bytes)
         log_files.refresh()
         service = cls(disk, config, log_files=log_files, clock=clock)

@@ -86,8 +86,9 @@ class LogScan:
         while self.end_offset < self._files.end_offset and (self._limit is None or self.end_offset < self._limit):
             file = self._files.find(self.end_offset)
             yield from self._records(file.view, file.base_offset)
-            position = self.end_offset - file.base_offset
-            if not _is_whole_blank(file.view, position):
+            if self._limit is not None and self._limit < file.end_offset:
+                return
+            if not _is_whole_blank(file.view, self.end_offset - file.base_offset):
                 return
             self.end_offset = file.end_offset
 

@@ -52,6 +52,11 @@ class MappedFile:
         return cls(file, base_offset=base_offset, size_bytes=size_bytes)
 
     @property
+    def name(self) -> str:
+        """The file's name in its folder."""
+        return file_name(self.base_offset)
+
+    @property
     def view(self) -> memoryview:
         """The whole file, read-only; follows later writes."""
         if self._view is None:

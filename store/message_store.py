@@ -34,8 +34,8 @@ from thermocline.store.commit_log import CommitLog
 from thermocline.store.consume_queue import ConsumeQueue
 from thermocline.store.consume_queue_files import ConsumeQueueFiles
 from thermocline.store.consume_queue_table import ConsumeQueueTable
-from thermocline.store.derived_sync import DerivedSync
-from thermocline.store.disk import Disk, make_durable_directory
+from thermocline.store.derived_sync import QUEUES_PER_SLICE, DerivedSync
+from thermocline.store.disk import Disk, make_durable_directory, parent_of
 from thermocline.store.dispatch import has_unit, unit_tags_code
 from thermocline.store.file_allocator import FileAllocator
 from thermocline.store.flush_service import FlushGate
@@ -121,7 +121,10 @@ class MessageStore:
             DiskFullError: There is no room for a log file.
         """
         with ExitStack() as resources:
-            make_durable_directory(disk, config.root_path)
+            if not disk.exists(config.identity_path):
+                # Also when the folder exists: a start before this one may have died between making and syncing it.
+                make_durable_directory(disk, config.root_path, site=SyncSite.ROOT_DIRECTORY)
+                disk.sync_directory(parent_of(config.root_path), site=SyncSite.ROOT_DIRECTORY)
             for path in (config.commit_log_path, config.consume_queue_path, config.config_path, config.staging_path):
                 disk.make_directory(path)
             resources.callback(disk.lock(config.lock_path))
@@ -449,7 +452,7 @@ class MessageStore:
         self.commit_log.prepare()
         self.queues.write_dirty(TICK_QUEUES_MAX)
 
-    def begin_derived_sync(self) -> DerivedSync:
+    def begin_derived_sync(self, *, queues_per_slice: int = QUEUES_PER_SLICE) -> DerivedSync:
         """A round that makes queues durable: `advance` it on the loop, `commit` it in a helper thread, then
         `end_derived_sync`. One at a time."""
         return DerivedSync(
@@ -460,6 +463,7 @@ class MessageStore:
             incarnations=self.incarnations,
             store_timestamp_ms=self.clock.last_ms,
             index_timestamp_ms=self.index_timestamp_ms,
+            queues_per_slice=queues_per_slice,
         )
 
     def end_derived_sync(self, sync: DerivedSync, *, committed: bool) -> None:

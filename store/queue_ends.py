@@ -3,9 +3,9 @@
 File: thermocline/queueEnds (with `.bak`), little-endian
 
     8 bytes "TCQENDS1"
-    int64 recovery offset | int64 capture offset | int64 log minimum | int64 store time, ms | uint32 topics
+    int64 recovery offset | int64 capture offset | int64 store time, ms | uint32 topics
     per topic: uint16 name size | name, UTF-8 | int64 incarnation id | int64 expired before, ms | uint32 queues,
-               then for all its queues uint32 id, for all int64 end, for all int64 minimum
+               then for all its queues uint32 id, for all int64 end, for all int64 filed end, for all int64 minimum
     uint32 CRC-32 of all before
 
 What it promises, once it is durable
@@ -13,6 +13,7 @@ What it promises, once it is durable
   - The ends were read, queue after queue, while the log grew from the recovery offset to the capture offset, and the
     log was made durable up to the capture offset afterwards. So no end is ahead of the log, and a record between the
     two may or may not be counted: recovery goes back to the first one that it meets of each queue.
+  - Units below the filed end of a queue are in its files; when they are not, somebody has removed them.
   - It holds every queue, also those whose files and messages are gone: no queue starts again at zero.
 Topics carry their incarnation, so that what is here of a topic that was deleted since is not taken for the new one's.
 """
@@ -35,7 +36,6 @@ MAGIC = b"TCQENDS1"
 HEAD = struct.Struct(
     "<q"  # recovery offset
     "q"  # capture offset
-    "q"  # log minimum
     "q"  # store time at the recovery offset, ms
     "I"  # topics
 )
@@ -55,20 +55,20 @@ class TopicEnds:
     topic: str
     incarnation_id: int
     expired_before_ms: int
-    queues: tuple[tuple[int, int, int], ...]
-    """Queue id, end, minimum."""
+    queues: tuple[tuple[int, int, int, int], ...]
+    """Queue id, end, filed end, minimum."""
 
     def encode(self) -> bytes:
         """The topic's part of the file."""
         name = self.topic.encode()
         count = len(self.queues)
-        queue_ids, ends, minimums = zip(*self.queues, strict=True) if count else ((), (), ())
+        queue_ids, ends, filed_ends, minimums = zip(*self.queues, strict=True) if count else ((), (), (), ())
         return b"".join(
             (
                 NAME_SIZE.pack(len(name)),
                 name,
                 TOPIC.pack(self.incarnation_id, self.expired_before_ms, count),
-                struct.pack(f"<{count}I{count}q{count}q", *queue_ids, *ends, *minimums),
+                struct.pack(f"<{count}I{3 * count}q", *queue_ids, *ends, *filed_ends, *minimums),
             )
         )
 
@@ -79,7 +79,6 @@ class QueueEnds:
 
     recovery_offset: int
     capture_offset: int
-    log_min_offset: int
     store_timestamp_ms: int
     topics: dict[str, TopicEnds] = field(default_factory=dict)
 
@@ -102,12 +101,11 @@ class QueueEnds:
             raise CorruptDataError("not a file of queue ends", size_bytes=len(data))
         if CHECKSUM.unpack_from(data, body_end)[0] != crc32(data[:body_end]):
             raise CorruptDataError("the checksum of the queue ends does not match", size_bytes=len(data))
-        recovery_offset, capture_offset, log_min_offset, store_timestamp_ms, count = HEAD.unpack_from(data, len(MAGIC))
+        recovery_offset, capture_offset, store_timestamp_ms, count = HEAD.unpack_from(data, len(MAGIC))
         topics = {ends.topic: ends for ends in _decode_topics(data, len(MAGIC) + HEAD.size, count)}
         return cls(
             recovery_offset=recovery_offset,
             capture_offset=capture_offset,
-            log_min_offset=log_min_offset,
             store_timestamp_ms=store_timestamp_ms,
             topics=topics,
         )
@@ -118,17 +116,16 @@ class QueueEnds:
             (ends.encode() for ends in self.topics.values()),
             recovery_offset=self.recovery_offset,
             capture_offset=self.capture_offset,
-            log_min_offset=self.log_min_offset,
             store_timestamp_ms=self.store_timestamp_ms,
         )
 
 
 def encode_queue_ends(
-    topics: Iterable[bytes], *, recovery_offset: int, capture_offset: int, log_min_offset: int, store_timestamp_ms: int
+    topics: Iterable[bytes], *, recovery_offset: int, capture_offset: int, store_timestamp_ms: int
 ) -> bytes:
     """The file's content from encoded topics, which the hot loop makes in small slices."""
     parts = list(topics)
-    head = HEAD.pack(recovery_offset, capture_offset, log_min_offset, store_timestamp_ms, len(parts))
+    head = HEAD.pack(recovery_offset, capture_offset, store_timestamp_ms, len(parts))
     body = b"".join((MAGIC, head, *parts))
     return body + CHECKSUM.pack(crc32(body))
 
@@ -153,15 +150,13 @@ def _decode_topics(data: bytes, position: int, count: int) -> Iterator[TopicEnds
         position += name_bytes
         incarnation_id, expired_before_ms, queue_count = TOPIC.unpack_from(data, position)
         position += TOPIC.size
-        columns = struct.Struct(f"<{queue_count}I{queue_count}q{queue_count}q")
+        columns = struct.Struct(f"<{queue_count}I{3 * queue_count}q")
         numbers = columns.unpack_from(data, position)
         position += columns.size
-        queues = zip(
-            numbers[:queue_count], numbers[queue_count : 2 * queue_count], numbers[2 * queue_count :], strict=True
-        )
+        rows = [numbers[row::queue_count] for row in range(queue_count)]
         yield TopicEnds(
             topic=topic,
             incarnation_id=incarnation_id,
             expired_before_ms=expired_before_ms,
-            queues=tuple(queues),
+            queues=tuple((queue_id, end, filed_end, minimum) for queue_id, end, filed_end, minimum in rows),
         )

@@ -3,7 +3,8 @@
 With queue ends (queue_ends.py), the rule after every stop of ours, clean or not:
   1. Queues start from their recorded ends. A queue of an incarnation that is over is not taken; folders of queues that
      are not recorded are stale (their records, if any live, come behind the recovery offset) and go.
-  2. A recorded queue whose files are missing is rebuilt from the oldest log file on.
+  2. A recorded queue whose files are missing is rebuilt from the oldest log file on. Before that the recovery offset is
+     taken back durably, so that a half rebuilt queue is not taken for a whole one should the power fail meanwhile.
   3. The log is scanned from the recovery offset. Each sound, live record puts its unit at its queue offset; the first
      of a queue takes the queue back to where it was at the recovery offset. The first unsound record ends the log.
 Without them, for a store that Apache RocketMQ wrote (or whose queue ends are lost), its rules:
@@ -22,19 +23,19 @@ Source: DefaultMessageStore.recover, CommitLog.recoverNormally and recoverAbnorm
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from thermocline.remoting.message_record import RECORD_BYTES_MIN
 from thermocline.store.checkpoint import StoreCheckpoint
 from thermocline.store.consume_queue import UNIT, ConsumeQueue
 from thermocline.store.consume_queue_table import ConsumeQueueTable
-from thermocline.store.disk import Disk, parent_of
+from thermocline.store.disk import Disk
 from thermocline.store.dispatch import has_unit, unit_tags_code
 from thermocline.store.incarnation import TopicIncarnations
 from thermocline.store.log_scan import LogScan, ScannedRecord
 from thermocline.store.mapped_file import file_name
 from thermocline.store.mapped_file_queue import MappedFileQueue
-from thermocline.store.queue_ends import QueueEnds
+from thermocline.store.queue_ends import QueueEnds, save_queue_ends
 from thermocline.store.store_config import StoreConfig
 from thermocline.store.sync_site import SyncSite
 
@@ -123,6 +124,8 @@ class Recovery:
 
     def _recover_from_queue_ends(self, ends: QueueEnds) -> _Outcome:
         missing = self._take_recorded_queues(ends)
+        if missing:
+            self._begin_rebuild(missing, ends)
         self._remove_stale_folders()
         rebuild = {(queue.topic, queue.queue_id) for queue in missing}
         start_offset = self._files.start_offset if rebuild else ends.recovery_offset
@@ -159,26 +162,31 @@ class Recovery:
             incarnation = self._incarnations.find(topic_ends.topic)
             if incarnation.deleted or incarnation.id != topic_ends.incarnation_id:
                 continue
-            for queue_id, next_offset, min_offset in topic_ends.queues:
+            for queue_id, next_offset, filed_end, min_offset in topic_ends.queues:
                 queue = self._queues.create(topic_ends.topic, queue_id, next_offset=next_offset, min_offset=min_offset)
-                if not self._has_units(queue, min_offset):
-                    self._disk.remove_tree(self._queues.files.path_of(queue))
-                    queue.restart_at(next_offset, min_offset=next_offset)
+                if not self._has_units(queue, min_offset, filed_end):
                     missing.add(queue)
-                elif ends.log_min_offset == self._files.start_offset:
-                    queue.trust_minimum(min_offset)
         return missing
 
-    def _has_units(self, queue: ConsumeQueue, min_offset: int) -> bool:
-        """Whether the files hold every unit that is of use. Removes files in front of a gap between them.
+    def _begin_rebuild(self, missing: set[ConsumeQueue], ends: QueueEnds) -> None:
+        """Let nobody believe that the queues' units are in their files, then remove what is left of these."""
+        promise = replace(ends, recovery_offset=self._files.start_offset)
+        save_queue_ends(self._disk, self._config.queue_ends_path, promise.encode())
+        for queue in missing:
+            self._queues.files.forget(queue)
+            self._disk.remove_tree(self._queues.files.path_of(queue))
+            queue.restart_at(queue.next_offset, min_offset=queue.next_offset)
+
+    def _has_units(self, queue: ConsumeQueue, min_offset: int, filed_end: int) -> bool:
+        """Whether the files hold every unit below `filed_end` that is of use. Removes files in front of a gap.
 
         Old files are deleted without a sync, so after a power cut some of them may be back.
         """
-        if min_offset >= queue.next_offset:
+        if min_offset >= filed_end:
             return True
         file_bytes = self._config.queue_file_bytes
         positions = self._queues.files.base_positions(queue.topic, queue.queue_id)
-        first = (queue.next_offset - 1) * UNIT.size // file_bytes * file_bytes
+        first = (filed_end - 1) * UNIT.size // file_bytes * file_bytes
         if first not in positions:
             return False
         while first - file_bytes in positions:
@@ -320,7 +328,7 @@ class Recovery:
             incarnation = self._incarnations.find(topic_ends.topic)
             if incarnation.deleted or incarnation.id != topic_ends.incarnation_id:
                 continue
-            for queue_id, next_offset, _min_offset in topic_ends.queues:
+            for queue_id, next_offset, _filed_end, _min_offset in topic_ends.queues:
                 if self._queues.find(topic_ends.topic, queue_id) is None:
                     self._queues.create(topic_ends.topic, queue_id, next_offset=next_offset, min_offset=next_offset)
 
@@ -372,11 +380,10 @@ class Recovery:
     def _remove_later_files(self, end_offset: int) -> None:
         """Remove log files that start behind the end, newest first; one that starts at it stays as the tail."""
         for file in self._files.take_after(end_offset + 1):
-            path = file.file.path
             file.close()
-            self._disk.remove(path)
-            self._disk.sync_directory(parent_of(path), site=SyncSite.LOG_TRUNCATE)
-            logger.warning("log file removed behind the log's end path=%s", path)
+            self._disk.remove(f"{self._files.directory}/{file.name}")
+            self._disk.sync_directory(self._files.directory, site=SyncSite.LOG_TRUNCATE)
+            logger.warning("log file removed behind the log's end name=%s", file.name)
 
     def _take_back_units(self, end_offset: int) -> None:
         """Drop units that point behind the log's end."""

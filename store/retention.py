@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -56,13 +58,13 @@ class RetentionGate:
 class RetentionPlan:
     """What is to be unlinked; nothing reads it any more."""
 
-    log_files: tuple[MappedFile, ...]
+    log_file_count: int
     queue_paths: tuple[str, ...]
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
-        return not self.log_files and not self.queue_paths
+        return not self.log_file_count and not self.queue_paths
 
 
 class Retention:
@@ -84,6 +86,9 @@ class Retention:
         self._queues = queues
         self._recovery_offset = recovery_offset
         self._round: Iterator[ConsumeQueue] = iter(())
+        # Out of the log but not yet off the disk. Oldest first whatever happens: a hole would be taken for a lost file.
+        self._doomed: deque[MappedFile] = deque()
+        self._executing = threading.Lock()
 
     def used_ratio(self) -> float:
         """How full the log's file system is, 0 to 1. A system call: some microseconds."""
@@ -100,14 +105,22 @@ class Retention:
         if files:
             self._queues.files.log_min_offset = self._log.min_offset
             logger.info("log minimum raised min_offset=%d files=%d used_ratio=%.3f", min_offset, len(files), used_ratio)
-        return RetentionPlan(log_files=tuple(files), queue_paths=tuple(self._queue_paths()))
+        self._doomed.extend(files)
+        return RetentionPlan(log_file_count=len(self._doomed), queue_paths=tuple(self._queue_paths()))
 
     def execute(self, plan: RetentionPlan) -> None:
-        """Unlink what was planned. Helper thread. OSError when the disk fails; what is left goes after a restart."""
-        self._log.delete_files(plan.log_files)
-        for path in plan.queue_paths:
-            with contextlib.suppress(FileNotFoundError):  # its topic was deleted meanwhile
-                self._disk.remove(path)
+        """Unlink what was planned, and what an earlier plan has left. Helper thread.
+
+        Raises:
+            OSError: The disk failed; the rest goes with the next plan, or after a restart.
+        """
+        with self._executing:
+            while self._doomed:
+                self._log.delete_file(self._doomed[0])
+                self._doomed.popleft()
+            for path in plan.queue_paths:
+                with contextlib.suppress(FileNotFoundError):  # its topic was deleted meanwhile
+                    self._disk.remove(path)
 
     def _new_minimum(self, gate: RetentionGate, used_ratio: float, *, now_ms: int, hour: int) -> int:
         """The file border below which all goes."""
@@ -118,7 +131,9 @@ class Retention:
         by_force = used_ratio > config.disk_used_ratio_force
         min_offset = self._log.min_offset
         for file in list(self._log.files)[:-1][: config.delete_files_max]:
-            is_old = now_ms - self._disk.modified_ms(file.file.path) > config.file_reserved_ms
+            is_old = (
+                now_ms - self._disk.modified_ms(f"{self._log.files.directory}/{file.name}") > config.file_reserved_ms
+            )
             if file.end_offset > limit or not (by_force or (by_age and is_old)):
                 break
             min_offset = file.end_offset

@@ -183,6 +183,7 @@ class SimulatedDisk:
         with self._lock:
             self._is_cut = False
             self.cut_at_step = None
+            self.is_full = False
             self._locks.clear()
 
     def sync_everything(self) -> None:
