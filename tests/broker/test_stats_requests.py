@@ -1,0 +1,202 @@
+"""Statistics, progress and runtime information over real sockets."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.broker.control_broker import ControlBroker, control_broker, recorded
+from thermocline.broker.cold_reads import ColdBounds, NoColdTier
+from thermocline.broker.runtime_info import human_bytes
+from thermocline.remoting.bodies import (
+    BrokerStatsData,
+    ConsumeStats,
+    ConsumeStatsList,
+    GroupList,
+    KVTable,
+    MessageQueue,
+    QueryConsumeQueueResponseBody,
+    QueryConsumeTimeSpanBody,
+    QuerySubscriptionResponseBody,
+    TopicList,
+    TopicStatsTable,
+)
+from thermocline.remoting.errors import UnavailableError
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[ControlBroker]:
+    async with control_broker(tmp_path) as broker:
+        await broker.create_topic("T", queues=2)
+        yield broker
+
+
+def queue(queue_id: int, topic: str = "T") -> MessageQueue:
+    return MessageQueue(topic=topic, broker_name="broker-a", queue_id=queue_id)
+
+
+async def test_what_a_topic_holds(broker: ControlBroker) -> None:
+    for _ in range(3):
+        broker.clock.now_ms += 1_000
+        broker.put("T", 1)
+    table = TopicStatsTable.decode((await broker.ask(202, {"topic": "T"})).body).offset_table
+    assert (table[queue(0)].min_offset, table[queue(0)].max_offset, table[queue(0)].last_update_timestamp) == (0, 0, 0)
+    assert (table[queue(1)].min_offset, table[queue(1)].max_offset) == (0, 3)
+    assert table[queue(1)].last_update_timestamp == broker.clock.now_ms
+    answer = await broker.ask(202, {"topic": "U"})
+    assert (answer.code, answer.remark) == (17, "topic[U] not exist")
+
+
+async def test_the_least_offset_follows_the_time_to_live(broker: ControlBroker) -> None:
+    await broker.create_topic("T", queues=2, attributes="+thermocline.ttl.ms=1500")
+    for _ in range(3):
+        broker.put("T", 1)
+        broker.clock.now_ms += 1_000
+    table = TopicStatsTable.decode((await broker.ask(202, {"topic": "T"})).body).offset_table
+    assert (table[queue(1)].min_offset, table[queue(1)].max_offset) == (2, 3)
+
+
+async def test_while_the_cold_tier_is_away_the_least_offset_is_not_made_up(tmp_path: Path) -> None:
+    class Away(NoColdTier):
+        def bounds(self, topic: str, queue_id: int) -> ColdBounds | None:  # type: ignore[override]
+            return None
+
+        async def pull(self, pull: Any) -> Any:
+            raise UnavailableError("the cold tier is away")
+
+    async with control_broker(tmp_path, cold=Away()) as broker:
+        await broker.create_topic("T", queues=1)
+        broker.context.store.queues.create("T", 0, next_offset=5, min_offset=5)
+        broker.put("T")
+        assert (await broker.ask(202, {"topic": "T"})).code == 2
+        broker.context.offsets.commit("T", "G", 0, 3)
+        stats = ConsumeStats.decode((await broker.ask(208, {"consumerGroup": "G"})).body)
+        assert stats.offset_table[queue(0)].last_timestamp == 0
+        assert stats.offset_table[queue(0)].broker_offset == 6
+
+
+async def test_how_far_a_group_is(broker: ControlBroker) -> None:
+    context = broker.context
+    await broker.create_topic("U", queues=1)
+    for _ in range(5):
+        broker.put("T", 0)
+        broker.clock.now_ms += 1_000
+    context.offsets.commit("T", "G", 0, 3)
+    context.offsets.commit_pull("T", "G", 0, 4)
+    context.offsets.commit("U", "G", 0, 0)
+    context.offsets.commit("deleted", "G", 0, 1)
+    context.stats.add_get("T", "G", 30, 300)
+    context.stats.sample(broker.clock.now_ms + 10_000)
+    stats = ConsumeStats.decode((await broker.ask(208, {"consumerGroup": "G"})).body)
+    assert stats.offset_table.keys() == {queue(0), queue(1), queue(0, "U")}
+    progress = stats.offset_table[queue(0)]
+    assert (progress.broker_offset, progress.consumer_offset, progress.pull_offset) == (5, 3, 4)
+    assert progress.last_timestamp == broker.clock.now_ms - 3_000
+    assert stats.consume_tps > 0
+    for fields in ({"topic": "U"}, {"topicList": "U;"}):
+        one = ConsumeStats.decode((await broker.ask(208, {"consumerGroup": "G", **fields})).body)
+        assert one.offset_table.keys() == {queue(0, "U")}
+    context.groups.find_or_create("G")
+    everything = ConsumeStatsList.decode((await broker.ask(317, {"isOrder": "false"})).body)
+    by_group = {group: stats for entry in everything.consume_stats_list for group, stats in entry.items()}
+    assert everything.total_diff == 2
+    assert everything.total_inflight_diff == 1
+    assert everything.broker_addr == "127.0.0.1:10911"
+    assert sum(len(stats.offset_table) for stats in by_group["G"]) == 3
+    ordered = ConsumeStatsList.decode((await broker.ask(317, {"isOrder": "true"})).body)
+    assert ordered.total_diff == 0
+
+
+async def test_who_consumes_what(broker: ControlBroker) -> None:
+    broker.context.offsets.commit("T", "G", 0, 1)
+    groups = GroupList.decode((await broker.ask(300, {"topic": "T"})).body)
+    assert groups.group_list == ["G"]
+    topics = TopicList.decode((await broker.ask(343, {"group": "G"})).body)
+    assert (topics.topic_list, topics.broker_addr) == (["T"], "127.0.0.1:10911")
+    subscription = QuerySubscriptionResponseBody.decode((await broker.ask(345, {"group": "G", "topic": "T"})).body)
+    assert (subscription.group, subscription.topic, subscription.subscription_data) == ("G", "T", None)
+
+
+async def test_the_times_of_a_queue(broker: ControlBroker) -> None:
+    start_ms = broker.clock.now_ms
+    for _ in range(3):
+        broker.put("T", 0)
+        broker.clock.now_ms += 1_000
+    broker.context.offsets.commit("T", "G", 0, 2)
+    answer = await broker.ask(303, {"topic": "T", "group": "G"})
+    first, empty = QueryConsumeTimeSpanBody.decode(answer.body).consume_time_span_set
+    assert (first.min_time_stamp, first.max_time_stamp, first.consume_time_stamp, first.delay_time) == (
+        start_ms,
+        start_ms + 2_000,
+        start_ms + 1_000,
+        1_000,
+    )
+    assert (empty.min_time_stamp, empty.max_time_stamp, empty.delay_time) == (-1, -1, 0)
+
+
+async def test_units_of_a_queue(broker: ControlBroker) -> None:
+    sent = [broker.put("T", 0, TAGS="a") for _ in range(3)]
+    answer = await broker.ask(321, {"topic": "T", "queueId": "0", "index": "1", "count": "5", "consumerGroup": "G"})
+    body = QueryConsumeQueueResponseBody.decode(answer.body)
+    assert (body.min_queue_index, body.max_queue_index) == (0, 3)
+    assert [unit.physic_offset for unit in body.queue_data] == [result.physical_offset for result in sent[1:]]
+    assert {unit.tags_code for unit in body.queue_data} == {ord("a")}
+    assert body.filter_data == "G@T is not online!"
+    answer = await broker.ask(321, {"topic": "T", "queueId": "0", "index": "7", "count": "5"})
+    assert (answer.code, answer.remark) == (0, "Index 7 of 0@T is not exist!")
+    answer = await broker.ask(321, {"topic": "T", "queueId": "1", "index": "0", "count": "5"})
+    assert (answer.code, answer.remark) == (1, "1@T is not exist!")
+
+
+async def test_one_statistic(broker: ControlBroker) -> None:
+    broker.context.stats.add_put("T", 10, 100)
+    broker.context.stats.sample(broker.clock.now_ms + 10_000)
+    answer = await broker.ask(315, {"statsName": "TOPIC_PUT_NUMS", "statsKey": "T"})
+    assert BrokerStatsData.decode(answer.body).stats_minute.sum == 10
+
+
+# -- the broker as a whole ---------------------------------------------------------------------------------------------
+
+
+async def test_runtime_information_has_the_recorded_names(broker: ControlBroker) -> None:
+    for level in (1, 2, 3):
+        broker.context.delays._offsets[level] = 0
+    recorded_names = KVTable.decode(recorded(28)["answer"]["body"].encode()).table.keys()
+    table = KVTable.decode((await broker.ask(28)).body).table
+    log_path = broker.context.store.config.commit_log_path
+    assert {name.replace(log_path, "") for name in table} == {
+        name.replace("/opt/rocketmq/store/commitlog", "") for name in recorded_names
+    }
+    assert table["brokerVersionDesc"] == "V5_5_0"
+    assert table["runtime"] == "[ 0 days, 0 hours, 0 minutes, 0 seconds ]"
+    # What clusterList parses.
+    for name in ("sendThreadPoolQueueSize", "pullThreadPoolQueueSize", "earliestMessageTimeStamp", "timerCongestNum"):
+        assert int(table[name]) >= -1
+    assert 0.0 <= float(table["commitLogDiskRatio"]) <= 1.0
+    broker.clock.now_ms += 90_061_000
+    sent_ms = broker.clock.now_ms
+    broker.put("T")
+    table = KVTable.decode((await broker.ask(28)).body).table
+    assert table["runtime"] == "[ 1 days, 1 hours, 1 minutes, 1 seconds ]"
+    assert table["earliestMessageTimeStamp"] == str(sent_ms)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (270_582_939_648, "252.0 GiB"), (1 << 60, "1.0 EiB")],
+)
+def test_sizes_are_written_for_people(count: int, text: str) -> None:
+    assert human_bytes(count) == text
+
+
+async def test_retention_is_run_when_asked_for(broker: ControlBroker) -> None:
+    assert (await broker.ask(306)).code == 0
+    assert (await broker.ask(329)).code == 0
+    assert len(broker.retention_runs) == 2
+
+
+async def test_delay_progress_is_shown_as_the_file_has_it(broker: ControlBroker) -> None:
+    answer = await broker.ask(45)
+    assert answer.code == 0
+    assert bytes(answer.body).startswith(b'{"dataVersion":')
