@@ -12,8 +12,8 @@ Rules
     behind it is dropped at the next start and made again from `nextOffset`, a record's border. So each record is
     indexed once, whenever the process is killed or the power goes.
   - Index files are derived: when one that the checkpoint names is missing, all are made anew from the oldest log file.
-  - Index files that Apache RocketMQ wrote are taken over, without the last one if the stop was unclean. Its last record
-    may have only some of its entries: those that are there are not made again.
+  - Index files that Apache RocketMQ wrote are taken over; after an unclean stop only those that its checkpoint covers.
+    The last record may have only some of its entries: those that are there are not made again.
 Owner: the index process, one thread.
 Source: IndexService.java, Apache RocketMQ 5.3.
 """
@@ -30,6 +30,7 @@ import msgspec
 import numpy as np
 
 from thermocline.remoting.errors import CorruptDataError
+from thermocline.store.checkpoint import StoreCheckpoint
 from thermocline.store.disk import Disk, make_durable_directory, replace_file
 from thermocline.store.index_file import IndexFile
 from thermocline.store.index_keys import Hashes, KeyCollector, key_hash, query_text
@@ -344,17 +345,15 @@ class IndexService:
 
     def _take_over(self, *, was_clean: bool) -> None:
         """Take the files of a store that has no checkpoint of ours."""
+        durable_ms = StoreCheckpoint.load(self._disk, self._config.checkpoint_path).index_timestamp_ms
         names = self._names()
-        if names and not was_clean:
-            # The last one was never made durable.
-            self._disk.remove(f"{self._config.index_path}/{names.pop()}")
-        files = [self._open_file(name) for name in names]
-        self._files = [file for file in files if file is not None]
-        if len(self._files) < len(names):
-            self._drop_files(0)
-            for name in names:
-                with contextlib.suppress(FileNotFoundError):
-                    self._disk.remove(f"{self._config.index_path}/{name}")
+        for name in names:
+            file = self._open_file(name)
+            if file is None or not (was_clean or file.last_timestamp_ms <= durable_ms):
+                break
+            self._files.append(file)
+        for name in names[len(self._files) :]:
+            self._disk.remove(f"{self._config.index_path}/{name}")
         if not self._files:
             return
         last = self._files[-1]

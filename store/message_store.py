@@ -30,6 +30,7 @@ from thermocline.remoting.errors import (
 )
 from thermocline.remoting.message_record import Host, MessageRecord, encode_record, record_size
 from thermocline.remoting.properties import PROPERTIES_BYTES_MAX
+from thermocline.store.checkpoint import StoreCheckpoint
 from thermocline.store.commit_log import CommitLog
 from thermocline.store.consume_queue import ConsumeQueue
 from thermocline.store.consume_queue_files import ConsumeQueueFiles
@@ -88,7 +89,8 @@ class MessageStore:
         self.store_host: Host = NO_HOST
         self.on_append: Callable[[ConsumeQueue], None] = _nobody_waits
         """Told of each queue that `put` gave a unit, so that pulls that wait there look again. Not to put or get."""
-        self.index_timestamp_ms = 0
+        self.index_timestamp_ms = StoreCheckpoint.load(disk, config.checkpoint_path).index_timestamp_ms
+        """Up to this store time the index is durable: as the index process says, for Apache RocketMQ's checkpoint."""
         self.recovery_offset = recovery_report.scan_start_offset
         self.retention = Retention(
             disk, config, log=commit_log, queues=queues, recovery_offset=lambda: self.recovery_offset
