@@ -16,6 +16,8 @@ START_TIMEOUT_S = 60.0
 class BrokerProcess:
     """`thermocline broker` on a free port, over one store directory."""
 
+    COMMAND = (sys.executable, "-m", "thermocline.cli.main", "broker", "--config")
+
     def __init__(self, folder: Path, properties: dict[str, str]) -> None:
         self.folder = folder
         self.store = folder / "store"
@@ -49,11 +51,7 @@ class BrokerProcess:
         log = (self.folder / "broker.log").open("ab")
         started = time.monotonic()
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "thermocline.cli.main",
-            "broker",
-            "--config",
+            *self.COMMAND,
             str(configuration),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
