@@ -1,4 +1,4 @@
-"""SegmentReader: reads one cold segment by ranges. A footer costs one request a reader and is kept; nothing else is.
+"""SegmentReader: reads one cold segment by ranges. Footers are kept, and the last few column blocks; records are not.
 
 Whoever wants no event loop (a Spark task that was handed the bytes) uses the pure halves directly: `decode_log_footer`,
 `LogFooter.frames_of`, `plan_fetches`, `decode_frame`, `decode_columns_footer`, `decode_columns_block`.
@@ -7,6 +7,7 @@ Whoever wants no event loop (a Spark task that was handed the bytes) uses the pu
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 
@@ -36,6 +37,7 @@ from thermocline.tiered.segment_format import (
 
 FETCH_BYTES_MAX = 8 * 1024 * 1024
 SUFFIX_BYTES = 64 * 1024
+COLUMN_BLOCKS_KEPT = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,37 +59,42 @@ class SegmentReader:
         self._log_footer: LogFooter | None = None
         self._columns_footer: ColumnsFooter | None = None
         self._key_index_footer: KeyIndexFooter | None = None
+        self._column_blocks_kept: OrderedDict[int, QueueColumns] = OrderedDict()
+        self._opening = asyncio.Lock()  # several readers of one segment open it once
 
     @property
     def memory_bytes(self) -> int:
-        """About what the footers kept cost."""
+        """About what is kept costs."""
         footers = (self._log_footer, self._columns_footer, self._key_index_footer)
-        return sum(footer.memory_bytes for footer in footers if footer is not None)
+        footer_bytes = sum(footer.memory_bytes for footer in footers if footer is not None)
+        return footer_bytes + sum(20 * len(columns.sizes) + 500 for columns in self._column_blocks_kept.values()) + 500
 
     async def log_footer(self) -> LogFooter:
         """The footer of `.log`: one request, the first time."""
         if self._log_footer is None:
-            footer = decode_log_footer(await self._tail(self.entry.log))
-            self._check_id(footer.segment_id)
-            if footer.runs != self.entry.runs:
-                raise SegmentFormatError("footer and catalog speak of different runs", key=self.entry.log.key)
-            self._log_footer = footer
+            async with self._opening:
+                if self._log_footer is None:
+                    self._log_footer = await self._open_log()
         return self._log_footer
 
     async def columns_footer(self) -> ColumnsFooter:
         """The footer of `.cq`: one request, the first time."""
         if self._columns_footer is None:
-            footer = decode_columns_footer(await self._tail(self.entry.cq))
-            self._check_id(footer.segment_id)
-            self._columns_footer = footer
+            async with self._opening:
+                if self._columns_footer is None:
+                    footer = decode_columns_footer(await self._tail(self.entry.cq))
+                    self._check_id(footer.segment_id)
+                    self._columns_footer = footer
         return self._columns_footer
 
     async def key_index_footer(self) -> KeyIndexFooter:
         """The footer of `.idx`: one request, the first time."""
         if self._key_index_footer is None:
-            footer = decode_key_index_footer(await self._tail(self.entry.idx))
-            self._check_id(footer.segment_id)
-            self._key_index_footer = footer
+            async with self._opening:
+                if self._key_index_footer is None:
+                    footer = decode_key_index_footer(await self._tail(self.entry.idx))
+                    self._check_id(footer.segment_id)
+                    self._key_index_footer = footer
         return self._key_index_footer
 
     async def fetch(self, frames: list[FrameInfo]) -> list[memoryview]:
@@ -131,7 +138,7 @@ class SegmentReader:
                 await asyncio.gather(ahead, return_exceptions=True)
 
     async def columns(self, queue_id: int, *, start_offset: int, end_offset: int) -> QueueColumns:
-        """Sizes, places and tags codes of [start_offset, end_offset), by one request once the footer is known.
+        """Sizes, places and tags codes of [start_offset, end_offset), by at most one request once the footer is known.
 
         Raises:
             OffsetOutOfRangeError: The segment does not hold all of the range.
@@ -187,8 +194,30 @@ class SegmentReader:
             )
         return run
 
+    async def _open_log(self) -> LogFooter:
+        footer = decode_log_footer(await self._tail(self.entry.log))
+        self._check_id(footer.segment_id)
+        if footer.runs != self.entry.runs:
+            raise SegmentFormatError("footer and catalog speak of different runs", key=self.entry.log.key)
+        return footer
+
     async def _column_blocks(self, blocks: Table) -> list[QueueColumns]:
-        """The columns of blocks that lie end to end, by one request."""
+        """The columns of blocks that lie end to end, by one request; the last few are kept."""
+        kept = self._column_blocks_kept
+        positions: list[int] = blocks["position"].tolist()
+        if all(position in kept for position in positions):
+            for position in positions:
+                kept.move_to_end(position)
+            return [kept[position] for position in positions]
+        parts = await self._fetch_column_blocks(blocks)
+        for position, columns in list(zip(positions, parts, strict=True))[-COLUMN_BLOCKS_KEPT:]:
+            kept[position] = columns
+            kept.move_to_end(position)
+        while len(kept) > COLUMN_BLOCKS_KEPT:
+            kept.popitem(last=False)
+        return parts
+
+    async def _fetch_column_blocks(self, blocks: Table) -> list[QueueColumns]:
         start = int(blocks["position"][0])
         end = int(blocks["position"][-1]) + int(blocks["stored_bytes"][-1])
         data = memoryview(await self._read(self.entry.cq, start, end))

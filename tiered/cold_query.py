@@ -1,0 +1,124 @@
+"""Lookups of single records in the cold tier: by their place in the log, and by id or key, newest first."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+from thermocline.remoting.errors import QueryNotFoundError
+from thermocline.remoting.message_record import decode_record
+from thermocline.tiered.catalog import Catalog, TopicEntry
+from thermocline.tiered.frame_cache import FrameCache
+from thermocline.tiered.parallel import run_all
+from thermocline.tiered.segment_entry import SegmentEntry
+from thermocline.tiered.segment_format import QueueRun
+from thermocline.tiered.segment_readers import SegmentReaders
+
+CONCURRENCY_MAX = 8
+
+
+async def find_by_physical_offset(
+    catalog: Catalog,
+    readers: SegmentReaders,
+    cache: FrameCache,
+    *,
+    physical_offset: int,
+    cut_ms: Callable[[str], int],
+) -> memoryview:
+    """The record that lay at `physical_offset`. Looks into every segment whose range of places holds it.
+
+    Raises:
+        QueryNotFoundError: No visible record lay there.
+    """
+    segments = [
+        segment
+        for topic in catalog.topics.values()
+        for segment in topic.segments
+        if any(run.min_physical_offset <= physical_offset < run.end_physical_offset for run in segment.runs)
+    ]
+    for start in range(0, len(segments), CONCURRENCY_MAX):
+        batch = segments[start : start + CONCURRENCY_MAX]
+        places = await run_all([readers.of(segment).find_physical_offset(physical_offset) for segment in batch])
+        for segment, place in zip(batch, places, strict=True):
+            run = segment.run(place[0]) if place is not None else None
+            if place is None or run is None:
+                continue
+            timestamp_ms, record = await _record(segment, run, place[1], readers, cache)
+            if timestamp_ms >= cut_ms(segment.topic):
+                return record
+    raise QueryNotFoundError("no record of the cold tier lay there", physical_offset=physical_offset)
+
+
+async def find_by_key(
+    entry: TopicEntry,
+    readers: SegmentReaders,
+    cache: FrameCache,
+    *,
+    key: str,
+    begin_ms: int,
+    end_ms: int,
+    count_max: int,
+) -> list[memoryview]:
+    """Records of a topic whose id is `key`, or one of whose keys it is, with a store time in [begin_ms, end_ms].
+
+    Newest first, by their place in the log, at most `count_max`. Segments are asked from the newest on, a few at a
+    time, until what is found cannot be overtaken by an older one.
+    """
+    found: list[tuple[int, memoryview]] = []
+    segments = sorted(
+        (
+            segment
+            for segment in entry.segments
+            if segment.key_count and segment.min_store_ms <= end_ms and segment.max_store_ms >= begin_ms
+        ),
+        key=lambda segment: segment.end_physical_offset,
+        reverse=True,
+    )
+    for start in range(0, len(segments), CONCURRENCY_MAX):
+        batch = segments[start : start + CONCURRENCY_MAX]
+        newest_left = batch[0].end_physical_offset
+        if len(found) >= count_max and found[count_max - 1][0] >= newest_left:
+            break
+        parts = await run_all(
+            [_find_in_segment(segment, readers, cache, key, begin_ms, end_ms, count_max) for segment in batch]
+        )
+        found = heapq.nlargest(
+            count_max, [*found, *(item for part in parts for item in part)], key=lambda item: item[0]
+        )
+    return [record for _, record in found]
+
+
+async def _find_in_segment(
+    segment: SegmentEntry,
+    readers: SegmentReaders,
+    cache: FrameCache,
+    key: str,
+    begin_ms: int,
+    end_ms: int,
+    count_max: int,
+) -> list[tuple[int, memoryview]]:
+    """Physical offset and bytes of matching records of one segment, newest first."""
+    found: list[tuple[int, memoryview]] = []
+    for run, queue_offset in await readers.of(segment).find_key(key.encode()):
+        if run.max_store_ms < begin_ms or run.min_store_ms > end_ms:
+            continue
+        timestamp_ms, record = await _record(segment, run, queue_offset, readers, cache)
+        if not begin_ms <= timestamp_ms <= end_ms:
+            continue
+        message = decode_record(record, check_crc=False)
+        # Other keys may share the hash.
+        if key == message.unique_key or key in (message.keys or "").split(" "):
+            found.append((message.physical_offset, record))
+            if len(found) == count_max:
+                break
+    return found
+
+
+async def _record(
+    segment: SegmentEntry, run: QueueRun, queue_offset: int, readers: SegmentReaders, cache: FrameCache
+) -> tuple[int, memoryview]:
+    """Store time and bytes of one record."""
+    reader = readers.of(segment)
+    footer = await reader.log_footer()
+    frame = await cache.get(reader, footer.frame_of(run, queue_offset))
+    return frame.store_timestamp_ms(queue_offset), frame.slice(queue_offset, queue_offset + 1)

@@ -1,0 +1,459 @@
+"""ColdReader: pulls and lookups on the cold tier, by what one catalog says; the answers of one endless log.
+
+Every read names its cut: only records whose store time is at or after `cut_ms` are there, older ones are dropped one
+by one. Within a queue store times rise, so the least visible offset is found by the frames' times and, where the cut
+runs through a frame, by looking into that one.
+
+    pull: offset -> segment and run (TopicIndex) -> frame (footer) -> FrameCache -> slices of the frame, uncopied
+          with tags: the columns of `.cq` say which offsets match, only their frames are read
+
+Belongs to one event loop. Bounded: frames (FrameCache), footers (SegmentReaders), cursors (ReadAhead), and one pull
+looks at no more than `SCAN_RECORDS_MAX` records. Cancelling any call is safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from bisect import bisect_left, bisect_right
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+
+import numpy as np
+
+from thermocline.remoting.errors import (
+    CorruptDataError,
+    MQError,
+    ObjectNotFoundError,
+    ObjectStoreUnavailableError,
+    QueryNotFoundError,
+)
+from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.cold_query import find_by_key, find_by_physical_offset
+from thermocline.tiered.frame import DecodedFrame
+from thermocline.tiered.frame_cache import FrameCache
+from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.read_ahead import WINDOW_FRAMES_MAX, Cursor, ReadAhead
+from thermocline.tiered.segment_format import FrameInfo, LogFooter
+from thermocline.tiered.segment_reader import SegmentReader
+from thermocline.tiered.segment_readers import SegmentReaders
+from thermocline.tiered.topic_index import QueueIndex, QueueSpan, TopicIndex
+
+logger = logging.getLogger(__name__)
+
+SCAN_RECORDS_MAX = 65_536
+TOPIC_INDEX_COUNT_MAX = 256
+
+Result = TypeVar("Result")
+
+
+class Boundary(Enum):
+    """Which of the offsets around a time is meant."""
+
+    LOWER = "the first offset at or after it"
+    UPPER = "the last offset at or before it"
+
+
+class ColdPullStatus(Enum):
+    """What a pull found."""
+
+    FOUND = "records"
+    NO_MATCH = "nothing up to next_offset; pull on from there"
+    BELOW_MINIMUM = "the offset has expired or never was; next_offset is the least visible one"
+    ABOVE_END = "the offset is not in the cold tier yet"
+    NO_QUEUE = "the cold tier holds nothing visible of this queue"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColdPull:
+    """Records of one queue from `offset` on, at most `count_max`, and `bytes_max` unless the first alone is larger.
+
+    `tags_codes`: only records with one of these codes (32-bit hashes); None for all. `group` names the reader whose
+    sequential progress is followed.
+    """
+
+    topic: str
+    queue_id: int
+    offset: int
+    count_max: int
+    bytes_max: int
+    cut_ms: int
+    tags_codes: frozenset[int] | None = None
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColdPullResult:
+    """`buffers` are runs of whole records in order; `min_offset` and `end_offset` bound what is visible here."""
+
+    status: ColdPullStatus
+    next_offset: int
+    min_offset: int
+    end_offset: int
+    buffers: tuple[memoryview, ...] = ()
+    message_count: int = 0
+    size_bytes: int = 0
+
+
+class ColdReader:
+    """See the module's header. `catalog` gives the newest catalog known; each call uses one throughout.
+
+    Every call may raise ObjectStoreUnavailableError (try again), and CorruptDataError leaves.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        catalog: Callable[[], Catalog],
+        cache: FrameCache,
+        read_ahead_frames_max: int = WINDOW_FRAMES_MAX,
+    ) -> None:
+        self._catalog = catalog
+        self._cache = cache
+        self._readers = SegmentReaders(store)
+        self._read_ahead = ReadAhead(window_frames_max=read_ahead_frames_max)
+        self._indexes: dict[str, TopicIndex] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def pull(self, request: ColdPull) -> ColdPullResult:
+        """Records from an offset on. The buffers stay valid as long as they are held."""
+        return await self._checked(request.topic, lambda: self._pull(request))
+
+    async def min_offset(self, topic: str, queue_id: int, *, cut_ms: int) -> int | None:
+        """The least visible offset; None when nothing of the queue is visible here."""
+        return await self._checked(topic, lambda: self._min_offset(self._queue(topic, queue_id), cut_ms))
+
+    def end_offset(self, topic: str, queue_id: int) -> int | None:
+        """The offset after the last one held, visible or not; None when there is none. Sends no request."""
+        queue = self._queue(topic, queue_id)
+        return None if queue is None else queue.end_offset
+
+    async def earliest_time(self, topic: str, queue_id: int, *, cut_ms: int) -> int | None:
+        """The store time of the record at the least visible offset; None when nothing is visible."""
+
+        async def find() -> int | None:
+            queue = self._queue(topic, queue_id)
+            offset = await self._min_offset(queue, cut_ms)
+            if queue is None or offset is None:
+                return None
+            span = queue.spans[queue.position_of(offset)]
+            return (await self._frame_at(span, offset)).store_timestamp_ms(offset)
+
+        return await self._checked(topic, find)
+
+    async def offset_by_time(
+        self, topic: str, queue_id: int, timestamp_ms: int, *, boundary: Boundary, cut_ms: int
+    ) -> int | None:
+        """LOWER: the first visible offset at or after the time; UPPER: the last at or before it; None without one."""
+
+        async def find() -> int | None:
+            queue = self._queue(topic, queue_id)
+            if queue is None:
+                return None
+            minimum = await self._min_offset(queue, cut_ms)
+            if minimum is None:
+                return None
+            if boundary is Boundary.LOWER:
+                found = await self._first_at_or_after(queue, timestamp_ms)
+                return None if found is None else max(found, minimum)
+            found = await self._last_at_or_before(queue, timestamp_ms)
+            return None if found is None or found < minimum else found
+
+        return await self._checked(topic, find)
+
+    async def message_time(self, topic: str, queue_id: int, queue_offset: int, *, cut_ms: int) -> int | None:
+        """The store time of one record; None when it is not held or not visible."""
+
+        async def find() -> int | None:
+            queue = self._queue(topic, queue_id)
+            if queue is None or not queue.start_offset <= queue_offset < queue.end_offset:
+                return None
+            span = queue.spans[queue.position_of(queue_offset)]
+            if queue_offset < span.run.start_offset:
+                return None
+            timestamp_ms = (await self._frame_at(span, queue_offset)).store_timestamp_ms(queue_offset)
+            return timestamp_ms if timestamp_ms >= cut_ms else None
+
+        return await self._checked(topic, find)
+
+    async def view(self, physical_offset: int, *, cut_ms: Callable[[str], int]) -> memoryview:
+        """The record that lay at `physical_offset` in the log; `cut_ms` gives a topic's cut.
+
+        Raises:
+            QueryNotFoundError: No visible record of the cold tier lay there.
+        """
+        catalog = self._catalog()
+        try:
+            return await find_by_physical_offset(
+                catalog, self._readers, self._cache, physical_offset=physical_offset, cut_ms=cut_ms
+            )
+        except QueryNotFoundError:
+            raise
+        except ObjectNotFoundError as error:
+            if self._catalog() is catalog:
+                raise CorruptDataError("an object that the catalog names is missing") from error
+            raise ObjectStoreUnavailableError("the catalog changes while it is read") from error
+
+    async def query_key(
+        self, topic: str, key: str, *, begin_ms: int, end_ms: int, count_max: int, cut_ms: int
+    ) -> list[memoryview]:
+        """Records with that id or key and a store time in [begin_ms, end_ms], newest first, at most `count_max`."""
+
+        async def find() -> list[memoryview]:
+            entry = self._catalog().topics.get(topic)
+            if entry is None:
+                return []
+            return await find_by_key(
+                entry,
+                self._readers,
+                self._cache,
+                key=key,
+                begin_ms=max(begin_ms, cut_ms),
+                end_ms=end_ms,
+                count_max=count_max,
+            )
+
+        return await self._checked(topic, find)
+
+    async def close(self) -> None:
+        """Stop reading ahead. The cache is its owner's."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _checked(self, topic: str, read: Callable[[], Awaitable[Result]]) -> Result:
+        """Do `read`; if an object is missing, once more with the newest catalog: it may have been dropped meanwhile."""
+        entry = self._catalog().topics.get(topic)
+        try:
+            return await read()
+        except ObjectNotFoundError as error:
+            if self._catalog().topics.get(topic) is entry:
+                raise CorruptDataError("an object that the catalog names is missing", topic=topic) from error
+        try:
+            return await read()
+        except ObjectNotFoundError as error:
+            raise ObjectStoreUnavailableError("the catalog changes while it is read", topic=topic) from error
+
+    def _queue(self, topic: str, queue_id: int) -> QueueIndex | None:
+        entry = self._catalog().topics.get(topic)
+        if entry is None:
+            return None
+        index = self._indexes.get(topic)
+        if index is None or index.entry is not entry:
+            self._indexes.pop(topic, None)
+            index = self._indexes[topic] = TopicIndex(entry)
+            if len(self._indexes) > TOPIC_INDEX_COUNT_MAX:
+                del self._indexes[next(iter(self._indexes))]
+        return index.queues.get(queue_id)
+
+    async def _pull(self, request: ColdPull) -> ColdPullResult:
+        queue = self._queue(request.topic, request.queue_id)
+        minimum = await self._min_offset(queue, request.cut_ms)
+        if queue is None or minimum is None:
+            end = queue.end_offset if queue is not None else 0
+            return ColdPullResult(status=ColdPullStatus.NO_QUEUE, next_offset=end, min_offset=end, end_offset=end)
+        end = queue.end_offset
+
+        def nothing(status: ColdPullStatus, next_offset: int) -> ColdPullResult:
+            return ColdPullResult(status=status, next_offset=next_offset, min_offset=minimum, end_offset=end)
+
+        if request.offset >= end:
+            return nothing(ColdPullStatus.ABOVE_END, end)
+        if request.offset < minimum:
+            return nothing(ColdPullStatus.BELOW_MINIMUM, minimum)
+        position = queue.position_of(request.offset)
+        span = queue.spans[position]
+        if request.offset < span.run.start_offset:
+            queue.check_hole(request.offset, span.run.start_offset)
+            return nothing(ColdPullStatus.NO_MATCH, span.run.start_offset)
+        taken = _Taken(request)
+        incarnation = span.segment.incarnation
+        cursor = self._read_ahead.start((request.group, request.topic, incarnation, request.queue_id), request.offset)
+        if request.tags_codes is None:
+            await self._take_all(taken, queue, position, cursor)
+        else:
+            await self._take_matching(taken, span, request.tags_codes)
+        cursor.next_offset = taken.next_offset
+        return ColdPullResult(
+            status=ColdPullStatus.FOUND if taken.message_count else ColdPullStatus.NO_MATCH,
+            next_offset=taken.next_offset,
+            buffers=tuple(taken.buffers),
+            message_count=taken.message_count,
+            size_bytes=taken.size_bytes,
+            min_offset=minimum,
+            end_offset=end,
+        )
+
+    async def _take_all(self, taken: _Taken, queue: QueueIndex, position: int, cursor: Cursor) -> None:
+        """Take records of one span, frame by frame; beyond the first only frames that are here already."""
+        span = queue.spans[position]
+        reader = self._readers.of(span.segment)
+        footer = await reader.log_footer()
+        while taken.has_room and taken.next_offset < span.run.end_offset:
+            info = footer.frame_of(span.run, taken.next_offset)
+            if taken.message_count and not self._cache.is_ready(reader, info):
+                return
+            ahead: list[FrameInfo] = []
+            if self._read_ahead.enter(cursor, (span.segment.segment_id, info.index)):
+                stop = min(info.index + 1 + cursor.window_frames, span.run.frame_end)
+                ahead = [footer.frame(index) for index in range(info.index + 1, stop)]
+                self._fetch_ahead(queue, position, reader, info, ahead, cursor)
+            frame = await self._cache.get(reader, info, ahead=ahead)
+            taken.take(frame, min(frame.end_offset, span.run.end_offset))
+
+    def _fetch_ahead(
+        self,
+        queue: QueueIndex,
+        position: int,
+        reader: SegmentReader,
+        info: FrameInfo,
+        ahead: list[FrameInfo],
+        cursor: Cursor,
+    ) -> None:
+        """Fetch the frames behind `info` once half the window is used up; across the segment's end when it is near."""
+        missing = [frame for frame in ahead if not self._cache.is_ready(reader, frame)]
+        if self._cache.is_ready(reader, info) and len(missing) * 2 >= cursor.window_frames:
+            self._cache.read_ahead(reader, missing)
+        if len(ahead) < cursor.window_frames and position + 1 < len(queue.spans):
+            following = queue.spans[position + 1]
+            task = asyncio.get_running_loop().create_task(
+                self._fetch_following(following, cursor.window_frames - len(ahead))
+            )
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _fetch_following(self, span: QueueSpan, frame_count: int) -> None:
+        """Fetch the first frames of the next segment; a guess, so a failure is left to the read that needs them."""
+        reader = self._readers.of(span.segment)
+        try:
+            footer = await reader.log_footer()
+        except MQError as error:
+            logger.debug("read-ahead failed segment_id=%s: %s", span.segment.segment_id, error)
+            return
+        stop = min(span.run.frame_start + frame_count, span.run.frame_end)
+        self._cache.read_ahead(reader, [footer.frame(index) for index in range(span.run.frame_start, stop)])
+
+    async def _take_matching(self, taken: _Taken, span: QueueSpan, tags_codes: frozenset[int]) -> None:
+        """Take the records of one span whose tags code matches, by the columns; only their frames are read."""
+        run, reader = span.run, self._readers.of(span.segment)
+        scan_end = min(run.end_offset, taken.next_offset + SCAN_RECORDS_MAX)
+        columns = await reader.columns(run.queue_id, start_offset=taken.next_offset, end_offset=scan_end)
+        # A unit of a consume queue holds 64 bits, a subscription compares the lower 32.
+        matching = np.flatnonzero(np.isin(columns.tags_codes.astype(np.int32), np.array(sorted(tags_codes), np.int32)))
+        offsets = (matching + taken.next_offset).tolist()
+        footer = await reader.log_footer() if offsets else None
+        frame: DecodedFrame | None = None
+        for queue_offset in offsets:
+            assert footer is not None
+            if not taken.has_room:
+                return
+            if frame is None or queue_offset >= frame.end_offset:
+                info = footer.frame_of(run, queue_offset)
+                if taken.message_count and not self._cache.is_ready(reader, info):
+                    taken.next_offset = queue_offset
+                    return
+                frame = await self._cache.get(reader, info)
+            taken.next_offset = queue_offset
+            taken.take(frame, queue_offset + 1)
+        if taken.has_room:
+            taken.next_offset = scan_end
+
+    async def _min_offset(self, queue: QueueIndex | None, cut_ms: int) -> int | None:
+        if queue is None:
+            return None
+        for span in queue.spans:
+            if span.run.min_store_ms >= cut_ms:
+                return span.run.start_offset
+            if span.run.max_store_ms >= cut_ms:
+                return await self._first_in_span(span, cut_ms)
+        return None
+
+    async def _first_at_or_after(self, queue: QueueIndex, timestamp_ms: int) -> int | None:
+        for span in queue.spans:
+            if span.run.max_store_ms >= timestamp_ms:
+                return await self._first_in_span(span, timestamp_ms)
+        return None
+
+    async def _first_in_span(self, span: QueueSpan, timestamp_ms: int) -> int:
+        """The first record of a run at or after a time; the run's last is."""
+        run = span.run
+        footer = await self._readers.of(span.segment).log_footer()
+        newest = footer.frames["max_store_ms"][run.frame_start : run.frame_end]
+        info = footer.frame(run.frame_start + int(np.argmax(newest >= timestamp_ms)))
+        if info.min_store_ms >= timestamp_ms:
+            return info.start_offset
+        frame = await self._cache.get(self._readers.of(span.segment), info)
+        offsets = range(frame.start_offset, frame.end_offset)
+        return frame.start_offset + bisect_left(offsets, timestamp_ms, key=frame.store_timestamp_ms)
+
+    async def _last_at_or_before(self, queue: QueueIndex, timestamp_ms: int) -> int | None:
+        for span in reversed(queue.spans):
+            run = span.run
+            if run.min_store_ms > timestamp_ms:
+                continue
+            footer = await self._readers.of(span.segment).log_footer()
+            oldest = footer.frames["min_store_ms"][run.frame_start : run.frame_end]
+            info = footer.frame(run.frame_end - 1 - int(np.argmax(oldest[::-1] <= timestamp_ms)))
+            if info.max_store_ms <= timestamp_ms:
+                return info.end_offset - 1
+            frame = await self._cache.get(self._readers.of(span.segment), info)
+            offsets = range(frame.start_offset, frame.end_offset)
+            return frame.start_offset + bisect_right(offsets, timestamp_ms, key=frame.store_timestamp_ms) - 1
+        return None
+
+    async def _frame_at(self, span: QueueSpan, queue_offset: int) -> DecodedFrame:
+        reader = self._readers.of(span.segment)
+        footer: LogFooter = await reader.log_footer()
+        return await self._cache.get(reader, footer.frame_of(span.run, queue_offset))
+
+
+class _Taken:
+    """What a pull has collected so far."""
+
+    def __init__(self, request: ColdPull) -> None:
+        assert request.count_max > 0
+        self._count_max = request.count_max
+        self._bytes_max = request.bytes_max
+        self._cut_ms = request.cut_ms
+        self.next_offset = request.offset
+        self.has_room = True
+        self.buffers: list[memoryview] = []
+        self.message_count = 0
+        self.size_bytes = 0
+        self._last: tuple[DecodedFrame, int, int] | None = None
+
+    def take(self, frame: DecodedFrame, end_offset: int) -> None:
+        """Take the visible records of [next_offset, end_offset), all in `frame`, as far as there is room."""
+        while self.has_room and self.next_offset < end_offset:
+            start = self.next_offset
+            if frame.min_store_ms < self._cut_ms and frame.store_timestamp_ms(start) < self._cut_ms:
+                self.next_offset += 1
+                continue
+            # Where the cut runs through the frame records are judged one by one, elsewhere all at once.
+            visible_end = end_offset if frame.min_store_ms >= self._cut_ms else start + 1
+            stop = min(visible_end, start + self._count_max - self.message_count)
+            room_position = frame.position(start) + self._bytes_max - self.size_bytes
+            fitting = bisect_right(frame.positions, room_position) - 1 + frame.start_offset
+            if fitting < stop:
+                stop = max(fitting, start + 1) if not self.message_count else fitting
+                self.has_room = False
+            if stop > start:
+                self._add(frame, start, stop)
+            if self.message_count >= self._count_max or self.size_bytes >= self._bytes_max:
+                self.has_room = False
+
+    def _add(self, frame: DecodedFrame, start: int, stop: int) -> None:
+        """Add records [start, stop), joined to the buffer before if they follow it in the same frame."""
+        if self._last is not None and self._last[0] is frame and self._last[2] == start:
+            start_of_buffer = self._last[1]
+            self.buffers[-1] = frame.slice(start_of_buffer, stop)
+        else:
+            start_of_buffer = start
+            self.buffers.append(frame.slice(start, stop))
+        self._last = (frame, start_of_buffer, stop)
+        self.message_count += stop - start
+        self.size_bytes += frame.position(stop) - frame.position(start)
+        self.next_offset = stop

@@ -1,0 +1,55 @@
+"""Read-ahead cursors: how far ahead of each sequential reader frames are worth fetching.
+
+A reader is a consumer group on one queue. Its window starts at nothing, doubles each time it goes on into another
+frame, and falls back to nothing when it jumps. Bounded: the cursors used longest ago are forgotten.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+CURSOR_COUNT_MAX = 4096
+WINDOW_FRAMES_MAX = 16
+
+CursorKey = tuple[str, str, int, int]
+"""Group, topic, incarnation, queue id."""
+
+
+@dataclass(slots=True)
+class Cursor:
+    """Where the reader went on last time, and how many frames it has earned ahead of it."""
+
+    next_offset: int = -1
+    frame_key: tuple[str, int] | None = None
+    window_frames: int = 0
+
+
+class ReadAhead:
+    """All cursors of one cold reader."""
+
+    def __init__(self, *, window_frames_max: int = WINDOW_FRAMES_MAX, cursor_count_max: int = CURSOR_COUNT_MAX) -> None:
+        self._window_frames_max = window_frames_max
+        self._cursor_count_max = cursor_count_max
+        self._cursors: OrderedDict[CursorKey, Cursor] = OrderedDict()
+
+    def start(self, key: CursorKey, offset: int) -> Cursor:
+        """The cursor for a read at `offset`."""
+        cursor = self._cursors.get(key)
+        if cursor is None:
+            cursor = self._cursors[key] = Cursor()
+            if len(self._cursors) > self._cursor_count_max:
+                self._cursors.popitem(last=False)
+        self._cursors.move_to_end(key)
+        if offset != cursor.next_offset:
+            cursor.window_frames, cursor.frame_key = 0, None
+        return cursor
+
+    def enter(self, cursor: Cursor, frame_key: tuple[str, int]) -> bool:
+        """Note the frame that is read now; True when it is another one, so that there is something to fetch ahead."""
+        if cursor.frame_key == frame_key:
+            return False
+        if cursor.frame_key is not None:
+            cursor.window_frames = min(max(1, cursor.window_frames * 2), self._window_frames_max)
+        cursor.frame_key = frame_key
+        return cursor.window_frames > 0
