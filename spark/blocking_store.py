@@ -24,15 +24,15 @@ Answer = TypeVar("Answer")
 class BlockingStore:
     """A store and the loop that it lives on; any thread may use it, except the loop's own."""
 
-    __slots__ = ("_loop", "store")
+    __slots__ = ("loop", "store")
 
     def __init__(self, store: ObjectStore, loop: asyncio.AbstractEventLoop) -> None:
         self.store = store
-        self._loop = loop
+        self.loop = loop
 
     def submit(self, call: Coroutine[Any, Any, Answer]) -> Future[Answer]:
         """Start a call on the store's loop; it goes on while the caller does something else."""
-        return asyncio.run_coroutine_threadsafe(call, self._loop)
+        return asyncio.run_coroutine_threadsafe(call, self.loop)
 
     def run(self, call: Coroutine[Any, Any, Answer]) -> Answer:
         """Start a call and wait for its answer."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
@@ -33,6 +33,7 @@ from thermocline.spark.message_columns import choose_columns
 from thermocline.spark.read_options import ReadOptions
 from thermocline.spark.read_plan import SegmentSlice
 from thermocline.spark.record_heads import Mask, RecordHeads, read_heads
+from thermocline.spark.store_options import StoreOptions
 from thermocline.tiered.errors import SegmentFormatError
 from thermocline.tiered.queue_columns import decode_columns_block, decode_columns_footer
 from thermocline.tiered.segment_entry import PartLocator
@@ -81,10 +82,13 @@ class WantedFrame:
 
 
 class FrameReader:
-    """Reads the slices of one task."""
+    """Reads the slices of one task; `open_store` gives the store of a URL."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(
+        self, options: ReadOptions, *, open_store: Callable[[str, StoreOptions], BlockingStore] = blocking_store
+    ) -> None:
         self._options = options
+        self._open_store = open_store
         self._columns = choose_columns(options.columns, include_properties=options.include_properties)
         self._decoders: dict[str, ArrowDecoder] = {}
 
@@ -98,7 +102,7 @@ class FrameReader:
         """
         pending: list[tuple[WantedFrame, bytes]] = []
         rows = raw_bytes = 0
-        for frame, stored in self._fetch(self._wanted_frames(slices)):
+        for frame, stored in self._fetch(self.wanted_frames(slices)):
             records = self._open_frame(frame, stored)
             if records is None:
                 continue
@@ -114,7 +118,8 @@ class FrameReader:
 
     # -- which frames ----------------------------------------------------------------------------------------------
 
-    def _wanted_frames(self, slices: Sequence[SegmentSlice]) -> Iterator[WantedFrame]:
+    def wanted_frames(self, slices: Sequence[SegmentSlice]) -> Iterator[WantedFrame]:
+        """The frames that are fetched for these slices."""
         stores = {part.source.url: self._store(part) for part in slices}
         footers = _fetch_footers(stores, slices)
         for part in slices:
@@ -255,7 +260,7 @@ class FrameReader:
         return self._decoders[broker_name]
 
     def _store(self, part: SegmentSlice) -> BlockingStore:
-        return blocking_store(part.source.url, self._options.store)
+        return self._open_store(part.source.url, self._options.store)
 
 
 def fetch_ranges(frames: Iterable[WantedFrame], *, fetch_bytes: int) -> Iterator[list[WantedFrame]]:

@@ -15,11 +15,16 @@ from tests.spark.cold_tier import NOW_MS, ColdTier, by_place, flights, rows_of
 from tests.spark.message_rows import EPOCH, normal_rows
 from tests.tiered.cold_data import START_MS, Log
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
+from thermocline.spark.blocking_store import BlockingStore, blocking_store
 from thermocline.spark.cold_plan import resolve_plan
 from thermocline.spark.frame_reader import FrameReader
 from thermocline.spark.message_columns import MESSAGE_COLUMNS
 from thermocline.spark.read_options import read_options_from
 from thermocline.tiered.ledger_entry import LedgerChanges, TopicChange
+from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.segment_format import MAGIC_BYTES
+from thermocline.tiered.wrappers import MeteringObjectStore, StoreCounters, Verb
+from thermocline.tiered.wrappers.wrapping import WrappingObjectStore
 
 ALL_COLUMNS = ",".join(column.name for column in MESSAGE_COLUMNS)
 TTL_MS = 1_000
@@ -122,6 +127,89 @@ def test_tags_with_the_same_hash_are_told_apart() -> None:
     assert {row["tag"] for row in read(tier.url, tags="Aa")} == {"Aa"}
     assert len(read(tier.url, tags="Aa")) == 75
     assert len(read(tier.url, tags="Aa || C")) == 150
+
+
+# -- what is fetched -----------------------------------------------------------------------------------------------
+
+
+def metered(store: BlockingStore, counters: StoreCounters) -> BlockingStore:
+    return BlockingStore(MeteringObjectStore(store.store, counters), store.loop)
+
+
+def fetched(url: str, **options: str) -> tuple[int, StoreCounters]:
+    """How many frames a read looks into, and what it asks the store for once planned."""
+    checked = read_options_from({"path": url, "topic": "orders"} | options)
+    counters = StoreCounters()
+    reader = FrameReader(checked, open_store=lambda at, said: metered(blocking_store(at, said), counters))
+    frame_count = 0
+    for task in resolve_plan(checked, now_ms=NOW_MS).tasks:
+        frame_count += sum(1 for _ in reader.wanted_frames(task))
+        counters.requests.clear()
+        counters.received_bytes = 0
+        for _ in reader.read(task):
+            pass
+    return frame_count, counters
+
+
+def test_frames_outside_offsets_times_and_tags_are_not_fetched() -> None:
+    tier, log = ColdTier(new_url()), Log(topic="orders", random=flights("x", 0).random)
+    for number in range(2_000):
+        log.now_ms += 1
+        log.append(0, body=log.random.randbytes(400), tag="rare" if number in (700, 1_600) else "common")
+    tier.seal(log)
+    (entry,) = tier.entries("orders")
+    total, _ = fetched(tier.url)
+    assert total == entry.runs[0].frame_end > 40
+    records_per_frame = 2_000 // total + 1
+    assert fetched(tier.url, startingOffsets='{"orders": {"0": 1000}}')[0] == pytest.approx(total / 2, abs=1)
+    middle = {"startingTimestamp": str(START_MS + 500), "endingTimestamp": str(START_MS + 500 + records_per_frame)}
+    assert fetched(tier.url, **middle)[0] <= 3
+    frame_count, counters = fetched(tier.url, tags="rare")
+    assert frame_count == 2
+    # Footer and blocks of .cq, two ranges of .log; its footer is still at hand.
+    assert counters.requests == {Verb.GET_RANGE: 4}
+    assert counters.received_bytes < entry.log.size_bytes // 5
+    assert fetched(tier.url, tags="unheard of")[0] == 0
+
+
+def test_frames_that_lie_together_are_fetched_together() -> None:
+    tier, log = ColdTier(new_url()), flights("orders", 1_000, queue_count=4)
+    tier.seal(log)
+    (entry,) = tier.entries("orders")
+    frame_count, counters = fetched(tier.url)
+    assert frame_count > 20
+    # All queues are small and lie in one object: one task, one range.
+    assert counters.requests == {Verb.GET_RANGE: 1}
+    assert counters.received_bytes == entry.log.footer_start - MAGIC_BYTES
+    _, in_pieces = fetched(tier.url, fetchBytes="10k")
+    assert in_pieces.requests[Verb.GET_RANGE] == pytest.approx(counters.received_bytes / 10_240, rel=0.8)
+
+
+class DamagingObjectStore(WrappingObjectStore):
+    """Damages the first answer to each range, as a bad network might."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self._seen: set[tuple[str, int]] = set()
+
+    async def get_range(self, key: str, *, start: int, end: int) -> bytes:
+        data = bytearray(await super().get_range(key, start=start, end=end))
+        if key.endswith(".log") and (key, start) not in self._seen and len(data) > 3_000:
+            self._seen.add((key, start))
+            data[1_000] ^= 0xFF
+        return bytes(data)
+
+
+def test_a_frame_damaged_on_the_way_is_fetched_once_more() -> None:
+    tier, log = ColdTier(new_url()), flights("orders", 300, queue_count=1)
+    tier.seal(log)
+    checked = read_options_from({"path": tier.url, "topic": "orders", "columns": "queueOffset"})
+    base = blocking_store(tier.url, checked.store)
+    store = BlockingStore(DamagingObjectStore(base.store), base.loop)
+    reader = FrameReader(checked, open_store=lambda _url, _options: store)
+    (task,) = resolve_plan(checked, now_ms=NOW_MS).tasks
+    offsets = [offset for batch in reader.read(task) for offset in batch.column(0).to_pylist()]
+    assert offsets == list(range(300))
 
 
 # -- damage and loss -----------------------------------------------------------------------------------------------
