@@ -120,6 +120,12 @@ class BrokerConfig:
             raise InvalidParameterError(
                 "an IP address to bind to is needed", setting="bindAddress", value=self.listen_host
             ) from None
+        try:
+            ipaddress.ip_address(self.advertised_host or self.listen_host)
+        except ValueError:
+            raise InvalidParameterError(
+                "an IP address is needed: it stands in message ids", setting="brokerIP1", value=self.advertised_host
+            ) from None
         for address in self.name_servers:
             check_address("namesrvAddr", address)
 

@@ -117,6 +117,7 @@ def test_the_environment_stands_above_files_and_below_flags() -> None:
         ("brokerId", "1", "brokerId must be 0"),
         ("brokerName", "no spaces", "a name of letters"),
         ("bindAddress", "localhost", "an IP address"),
+        ("brokerIP1", "broker.example", "an IP address is needed"),
         ("deleteWhen", "25", "hours of the day"),
         ("storePathCommitLog", "/elsewhere", "storePathCommitLog"),
         ("messageDelayLevel", "1s 5x", "delay level"),

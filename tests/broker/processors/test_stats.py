@@ -1,4 +1,4 @@
-"""Statistics, progress and runtime information over real sockets."""
+"""Statistics and progress over real sockets."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -6,15 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.broker.control_broker import ControlBroker, control_broker, recorded
+from tests.broker.control_broker import ControlBroker, control_broker
 from thermocline.broker.cold_reads import ColdBounds, NoColdTier
-from thermocline.broker.runtime_info import human_bytes
 from thermocline.remoting.bodies import (
     BrokerStatsData,
     ConsumeStats,
     ConsumeStatsList,
     GroupList,
-    KVTable,
     MessageQueue,
     QueryConsumeQueueResponseBody,
     QueryConsumeTimeSpanBody,
@@ -154,49 +152,3 @@ async def test_one_statistic(broker: ControlBroker) -> None:
     broker.context.stats.sample(broker.clock.now_ms + 10_000)
     answer = await broker.ask(315, {"statsName": "TOPIC_PUT_NUMS", "statsKey": "T"})
     assert BrokerStatsData.decode(answer.body).stats_minute.sum == 10
-
-
-# -- the broker as a whole ---------------------------------------------------------------------------------------------
-
-
-async def test_runtime_information_has_the_recorded_names(broker: ControlBroker) -> None:
-    for level in (1, 2, 3):
-        broker.context.delays._offsets[level] = 0
-    recorded_names = KVTable.decode(recorded(28)["answer"]["body"].encode()).table.keys()
-    table = KVTable.decode((await broker.ask(28)).body).table
-    log_path = broker.context.store.config.commit_log_path
-    assert {name.replace(log_path, "") for name in table} == {
-        name.replace("/opt/rocketmq/store/commitlog", "") for name in recorded_names
-    }
-    assert table["brokerVersionDesc"] == "V5_5_0"
-    assert table["runtime"] == "[ 0 days, 0 hours, 0 minutes, 0 seconds ]"
-    # What clusterList parses.
-    for name in ("sendThreadPoolQueueSize", "pullThreadPoolQueueSize", "earliestMessageTimeStamp", "timerCongestNum"):
-        assert int(table[name]) >= -1
-    assert 0.0 <= float(table["commitLogDiskRatio"]) <= 1.0
-    broker.clock.now_ms += 90_061_000
-    sent_ms = broker.clock.now_ms
-    broker.put("T")
-    table = KVTable.decode((await broker.ask(28)).body).table
-    assert table["runtime"] == "[ 1 days, 1 hours, 1 minutes, 1 seconds ]"
-    assert table["earliestMessageTimeStamp"] == str(sent_ms)
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (270_582_939_648, "252.0 GiB"), (1 << 60, "1.0 EiB")],
-)
-def test_sizes_are_written_for_people(count: int, text: str) -> None:
-    assert human_bytes(count) == text
-
-
-async def test_retention_is_run_when_asked_for(broker: ControlBroker) -> None:
-    assert (await broker.ask(306)).code == 0
-    assert (await broker.ask(329)).code == 0
-    assert len(broker.retention_runs) == 2
-
-
-async def test_delay_progress_is_shown_as_the_file_has_it(broker: ControlBroker) -> None:
-    answer = await broker.ask(45)
-    assert answer.code == 0
-    assert bytes(answer.body).startswith(b'{"dataVersion":')

@@ -1,4 +1,4 @@
-"""Heartbeats, leaving, locks and who is connected, over real sockets."""
+"""Heartbeats, leaving and who is connected, over real sockets."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,9 +14,6 @@ from thermocline.remoting.bodies import (
     ConsumerData,
     GetConsumerListByGroupResponseBody,
     HeartbeatData,
-    LockBatchRequestBody,
-    LockBatchResponseBody,
-    MessageQueue,
     ProducerConnection,
     ProducerData,
     SubscriptionData,
@@ -157,19 +154,6 @@ async def test_filtering_by_sql_is_refused(broker: ControlBroker) -> None:
     answer = await broker.ask(46, body=sql)
     assert (answer.code, answer.remark) == (1, "The broker does not support consumer to filter message by SQL92")
     assert (await broker.ask(46, body=sql.replace(b"SQL92", b"TAG"))).code == 0
-
-
-async def test_queues_are_locked_for_one_client(broker: ControlBroker) -> None:
-    queues = [MessageQueue(topic="T", broker_name="broker-a", queue_id=queue_id) for queue_id in range(2)]
-    one = LockBatchRequestBody(client_id="c1", consumer_group="G", mq_set=queues)
-    two = LockBatchRequestBody(client_id="c2", consumer_group="G", mq_set=queues)
-    locked = LockBatchResponseBody.decode((await broker.ask(41, body=one.encode())).body)
-    assert set(locked.lock_ok_mq_set) == set(queues)
-    locked = LockBatchResponseBody.decode((await broker.ask(41, body=two.encode())).body)
-    assert locked.lock_ok_mq_set == []
-    assert (await broker.ask(42, body=one.encode())).code == 0
-    locked = LockBatchResponseBody.decode((await broker.ask(41, body=two.encode())).body)
-    assert set(locked.lock_ok_mq_set) == set(queues)
 
 
 @pytest.mark.parametrize("code", [34, 41, 42, 46, 18, 200, 225])

@@ -1,0 +1,80 @@
+"""Consumer group requests over real sockets: what they refuse, and what is durable when they answer."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.broker.control_broker import Clock, ControlBroker, control_broker
+from thermocline.remoting.bodies import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupListBody
+from thermocline.remoting.json_dialect import loads
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[ControlBroker]:
+    async with control_broker(tmp_path) as broker:
+        yield broker
+
+
+async def test_a_group_is_set_up_and_survives_a_restart(tmp_path: Path) -> None:
+    clock = Clock()
+    config = SubscriptionGroupConfig(group_name="G", retry_max_times=5, consume_broadcast_enable=False)
+    async with control_broker(tmp_path, clock=clock) as broker:
+        assert (await broker.ask(200, body=config.encode())).code == 0
+    async with control_broker(tmp_path, clock=clock) as broker:
+        assert broker.context.groups.get("G") == config
+        answer = await broker.ask(352, {"group": "G"})
+        assert SubscriptionGroupConfig.decode(answer.body) == config
+
+
+async def test_a_wrong_group_is_refused(broker: ControlBroker) -> None:
+    for name in ("", "bad group", "x" * 121):
+        answer = await broker.ask(200, body=SubscriptionGroupConfig(group_name=name).encode())
+        assert answer.code == 29
+    unknown_attribute = SubscriptionGroupConfig(group_name="G", attributes={"+no.such": "1"})
+    assert (await broker.ask(200, body=unknown_attribute.encode())).code == 1
+    both = SubscriptionGroupListBody(
+        group_config_list=[SubscriptionGroupConfig(group_name="G"), SubscriptionGroupConfig(group_name="bad group")]
+    )
+    assert (await broker.ask(225, body=both.encode())).code == 29
+    assert "G" not in broker.context.groups
+
+
+async def test_groups_are_made_by_use_unless_switched_off(broker: ControlBroker) -> None:
+    assert (await broker.ask(352, {"group": "Made"})).code == 0
+    await broker.ask(25, body=b"autoCreateSubscriptionGroup=false\n")
+    answer = await broker.ask(352, {"group": "NotMade"})
+    assert (answer.code, answer.remark) == (26, "No group in this broker")
+    assert (await broker.ask(352, {"group": "Made"})).code == 0
+
+
+async def test_a_deleted_group_loses_its_offsets_when_asked_to(broker: ControlBroker) -> None:
+    context = broker.context
+    for group in ("G", "H"):
+        context.groups.find_or_create(group)
+        context.offsets.commit("T", group, 0, 1)
+    assert (await broker.ask(207, {"groupName": "G", "cleanOffset": "true"})).code == 0
+    assert (await broker.ask(207, {"groupName": "H", "cleanOffset": "false"})).code == 0
+    assert "G" not in context.groups
+    assert "H" not in context.groups
+    assert context.offsets.query("T", "G", 0) is None
+    assert context.offsets.query("T", "H", 0) == 1
+
+
+async def test_a_group_can_be_kept_from_reading_a_topic(tmp_path: Path) -> None:
+    async with control_broker(tmp_path) as broker:
+        fields = {"group": "G", "topic": "T"}
+        answer = await broker.ask(353, {**fields, "readable": "false"})
+        assert not GroupForbidden.decode(answer.body).readable
+        assert broker.context.groups.is_read_forbidden("G", "T")
+    async with control_broker(tmp_path) as broker:
+        assert not GroupForbidden.decode((await broker.ask(353, fields)).body).readable
+        assert GroupForbidden.decode((await broker.ask(353, {**fields, "readable": "true"})).body).readable
+        assert not broker.context.groups.is_read_forbidden("G", "T")
+
+
+async def test_groups_come_in_pages(broker: ControlBroker) -> None:
+    names = sorted(broker.context.groups.configs())
+    answer = await broker.ask(201, {"groupSeq": "0", "dataVersion": "", "maxGroupNum": "3"})
+    assert answer.ext_fields == {"totalGroupNum": str(len(names))}
+    assert list(loads(answer.body)["subscriptionGroupTable"]) == names[:3]
