@@ -39,7 +39,6 @@ from thermocline.remoting.errors import (
     MQError,
     PermissionDeniedError,
     TopicNotFoundError,
-    UnavailableError,
 )
 from thermocline.remoting.headers.send import SendMessageRequestHeader, SendMessageResponseHeader, decode_send_header
 from thermocline.remoting.message_id import UniqueIdGenerator, encode_message_id
@@ -114,7 +113,7 @@ class SendProcessor:
         context = self._context
         config = context.config
         if context.clock() < config.accept_sends_from_ms:
-            raise UnavailableError("broker unable to service yet", accepts_from_ms=config.accept_sends_from_ms)
+            raise MQError("broker unable to service yet", accepts_from_ms=config.accept_sends_from_ms)
         if not config.is_writable and context.topics.is_order_topic(header.topic):
             raise PermissionDeniedError(f"the broker[{context.store_host[0]}] sending message is forbidden")
         check_topic(header.topic)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from thermocline.broker.cold_reads import ColdReads, NoColdTier
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.context_builder import build_context
 from thermocline.broker.hot_server import HotServer
-from thermocline.broker.key_index import KeyMatches, KeyQuery
+from thermocline.broker.key_index import KeyIndex, KeyMatches, KeyQuery
 from thermocline.broker.long_polling import LongPolling
 from thermocline.broker.processors.client import ClientProcessor
 from thermocline.broker.processors.dispatcher import Dispatcher
@@ -73,10 +74,18 @@ class DataBroker:
     def store(self) -> MessageStore:
         return self.context.store
 
+    def change_config(self, **settings: Any) -> None:
+        """Let the running broker have other settings."""
+        self.context.settings.broker = dataclasses.replace(self.context.settings.broker, **settings)
+
     def use_random(self, source: Any) -> None:
         """Put something in the place of chance; before anything is sent."""
         self.context.random = source
-        self.hot = HotServer(self.context, key_index=ScanIndex(self.store), long_polling=self.long_polling)
+        self.use_index(ScanIndex(self.store))
+
+    def use_index(self, index: KeyIndex) -> None:
+        """Put the data plane together anew, over this index; without a socket."""
+        self.hot = HotServer(self.context, key_index=index, long_polling=self.long_polling)
         self.dispatcher = Dispatcher([*self.hot.processors], on_closed=[self.hot.connection_closed])
 
     async def connect(self, handler: Any = None) -> ClientConnection:
@@ -121,6 +130,7 @@ async def data_broker(
     config: BrokerConfig | None = None,
     topics: Sequence[str] = (),
     start: bool = True,
+    near_bytes: int | None = None,
     wrap_cold: Callable[[MessageStore], ColdReads] | None = None,
     **store_settings: Any,
 ) -> AsyncIterator[DataBroker]:
@@ -145,7 +155,7 @@ async def data_broker(
         seed=7,
     )
     connection_closed: list[Callable[..., None]] = [context.clients.connection_closed]
-    hot = HotServer(context, key_index=ScanIndex(store), long_polling=long_polling)
+    hot = HotServer(context, key_index=ScanIndex(store), long_polling=long_polling, near_bytes=near_bytes)
     dispatcher = Dispatcher(
         [TopicProcessor(context), ClientProcessor(context), *hot.processors],
         on_closed=[*connection_closed, hot.connection_closed],

@@ -8,6 +8,7 @@ from typing import Any
 from thermocline.remoting.command import RemotingCommand, decode_command
 from thermocline.remoting.connection import ChunkHandler, Connection, RequestHandler
 
+DEADLINE_S = 10
 PEER = ("10.7.0.1", 4711)
 
 
@@ -17,14 +18,16 @@ class WireTransport(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__({"peername": PEER, "sockname": ("127.0.0.1", 10911)})
         self.written = bytearray()
+        self.has_written = asyncio.Event()
         self._is_closing = False
 
     def write(self, data: Any) -> None:
         self.written += data
+        self.has_written.set()
 
     def writelines(self, list_of_data: Any) -> None:
         for data in list_of_data:
-            self.written += data
+            self.write(data)
 
     def get_write_buffer_size(self) -> int:
         return 0
@@ -77,11 +80,22 @@ class Wire:
         """What was sent since the last call."""
         written = bytes(self._transport.written)
         self._transport.written.clear()
+        self._transport.has_written.clear()
         return written
 
     def take_commands(self) -> list[RemotingCommand]:
         """The frames that were sent since the last call."""
         return split_frames(self.take())
+
+    async def wait_commands(self, count: int = 1) -> list[RemotingCommand]:
+        """The next frames that are sent, exactly as many."""
+        commands = self.take_commands()
+        async with asyncio.timeout(DEADLINE_S):
+            while len(commands) < count:
+                await self._transport.has_written.wait()
+                commands += self.take_commands()
+        assert len(commands) == count
+        return commands
 
     def lose(self) -> None:
         """The client goes away."""
