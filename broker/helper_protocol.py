@@ -256,10 +256,11 @@ class TopicTierReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True
 
 
 class TierReportReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """Answer to TIER_REPORT."""
+    """Answer to TIER_REPORT. `requests`: to the object store since the tier process began, by verb."""
 
     version: int
     last_error: str
+    requests: dict[str, int]
     topics: list[TopicTierReport]
 
 

@@ -139,6 +139,11 @@ class TierService:
             cold_ends=entry.queue_ends() if entry is not None and is_same else {},
         )
 
+    def report_queue(self, topic: str, queue_id: int, *, min_offset: int, end_offset: int) -> None:
+        """Take in a queue of a reported topic, its file written up to `end_offset`."""
+        if topic in self._backlog.topics:  # else the topic was deleted behind this report
+            self._backlog.set_queue(topic, queue_id, min_offset=min_offset, end_offset=end_offset)
+
     def reported(self, *, log_offset: int, pressure: bool) -> None:
         """A whole report has been taken in; see SealBacklog.set_reported_offset."""
         self._backlog.set_reported_offset(log_offset)

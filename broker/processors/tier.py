@@ -95,6 +95,7 @@ class TierProcessor:
             "coldUrl": self._context.settings.tier.cold_url,
             "ledgerVersion": reply.version if reply else None,
             "lastError": reply.last_error if reply else "the tier process is away",
+            "requests": reply.requests if reply else {},
             "helpers": self._helper_rows(),
             "topics": states,
         }

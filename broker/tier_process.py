@@ -1,0 +1,364 @@
+"""Tier process: the cold tier of one broker. Seals, uploads, commits, expires, collects, and serves cold reads.
+
+It learns from the hot process which queues reach how far (QUEUE_TABLE) and tells which offsets it serves
+(CATALOG_TABLE), from the ledger version that it has committed itself. A request that relies on a later version than it
+serves is refused, so nobody is answered from the past. After `kill -9` it opens the ledger anew, under the next epoch;
+what was sealed but not committed is an orphan that garbage collection removes.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from pathlib import Path
+
+import msgspec
+
+from thermocline.broker.helper_process import HelperLink, HelperOptions, connect, main
+from thermocline.broker.helper_protocol import (
+    CatalogTable,
+    ColdRange,
+    Fenced,
+    HelperRequestCode,
+    QueueTable,
+    QueueTierReport,
+    SealedSegment,
+    SealReply,
+    SealRequest,
+    TierReportReply,
+    TierReportRequest,
+    TopicTierReport,
+)
+from thermocline.broker.tier_reads import TierReads
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.errors import FencedError, ObjectStoreUnavailableError, UnavailableError
+from thermocline.store.disk import RealDisk
+from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.cold_reader import ColdReader
+from thermocline.tiered.frame_cache import FrameCache
+from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
+from thermocline.tiered.local_files import LocalLog, LocalQueues
+from thermocline.tiered.object_keys import BrokerKeys
+from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.object_store_url import ObjectStoreOptions, open_object_store
+from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
+from thermocline.tiered.sealer import Sealer
+from thermocline.tiered.segment_writer import SegmentOptions
+from thermocline.tiered.tier_service import TierService, TopicReport
+from thermocline.tiered.ttl import report as expired_report
+from thermocline.tiered.wrappers.metering import StoreCounters
+
+logger = logging.getLogger(__name__)
+
+ROLE = "tier"
+OPEN_RETRY_MS = 500
+OPEN_RETRY_MS_MAX = 10_000
+
+
+def now_ms() -> int:
+    """Milliseconds of the wall clock."""
+    return time.time_ns() // 1_000_000
+
+
+class TierRole:
+    """What the hot process talks to. Belongs to the process's loop."""
+
+    def __init__(self) -> None:
+        self._link: HelperLink | None = None
+        self._service: TierService | None = None
+        self._reads: TierReads | None = None
+        self._counters = StoreCounters()
+        self._pending: list[QueueTable] = []
+        self._last_error = "the cold tier is being opened"
+        self._received = 0
+        self._sent = 0
+        self._told: dict[tuple[str, int], set[int]] = {}
+
+    async def run(self, link: HelperLink) -> None:
+        """Open the cold tier, however long its store is away, and work until cancelled.
+
+        Raises:
+            FencedError: Another writer has taken over.
+            ForeignLedgerError: The prefix belongs to another store directory.
+        """
+        self._link = link
+        config = link.settings.tier
+        store = await self._open_store(config.cold_url)
+        try:
+            writer = await self._open_ledger(store, link)
+            try:
+                await self._work(link, store, writer)
+            finally:
+                await writer.close()
+        finally:
+            await store.close()
+
+    async def _work(self, link: HelperLink, store: ObjectStore, writer: LedgerWriter) -> None:
+        settings, config = link.settings, link.settings.tier
+        log = LocalLog(RealDisk(), path=settings.store.commit_log_path, file_bytes=settings.store.log_file_bytes)
+        queues = LocalQueues(
+            RealDisk(), path=settings.store.consume_queue_path, file_bytes=settings.store.queue_file_bytes
+        )
+        spool_folder = Path(settings.store.own_path) / "spool"
+        spool_folder.mkdir(exist_ok=True)
+        sealer = Sealer(
+            store=store,
+            keys=writer.keys,
+            log=log,
+            spool_folder=spool_folder,
+            options=SegmentOptions(frame_bytes=config.frame_bytes, compression_level=config.compression_level),
+            clock=now_ms,
+        )
+        cache = FrameCache(bytes_max=config.cache_bytes)
+        reader = ColdReader(
+            store, catalog=self._catalog, cache=cache, read_ahead_frames_max=config.read_ahead_frames_max
+        )
+        service = TierService(
+            writer=writer,
+            backlog=SealBacklog(
+                queues=queues,
+                log=log,
+                policy=SealPolicy(segment_bytes=config.segment_bytes, age_ms=config.seal_age_ms),
+            ),
+            sealer=sealer,
+            config=config,
+            clock=now_ms,
+            flush_offset=lambda: link.page.read().flush_offset,
+            on_committed=self._committed,
+        )
+        self._service = service
+        self._reads = TierReads(reader, catalog=self._catalog, cut_ms=self._cut_ms)
+        try:
+            for table in self._pending:
+                self._take(table, service)
+            self._pending.clear()
+            self._committed(writer.catalog, frozenset(writer.catalog.topics))
+            await service.run()
+        finally:
+            self._service = self._reads = None
+            await reader.close()
+            await cache.close()
+            log.close()
+
+    async def _open_store(self, url: str) -> ObjectStore:
+        return await open_object_store(url, ObjectStoreOptions(counters=self._counters))
+
+    async def _open_ledger(self, store: ObjectStore, link: HelperLink) -> LedgerWriter:
+        """Claim the next epoch; tried again for as long as the store does not answer."""
+        settings = link.settings
+        delay_ms = OPEN_RETRY_MS
+        while True:
+            try:
+                return await LedgerWriter.open(
+                    store,
+                    BrokerKeys.of(cluster=settings.cluster_name, broker_name=settings.broker_name),
+                    identity=LedgerIdentity(
+                        store_uuid=settings.store_uuid,
+                        cluster=settings.cluster_name,
+                        broker_name=settings.broker_name,
+                    ),
+                    clock_ms=now_ms,
+                    random=random.Random(),
+                )
+            except ObjectStoreUnavailableError as error:
+                self._last_error = str(error)
+                logger.warning("cold tier cannot be opened: %s retry_ms=%d", error, delay_ms)
+                await asyncio.sleep(delay_ms / 1_000)
+                delay_ms = min(delay_ms * 2, OPEN_RETRY_MS_MAX)
+
+    def _catalog(self) -> Catalog:
+        assert self._service is not None
+        return self._service.catalog
+
+    def _cut_ms(self, topic: str) -> int:
+        assert self._service is not None
+        progress = self._service.backlog.topics.get(topic)
+        return progress.expired_before(now_ms()) if progress is not None else 1 << 62
+
+    # -- towards the hot process ---------------------------------------------------------------------------------------
+
+    def _committed(self, catalog: Catalog, topics: frozenset[str]) -> None:
+        """Tell which offsets are served now; the catalog is in use already."""
+        service, link = self._service, self._link
+        assert service is not None
+        assert link is not None
+        ranges: list[ColdRange] = []
+        for topic in topics:
+            entry = catalog.topics.get(topic)
+            if entry is None:
+                continue
+            minimums: dict[int, int] = {}
+            for segment in entry.segments:
+                for run in segment.runs:
+                    minimums[run.queue_id] = min(run.start_offset, minimums.get(run.queue_id, run.start_offset))
+            ends = entry.queue_ends()
+            # A queue that was told of and has lost its last segment is told of once more, as empty.
+            known = self._told.setdefault((topic, entry.incarnation), set())
+            ranges.extend(
+                ColdRange(
+                    topic=topic,
+                    incarnation=entry.incarnation,
+                    queue_id=queue_id,
+                    min_offset=minimums.get(queue_id, 0),
+                    end_offset=ends.get(queue_id, 0),
+                )
+                for queue_id in known | minimums.keys()
+            )
+            known.update(minimums)
+        self._sent += 1
+        link.tell(
+            HelperRequestCode.CATALOG_TABLE,
+            CatalogTable(
+                sequence=self._sent,
+                version=catalog.version,
+                committed_offset=max(0, service.backlog.committed_offset()),
+                ranges=ranges,
+            ),
+        )
+
+    def fenced(self, error: FencedError) -> None:
+        """Tell the hot process that this broker's time as a writer is over."""
+        if self._link is not None:
+            self._link.tell(HelperRequestCode.FENCED, Fenced(reason=str(error)))
+
+    # -- RequestHandler ------------------------------------------------------------------------------------------------
+
+    async def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+        """Tables, reads, reports and seals."""
+        code = command.code
+        if code == HelperRequestCode.QUEUE_TABLE:
+            self._queue_table(msgspec.msgpack.decode(command.body, type=QueueTable))
+            return None
+        if code == HelperRequestCode.TIER_REPORT:
+            return self._report(command)
+        service, reads = self._service, self._reads
+        if service is None or reads is None:
+            raise UnavailableError("the cold tier is not open yet", reason=self._last_error)
+        if code == HelperRequestCode.SEAL:
+            request = msgspec.msgpack.decode(command.body, type=SealRequest)
+            outcomes = await service.seal(request.topic)
+            reply = SealReply(
+                segments=[
+                    SealedSegment(
+                        topic=outcome.topic,
+                        segment_id=outcome.segment_id,
+                        messages=outcome.record_count,
+                        raw_bytes=outcome.raw_bytes,
+                        stored_bytes=outcome.stored_bytes,
+                    )
+                    for outcome in outcomes
+                ]
+            )
+            return RemotingCommand.response(command, body=msgspec.msgpack.encode(reply))
+        return await reads.handle(command)
+
+    def connection_opened(self, connection: Connection) -> None:
+        """The hot process's one."""
+
+    def connection_closed(self, connection: Connection) -> None:
+        """`connect` was given what happens then."""
+
+    def _queue_table(self, table: QueueTable) -> None:
+        assert table.sequence == self._received + 1, "the hot process numbers its tables"
+        self._received = table.sequence
+        if self._service is None:
+            self._pending.append(table)
+        else:
+            self._take(table, self._service)
+
+    def _take(self, table: QueueTable, service: TierService) -> None:
+        for topic in table.topics:
+            service.report_topic(
+                TopicReport(
+                    topic=topic.topic,
+                    incarnation=topic.incarnation,
+                    ttl_ms=topic.ttl_ms,
+                    expired_before_ms=topic.expired_before_ms,
+                    tiered=topic.tiered,
+                    deleted=topic.deleted,
+                )
+            )
+        for queue in table.queues:
+            service.report_queue(queue.topic, queue.queue_id, min_offset=queue.min_offset, end_offset=queue.end_offset)
+        service.reported(log_offset=table.log_offset, pressure=table.pressure)
+
+    def _report(self, command: RemotingCommand) -> RemotingCommand:
+        request = msgspec.msgpack.decode(command.body, type=TierReportRequest)
+        service = self._service
+        counters = self._counters
+        reply = TierReportReply(
+            version=service.catalog.version if service else -1,
+            last_error=service.last_error if service else self._last_error,
+            requests={verb.value: count for verb, count in counters.requests.items()},
+            topics=self._topic_reports(service, request) if service else [],
+        )
+        return RemotingCommand.response(command, body=msgspec.msgpack.encode(reply))
+
+    def _topic_reports(self, service: TierService, request: TierReportRequest) -> list[TopicTierReport]:
+        reports: list[TopicTierReport] = []
+        backlog = service.backlog
+        backlog.account()
+        for topic, progress in backlog.topics.items():
+            if request.topic is not None and topic != request.topic:
+                continue
+            entry = service.catalog.topics.get(topic)
+            segments = entry.segments if entry is not None and entry.incarnation == progress.incarnation else ()
+            expired = (
+                expired_report(entry, visible_from_ms=request.visible_from_ms)
+                if entry is not None and request.visible_from_ms is not None
+                else None
+            )
+            reports.append(
+                TopicTierReport(
+                    topic=topic,
+                    segments=len(segments),
+                    raw_bytes=sum(segment.raw_bytes for segment in segments),
+                    stored_bytes=sum(segment.stored_bytes for segment in segments),
+                    expired_segments=expired.segment_count if expired else 0,
+                    expired_stored_bytes=expired.stored_bytes if expired else 0,
+                    queues=[
+                        QueueTierReport(
+                            queue_id=queue_id,
+                            cold_end=queue.cold_end,
+                            waiting_bytes=queue.waiting_bytes,
+                            first_waiting_ms=queue.first_waiting_ms,
+                        )
+                        for queue_id, queue in sorted(progress.queues.items())
+                    ],
+                )
+            )
+        return reports
+
+
+async def serve(options: HelperOptions, stop: asyncio.Event) -> None:
+    """Run the role until `stop`, or until the hot process goes away.
+
+    Raises:
+        FencedError: Another writer has taken over, or the hot process is of another build.
+        MQError: The cold tier cannot be used.
+    """
+    role = TierRole()
+    link = await connect(options, role=ROLE, handler=role, on_closed=stop.set)
+    work = asyncio.create_task(role.run(link), name="tier")
+    stopping = asyncio.create_task(stop.wait(), name="tier-stop")
+    try:
+        await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            work.result()
+    except FencedError as error:
+        role.fenced(error)
+        with contextlib.suppress(UnavailableError):
+            await link.connection.wait_writable()
+        raise
+    finally:
+        for task in (work, stopping):
+            task.cancel()
+        await asyncio.wait((work, stopping))
+        link.connection.close()
+        link.page.close()
+
+
+if __name__ == "__main__":
+    main(ROLE, serve)

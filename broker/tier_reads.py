@@ -1,0 +1,161 @@
+"""Tier reads: answers the hot process's cold requests from the cold reader.
+
+A request names the ledger version and the topic's incarnation that it relies on. When this process serves an older
+version, or another incarnation, it has no answer now (UnavailableError): the asker tries again rather than being
+answered from the past or from a topic that was deleted.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from thermocline.broker import cold_reads
+from thermocline.broker.helper_protocol import (
+    ColdMinimumReply,
+    ColdMinimumRequest,
+    ColdOffsetReply,
+    ColdPullReply,
+    ColdPullRequest,
+    ColdQueryRequest,
+    ColdRecordReply,
+    ColdSearchRequest,
+    ColdViewRequest,
+    HelperRequestCode,
+)
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.errors import QueryNotFoundError, UnavailableError, UnsupportedRequestError
+from thermocline.remoting.message_record import decode_record
+from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.cold_reader import Boundary, ColdPull, ColdPullStatus, ColdReader
+
+TAG_INDEX_TYPE = "T"
+BOUNDARIES = {cold_reads.Boundary.LOWER: Boundary.LOWER, cold_reads.Boundary.UPPER: Boundary.UPPER}
+
+
+class TierReads:
+    """Cold requests of one broker. Belongs to the tier process's loop."""
+
+    def __init__(self, reader: ColdReader, *, catalog: Callable[[], Catalog], cut_ms: Callable[[str], int]) -> None:
+        """`catalog`: what is served now; `cut_ms`: a topic's TTL cut, for lookups that name no topic."""
+        self._reader = reader
+        self._catalog = catalog
+        self._cut_ms = cut_ms
+
+    async def handle(self, command: RemotingCommand) -> RemotingCommand:
+        """One cold request.
+
+        Raises:
+            UnavailableError: No answer now.
+            CorruptDataError: What the store holds is not what was written.
+            UnsupportedRequestError: It is none.
+        """
+        body = command.body
+        match command.code:
+            case HelperRequestCode.COLD_PULL:
+                return await self._pull(command, msgspec.msgpack.decode(body, type=ColdPullRequest))
+            case HelperRequestCode.COLD_OFFSET:
+                search = msgspec.msgpack.decode(body, type=ColdSearchRequest)
+                return _answer(command, ColdOffsetReply(queue_offset=await self._offset(search)))
+            case HelperRequestCode.COLD_MINIMUM:
+                return await self._minimum(command, msgspec.msgpack.decode(body, type=ColdMinimumRequest))
+            case HelperRequestCode.COLD_QUERY:
+                return _records(command, await self._query(msgspec.msgpack.decode(body, type=ColdQueryRequest)))
+            case HelperRequestCode.COLD_VIEW:
+                return _records(command, await self._view(msgspec.msgpack.decode(body, type=ColdViewRequest)))
+        raise UnsupportedRequestError("not for the tier process", code=command.code)
+
+    async def _pull(self, command: RemotingCommand, request: ColdPullRequest) -> RemotingCommand:
+        pull = request.pull
+        self._check(request.version, pull.topic, request.incarnation)
+        result = await self._reader.pull(
+            ColdPull(
+                topic=pull.topic,
+                queue_id=pull.queue_id,
+                offset=pull.offset,
+                count_max=pull.count_max,
+                bytes_max=pull.bytes_max,
+                cut_ms=pull.expired_before_ms,
+                tags_codes=pull.codes,
+                group=pull.group,
+            )
+        )
+        # Above what is held, or of a queue that holds nothing visible: the search ends where it began, or behind it.
+        held = result.status in (ColdPullStatus.FOUND, ColdPullStatus.NO_MATCH, ColdPullStatus.BELOW_MINIMUM)
+        reply = ColdPullReply(
+            message_count=result.message_count,
+            next_offset=result.next_offset if held else max(pull.offset, result.end_offset),
+        )
+        buffers = result.buffers
+        records = buffers[0] if len(buffers) == 1 else b"".join(buffers)
+        return RemotingCommand.response(command, header=reply, body=records)
+
+    async def _offset(self, request: ColdSearchRequest) -> int | None:
+        search = request.search
+        self._check(request.version, search.topic, request.incarnation)
+        return await self._reader.offset_by_time(
+            search.topic,
+            search.queue_id,
+            search.timestamp_ms,
+            boundary=BOUNDARIES[search.boundary],
+            cut_ms=search.expired_before_ms,
+        )
+
+    async def _minimum(self, command: RemotingCommand, request: ColdMinimumRequest) -> RemotingCommand:
+        self._check(request.version, request.topic, request.incarnation)
+        topic, queue_id, cut_ms = request.topic, request.queue_id, request.expired_before_ms
+        reply = ColdMinimumReply(
+            queue_offset=await self._reader.min_offset(topic, queue_id, cut_ms=cut_ms),
+            store_timestamp_ms=await self._reader.earliest_time(topic, queue_id, cut_ms=cut_ms),
+        )
+        return _answer(command, reply)
+
+    async def _query(self, request: ColdQueryRequest) -> list[memoryview]:
+        query = request.query
+        self._check(request.version, query.topic, request.incarnation)
+        if query.index_type == TAG_INDEX_TYPE:
+            return []  # the cold index files unique ids and keys; tags are found by pulling with a filter
+        return await self._reader.query_key(
+            query.topic,
+            query.key,
+            begin_ms=query.begin_ms,
+            end_ms=query.end_ms,
+            count_max=query.count_max,
+            cut_ms=query.expired_before_ms,
+        )
+
+    async def _view(self, request: ColdViewRequest) -> list[memoryview]:
+        self._check_version(request.version)
+        try:
+            return [await self._reader.view(request.physical_offset, cut_ms=self._cut_ms)]
+        except QueryNotFoundError:
+            return []
+
+    def _check(self, version: int, topic: str, incarnation: int) -> None:
+        self._check_version(version)
+        entry = self._catalog().topics.get(topic)
+        if entry is not None and (entry.incarnation != incarnation or entry.deleted):
+            raise UnavailableError("the topic is changing", topic=topic, incarnation=incarnation)
+
+    def _check_version(self, version: int) -> None:
+        served = self._catalog().version
+        if served < version:
+            raise UnavailableError("an older version is served", version=served, wanted=version)
+
+
+def _answer(command: RemotingCommand, reply: msgspec.Struct) -> RemotingCommand:
+    return RemotingCommand.response(command, body=msgspec.msgpack.encode(reply))
+
+
+def _records(command: RemotingCommand, records: list[memoryview]) -> RemotingCommand:
+    replies: list[ColdRecordReply] = []
+    for record in records:
+        head = decode_record(record, check_crc=False)
+        replies.append(
+            ColdRecordReply(
+                physical_offset=head.physical_offset,
+                topic=head.topic,
+                store_timestamp_ms=head.store_timestamp_ms,
+                record=bytes(record),
+            )
+        )
+    return RemotingCommand.response(command, body=msgspec.msgpack.encode(replies))
