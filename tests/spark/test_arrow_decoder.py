@@ -11,38 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.spark.message_rows import expected_rows, normal_rows
+from tests.spark.sample_records import ALL_COLUMNS, HOST_V4, HOST_V6, TIME_MS, compressed_record, record
 from thermocline.remoting import sys_flag as flags
 from thermocline.remoting.batch import BatchMessage, encode_batch
 from thermocline.remoting.compression import compress
 from thermocline.remoting.errors import CorruptDataError
-from thermocline.remoting.message_record import Host, encode_record
 from thermocline.remoting.sys_flag import CompressionType
 from thermocline.spark.arrow_decoder import ArrowDecoder, RowSelection
-from thermocline.spark.message_columns import DEFAULT_COLUMNS, MESSAGE_COLUMNS, arrow_schema
-
-ALL_COLUMNS = tuple(column.name for column in MESSAGE_COLUMNS)
-TIME_MS = 1_700_000_000_000
-HOST_V4: Host = ("10.1.2.3", 40_000)
-HOST_V6: Host = ("2001:db8::7", 10_911)
-
-
-def record(queue_offset: int = 0, body: bytes = b"body", properties: bytes = b"", **fields: Any) -> bytes:
-    """A record with plain fields, save those given."""
-    plain: dict[str, Any] = {
-        "topic": "orders",
-        "queue_id": 3,
-        "physical_offset": 1_000 + queue_offset * 300,
-        "born_timestamp_ms": TIME_MS + queue_offset,
-        "born_host": HOST_V4,
-        "store_timestamp_ms": TIME_MS + 5 + queue_offset,
-        "store_host": ("10.1.2.4", 10_911),
-    }
-    return encode_record(queue_offset=queue_offset, body=body, properties_text=properties, **plain | fields)
-
-
-def compressed_record(queue_offset: int, body: bytes, compression: CompressionType, **fields: Any) -> bytes:
-    sys_flag = flags.with_compression(fields.pop("sys_flag", 0), compression)
-    return record(queue_offset, compress(body, compression), sys_flag=sys_flag, **fields)
+from thermocline.spark.message_columns import DEFAULT_COLUMNS, arrow_schema
 
 
 def check_equal(records: bytes) -> None:

@@ -1,0 +1,53 @@
+"""URLs of cold tiers, and the brokers found there."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tests.spark.cold_tier import ColdTier, flights
+from thermocline.remoting.errors import InvalidRequestError
+from thermocline.spark.blocking_store import blocking_store
+from thermocline.spark.store_options import StoreOptions
+from thermocline.spark.store_url import broker_roots, possible_prefixes, split_url
+
+_names = itertools.count()
+
+
+def test_urls_are_split_by_scheme_and_bucket() -> None:
+    assert split_url("s3a://bucket/cold/tier") == ("s3", "bucket")
+    assert split_url("s3://bucket?endpoint=http://h") == ("s3", "bucket")
+    assert split_url("file:///cold") == ("file", "")
+    for url in ("s3a:///cold", "/cold", "http://host/cold", "cold"):
+        with pytest.raises(InvalidRequestError, match="s3a://bucket/prefix"):
+            split_url(url)
+
+
+def test_a_url_may_mean_a_prefix_a_cluster_or_a_broker() -> None:
+    assert list(possible_prefixes("s3a://b/x/y/z/?region=r")) == [
+        ("s3a://b/x/y/z?region=r", ""),
+        ("s3a://b/x/y?region=r", "z/"),
+        ("s3a://b/x?region=r", "y/z/"),
+    ]
+    assert list(possible_prefixes("s3a://b")) == [("s3a://b", "")]
+    assert list(possible_prefixes("s3a://b/c")) == [("s3a://b/c", ""), ("s3a://b", "c/")]
+
+
+def test_brokers_are_found_among_other_things() -> None:
+    url = f"memory://url-{next(_names)}"
+    for cluster, broker in (("c", "broker"), ("c", "broker-2"), ("c", "broker0"), ("d", "broker")):
+        ColdTier(url, cluster=cluster, broker_name=broker).seal(flights("orders", 5))
+    store = blocking_store(url, StoreOptions())
+    for key in ("a-file", "c/note", "c/zzz/other/thing", "e/f/g"):
+        store.run(store.store.put(key, b"x"))
+    everything = ["c/broker", "c/broker-2", "c/broker0", "d/broker"]
+    assert sorted(store.run(broker_roots(store.store, ""))) == everything
+    assert sorted(store.run(broker_roots(store.store, "c/"))) == everything[:3]
+    assert store.run(broker_roots(store.store, "c/broker/")) == ["c/broker"]
+    assert store.run(broker_roots(store.store, "c/none/")) == []
+
+
+def test_a_store_is_opened_once_per_process() -> None:
+    url = f"memory://url-{next(_names)}"
+    assert blocking_store(url, StoreOptions()) is blocking_store(url, StoreOptions())
