@@ -58,7 +58,9 @@ class ConsumerOffsets:
     # -- what consumers do ---------------------------------------------------------------------------------------------
 
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Store where the group goes on. The hot path: two dictionary look-ups."""
+        """Store where the group goes on. The hot path: two dictionary look-ups. Below 0 means that there is none."""
+        if offset < 0:
+            return
         key = f"{topic}@{group}"
         table = self._offsets.get(key)
         if table is None:

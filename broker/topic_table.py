@@ -22,7 +22,9 @@ Source: broker/topic/TopicConfigManager.java, Apache RocketMQ 5.3.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -53,6 +55,14 @@ TopicListener = Callable[[str, TopicConfig | None], None]
 """Told of a topic that was made or changed, with its configuration, or that was deleted, with None."""
 
 
+@dataclass(slots=True)
+class _Turn:
+    """Who changes a topic now, and how many wait to."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    callers: int = 0
+
+
 class TopicTable:
     """All topics of one broker."""
 
@@ -76,7 +86,7 @@ class TopicTable:
         self._version = VersionCounter(self._clock)
         self._creating: dict[str, asyncio.Task[TopicConfig]] = {}
         self._deleting: dict[str, asyncio.Event] = {}
-        self._changing = asyncio.Lock()
+        self._changing: dict[str, _Turn] = {}
         self._listeners: list[TopicListener] = []
 
     # -- reading -------------------------------------------------------------------------------------------------------
@@ -202,7 +212,7 @@ class TopicTable:
             InvalidRequestError: The attribute change breaks a rule; nothing changes.
             UnavailableError: The files could not be written; nothing changes.
         """
-        async with self._changing:
+        async with self._alone(wanted.topic_name):
             present = self._topics.get(wanted.topic_name)
             current = {} if present is None else present.attributes
             attributes = apply_change(current, attribute_change, is_new=present is None)
@@ -224,7 +234,7 @@ class TopicTable:
         Raises:
             UnavailableError: The files could not be written; the topic is gone from memory only. Ask again.
         """
-        async with self._changing:
+        async with self._alone(topic):
             if topic in self._creating:
                 await asyncio.wait([self._creating[topic]])
             self._deleting[topic] = asyncio.Event()
@@ -305,6 +315,19 @@ class TopicTable:
     def _ttl_default_ms(self) -> int | None:
         return self._config().message_ttl_ms or None
 
+    @asynccontextmanager
+    async def _alone(self, topic: str) -> AsyncIterator[None]:
+        """Changes of one topic take turns; those of different topics share their writes."""
+        turn = self._changing.setdefault(topic, _Turn())
+        turn.callers += 1
+        try:
+            async with turn.lock:
+                yield
+        finally:
+            turn.callers -= 1
+            if turn.callers == 0:
+                del self._changing[topic]
+
     async def _create(self, config: TopicConfig) -> TopicConfig:
         """Make a topic, once, however many ask at the same time. Cancelling one of them does not stop it."""
         task = self._creating.get(config.topic_name)
@@ -354,13 +377,13 @@ class TopicTable:
         logger.info("topic deleted topic=%s was_there=%s", topic, present is not None)
 
     async def _set_order(self, topic: str, order: bool) -> None:
-        async with self._changing:
+        async with self._alone(topic):
             config = self._topics.get(topic)
             if config is not None and config.order != order:
                 await self._replace(msgspec.structs.replace(config, order=order))
 
     async def _replace(self, config: TopicConfig) -> None:
-        """Change a topic that exists; `_changing` is held."""
+        """Change a topic that exists; nobody else changes it meanwhile."""
         topic = config.topic_name
         before = self._encoded[topic]
         self._encoded[topic] = _encode_entry(config)
@@ -369,6 +392,7 @@ class TopicTable:
             await self._persister.save(FILE_NAME)
         except Exception:
             self._encoded[topic] = before
+            self._version.bump()  # a registration may have gone out in between
             raise
         self._version.bump()
         self._publish(config)

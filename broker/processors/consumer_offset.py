@@ -39,6 +39,7 @@ from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import (
     ConsumerOfflineError,
     GroupNotFoundError,
+    InvalidParameterError,
     InvalidRequestError,
     TopicNotFoundError,
 )
@@ -48,8 +49,8 @@ from thermocline.remoting.headers.group import (
     ResetOffsetRequestHeader,
 )
 from thermocline.remoting.headers.read import (
-    QueryConsumerOffsetRequestHeader,
     OffsetResponseHeader,
+    QueryConsumerOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
 from thermocline.remoting.language_code import LanguageCode
@@ -107,8 +108,11 @@ class ConsumerOffsetProcessor:
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         if context.groups.find_or_create(group) is None:
             raise GroupNotFoundError(f"Group {group} not exist!")
-        if topic not in context.topics:
+        config = context.topics.get(topic)
+        if config is None:
             raise TopicNotFoundError(f"Topic {topic} not exist!")
+        if not 0 <= queue_id < max(config.read_queue_nums, config.write_queue_nums):
+            raise InvalidParameterError(f"queueId [{queue_id}] is illegal, topic is {topic}")
         remark = None
         if context.config.server_side_reset and context.offsets.has_reset(topic, group, queue_id):
             remark = "Offset has been previously reset"

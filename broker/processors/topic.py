@@ -6,6 +6,7 @@
 Source: broker/processor/AdminBrokerProcessor.java, Apache RocketMQ 5.3.
 """
 
+import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 
@@ -77,8 +78,12 @@ class TopicProcessor:
         configs = TopicConfigListBody.decode(command.body).topic_config_list
         for config in configs:
             self._check(config, config.attributes)
-        for config in configs:
-            await self._context.topics.update(config, config.attributes)
+        results = await asyncio.gather(
+            *(self._context.topics.update(config, config.attributes) for config in configs), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
         logger.info("topics set up count=%d by=%s", len(configs), connection.remote_address)
         return RemotingCommand.response(command, remark=DEFAULT_REMARK)
 

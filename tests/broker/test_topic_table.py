@@ -149,6 +149,12 @@ async def test_a_thousand_topics_made_together_share_their_writes(
     assert len(parts.topics) == 1_001
     assert len(on_disk(parts)) == 1_001
     assert len(replaced) <= 6
+    replaced.clear()
+    await asyncio.gather(
+        *(parts.topics.update(TopicConfig(topic_name=f"T{number}", perm=4), {}) for number in range(1_000))
+    )
+    assert {parts.topics.configs()[f"T{number}"].perm for number in range(1_000)} == {4}
+    assert len(replaced) <= 6
 
 
 async def test_a_topic_asked_for_twice_at_once_is_made_once(parts: Parts) -> None:

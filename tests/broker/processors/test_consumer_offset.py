@@ -102,6 +102,12 @@ async def test_what_does_not_exist_is_refused(broker: ControlBroker) -> None:
     answer = await broker.ask(15, {**GROUP, "consumerGroup": "NotMade", "commitOffset": "7"})
     assert (answer.code, answer.remark) == (26, "Group NotMade not exist!")
     assert (await broker.ask(15, GROUP)).code == 1
+    assert (await broker.ask(15, {**GROUP, "consumerGroup": "H", "commitOffset": "7", "queueId": "2"})).code == 26
+    await broker.ask(25, body=b"autoCreateSubscriptionGroup=true\n")
+    for queue_id in ("2", "-1"):
+        assert (await broker.ask(15, {**GROUP, "commitOffset": "7", "queueId": queue_id})).code == 29
+    assert (await broker.ask(15, {**GROUP, "commitOffset": "-1"})).code == 0
+    assert (await broker.ask(14, GROUP)).code == 22
 
 
 async def test_a_new_group_starts_at_zero_while_the_first_message_is_in_memory(broker: ControlBroker) -> None:
