@@ -10,10 +10,24 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Protocol
 
-from thermocline.client.consumer.process_queue import ProcessQueue
+__all__ = ["FlowControl", "FlowLimits", "HeldQueue"]
 
-__all__ = ["FlowControl", "FlowLimits"]
+
+class HeldQueue(Protocol):
+    """A queue whose messages count."""
+
+    dropped: bool
+    """Whether the queue is given up."""
+    cached_count: int
+    """Messages held."""
+    cached_bytes: int
+    """Their size."""
+
+    @property
+    def span(self) -> int:
+        """How far the newest message held is ahead of the oldest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,14 +47,14 @@ class FlowControl:
 
     def __init__(self, limits: FlowLimits) -> None:
         self._limits = limits
-        self._process_queues: set[ProcessQueue] = set()
+        self._process_queues: set[HeldQueue] = set()
         self._changed: asyncio.Event = asyncio.Event()
 
-    def add(self, process_queue: ProcessQueue) -> None:
+    def add(self, process_queue: HeldQueue) -> None:
         """Count this queue's messages from now on."""
         self._process_queues.add(process_queue)
 
-    def remove(self, process_queue: ProcessQueue) -> None:
+    def remove(self, process_queue: HeldQueue) -> None:
         """Count this queue's messages no longer."""
         self._process_queues.discard(process_queue)
         self.changed()
@@ -49,7 +63,7 @@ class FlowControl:
         """Some queue holds less than before, or must not wait any longer: look again."""
         self._changed.set()
 
-    def has_room(self, process_queue: ProcessQueue) -> bool:
+    def has_room(self, process_queue: HeldQueue) -> bool:
         """Whether this queue may pull."""
         limits = self._limits
         return (
@@ -60,7 +74,7 @@ class FlowControl:
             and sum(queue.cached_bytes for queue in self._process_queues) < limits.total_bytes_max
         )
 
-    async def wait_for_room(self, process_queue: ProcessQueue) -> None:
+    async def wait_for_room(self, process_queue: HeldQueue) -> None:
         """Return when this queue may pull, or is dropped."""
         while not process_queue.dropped and not self.has_room(process_queue):
             self._changed.clear()

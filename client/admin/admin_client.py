@@ -1,0 +1,75 @@
+"""AdminClient: the blocking half of `AsyncAdminClient`: everything that operators do, as methods.
+
+with AdminClient(namesrv="127.0.0.1:9876") as admin:
+    admin.create_topic("orders", queue_nums=8)
+    for row in admin.group_progress("billing"):
+        print(row.queue, row.lag)
+"""
+
+from __future__ import annotations
+
+from thermocline.client.admin.async_admin_client import AsyncAdminClient
+from thermocline.client.blocking import BlockingHalf, blocking
+from thermocline.client.options import ClientOptions, option_values
+
+__all__ = ["AdminClient"]
+
+
+class AdminClient(ClientOptions, BlockingHalf[AsyncAdminClient]):
+    """See the module. Any number of threads may share one."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._adopt(AsyncAdminClient(**option_values(self)), name="thermocline admin client")
+
+    create_topic = blocking(AsyncAdminClient.create_topic)
+    update_topic = blocking(AsyncAdminClient.update_topic)
+    delete_topic = blocking(AsyncAdminClient.delete_topic)
+    list_topics = blocking(AsyncAdminClient.list_topics)
+    topic_config = blocking(AsyncAdminClient.topic_config)
+    topic_route = blocking(AsyncAdminClient.topic_route)
+    topic_stats = blocking(AsyncAdminClient.topic_stats)
+    topic_consumers = blocking(AsyncAdminClient.topic_consumers)
+
+    create_group = blocking(AsyncAdminClient.create_group)
+    delete_group = blocking(AsyncAdminClient.delete_group)
+    list_groups = blocking(AsyncAdminClient.list_groups)
+    group_config = blocking(AsyncAdminClient.group_config)
+    group_progress = blocking(AsyncAdminClient.group_progress)
+    reset_offsets = blocking(AsyncAdminClient.reset_offsets)
+    reset_offset = blocking(AsyncAdminClient.reset_offset)
+    set_consumer_offset = blocking(AsyncAdminClient.set_consumer_offset)
+    clone_group_offsets = blocking(AsyncAdminClient.clone_group_offsets)
+    consumer_connections = blocking(AsyncAdminClient.consumer_connections)
+    producer_connections = blocking(AsyncAdminClient.producer_connections)
+    consumer_running_info = blocking(AsyncAdminClient.consumer_running_info)
+
+    query_by_key = blocking(AsyncAdminClient.query_by_key)
+    query_by_unique_key = blocking(AsyncAdminClient.query_by_unique_key)
+    view_message = blocking(AsyncAdminClient.view_message)
+    view_by_offset = blocking(AsyncAdminClient.view_by_offset)
+    pull = blocking(AsyncAdminClient.pull)
+    min_offset = blocking(AsyncAdminClient.min_offset)
+    max_offset = blocking(AsyncAdminClient.max_offset)
+    search_offset = blocking(AsyncAdminClient.search_offset)
+    earliest_store_time = blocking(AsyncAdminClient.earliest_store_time)
+
+    cluster_info = blocking(AsyncAdminClient.cluster_info)
+    broker_runtime_info = blocking(AsyncAdminClient.broker_runtime_info)
+    broker_config = blocking(AsyncAdminClient.broker_config)
+    update_broker_config = blocking(AsyncAdminClient.update_broker_config)
+    namesrv_config = blocking(AsyncAdminClient.namesrv_config)
+    update_namesrv_config = blocking(AsyncAdminClient.update_namesrv_config)
+    wipe_write_permission = blocking(AsyncAdminClient.wipe_write_permission)
+    add_write_permission = blocking(AsyncAdminClient.add_write_permission)
+    put_kv = blocking(AsyncAdminClient.put_kv)
+    get_kv = blocking(AsyncAdminClient.get_kv)
+    delete_kv = blocking(AsyncAdminClient.delete_kv)
+    list_kv = blocking(AsyncAdminClient.list_kv)
+    invoke = blocking(AsyncAdminClient.invoke)
+
+    tier_status = blocking(AsyncAdminClient.tier_status)
+    tier_seal = blocking(AsyncAdminClient.tier_seal)
+    tier_explain = blocking(AsyncAdminClient.tier_explain)
+    preview_ttl = blocking(AsyncAdminClient.preview_ttl)
+    set_ttl = blocking(AsyncAdminClient.set_ttl)

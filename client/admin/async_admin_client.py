@@ -1,0 +1,25 @@
+"""AsyncAdminClient: everything that operators do, as methods. `AdminClient` is its blocking half.
+
+    async with AsyncAdminClient(namesrv="127.0.0.1:9876") as admin:
+        await admin.create_topic("orders", queue_nums=8)
+        for row in await admin.group_progress("billing"):
+            print(row.queue, row.lag)
+
+Works with Thermocline and with Apache RocketMQ brokers; methods of the cold tier only with the former.
+"""
+
+from __future__ import annotations
+
+from thermocline.client.admin.broker_administration import BrokerAdministration
+from thermocline.client.admin.group_administration import GroupAdministration
+from thermocline.client.admin.message_lookup import MessageLookup
+from thermocline.client.admin.tier_administration import TierAdministration
+from thermocline.client.admin.topic_administration import TopicAdministration
+
+__all__ = ["AsyncAdminClient"]
+
+
+class AsyncAdminClient(
+    TopicAdministration, GroupAdministration, MessageLookup, BrokerAdministration, TierAdministration
+):
+    """See the module; each base class is one family of methods."""

@@ -1,0 +1,272 @@
+"""Consumer groups: create, change, delete, list, how far they are, moving them, who is in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from thermocline.client.admin.admin_base import AdminBase
+from thermocline.client.message_queue import MessageQueue, from_wire
+from thermocline.client.topic_route import BrokerAddress
+from thermocline.remoting.bodies import (
+    ClientConnection,
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    ConsumeStats,
+    ProducerConnection,
+    ResetOffsetBody,
+    SubscriptionGroupConfig,
+    SubscriptionGroupTableBody,
+)
+from thermocline.remoting.errors import (
+    ConsumerOfflineError,
+    GroupNotFoundError,
+    ObjectNotFoundError,
+    ResponseError,
+    TopicNotFoundError,
+)
+from thermocline.remoting.headers import (
+    CloneGroupOffsetRequestHeader,
+    DeleteSubscriptionGroupRequestHeader,
+    DeleteTopicFromNamesrvRequestHeader,
+    DeleteTopicRequestHeader,
+    GetConsumerConnectionListRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumeStatsRequestHeader,
+    GetProducerConnectionListRequestHeader,
+    GetSubscriptionGroupConfigRequestHeader,
+    ResetOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.topic_validation import check_group, dlq_topic, is_system_group, retry_topic
+
+__all__ = ["EARLIEST", "LATEST", "GroupAdministration", "QueueProgress"]
+
+EARLIEST = 0
+"""For `reset_offsets`: the first message."""
+LATEST = -1
+"""For `reset_offsets`: behind the last message."""
+
+RUNNING_INFO_TIMEOUT_MS = 10_000
+_PAGE_SIZE = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueProgress:
+    """How far a group is in one queue."""
+
+    queue: MessageQueue
+    broker_offset: int
+    """The queue's end."""
+    consumer_offset: int
+    """The group's offset."""
+    last_timestamp_ms: int
+    """Store time of the last message consumed, 0 when there is none."""
+
+    @property
+    def lag(self) -> int:
+        """Messages not consumed yet."""
+        return self.broker_offset - self.consumer_offset
+
+
+class GroupAdministration(AdminBase):
+    """Part of `AsyncAdminClient`."""
+
+    async def create_group(
+        self, config: SubscriptionGroupConfig | str, *, cluster: str | None = None, broker: str | None = None
+    ) -> list[str]:
+        """Create a consumer group, or give one these settings; a name alone means default settings.
+
+        Raises:
+            InvalidRequestError: The name is impossible.
+            ObjectNotFoundError: No such broker.
+        """
+        if isinstance(config, str):
+            config = SubscriptionGroupConfig(group_name=config)
+        check_group(config.group_name)
+        masters = await self._masters(cluster=cluster, broker=broker)
+        for master in masters:
+            await self._running().call(
+                master.address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=config.encode()
+            )
+        return [master.broker_name for master in masters]
+
+    async def delete_group(self, group: str, *, clean_offsets: bool = False, cluster: str | None = None) -> list[str]:
+        """Delete a group's settings with its retry and dead-letter topics; its offsets too when asked for."""
+        check_group(group)
+        session = self._running()
+        masters = await self._masters(cluster=cluster)
+        for master in masters:
+            header = DeleteSubscriptionGroupRequestHeader(group_name=group, clean_offset=clean_offsets)
+            await session.call(master.address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
+            for topic in (retry_topic(group), dlq_topic(group)):
+                await session.call(
+                    master.address, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic=topic)
+                )
+        for topic in (retry_topic(group), dlq_topic(group)):
+            await session.name_servers.call_each(
+                RequestCode.DELETE_TOPIC_IN_NAMESRV,
+                DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster),
+            )
+        return [master.broker_name for master in masters]
+
+    async def list_groups(self, *, cluster: str | None = None, include_system: bool = False) -> list[str]:
+        """Return the names of all groups, sorted; the broker's own only when asked for."""
+        names: set[str] = set()
+        for master in await self._masters(cluster=cluster):
+            names.update(await self._group_table(master))
+        return sorted(name for name in names if include_system or not is_system_group(name))
+
+    async def group_config(self, group: str) -> dict[str, SubscriptionGroupConfig]:
+        """Return a group's settings on each broker that has it; GroupNotFoundError when none has.
+
+        (A broker that creates groups by itself would create this one if it were asked for it alone.)
+        """
+        configs: dict[str, SubscriptionGroupConfig] = {}
+        for master in await self._masters():
+            if group in await self._group_table(master):
+                header = GetSubscriptionGroupConfigRequestHeader(group=group)
+                answer = await self._running().call(master.address, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
+                configs[master.broker_name] = SubscriptionGroupConfig.decode(answer.body)
+        if not configs:
+            raise GroupNotFoundError("no broker has this group", group=group)
+        return configs
+
+    async def group_progress(self, group: str, *, topic: str | None = None) -> list[QueueProgress]:
+        """Return how far a group is in every queue that it has an offset in, sorted.
+
+        Raises:
+            ObjectNotFoundError: There is no such group or topic.
+        """
+        progress: list[QueueProgress] = []
+        for master in await self._masters():
+            header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
+            try:
+                answer = await self._running().call(master.address, RequestCode.GET_CONSUME_STATS, header)
+            except TopicNotFoundError:
+                continue
+            progress += [
+                QueueProgress(
+                    queue=from_wire(queue),
+                    broker_offset=offsets.broker_offset,
+                    consumer_offset=offsets.consumer_offset,
+                    last_timestamp_ms=offsets.last_timestamp,
+                )
+                for queue, offsets in ConsumeStats.decode(answer.body).offset_table.items()
+            ]
+        return sorted(progress, key=lambda one: one.queue)
+
+    async def reset_offsets(self, group: str, topic: str, *, timestamp_ms: int) -> dict[MessageQueue, int]:
+        """Move a group to the first message stored at a time or later, in every queue; return the new offsets.
+
+        `EARLIEST` and `LATEST` are such times. Members that run go on from there with their next pull.
+
+        Raises:
+            ObjectNotFoundError: There is no such group or topic.
+        """
+        offsets: dict[MessageQueue, int] = {}
+        for master in await self._topic_masters(topic):
+            header = ResetOffsetRequestHeader(
+                group=group, topic=topic, timestamp=timestamp_ms, queue_id=-1, offset=-1, is_force=True
+            )
+            answer = await self._running().call(master.address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+            table = ResetOffsetBody.decode(answer.body).offset_table
+            offsets |= {from_wire(queue): offset for queue, offset in table.items()}
+        return dict(sorted(offsets.items()))
+
+    async def reset_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Move a group to an offset in one queue.
+
+        Raises:
+            ObjectNotFoundError: There is no such group, topic or broker.
+            InvalidRequestError: The queue has no such offset.
+        """
+        (master,) = await self._masters(broker=queue.broker_name)
+        header = ResetOffsetRequestHeader(
+            group=group, topic=queue.topic, queue_id=queue.queue_id, offset=offset, timestamp=0, is_force=True
+        )
+        await self._running().call(master.address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+
+    async def set_consumer_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Store a group's offset as if a member had committed it: for groups of which no member runs."""
+        (master,) = await self._masters(broker=queue.broker_name)
+        header = UpdateConsumerOffsetRequestHeader(
+            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
+        )
+        await self._running().call(master.address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+
+    async def clone_group_offsets(self, source: str, target: str, *, topic: str) -> None:
+        """Give a group the offsets of another in one topic."""
+        for master in await self._topic_masters(topic):
+            header = CloneGroupOffsetRequestHeader(src_group=source, dest_group=target, topic=topic, offline=False)
+            await self._running().call(master.address, RequestCode.CLONE_GROUP_OFFSET, header)
+
+    async def consumer_connections(self, group: str) -> ConsumerConnection:
+        """Return the members of a group that are connected, and what they subscribe to.
+
+        Raises:
+            ConsumerOfflineError: None is connected.
+        """
+        merged: ConsumerConnection | None = None
+        seen: set[str] = set()
+        for master in await self._masters():
+            header = GetConsumerConnectionListRequestHeader(consumer_group=group)
+            try:
+                answer = await self._running().call(master.address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
+            except ConsumerOfflineError:
+                continue
+            found = ConsumerConnection.decode(answer.body)
+            connections = [one for one in found.connection_set if one.client_id not in seen]
+            seen.update(one.client_id for one in connections)
+            if merged is None:
+                merged = found
+            else:
+                merged.connection_set += connections
+        if merged is None:
+            raise ConsumerOfflineError("no member of this group is connected", group=group)
+        return merged
+
+    async def producer_connections(self, group: str) -> list[ClientConnection]:
+        """Return the producers of a group that are connected; ObjectNotFoundError when none is."""
+        found: dict[str, ClientConnection] = {}
+        for master in await self._masters():
+            header = GetProducerConnectionListRequestHeader(producer_group=group)
+            try:
+                answer = await self._running().call(master.address, RequestCode.GET_PRODUCER_CONNECTION_LIST, header)
+            except ResponseError:
+                continue
+            found |= {one.client_id: one for one in ProducerConnection.decode(answer.body).connection_set}
+        if not found:
+            raise ObjectNotFoundError("no producer of this group is connected", group=group)
+        return list(found.values())
+
+    async def consumer_running_info(
+        self, group: str, client_id: str, *, with_stacks: bool = False
+    ) -> ConsumerRunningInfo:
+        """Ask a member of a group how it is; the broker passes the question on.
+
+        Raises:
+            ConsumerOfflineError: It is connected to no broker.
+        """
+        header = GetConsumerRunningInfoRequestHeader(
+            consumer_group=group, client_id=client_id, jstack_enable=with_stacks
+        )
+        for master in await self._masters():
+            connections = GetConsumerConnectionListRequestHeader(consumer_group=group)
+            try:
+                answer = await self._running().call(
+                    master.address, RequestCode.GET_CONSUMER_CONNECTION_LIST, connections
+                )
+            except ConsumerOfflineError:
+                continue
+            if client_id not in {one.client_id for one in ConsumerConnection.decode(answer.body).connection_set}:
+                continue
+            answer = await self._running().call(
+                master.address, RequestCode.GET_CONSUMER_RUNNING_INFO, header, timeout_ms=RUNNING_INFO_TIMEOUT_MS
+            )
+            return ConsumerRunningInfo.decode(answer.body)
+        raise ConsumerOfflineError("this member is not connected", group=group, client_id=client_id)
+
+    async def _group_table(self, master: BrokerAddress) -> dict[str, SubscriptionGroupConfig]:
+        answer = await self._running().call(master.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        return SubscriptionGroupTableBody.decode(answer.body).subscription_group_table

@@ -1,0 +1,79 @@
+"""The cold tier and time to live: what only a Thermocline broker serves; another broker is UnsupportedRequestError.
+
+Answers are the JSON objects of `TierRequestCode`'s table, one a broker.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from thermocline.client.admin.admin_base import AdminBase
+from thermocline.client.answer import check_answer
+from thermocline.client.tier_codes import TierRequestCode
+from thermocline.client.topic_route import BrokerAddress
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.errors import InvalidRequestError
+
+__all__ = ["TierAdministration"]
+
+SEAL_TIMEOUT_MS = 600_000
+REPORT_TIMEOUT_MS = 30_000
+
+
+class TierAdministration(AdminBase):
+    """Part of `AsyncAdminClient`."""
+
+    async def tier_status(self, topic: str | None = None) -> dict[str, dict[str, Any]]:
+        """Return, by broker name, each queue's local and cold range, what waits, and how the helpers are."""
+        return await self._ask_each(TierRequestCode.TIER_STATUS, topic=topic)
+
+    async def tier_seal(self, topic: str | None = None) -> dict[str, dict[str, Any]]:
+        """Move what is stored so far, of a topic or of all, to the cold tier; return when it is committed there."""
+        return await self._ask_each(TierRequestCode.TIER_SEAL, topic=topic, timeout_ms=SEAL_TIMEOUT_MS)
+
+    async def tier_explain(self, topic: str, *, queue_id: int | None = None) -> dict[str, dict[str, Any]]:
+        """Return, by broker name, where each range of a topic is, what happens to it next and why."""
+        return await self._ask_each(TierRequestCode.TIER_EXPLAIN, topic=topic, queue_id=queue_id)
+
+    async def preview_ttl(self, topic: str, ttl_ms: int | None) -> dict[str, dict[str, Any]]:
+        """Return, by broker name, what would go if a topic had this time to live; None: the broker's default."""
+        return await self._ask_each(TierRequestCode.TTL_PREVIEW, topic=topic, ttl_ms=_checked(ttl_ms))
+
+    async def set_ttl(self, topic: str, ttl_ms: int | None) -> dict[str, dict[str, Any]]:
+        """Let messages of a topic live this long from now on; None: the broker's default. In effect at once.
+
+        What has expired once never comes back, however long the new time is.
+        """
+        return await self._ask_each(TierRequestCode.TTL_SET, topic=topic, ttl_ms=_checked(ttl_ms))
+
+    async def _ask_each(
+        self,
+        code: TierRequestCode,
+        *,
+        topic: str | None,
+        queue_id: int | None = None,
+        ttl_ms: int | None = None,
+        timeout_ms: int = REPORT_TIMEOUT_MS,
+    ) -> dict[str, dict[str, Any]]:
+        masters: list[BrokerAddress] = await self._masters() if topic is None else await self._topic_masters(topic)
+        fields = {"topic": topic, "queueId": queue_id, "ttlMs": ttl_ms}
+        texts = {name: str(value) for name, value in fields.items() if value is not None}
+        answers: dict[str, dict[str, Any]] = {}
+        for master in masters:
+            command = RemotingCommand.request(code, ext_fields=texts)
+            answer = await self._ask(master, command, timeout_ms)
+            answers[master.broker_name] = msgspec.json.decode(answer.body, type=dict[str, Any])
+        return answers
+
+    async def _ask(self, master: BrokerAddress, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        answer = await self._running().connections.call(master.address, command, timeout_ms=timeout_ms)
+        check_answer(answer, address=master.address)
+        return answer
+
+
+def _checked(ttl_ms: int | None) -> int | None:
+    if ttl_ms is not None and ttl_ms < 0:
+        raise InvalidRequestError("a time to live is not negative", ttl_ms=ttl_ms)
+    return ttl_ms

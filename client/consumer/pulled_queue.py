@@ -1,0 +1,85 @@
+"""PulledQueue: one queue of a pull consumer: what is fetched ahead, what was handed out, what may be committed.
+
+    committable <= position <= next_pull_offset        in the order in which a message passes them, backwards
+
+`next_pull_offset` is asked for next; messages wait in the buffer until `take` hands them out and moves `position`; they
+count as consumed, so `committable` follows, when the application asks for more or commits.
+Belongs to the consumer's loop.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from thermocline.client.message_queue import MessageQueue
+from thermocline.client.received_message import ReceivedMessage
+
+__all__ = ["PulledQueue"]
+
+
+class PulledQueue:
+    """See the module."""
+
+    __slots__ = (
+        "_buffer",
+        "cached_bytes",
+        "cached_count",
+        "committable",
+        "dropped",
+        "generation",
+        "is_paused",
+        "next_pull_offset",
+        "queue",
+    )
+
+    def __init__(self, queue: MessageQueue, *, start_offset: int) -> None:
+        self.queue = queue
+        self.next_pull_offset = start_offset
+        self.committable = start_offset
+        self.dropped = False
+        self.is_paused = False
+        self.generation = 0
+        """Rises with every seek: what was pulled before it is not wanted any more."""
+        self.cached_count = 0
+        self.cached_bytes = 0
+        self._buffer: deque[ReceivedMessage] = deque()
+
+    @property
+    def position(self) -> int:
+        """The offset of the next message that `take` hands out, as far as that is known."""
+        return self._buffer[0].queue_offset if self._buffer else self.next_pull_offset
+
+    @property
+    def span(self) -> int:
+        """How far the newest waiting message is ahead of the oldest."""
+        return self._buffer[-1].queue_offset - self._buffer[0].queue_offset if self._buffer else 0
+
+    def put(self, messages: Sequence[ReceivedMessage], *, next_offset: int) -> None:
+        """Take in one pull's messages."""
+        self._buffer.extend(messages)
+        self.cached_count += len(messages)
+        self.cached_bytes += sum(message.record.size_bytes for message in messages)
+        self.next_pull_offset = next_offset
+
+    def take(self, count_max: int) -> list[ReceivedMessage]:
+        """Hand out up to `count_max` waiting messages."""
+        taken: list[ReceivedMessage] = []
+        while self._buffer and len(taken) < count_max:
+            taken.append(self._buffer.popleft())
+        self.cached_count -= len(taken)
+        self.cached_bytes -= sum(message.record.size_bytes for message in taken)
+        return taken
+
+    def mark_consumed(self) -> None:
+        """What was handed out is consumed."""
+        self.committable = self.position
+
+    def seek(self, offset: int) -> None:
+        """Go on at `offset`; what waits is forgotten, and the place counts as consumed up to there."""
+        self._buffer.clear()
+        self.cached_count = 0
+        self.cached_bytes = 0
+        self.next_pull_offset = offset
+        self.committable = offset
+        self.generation += 1
