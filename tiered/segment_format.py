@@ -46,12 +46,13 @@ TRAILER = struct.Struct(
     "<Q"  # size of the whole part, bytes
     "I"  # size of the footer as stored, bytes
     "I"  # size of the footer's content, bytes
-    "I"  # CRC-32 of the footer as stored
     "H"  # format version
     "H"  # zero
+    "I"  # CRC-32 of the footer as stored and of the fields above
     "8s"  # magic of the part
 )
 assert TRAILER.size == 32, "cold format version 1"
+TRAILER_CHECKED_BYTES = 20
 
 LOG_HEAD = struct.Struct(
     "<Q"  # epoch of the segment's id
@@ -215,8 +216,8 @@ def encode_footer(content: bytes, *, magic: bytes, body_end: int) -> bytes:
     assert len(magic) == MAGIC_BYTES
     stored = zstandard.ZstdCompressor(level=3, write_checksum=True).compress(content)
     part_bytes = body_end + len(stored) + TRAILER.size
-    trailer = TRAILER.pack(part_bytes, len(stored), len(content), zlib.crc32(stored), FORMAT_VERSION, 0, magic)
-    return stored + trailer
+    checked = TRAILER.pack(part_bytes, len(stored), len(content), FORMAT_VERSION, 0, 0, magic)[:TRAILER_CHECKED_BYTES]
+    return b"".join((stored, checked, struct.pack("<I", zlib.crc32(checked, zlib.crc32(stored))), magic))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +227,7 @@ class Trailer:
     part_bytes: int
     footer_bytes: int
     footer_raw_bytes: int
-    footer_crc32: int
+    crc32: int
 
     @property
     def tail_bytes(self) -> int:
@@ -239,7 +240,7 @@ def decode_trailer(tail: bytes | memoryview, *, magic: bytes) -> Trailer:
     if len(tail) < TRAILER.size:
         raise SegmentFormatError("the part is too short for a trailer", size_bytes=len(tail))
     fields = TRAILER.unpack_from(tail, len(tail) - TRAILER.size)
-    part_bytes, footer_bytes, footer_raw_bytes, footer_crc32, version, _zero, found = fields
+    part_bytes, footer_bytes, footer_raw_bytes, version, _zero, crc32, found = fields
     if found != magic:
         raise SegmentFormatError("no such part ends here", expected=magic, found=found)
     if version != FORMAT_VERSION:
@@ -250,7 +251,7 @@ def decode_trailer(tail: bytes | memoryview, *, magic: bytes) -> Trailer:
         part_bytes=part_bytes,
         footer_bytes=footer_bytes,
         footer_raw_bytes=footer_raw_bytes,
-        footer_crc32=footer_crc32,
+        crc32=crc32,
     )
 
 
@@ -265,8 +266,9 @@ def decode_footer(tail: bytes | memoryview, *, magic: bytes) -> bytes:
     start = len(tail) - trailer.tail_bytes
     if start < 0:
         raise SegmentFormatError("the footer is cut off", missing_bytes=-start)
-    stored = memoryview(tail)[start : len(tail) - TRAILER.size]
-    if zlib.crc32(stored) != trailer.footer_crc32:
+    footer_end = len(tail) - TRAILER.size
+    stored = memoryview(tail)[start:footer_end]
+    if zlib.crc32(memoryview(tail)[start : footer_end + TRAILER_CHECKED_BYTES]) != trailer.crc32:
         raise FrameChecksumError("the footer's checksum does not match")
     return decompress(stored, raw_bytes=trailer.footer_raw_bytes)
 
