@@ -3,7 +3,7 @@
 They need no distribution: the published jars, one configuration file each and ROCKETMQ_HOME set to any directory. Logs
 go below `user.home`, so that is set too. A broker uses its port, port - 2 (fast path) and port + 1 (replication).
 
-Stopping takes up to 20 s (it unregisters and flushes), and until the process is gone the store is locked.
+A clean end takes up to 20 s (it unregisters and flushes), and until the process is gone the store is locked.
 """
 
 from __future__ import annotations
@@ -66,10 +66,8 @@ class RunningDaemon:
 
 
 @contextlib.contextmanager
-def official_namesrv(
-    software: OfficialSoftware, directory: Path, *, prefix: Sequence[str] = ()
-) -> Iterator[RunningDaemon]:
-    """Run a NameServer; its files lie in `directory`, its command line starts with `prefix`."""
+def official_namesrv(software: OfficialSoftware, directory: Path) -> Iterator[RunningDaemon]:
+    """Run a NameServer; its files lie in `directory`."""
     directory.mkdir(parents=True, exist_ok=True)
     port = free_port()
     configuration = _write_properties(
@@ -87,7 +85,7 @@ def official_namesrv(
         str(configuration),
         options=[f"-Duser.home={directory}", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
     )
-    with _daemon([*prefix, *command], directory, port) as daemon:
+    with _daemon(command, directory, port, ends_cleanly=False) as daemon:
         yield daemon
 
 
@@ -100,9 +98,12 @@ def official_broker(
     store_directory: Path,
     properties: Mapping[str, str] | None = None,
     jvm_options: Sequence[str] = TEST_JVM_OPTIONS,
-    prefix: Sequence[str] = (),
+    ends_cleanly: bool = False,
 ) -> Iterator[RunningDaemon]:
-    """Run a broker over `store_directory`; `properties` are added to its configuration."""
+    """Run a broker over `store_directory`; `properties` are added to its configuration.
+
+    At the end it is killed, which saves many seconds, unless somebody will open its store again (`ends_cleanly`).
+    """
     directory.mkdir(parents=True, exist_ok=True)
     port = free_broker_port()
     configuration = _write_properties(
@@ -127,7 +128,7 @@ def official_broker(
         str(configuration),
         options=[f"-Duser.home={directory}", *jvm_options, *OPEN_MODULES],
     )
-    with _daemon([*prefix, *command], directory, port) as daemon:
+    with _daemon(command, directory, port, ends_cleanly=ends_cleanly) as daemon:
         yield daemon
 
 
@@ -141,7 +142,7 @@ def free_broker_port() -> int:
 
 
 @contextlib.contextmanager
-def _daemon(command: Sequence[str], directory: Path, port: int) -> Iterator[RunningDaemon]:
+def _daemon(command: Sequence[str], directory: Path, port: int, *, ends_cleanly: bool) -> Iterator[RunningDaemon]:
     process = ChildProcess(
         command,
         log_path=directory / "stdout.log",
@@ -152,7 +153,10 @@ def _daemon(command: Sequence[str], directory: Path, port: int) -> Iterator[Runn
         process.wait_until(lambda: is_listening(port) and "boot success" in process.output(), timeout_s=START_TIMEOUT_S)
         yield RunningDaemon(address=f"{LOOPBACK}:{port}", process=process)
     finally:
-        process.stop(timeout_s=STOP_TIMEOUT_S)
+        if ends_cleanly:
+            process.stop(timeout_s=STOP_TIMEOUT_S)
+        else:
+            process.kill()
 
 
 def _write_properties(path: Path, properties: Mapping[str, str]) -> Path:

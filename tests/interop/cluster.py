@@ -85,6 +85,7 @@ def official_cluster(
     *,
     store_directory: Path | None = None,
     properties: Mapping[str, str] = OFFICIAL_PROPERTIES,
+    ends_cleanly: bool = False,
 ) -> Iterator[Cluster]:
     """The official NameServer and broker, over a store directory of theirs or over one that is there already."""
     with (
@@ -95,6 +96,7 @@ def official_cluster(
             namesrv_address=namesrv.address,
             store_directory=store_directory or directory / "store",
             properties=properties,
+            ends_cleanly=ends_cleanly,
         ) as broker,
     ):
         wait_until_registered(agent, namesrv.address, broker.address)

@@ -56,7 +56,7 @@ def test_the_official_broker_reads_what_was_written(
     tmp_path: Path,
 ) -> None:
     writer = (
-        official_cluster(official_software, java_agent_process, tmp_path / "writer")
+        official_cluster(official_software, java_agent_process, tmp_path / "writer", ends_cleanly=True)
         if cluster_kind == OFFICIAL
         else thermocline_cluster(java_agent_process, tmp_path / "writer")
     )
