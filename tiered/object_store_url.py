@@ -20,7 +20,7 @@ from thermocline.store.disk import Disk, RealDisk
 from thermocline.tiered.file import FileObjectStore
 from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.s3 import S3ObjectStore, S3Options
+from thermocline.tiered.s3 import S3Options
 from thermocline.tiered.wrappers import MeteringObjectStore, RetryingObjectStore, RetryPolicy, StoreCounters
 from thermocline.tiered.wrappers.retrying import Sleep
 
@@ -80,6 +80,8 @@ async def _open_provider(url: str, options: ObjectStoreOptions) -> ObjectStore:
     if parts.scheme == "memory" and parts.netloc:
         return MemoryObjectStore(parts.netloc + parts.path)
     if parts.scheme in ("s3", "s3a"):
+        from thermocline.tiered.s3 import S3ObjectStore  # loads the S3 client, which takes a second
+
         return await S3ObjectStore.open(replace(parse_s3_url(url), connections_max=options.connections_max))
     raise InvalidRequestError("an object store is file:///directory, s3://bucket/prefix or memory://name", url=url)
 

@@ -93,6 +93,7 @@ class TopicProcessor:
         topic = command.header(DeleteTopicRequestHeader).topic
         if not topic.strip():
             raise InvalidParameterError("The specified topic is blank.")
+        check_topic(topic)  # the name becomes part of the path that is removed
         self._check_not_system(topic)
         topics = [topic]
         if context.config.clear_retry_topics:

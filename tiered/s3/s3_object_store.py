@@ -19,7 +19,6 @@ import hashlib
 import io
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from aiobotocore.config import AioConfig
@@ -34,6 +33,7 @@ from thermocline.tiered.errors import ObjectStoreRefusedError
 from thermocline.tiered.object_store import Data, ObjectInfo, ObjectSuffix, check_key
 from thermocline.tiered.parallel import run_all
 from thermocline.tiered.s3.s3_errors import RETRY_CODES, translated
+from thermocline.tiered.s3.s3_options import S3Options
 
 Uploads: TypeAlias = list[tuple[str, str]]
 """Key in the bucket and upload id."""
@@ -42,27 +42,6 @@ MIB = 1024 * 1024
 DELETE_KEYS_MAX = 1000
 INLINE_BYTES_MAX = 256 * 1024
 """Bodies up to this size are hashed and sent in place, larger ones by a helper thread and in pieces."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class S3Options:
-    """Where the bucket is, and how to reach it. What is None comes from the environment, as for every AWS client."""
-
-    bucket: str
-    prefix: str = ""
-    endpoint: str | None = None
-    region: str | None = None
-    access_key: str | None = None
-    secret_key: str | None = field(default=None, repr=False)
-    session_token: str | None = field(default=None, repr=False)
-    path_style: bool | None = None
-    """None: when an endpoint is given."""
-    connections_max: int = 32
-    connect_timeout_s: float = 5.0
-    read_timeout_s: float = 30.0
-    put_bytes_max: int = 128 * MIB
-    part_bytes: int = 32 * MIB
-    part_concurrency_max: int = 4
 
 
 class S3ObjectStore:
