@@ -189,11 +189,11 @@ class BlockingHalf(Generic[A]):
 
 def blocking(
     method: Callable[Concatenate[A, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[BlockingHalf[A], P], R]:
+) -> Callable[Concatenate[BlockingHalf[Any], P], R]:
     """Make the blocking twin of a coroutine method: same name, parameters, defaults and documentation."""
 
     @functools.wraps(method)
-    def call(half: BlockingHalf[A], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def call(half: BlockingHalf[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
         return half._loop.run(method(half._inner, *args, **kwargs))
 
     return call

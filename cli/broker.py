@@ -1,0 +1,61 @@
+"""`thermocline broker`: run a broker; `config` and `runtime` look at one that runs."""
+
+from __future__ import annotations
+
+import click
+
+from thermocline.cli.broker_config import config, runtime
+
+__all__ = ["broker"]
+
+
+@click.group(invoke_without_command=True, short_help="Run a broker, or look at one that runs.")
+@click.option("--config", "config_path", type=click.Path(dir_okay=False), help="broker.conf or a TOML file.")
+@click.option("--data", metavar="DIR", help="Where the store is [~/store].")
+@click.option("--namesrv", metavar="HOST:PORT[;...]", help="NameServers to register with [$NAMESRV_ADDR].")
+@click.option("--listen", metavar="HOST:PORT", help="Port 0: a free one [0.0.0.0:10911].")
+@click.option("--advertise", metavar="HOST", help="The address that clients are told, if not the one bound.")
+@click.option("--name", metavar="NAME", help="The broker's name [broker-a].")
+@click.option("--cold", metavar="URL", help="The cold tier: file:///dir or s3://bucket/prefix?endpoint=...")
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Any setting, by its property name.")
+@click.option("--single-process", is_flag=True, help="Run the helpers in this process, for debugging.")
+@click.option("--log-level", default="INFO", show_default=True, help="DEBUG, INFO, WARNING or ERROR.")
+@click.pass_context
+def broker(
+    context: click.Context,
+    config_path: str | None,
+    data: str | None,
+    namesrv: str | None,
+    listen: str | None,
+    advertise: str | None,
+    name: str | None,
+    cold: str | None,
+    settings: tuple[str, ...],
+    single_process: bool,
+    log_level: str,
+) -> None:
+    """Run a broker until SIGTERM or Ctrl-C; without a subcommand.
+
+    Settings come from the file, the environment and these options; the later wins. Prints one line
+    `ready broker=HOST:PORT cold=URL` when it serves.
+
+    \b
+    Example:
+      thermocline broker --data ./store --namesrv 127.0.0.1:9876 --cold file:///var/lib/thermocline/cold
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from thermocline.broker.main import BrokerArguments, run
+    from thermocline.cli.daemon_options import broker_flags
+
+    flags = broker_flags(
+        data=data, namesrv=namesrv, listen=listen, advertise=advertise, name=name, cold=cold, settings=settings
+    )
+    arguments = BrokerArguments(
+        config_path=config_path, flags=flags, log_level=log_level, single_process=single_process
+    )
+    run(arguments, on_ready=lambda ready: click.echo(f"ready broker={ready.broker} cold={ready.cold_url or 'off'}"))
+
+
+broker.add_command(config)
+broker.add_command(runtime)

@@ -1,0 +1,54 @@
+"""Options that the daemons share: addresses to listen on, and settings by property name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import click
+
+__all__ = ["broker_flags", "parse_listen", "parse_settings"]
+
+
+def parse_listen(option: str, text: str) -> tuple[str, int]:
+    """Return host and port of `HOST:PORT`; a usage error when it is none."""
+    host, separator, port = text.rpartition(":")
+    if not (separator and host and port.isdecimal() and int(port) < 65536):
+        raise click.BadParameter(f"{text!r} is not HOST:PORT.", param_hint=option)
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def parse_settings(texts: Iterable[str]) -> dict[str, str]:
+    """Return `NAME=VALUE` texts as a mapping; a usage error when one is none."""
+    settings: dict[str, str] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not (separator and name.strip()):
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE.", param_hint="--set")
+        settings[name.strip()] = value.strip()
+    return settings
+
+
+def broker_flags(
+    *,
+    data: str | None,
+    namesrv: str | None,
+    listen: str | None,
+    advertise: str | None,
+    name: str | None,
+    cold: str | None,
+    settings: Iterable[str],
+) -> dict[str, str]:
+    """Return the options that were given as settings by property name; `--set` wins over the named ones."""
+    flags: dict[str, str] = {}
+    if listen is not None:
+        host, port = parse_listen("--listen", listen)
+        flags |= {"bindAddress": host, "listenPort": str(port)}
+    named = {
+        "storePathRootDir": data,
+        "namesrvAddr": namesrv,
+        "brokerIP1": advertise,
+        "brokerName": name,
+        "coldUrl": cold,
+    }
+    flags |= {property_name: value for property_name, value in named.items() if value is not None}
+    return flags | parse_settings(settings)

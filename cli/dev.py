@@ -1,0 +1,54 @@
+"""`thermocline dev`: NameServer and broker in one command, to try things out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+__all__ = ["dev"]
+
+
+@click.command(short_help="Run a NameServer and a broker together, to try things out.")
+@click.option(
+    "--data", default="./thermocline-data", show_default=True, metavar="DIR", help="Where everything is kept."
+)
+@click.option("--namesrv", default="127.0.0.1:9876", show_default=True, metavar="HOST:PORT", help="Port 0: a free one.")
+@click.option("--listen", default="127.0.0.1:10911", show_default=True, metavar="HOST:PORT", help="Port 0: a free one.")
+@click.option("--cold", metavar="URL", help="The cold tier [file://DIR/cold]; s3://bucket/prefix?endpoint=...")
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Any broker setting, by property name.")
+@click.option("--log-level", default="WARNING", show_default=True, help="DEBUG, INFO, WARNING or ERROR.")
+def dev(data: str, namesrv: str, listen: str, cold: str | None, settings: tuple[str, ...], log_level: str) -> None:
+    """Run a NameServer and a broker until SIGTERM or Ctrl-C.
+
+    Prints one line `ready namesrv=HOST:PORT broker=HOST:PORT cold=URL` when they serve.
+
+    \b
+    Example:
+      thermocline dev --data ./data --namesrv 127.0.0.1:0 --listen 127.0.0.1:0
+    """
+    from thermocline.broker.main import BrokerArguments, ReadyAddresses, run_with_name_server
+    from thermocline.cli.daemon_options import broker_flags, parse_listen
+    from thermocline.namesrv.name_server_config import NameServerConfig
+
+    directory = Path(data).resolve()
+    directory.mkdir(parents=True, exist_ok=True)
+    host, port = parse_listen("--namesrv", namesrv)
+    flags = broker_flags(
+        data=str(directory / "store"),
+        namesrv=None,
+        listen=listen,
+        advertise=None,
+        name=None,
+        cold=cold or (directory / "cold").as_uri(),
+        settings=settings,
+    )
+
+    def tell(ready: ReadyAddresses) -> None:
+        click.echo(f"ready namesrv={ready.name_server} broker={ready.broker} cold={ready.cold_url}")
+
+    run_with_name_server(
+        BrokerArguments(flags=flags, log_level=log_level),
+        NameServerConfig(listen_host=host, listen_port=port),
+        on_ready=tell,
+    )

@@ -1,0 +1,132 @@
+"""`thermocline group`: list consumer groups, see how far they are, move them, delete them."""
+
+from __future__ import annotations
+
+import click
+
+from thermocline.cli.application import Application, uses_cluster
+from thermocline.cli.parsing import TIME
+
+__all__ = ["group"]
+
+
+@click.group(short_help="List, watch, move and delete consumer groups.")
+def group() -> None:
+    """List consumer groups, see how far they are, move them, delete them.
+
+    \b
+    Example:
+      thermocline group progress billing
+    """
+
+
+@group.command("list", short_help="List consumer groups.")
+@click.option("--cluster", help="Only groups of this cluster.")
+@click.option("--all", "include_system", is_flag=True, help="Also the brokers' own groups.")
+@uses_cluster
+def list_(app: Application, cluster: str | None, include_system: bool) -> None:
+    """List the consumer groups, without the brokers' own.
+
+    \b
+    Example:
+      thermocline group list --json
+    """
+    with app.open_admin() as admin:
+        names = admin.list_groups(cluster=cluster, include_system=include_system)
+    app.output.rows({"group": name} for name in names)
+
+
+@group.command("progress", short_help="Show how far a group is.")
+@click.argument("name")
+@click.option("--topic", help="Only this topic.")
+@uses_cluster
+def progress(app: Application, name: str, topic: str | None) -> None:
+    """Show, for every queue that the group NAME has an offset in, how many messages it has not consumed.
+
+    \b
+    Example:
+      thermocline group progress billing --topic orders
+    """
+    with app.open_admin() as admin:
+        rows = admin.group_progress(name, topic=topic)
+    app.output.rows(
+        {
+            "topic": one.queue.topic,
+            "broker": one.queue.broker_name,
+            "queue": one.queue.queue_id,
+            "broker_offset": one.broker_offset,
+            "consumer_offset": one.consumer_offset,
+            "lag": one.lag,
+            "last_timestamp_ms": one.last_timestamp_ms,
+        }
+        for one in rows
+    )
+    if rows and not app.output.as_json:
+        app.output.note(f"lag in all: {sum(one.lag for one in rows)}")
+
+
+@group.command("connections", short_help="Show the members of a group.")
+@click.argument("name")
+@uses_cluster
+def connections(app: Application, name: str) -> None:
+    """Show the connected members of the group NAME and what they subscribe to.
+
+    \b
+    Example:
+      thermocline group connections billing
+    """
+    with app.open_admin() as admin:
+        found = admin.consumer_connections(name)
+    subscriptions = {topic: data.sub_string for topic, data in sorted(found.subscription_table.items())}
+    app.output.rows(
+        {
+            "client_id": one.client_id,
+            "address": one.client_addr,
+            "language": one.language,
+            "version": one.version,
+            "subscriptions": subscriptions,
+        }
+        for one in found.connection_set
+    )
+
+
+@group.command("reset-offset", short_help="Move a group.")
+@click.argument("name")
+@click.option("--topic", required=True, help="The topic to move in.")
+@click.option("--to", "timestamp_ms", type=TIME, required=True, help="earliest, latest, an ISO time, or ms since 1970.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@uses_cluster
+def reset_offset(app: Application, name: str, topic: str, timestamp_ms: int, yes: bool) -> None:
+    """Move the group NAME to the first message stored at a time or later, in every queue of a topic.
+
+    \b
+    Example:
+      thermocline group reset-offset billing --topic orders --to earliest --yes
+    """
+    if not yes:
+        click.confirm(f"Move {name} in {topic}? Messages may be consumed again or left out.", abort=True, err=True)
+    with app.open_admin() as admin:
+        offsets = admin.reset_offsets(name, topic, timestamp_ms=timestamp_ms)
+    app.output.rows(
+        {"broker": queue.broker_name, "queue": queue.queue_id, "offset": offset} for queue, offset in offsets.items()
+    )
+
+
+@group.command("delete", short_help="Delete a group.")
+@click.argument("name")
+@click.option("--offsets", "clean_offsets", is_flag=True, help="Its offsets too: it then begins anew.")
+@click.option("--cluster", help="Only on this cluster's brokers.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@uses_cluster
+def delete(app: Application, name: str, clean_offsets: bool, cluster: str | None, yes: bool) -> None:
+    """Delete the group NAME with its retry and dead-letter topics.
+
+    \b
+    Example:
+      thermocline group delete billing --offsets --yes
+    """
+    if not yes:
+        click.confirm(f"Delete {name} with its retry and dead-letter messages?", abort=True, err=True)
+    with app.open_admin() as admin:
+        brokers = admin.delete_group(name, clean_offsets=clean_offsets, cluster=cluster)
+    app.output.text(f"deleted {name} from {', '.join(brokers)}", value={"group": name, "brokers": brokers})

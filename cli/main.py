@@ -1,0 +1,87 @@
+"""The command `thermocline`: one file per command group, this one puts them together.
+
+Exit status: 0 done, 1 failed (one sentence on stderr), 2 misused (what was wrong with the command line). Results go to
+stdout, everything else to stderr. There is never a traceback for what the cluster, the network or the user did.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from thermocline.cli.broker import broker
+from thermocline.cli.cluster import cluster
+from thermocline.cli.dev import dev
+from thermocline.cli.group import group
+from thermocline.cli.message import message
+from thermocline.cli.namesrv import namesrv
+from thermocline.cli.tier import tier
+from thermocline.cli.topic import topic
+from thermocline.cli.ttl import ttl
+from thermocline.remoting.errors import MQError
+
+__all__ = ["command_line", "main"]
+
+EXIT_DONE, EXIT_FAILED, EXIT_MISUSED = 0, 1, 2
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=True)
+@click.version_option(package_name="thermocline")
+def command_line() -> None:
+    """Run and operate Thermocline: a RocketMQ compatible broker whose history lives in object storage.
+
+    \b
+    Example:
+      thermocline dev --data ./data          NameServer and broker in one command
+      thermocline topic create orders        then, in another terminal
+      thermocline message send orders --body hello
+    """
+
+
+for _command in (
+    dev,
+    namesrv,
+    broker,
+    cluster,
+    topic,
+    group,
+    message,
+    ttl,
+    tier,
+):
+    command_line.add_command(_command)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the command; exits with 0, 1 or 2."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit status."""
+    if not __debug__:
+        sys.stderr.write("thermocline: refusing to run without assertions; start Python without -O.\n")
+        return EXIT_MISUSED
+    try:
+        status = command_line.main(args=arguments, prog_name="thermocline", standalone_mode=False)
+    except click.UsageError as error:
+        error.show()
+        return EXIT_MISUSED
+    except click.ClickException as error:
+        error.show()
+        return EXIT_FAILED
+    except click.Abort:
+        sys.stderr.write("thermocline: interrupted.\n")
+        return EXIT_FAILED
+    except MQError as error:
+        sys.stderr.write(f"thermocline: {error}.\n")
+        return EXIT_FAILED
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read our output has left; a second error while closing would be noise
+        return EXIT_FAILED
+    except OSError as error:
+        sys.stderr.write(f"thermocline: {error.strerror or error}.\n")
+        return EXIT_FAILED
+    return status if isinstance(status, int) else EXIT_DONE

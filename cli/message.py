@@ -1,0 +1,228 @@
+"""`thermocline message`: send, read and find messages."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, BinaryIO
+
+import click
+
+from thermocline.cli.application import Application, uses_cluster
+from thermocline.cli.output import Row
+from thermocline.cli.parsing import TIME
+
+if TYPE_CHECKING:
+    from thermocline.client.admin.admin_client import AdminClient
+    from thermocline.client.message_queue import MessageQueue
+    from thermocline.client.received_message import ReceivedMessage
+
+__all__ = ["message"]
+
+COLUMNS = ("broker", "queue", "queue_offset", "store_timestamp_ms", "tags", "keys", "message_id", "body")
+BODY_SHOWN_CHARACTERS = 80
+PULL_COUNT = 32
+
+
+@click.group(short_help="Send, read and find messages.")
+def message() -> None:
+    """Send, read and find messages.
+
+    \b
+    Example:
+      thermocline message send orders --body hello --key 4711
+    """
+
+
+@message.command("send", short_help="Send a message, or a file's lines.")
+@click.argument("topic")
+@click.option("--body", help="The body, as text.")
+@click.option("--file", "file", type=click.File("rb"), help="Send each line of a file as a message; - is stdin.")
+@click.option("--tag", default="", help="The tag.")
+@click.option("--key", "keys", multiple=True, help="A key to find it by; may be given more than once.")
+@click.option("--sharding-key", default="", help="Messages with equal sharding keys go to one queue.")
+@click.option("--property", "properties", multiple=True, metavar="NAME=VALUE", help="May be given more than once.")
+@click.option("--group", "group", default="thermocline-command", show_default=True, help="The producer group.")
+@uses_cluster
+def send(
+    app: Application,
+    topic: str,
+    body: str | None,
+    file: BinaryIO | None,
+    tag: str,
+    keys: tuple[str, ...],
+    sharding_key: str,
+    properties: tuple[str, ...],
+    group: str,
+) -> None:
+    """Send one message to TOPIC, or one for each line of a file.
+
+    \b
+    Example:
+      thermocline message send orders --body '{"id": 4711}' --tag paid --key 4711
+    """
+    from thermocline.client.message import Message
+
+    if (body is None) == (file is None):
+        raise click.UsageError("Give either --body or --file.")
+    pairs = dict(text.partition("=")[::2] for text in properties)
+    bodies = [body.encode()] if body is not None else _lines(file)
+
+    def messages() -> Iterator[Message]:
+        for one in bodies:
+            yield Message(topic, one, tags=tag, keys=keys, sharding_key=sharding_key, properties=pairs)
+
+    with app.open_producer(group=group) as producer, app.output.progress() as progress:
+        task = progress.add_task("sending", total=None)
+        results = producer.send_many(progress.track(messages(), task_id=task))
+    app.output.rows(
+        {
+            "status": one.status.value,
+            "broker": one.queue.broker_name,
+            "queue": one.queue.queue_id,
+            "queue_offset": one.queue_offset,
+            "message_id": one.message_id,
+        }
+        for one in results
+    )
+
+
+@message.command("pull", short_help="Read a topic's messages.")
+@click.argument("topic")
+@click.option("--broker", help="Only this broker's queues.")
+@click.option("--queue", type=click.IntRange(min=0), help="Only the queue with this number.")
+@click.option("--offset", type=click.IntRange(min=0), help="Begin at this queue offset instead of the first message.")
+@click.option("--since", "since_ms", type=TIME, help="Begin at the first message stored since: an ISO time, or ms.")
+@click.option("--count", type=click.IntRange(min=1), default=32, show_default=True, help="At most so many a queue.")
+@click.option("--tag", "expression", default="*", show_default=True, help="Only these tags: a || b.")
+@click.option("--full", is_flag=True, help="Show whole bodies.")
+@uses_cluster
+def pull(
+    app: Application,
+    topic: str,
+    broker: str | None,
+    queue: int | None,
+    offset: int | None,
+    since_ms: int | None,
+    count: int,
+    expression: str,
+    full: bool,
+) -> None:
+    """Read messages of TOPIC, from the cold tier too, without being in a consumer group.
+
+    \b
+    Example:
+      thermocline message pull orders --queue 0 --since 2026-05-01 --count 100
+    """
+    found: list[ReceivedMessage] = []
+    with app.open_admin() as admin, app.output.progress() as progress:
+        queues = [
+            one
+            for one in admin.topic_route(topic).subscribe_queues
+            if broker in (None, one.broker_name) and queue in (None, one.queue_id)
+        ]
+        if not queues:
+            raise click.ClickException(f"{topic} has no such queue.")
+        for one in progress.track(queues, description="reading"):
+            start = offset
+            if start is None:
+                start = admin.search_offset(one, since_ms) if since_ms is not None else admin.min_offset(one)
+            found += _read_queue(admin, one, start, count, expression)
+    app.output.rows((_row(one, full=full or app.output.as_json) for one in found), columns=COLUMNS)
+
+
+@message.command("query", short_help="Find messages by key or id.")
+@click.argument("topic")
+@click.option("--key", help="Messages with this key.")
+@click.option("--id", "message_id", help="The message with this id, its producer's or its broker's.")
+@click.option("--since", "since_ms", type=TIME, default=0, help="Only stored since: an ISO time, or ms.")
+@click.option("--count", type=click.IntRange(min=1), default=64, show_default=True, help="At most so many a broker.")
+@click.option("--full", is_flag=True, help="Show whole bodies.")
+@uses_cluster
+def query(
+    app: Application,
+    topic: str,
+    key: str | None,
+    message_id: str | None,
+    since_ms: int,
+    count: int,
+    full: bool,
+) -> None:
+    """Find messages of TOPIC by key or by id, in the cold tier too.
+
+    \b
+    Example:
+      thermocline message query orders --key 4711
+    """
+    if (key is None) == (message_id is None):
+        raise click.UsageError("Give either --key or --id.")
+    with app.open_admin() as admin:
+        if key is not None:
+            found = admin.query_by_key(topic, key, count_max=count, begin_timestamp_ms=since_ms)
+        else:
+            assert message_id is not None
+            found = _by_id(admin, topic, message_id)
+    app.output.rows((_row(one, full=full or app.output.as_json) for one in found), columns=COLUMNS)
+
+
+def _by_id(admin: AdminClient, topic: str, message_id: str) -> list[ReceivedMessage]:
+    """Both kinds of ids have one form: the producer's is looked up first, for it costs nothing but a lookup."""
+    from thermocline.remoting.errors import ObjectNotFoundError, UnavailableError
+
+    found = admin.query_by_unique_key(topic, message_id)
+    if found:
+        return found
+    try:
+        return [admin.view_message(message_id, topic=topic)]
+    except (ObjectNotFoundError, UnavailableError):
+        return []
+
+
+def _read_queue(
+    admin: AdminClient, queue: MessageQueue, start: int, count: int, expression: str
+) -> list[ReceivedMessage]:
+    from thermocline.client.consumer.consumer_calls import PullStatus
+
+    found: list[ReceivedMessage] = []
+    while len(found) < count:
+        wanted = min(count - len(found), PULL_COUNT)
+        result = admin.pull(queue, start, count_max=wanted, expression=expression)
+        found += result.messages
+        if result.status is PullStatus.NO_NEW_MESSAGE or result.next_begin_offset >= result.max_offset:
+            break
+        if result.status is PullStatus.OFFSET_ILLEGAL and result.next_begin_offset <= start:
+            break
+        start = result.next_begin_offset
+    return found[:count]
+
+
+def _row(message: ReceivedMessage, *, full: bool) -> Row:
+    try:
+        body = message.body.decode()
+    except UnicodeDecodeError:
+        body = "base64:" + base64.b64encode(message.body).decode()
+    if not full and len(body) > BODY_SHOWN_CHARACTERS:
+        body = body[:BODY_SHOWN_CHARACTERS] + "…"
+    return {
+        "topic": message.topic,
+        "broker": message.queue.broker_name,
+        "queue": message.queue.queue_id,
+        "queue_offset": message.queue_offset,
+        "message_id": message.message_id,
+        "offset_message_id": message.offset_message_id,
+        "tags": message.tags,
+        "keys": message.keys,
+        "born_timestamp_ms": message.born_timestamp_ms,
+        "store_timestamp_ms": message.store_timestamp_ms,
+        "reconsume_times": message.reconsume_times,
+        "properties": dict(message.properties),
+        "body": body,
+    }
+
+
+def _lines(file: BinaryIO | None) -> Iterator[bytes]:
+    assert file is not None
+    for line in file:
+        stripped = line.rstrip(b"\r\n")
+        if stripped:
+            yield stripped

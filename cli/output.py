@@ -1,0 +1,131 @@
+"""Output: results on stdout, as tables for people or JSON for programs; everything else on stderr.
+
+With `--json` a command writes exactly one JSON value: a list of objects for tables, an object for single values. Member
+names are the column names in snake_case; times are milliseconds since 1970, as in the SDK. Tables show the same rows
+with times and sizes in readable form, and are as wide as they need to be when stdout is not a terminal, so that
+nothing is cut.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+__all__ = ["Output", "Row"]
+
+Row = Mapping[str, object]
+
+_PIPED_WIDTH = 400
+_BYTES_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+class Output:
+    """Where one command's results go."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+
+    def rows(self, rows: Iterable[Row], *, columns: Sequence[str] = ()) -> None:
+        """Show one line a row; `columns` orders and limits what people see, programs get every member."""
+        table_rows = [dict(row) for row in rows]
+        if self.as_json:
+            _write_json(table_rows)
+            return
+        if not table_rows:
+            self.note("nothing to show")
+            return
+        self._print_table(table_rows, list(columns) or list(table_rows[0]))
+
+    def value(self, value: Row) -> None:
+        """Show one object: member by member for people."""
+        if self.as_json:
+            _write_json(value)
+            return
+        width = max((len(name) for name in value), default=0)
+        for name, member in value.items():
+            sys.stdout.write(f"{name:<{width}}  {for_people(name, member)}\n")
+
+    def text(self, text: str, *, value: Row) -> None:
+        """Say what was done: a sentence for people, `value` for programs."""
+        if self.as_json:
+            _write_json(value)
+        else:
+            sys.stdout.write(text + "\n")
+
+    def note(self, text: str) -> None:
+        """Tell the person something that is not part of the result."""
+        sys.stderr.write(text + "\n")
+
+    @contextmanager
+    def progress(self) -> Iterator[Progress]:
+        """Show progress bars on stderr while something takes long; only on a terminal."""
+        from rich.console import Console
+        from rich.progress import Progress
+
+        console = Console(file=sys.stderr)
+        with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+            yield progress
+
+    def _print_table(self, rows: Sequence[Row], columns: Sequence[str]) -> None:
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for column in columns:
+            numeric = all(isinstance(row.get(column), int | float) for row in rows) and not column.endswith("_ms")
+            table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=False)
+        for row in rows:
+            table.add_row(*[for_people(column, row.get(column)) for column in columns])
+        is_terminal = sys.stdout.isatty()
+        console = Console(
+            file=sys.stdout, width=None if is_terminal else _PIPED_WIDTH, highlight=False, markup=False, emoji=False
+        )
+        console.print(table)
+
+
+def for_people(name: str, value: object) -> str:
+    """Return a member as people read it; its name's unit says how."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int) and name.endswith("_timestamp_ms"):
+        return time_text(value)
+    if isinstance(value, int) and name.endswith("_bytes"):
+        return bytes_text(value)
+    if isinstance(value, Mapping):
+        return " ".join(f"{key}={member}" for key, member in value.items()) or "-"
+    if isinstance(value, list | tuple | set | frozenset):
+        return " ".join(str(item) for item in value) or "-"
+    return str(value)
+
+
+def time_text(timestamp_ms: int) -> str:
+    """Return a time in the local zone to the millisecond; "-" for 0 and less, which mean "none"."""
+    if timestamp_ms <= 0:
+        return "-"
+    moment = datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC).astimezone()
+    return moment.isoformat(sep=" ", timespec="milliseconds")
+
+
+def bytes_text(size_bytes: int) -> str:
+    """Return a size in the greatest unit that leaves a number of at least one."""
+    size = float(size_bytes)
+    for unit in _BYTES_UNITS[:-1]:
+        if abs(size) < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} {_BYTES_UNITS[-1]}"
+
+
+def _write_json(value: object) -> None:
+    encoded = msgspec.json.encode(value, enc_hook=str)
+    sys.stdout.write(msgspec.json.format(encoded, indent=2).decode() + "\n")

@@ -1,0 +1,69 @@
+"""Values on the command line that people write with units: durations and times."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import datetime
+from typing import Any
+
+import click
+
+__all__ = ["DURATION", "TIME", "duration_text"]
+
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
+
+
+class Duration(click.ParamType[int]):
+    """`90s`, `12h`, `1d12h`: becomes milliseconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read it; a usage error when it is none."""
+        if isinstance(value, int):
+            return value
+        text = str(value).strip().lower()
+        parts = _DURATION.findall(text)
+        if not parts or "".join(number + unit for number, unit in parts) != re.sub(r"\s", "", text):
+            self.fail(f"{value!r} is no duration; write 90s, 12h or 1d12h.", param, ctx)
+        return sum(int(number) * _UNITS_MS[unit] for number, unit in parts)
+
+
+class Time(click.ParamType[int]):
+    """`earliest`, `latest`, `now`, an ISO time, or milliseconds since 1970: becomes milliseconds, latest -1."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read it; a usage error when it is none."""
+        if isinstance(value, int):
+            return value
+        text = str(value).strip()
+        known = {"earliest": 0, "latest": -1, "now": time.time_ns() // 1_000_000}
+        if text.lower() in known:
+            return known[text.lower()]
+        if text.isdecimal():
+            return int(text)
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            self.fail(f"{value!r} is no time; write earliest, latest, 2026-05-01T12:00 or milliseconds.", param, ctx)
+        return int(moment.astimezone().timestamp() * 1000)
+
+
+DURATION = Duration()
+TIME = Time()
+
+
+def duration_text(duration_ms: int | None) -> str:
+    """Return a duration as people write it; None means for ever."""
+    if duration_ms is None:
+        return "for ever"
+    parts = []
+    for unit in ("d", "h", "m", "s", "ms"):
+        count, duration_ms = divmod(duration_ms, _UNITS_MS[unit])
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0s"

@@ -1,0 +1,108 @@
+"""`thermocline tier`: what is in the cold tier, what waits for it, and why."""
+
+from __future__ import annotations
+
+import click
+
+from thermocline.cli.application import Application, uses_cluster
+from thermocline.cli.parsing import duration_text
+
+__all__ = ["tier"]
+
+
+@click.group(short_help="See and move what is in the cold tier.")
+def tier() -> None:
+    """See what is in the cold tier and what waits for it; move it there now.
+
+    \b
+    Example:
+      thermocline tier status orders
+    """
+
+
+@tier.command("status", short_help="Show local and cold ranges.")
+@click.argument("topic", required=False)
+@uses_cluster
+def status(app: Application, topic: str | None) -> None:
+    """Show, for every queue of TOPIC or of all topics, what is local, what is cold and what waits.
+
+    Ranges are [first, next) queue offsets.
+
+    \b
+    Example:
+      thermocline tier status orders
+    """
+    with app.open_admin() as admin:
+        answers = admin.tier_status(topic)
+    if app.output.as_json:
+        app.output.value(answers)
+        return
+    rows = []
+    for broker, answer in answers.items():
+        for state in answer.get("topics", []):
+            rows += [
+                {
+                    "topic": state["topic"],
+                    "broker": broker,
+                    "queue": queue["queueId"],
+                    "local": _range(queue.get("localMin"), queue.get("localEnd")),
+                    "cold": _range(queue.get("coldMin"), queue.get("coldEnd")),
+                    "waiting": queue.get("waitingMessages"),
+                    "waiting_bytes": queue.get("waitingBytes"),
+                    "ttl": duration_text(state.get("ttlMs")),
+                }
+                for queue in state.get("queues", [])
+            ]
+    app.output.rows(rows)
+    for broker, answer in answers.items():
+        app.output.note(
+            f"{broker}: cold tier {answer.get('coldUrl') or 'off'}, ledger version {answer.get('ledgerVersion')}"
+        )
+        if answer.get("lastError"):
+            app.output.note(f"{broker}: {answer['lastError']}")
+        for helper in answer.get("helpers", []):
+            if not helper.get("connected"):
+                app.output.note(f"{broker}: the {helper['name']} process is {helper['state']}")
+
+
+@tier.command("seal", short_help="Move what is stored so far to the cold tier.")
+@click.argument("topic", required=False)
+@uses_cluster
+def seal(app: Application, topic: str | None) -> None:
+    """Seal and upload what TOPIC, or every topic, holds now, and return when it is committed in the bucket.
+
+    \b
+    Example:
+      thermocline tier seal orders
+    """
+    with app.open_admin() as admin, app.output.progress() as progress:
+        progress.add_task("sealing and uploading", total=None)
+        answers = admin.tier_seal(topic)
+    app.output.rows({"broker": broker, "segments": answer.get("segments")} for broker, answer in answers.items())
+
+
+@tier.command("explain", short_help="Say what happens next to each queue, and why.")
+@click.argument("topic")
+@click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Only the queue with this number.")
+@uses_cluster
+def explain(app: Application, topic: str, queue_id: int | None) -> None:
+    """Say for each queue of TOPIC where its messages are, what happens to them next, and why.
+
+    \b
+    Example:
+      thermocline tier explain orders --queue 0
+    """
+    with app.open_admin() as admin:
+        answers = admin.tier_explain(topic, queue_id=queue_id)
+    app.output.rows(
+        {"broker": broker, "queue": row["queueId"], **{name: row.get(name) for name in _EXPLAINED}}
+        for broker, answer in answers.items()
+        for row in answer.get("queues", [])
+    )
+
+
+_EXPLAINED = ("local", "cold", "waiting", "ttl", "next")
+
+
+def _range(start: int | None, end: int | None) -> str:
+    return "unknown" if start is None or end is None else f"[{start}, {end})"
