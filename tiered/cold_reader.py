@@ -314,8 +314,8 @@ class ColdReader:
         cursor: Cursor,
     ) -> None:
         """Fetch the frames behind `info` once half the window is used up; across the segment's end when it is near."""
-        missing = [frame for frame in ahead if not self._cache.is_ready(reader, frame)]
-        if self._cache.is_ready(reader, info) and len(missing) * 2 >= cursor.window_frames:
+        missing = [frame for frame in ahead if not self._cache.is_coming(reader, frame)]
+        if self._cache.is_coming(reader, info) and len(missing) * 2 >= cursor.window_frames:
             self._cache.read_ahead(reader, missing)
         if len(ahead) < cursor.window_frames and position + 1 < len(queue.spans):
             following = queue.spans[position + 1]

@@ -58,6 +58,11 @@ class FrameCache:
         """Whether `get` would answer without waiting."""
         return _key(reader, info) in self._entries
 
+    def is_coming(self, reader: SegmentReader, info: FrameInfo) -> bool:
+        """Whether the frame is here or under way."""
+        key = _key(reader, info)
+        return key in self._entries or key in self._under_way
+
     async def get(self, reader: SegmentReader, info: FrameInfo, *, ahead: Iterable[FrameInfo] = ()) -> DecodedFrame:
         """The frame. If it must be fetched, adjacent frames of `ahead` come with it.
 
