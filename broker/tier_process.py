@@ -134,6 +134,7 @@ class TierRole:
             for table in self._pending:
                 self._take(table, service)
             self._pending.clear()
+            service.backlog.account()
             self._committed(writer.catalog, frozenset(writer.catalog.topics))
             await service.run()
         finally:
