@@ -78,16 +78,17 @@ class Acknowledgements:
     def answer_chunk(
         self, connection: Connection, replies: Sequence[bytes], queues: Sequence[ConsumeQueue], *, append_end: int
     ) -> None:
-        """Answer what the fast path stored: `replies` are frames, each as head and header."""
+        """Answer what the fast path stored; `replies` are whole frames."""
         if not self.waits_for_flush:
             if replies:
-                connection.write(replies)
+                connection.write(replies[0] if len(replies) == 1 else b"".join(replies))
             self._long_polling.arrived(queues)
             return
 
         def flushed(status: PutStatus) -> None:
-            if replies:
-                connection.write(replies if status is PutStatus.PUT_OK else with_status(replies, status))
+            frames = replies if status is PutStatus.PUT_OK else with_status(replies, status)
+            if frames:
+                connection.write(b"".join(frames))
             self._long_polling.arrived(queues)
 
         self._wait(append_end, flushed)
@@ -132,8 +133,8 @@ class Acknowledgements:
 def with_status(replies: Sequence[bytes], status: PutStatus) -> list[bytes]:
     """The same answers with another outcome. Rare, so they are taken apart and made anew."""
     frames: list[bytes] = []
-    for head, header in zip(replies[::2], replies[1::2], strict=True):
-        response = decode_command((head + header)[LENGTH.size :])
+    for reply in replies:
+        response = decode_command(reply[LENGTH.size :])
         response.code = STATUS_CODES[status]
         response.remark = status.value
         if status is PutStatus.SERVICE_NOT_AVAILABLE:

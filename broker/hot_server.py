@@ -23,7 +23,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 
 from thermocline.broker.acknowledgements import Acknowledgements
-from thermocline.broker.broker_config import BrokerConfig
+from thermocline.broker.broker_config import PERM_WRITE, BrokerConfig
 from thermocline.broker.cold_pull_limits import ColdPullLimits
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.key_index import KeyIndex
@@ -83,6 +83,7 @@ class HotServer:
             clock=context.clock,
             call_soon=asyncio.get_running_loop().call_soon,
         )
+        self._waits_for_flush = self._acknowledgements.waits_for_flush
         self._targets = SendTargets(context.topics, context.store.queues)
         limits = ColdPullLimits()
         self._pulls = PullProcessor(
@@ -164,7 +165,7 @@ class HotServer:
         return position
 
     def _feed_sends(self, connection: Connection, buffer: memoryview) -> int:
-        config = self._context.config
+        config = self._context.settings.broker
         if config is not self._config:
             self._config = config
             self._fast_path = self._make_fast_path()
@@ -190,9 +191,9 @@ class HotServer:
 
     def _may_send(self, config: BrokerConfig) -> bool:
         return (
-            config.is_writable
+            bool(config.permission & PERM_WRITE)
             and (not config.accept_sends_from_ms or config.accept_sends_from_ms <= self._context.clock())
-            and self._acknowledgements.has_room()
+            and (not self._waits_for_flush or self._acknowledgements.has_room())
         )
 
     def _make_fast_path(self) -> FastPath:
@@ -206,7 +207,7 @@ class HotServer:
                 trace_on=config.trace_on,
                 cluster_name=config.cluster_name,
                 body_bytes_max=context.store.config.message_bytes_max,
-                waits_for_flush=self._acknowledgements.waits_for_flush,
+                waits_for_flush=self._waits_for_flush,
             ),
             choose_queue=context.random.randrange,
             on_put=context.stats.add_put,

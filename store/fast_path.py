@@ -108,6 +108,7 @@ PLAIN_SYS_FLAG = COMPRESSED | COMPRESSION_MASK
 unpack_frame_head = FRAME_HEAD.unpack_from
 pack_frame_head = FRAME_HEAD.pack
 unpack_batch_head = BATCH_HEAD.unpack_from
+pack_chunk_fields = CHUNK_FIELDS.pack
 pack_record_head = RECORD_HEAD.pack
 pack_message_id = MESSAGE_ID.pack
 pack_unit = UNIT.pack
@@ -157,31 +158,20 @@ class FastPathSettings:
 
 
 class FeedResult:
-    """What one `feed` did: bytes of whole frames consumed, replies (frames, in pieces), the log's end behind the last
-    record, and the queue of each message."""
+    """What one `feed` took: bytes of whole frames consumed, replies (whole frames, in order), the log's end behind the
+    last record, and the queue of each message. The rest is for `feed` itself."""
 
-    __slots__ = ("append_end", "consumed", "queues", "replies")
+    __slots__ = ("append_end", "consumed", "data", "fields", "limit", "parts", "queues", "replies")
 
-    def __init__(self, *, consumed: int, replies: list[bytes], append_end: int, queues: list[ConsumeQueue]) -> None:
-        self.consumed = consumed
-        self.replies = replies
+    def __init__(self, data: bytes, *, fields: bytes, append_end: int, limit: int) -> None:
+        self.consumed = 0
+        self.replies: list[bytes] = []
         self.append_end = append_end
-        self.queues = queues
-
-
-class _Chunk:
-    """What one `feed` has taken so far, and nobody else has seen yet."""
-
-    __slots__ = ("append_offset", "data", "fields", "limit", "parts", "queues", "replies")
-
-    def __init__(self, data: bytes, *, fields: bytes, append_offset: int, limit: int) -> None:
+        self.queues: list[ConsumeQueue] = []
         self.data = data
         self.fields = fields
-        self.append_offset = append_offset
         self.limit = limit
         self.parts: list[bytes] = []
-        self.queues: list[ConsumeQueue] = []
-        self.replies: list[bytes] = []
 
 
 class FastPath:
@@ -198,13 +188,14 @@ class FastPath:
     ) -> None:
         """`choose_queue(count)` gives the queue of a message that names none; `on_put(topic, count, record_bytes)` is
         told what was stored, once for each run of frames of one topic in a chunk."""
-        self._store = store
+        self._clock = store.clock
         self._log = store.commit_log
         self._dirty = store.queues.dirty
         self._targets = targets
         self._choose_queue = choose_queue
         self._on_put = on_put
         self._store_host = encode_host(settings.store_host)
+        self._is_enabled = len(self._store_host) == HOST_V4_BYTES
         self._suffix = broker_suffix(
             region_id=settings.region_id, trace_on=settings.trace_on, cluster_name=settings.cluster_name
         )
@@ -216,20 +207,19 @@ class FastPath:
 
     def feed(self, buffer: memoryview, born_host: bytes) -> FeedResult:
         """Take the frames at the start of `buffer`; `born_host` is the peer's address and port as a record holds it."""
-        store = self._store
         log = self._log
         append_start = log.append_offset
-        if len(born_host) != HOST_V4_BYTES or len(self._store_host) != HOST_V4_BYTES or log.refusal is not None:
-            return FeedResult(consumed=0, replies=[], append_end=append_start, queues=[])
+        if len(born_host) != HOST_V4_BYTES or not self._is_enabled or log.refusal is not None:
+            return FeedResult(b"", fields=b"", append_end=append_start, limit=append_start)
         data = bytes(buffer)
         data_bytes = len(data)
-        chunk = _Chunk(
+        result = FeedResult(
             data,
-            fields=CHUNK_FIELDS.pack(born_host, store.clock.now_ms(), self._store_host, 0, 0),
-            append_offset=append_start,
+            fields=pack_chunk_fields(born_host, self._clock.now_ms(), self._store_host, 0, 0),
+            append_end=append_start,
             limit=append_start + log.room_bytes,
         )
-        queues = chunk.queues
+        queues = result.queues
         targets = self._targets
         waits_for_flush = self._waits_for_flush
         body_bytes_max = self._body_bytes_max
@@ -271,47 +261,46 @@ class FastPath:
                 break
             if target.topic is not run_topic:
                 run_topic = target.topic
-                runs.append((run_topic, len(queues), chunk.append_offset))
+                runs.append((run_topic, len(queues), result.append_end))
             if code == SEND_V2:
                 is_taken = not header.batch and self._take_send(
-                    chunk, request, text, unique_key, target, queue_id, queue, header_end, frame_end
+                    result, request, text, unique_key, target, queue_id, queue, header_end, frame_end
                 )
             else:
                 is_taken = bool(header.batch) and self._take_batch(
-                    chunk, request, unique_key, target, queue_id, queue, header_end, frame_end
+                    result, request, unique_key, target, queue_id, queue, header_end, frame_end
                 )
             if not is_taken:
                 break
             position = frame_end
-        if queues and not self._append(chunk):
-            return FeedResult(consumed=0, replies=[], append_end=log.append_offset, queues=[])
-        self._count(runs, len(queues), chunk.append_offset)
-        return FeedResult(consumed=position, replies=chunk.replies, append_end=chunk.append_offset, queues=queues)
-
-    def _append(self, chunk: _Chunk) -> bool:
-        """Write all records; False, with the queues as they were, when the log refuses them."""
+        if not queues:
+            return result
         try:
-            physical_offset = self._log.append(b"".join(chunk.parts))
+            log.append(b"".join(result.parts))
         except MQError as error:
-            logger.warning("chunk refused messages=%d error=%s", len(chunk.queues), error)
-            for queue in reversed(chunk.queues):
-                queue.next_offset -= 1
-                del queue.tail[-UNIT.size :]
-            return False
-        assert self._log.append_offset == chunk.append_offset
-        assert physical_offset < chunk.append_offset
-        self._dirty.update(chunk.queues)
-        return True
-
-    def _count(self, runs: list[tuple[str, int, int]], count_end: int, append_end: int) -> None:
+            logger.warning("chunk refused messages=%d error=%s", len(queues), error)
+            self._take_back(queues)
+            return FeedResult(b"", fields=b"", append_end=append_start, limit=append_start)
+        assert log.append_offset == result.append_end
+        result.consumed = position
+        count_end, append_end = len(queues), result.append_end
         for topic, count, offset in reversed(runs):
             if count_end > count:
                 self._on_put(topic, count_end - count, append_end - offset)
             count_end, append_end = count, offset
+        return result
+
+    def _take_back(self, queues: list[ConsumeQueue]) -> None:
+        """Put the queues back to where they were before the log refused their messages."""
+        for queue in reversed(queues):
+            queue.next_offset -= 1
+            del queue.tail[-UNIT.size :]
+            if not queue.tail:
+                self._dirty.discard(queue)
 
     def _take_send(
         self,
-        chunk: _Chunk,
+        result: FeedResult,
         request: SendRequest,
         text: str,
         unique_key: bytes,
@@ -326,13 +315,13 @@ class FastPath:
         properties = (text if text[-1] == VALUE_END else text + VALUE_END).encode() + self._suffix
         properties_bytes = len(properties)
         record_bytes = target.record_bytes + body_end - body_start + properties_bytes
-        physical_offset = chunk.append_offset
+        physical_offset = result.append_end
         append_offset = physical_offset + record_bytes
-        if append_offset > chunk.limit or properties_bytes > PROPERTIES_BYTES_MAX:
+        if append_offset > result.limit or properties_bytes > PROPERTIES_BYTES_MAX:
             return False
-        body = chunk.data[body_start:body_end]
+        body = result.data[body_start:body_end]
         queue_offset = queue.next_offset
-        chunk.parts += (
+        result.parts += (
             pack_record_head(
                 record_bytes,
                 MAGIC_V1,
@@ -343,7 +332,7 @@ class FastPath:
                 physical_offset,
                 header.sys_flag,
                 header.born_timestamp,
-                chunk.fields,
+                result.fields,
                 body_end - body_start,
             ),
             body,
@@ -351,18 +340,20 @@ class FastPath:
             properties_bytes.to_bytes(PROPERTIES_SIZE_BYTES, "big"),
             properties,
         )
+        if not queue.tail:
+            self._dirty.add(queue)
         queue.next_offset = queue_offset + 1
         queue.tail += pack_unit(physical_offset, record_bytes, tags_code(property_of(text, TAGS_MARK)))
-        chunk.queues.append(queue)
-        chunk.append_offset = append_offset
+        result.queues.append(queue)
+        result.append_end = append_offset
         if not request.flag & FLAG_ONEWAY:
             reply = self._reply % (physical_offset, queue_id, queue_offset, unique_key, request.opaque)
-            chunk.replies += (pack_frame_head(len(reply) + LENGTH_BYTES, len(reply)), reply)
+            result.replies.append(pack_frame_head(len(reply) + LENGTH_BYTES, len(reply)) + reply)
         return True
 
     def _take_batch(
         self,
-        chunk: _Chunk,
+        result: FeedResult,
         request: SendRequest,
         unique_key: bytes,
         target: SendTarget,
@@ -373,14 +364,14 @@ class FastPath:
     ) -> bool:
         """The messages of one batch, all or none; False leaves everything as it was."""
         header = request.ext_fields
-        data = chunk.data
+        data = result.data
         topic_field = target.topic_field
         fixed_bytes = target.record_bytes
         sys_flag = header.sys_flag
         born_timestamp_ms = header.born_timestamp
-        chunk_fields = chunk.fields
+        chunk_fields = result.fields
         store_host = self._store_host
-        physical_offset = chunk.append_offset
+        physical_offset = result.append_end
         first_offset = queue_offset = queue.next_offset
         parts: list[bytes] = []
         units: list[bytes] = []
@@ -432,17 +423,19 @@ class FastPath:
             message_ids.append(pack_message_id(store_host, physical_offset))
             queue_offset += 1
             physical_offset += record_bytes
-        if physical_offset > chunk.limit:
+        if physical_offset > result.limit:
             return False
-        chunk.parts += parts
-        chunk.queues += [queue] * len(units)
-        chunk.append_offset = physical_offset
+        result.parts += parts
+        result.queues += [queue] * len(units)
+        result.append_end = physical_offset
+        if not queue.tail:
+            self._dirty.add(queue)
         queue.next_offset = queue_offset
         queue.tail += b"".join(units)
         if not request.flag & FLAG_ONEWAY:
             ids = b"".join(message_ids).hex(",", MESSAGE_ID.size).upper().encode()
             reply = self._batch_reply % (ids, queue_id, first_offset, unique_key, request.opaque)
-            chunk.replies += (pack_frame_head(len(reply) + LENGTH_BYTES, len(reply)), reply)
+            result.replies.append(pack_frame_head(len(reply) + LENGTH_BYTES, len(reply)) + reply)
         return True
 
 
