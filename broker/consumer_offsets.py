@@ -1,13 +1,15 @@
 """Consumer offsets: how far each group has consumed each queue.
 
 File: config/consumerOffset.json, Apache RocketMQ's:
-    {"dataVersion":{...},"groupTopicMap":{group:[topic]},"offsetTable":{"topic@group":{queueId:offset}}}
+    {"dataVersion":{...},"groupTopicMap":{group:[topic]},"offsetTable":{"topic@group":{queueId:offset}},
+     "pullOffsetTable":{"topic@group":{queueId:offset}}}
 with integer keys unquoted as RocketMQ writes them (both forms are read); `groupTopicMap` is derived and not read back.
 
 Three tables, all by "topic@group" and queue id
   - offsets: the next offset to consume, as consumers commit it. On disk, every few seconds and at the stop: after a
     crash a group repeats what it consumed since.
-  - pull offsets: the next offset after what was handed out last, for `consumerProgress`. In memory.
+  - pull offsets: the next offset after what was handed out last, for `consumerProgress`. Written along with the offsets;
+    nothing is written for them alone.
   - resets: where an operator moved a group that has not been told yet. The next pull of the group answers "offset
     moved" with it; until then commits are refused, as they come from before. In memory: the offset itself is moved at
     once, so a restart starts the group there all the same.
@@ -34,6 +36,7 @@ FILE_NAME = "consumerOffset.json"
 
 class _OffsetFile(msgspec.Struct, rename="camel"):
     offset_table: dict[str, dict[int, int]] = {}
+    pull_offset_table: dict[str, dict[int, int]] = {}
     data_version: DataVersion | None = None
 
 
@@ -49,6 +52,7 @@ class ConsumerOffsets:
         self._groups_of: dict[str, set[str]] = {}
         self._topics_of: dict[str, set[str]] = {}
         self._encoded: dict[str, bytes] = {}
+        self._encoded_pulls: dict[str, bytes] = {}
         self._version = VersionCounter(clock)
         self._version_step = version_step
         self._commits_until_version = version_step
@@ -84,6 +88,7 @@ class ConsumerOffsets:
         if table is None:
             table = self._pull_offsets[key] = {}
         table[queue_id] = offset
+        self._encoded_pulls.pop(key, None)
 
     def query_pull(self, topic: str, group: str, queue_id: int) -> int | None:
         """The offset after what was handed out last, or after what was consumed when nothing was since the start."""
@@ -154,30 +159,26 @@ class ConsumerOffsets:
         for topic in self.topics_of(group):
             self._remove_key(f"{topic}@{group}", topic, group)
         for key in [key for key in self._pull_offsets if key.partition("@")[2] == group]:
-            del self._pull_offsets[key]
+            self._remove_pulls(key)
 
     def remove_topic(self, topic: str) -> None:
         """Forget every group's offsets of a topic."""
         for group in self.groups_of(topic):
             self._remove_key(f"{topic}@{group}", topic, group)
         for key in [key for key in self._pull_offsets if key.partition("@")[0] == topic]:
-            del self._pull_offsets[key]
+            self._remove_pulls(key)
 
     # -- file ----------------------------------------------------------------------------------------------------------
 
     def encode(self) -> bytes:
         """The file's content. Only what changed since the last call is encoded anew."""
-        encoded = self._encoded
-        for key, table in self._offsets.items():
-            if key not in encoded:
-                pairs = ",".join(f"{queue_id}:{offset}" for queue_id, offset in table.items())
-                encoded[key] = b"%s:{%s}" % (msgspec.json.encode(key), pairs.encode())
         groups = {group: sorted(topics) for group, topics in self._topics_of.items()}
         self.is_dirty = False
-        return b'{"dataVersion":%s,\n"groupTopicMap":%s,\n"offsetTable":{\n%s\n}}' % (
+        return (b'{"dataVersion":%s,\n"groupTopicMap":%s,\n"offsetTable":{\n%s\n},\n"pullOffsetTable":{\n%s\n}}') % (
             self._version.text(),
             msgspec.json.encode(groups),
-            b",\n".join(encoded.values()),
+            _encode_table(self._offsets, self._encoded),
+            _encode_table(self._pull_offsets, self._encoded_pulls),
         )
 
     def load(self, data: bytes | None) -> None:
@@ -198,6 +199,7 @@ class ConsumerOffsets:
                 logger.warning("consumer offset without a group passed over key=%s", key)
                 continue
             self._add_key(key, topic, group).update(table)
+        self._pull_offsets = file.pull_offset_table
         if file.data_version is not None:
             self._version.current = file.data_version
         self.is_dirty = False
@@ -221,8 +223,8 @@ class ConsumerOffsets:
 
     def _remove_key(self, key: str, topic: str, group: str) -> None:
         self._offsets.pop(key, None)
-        self._pull_offsets.pop(key, None)
         self._resets.pop(key, None)
+        self._remove_pulls(key)
         self._encoded.pop(key, None)
         self.is_dirty = True
         for table, name, other in ((self._topics_of, group, topic), (self._groups_of, topic, group)):
@@ -231,3 +233,16 @@ class ConsumerOffsets:
                 names.discard(other)
                 if not names:
                     del table[name]
+
+    def _remove_pulls(self, key: str) -> None:
+        self._pull_offsets.pop(key, None)
+        self._encoded_pulls.pop(key, None)
+
+
+def _encode_table(table: Mapping[str, Mapping[int, int]], encoded: dict[str, bytes]) -> bytes:
+    """Entries of a table, those that are not in `encoded` yet encoded now."""
+    for key, offsets in table.items():
+        if key not in encoded:
+            pairs = ",".join(f"{queue_id}:{offset}" for queue_id, offset in offsets.items())
+            encoded[key] = b"%s:{%s}" % (msgspec.json.encode(key), pairs.encode())
+    return b",\n".join(encoded.values())

@@ -27,6 +27,12 @@ OFFICIAL_FILE = b"""{
 \t\t\t0:30,
 \t\t\t1:29
 \t\t}
+\t},
+\t"pullOffsetTable":{
+\t\t"FxDelay@FxReader":{
+\t\t\t0:20,
+\t\t\t1:40
+\t\t}
 \t}
 }"""
 
@@ -96,6 +102,7 @@ def test_the_file_has_the_official_form(offsets: ConsumerOffsets) -> None:
     offsets.load(OFFICIAL_FILE)
     assert not offsets.is_dirty
     assert offsets.query("FxRetry", "FxGroup", 1) == 29
+    assert offsets.query_pull("FxDelay", "FxReader", 1) == 40
     data = offsets.encode()
     assert b'"FxRetry@FxGroup":{0:30,1:29}' in data
     written, official = loads(data), loads(OFFICIAL_FILE)
