@@ -26,6 +26,10 @@ class ObjectStoreRefusedError(ObjectStoreUnavailableError):
     """The store answers, and says no: credentials, a missing bucket, a malformed request. A retry at once is futile."""
 
 
+class EarlierCommitUnsettledError(ObjectStoreUnavailableError):
+    """An earlier commit's outcome is still unknown; nothing of this one was begun."""
+
+
 # -- stop and repair -----------------------------------------------------------------------------------------------
 
 

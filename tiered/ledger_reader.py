@@ -141,16 +141,12 @@ async def open_catalog(
     if last is None:
         raise VersionExpiredError("there is no such version, or not any more", version=version)
     catalog = Catalog.empty(only_topics=only_topics)
-    # The checkpoint before it may be collected already when the version is one itself.
-    candidates = [last.checkpoint.version if last.checkpoint is not None else 0, version]
-    for candidate in filter(None, candidates):
-        head = await load_head_if_good(store, keys, candidate)
-        if head is not None:
-            try:
-                catalog = await load_checkpoint(store, head, only_topics=only_topics)
-            except ObjectNotFoundError as error:
-                raise VersionExpiredError("the version has been collected", version=version) from error
-            break
+    base = await _find_base_of(store, keys, last)
+    if base is not None:
+        try:
+            catalog = await load_checkpoint(store, base, only_topics=only_topics)
+        except ObjectNotFoundError as error:
+            raise VersionExpiredError("the version has been collected", version=version) from error
     entries = await run_all([find_entry(store, keys, number) for number in range(catalog.version + 1, version + 1)])
     for entry in entries:
         if entry is None:
@@ -205,6 +201,23 @@ async def read_hint(store: ObjectStore, keys: BrokerKeys) -> HeadHint | None:
 async def write_hint(store: ObjectStore, keys: BrokerKeys, hint: HeadHint) -> None:
     """Replace `head-hint`."""
     await store.put(keys.head_hint, msgspec.json.encode(hint))
+
+
+async def _find_base_of(store: ObjectStore, keys: BrokerKeys, last: LedgerEntry) -> CheckpointHead | None:
+    """A good checkpoint at or before the version that `last` made; None when entries go back to the first."""
+    told = last.checkpoint.version if last.checkpoint is not None else 0
+    for candidate in filter(None, (told, last.version)):
+        base = await load_head_if_good(store, keys, candidate)
+        if base is not None:
+            return base
+    if not told and await find_entry(store, keys, 1) is not None:
+        return None
+    # What the entry tells of is collected: a later one was kept, and the newest catalog knows which.
+    newest = await open_catalog(store, keys, only_topics=frozenset())
+    for mark in reversed(newest.checkpoints):
+        if mark.version <= last.version:
+            return await load_head_if_good(store, keys, mark.version)
+    return None
 
 
 async def _find_base(store: ObjectStore, keys: BrokerKeys) -> CheckpointHead | None:

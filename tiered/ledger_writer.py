@@ -38,7 +38,12 @@ from thermocline.remoting.errors import (
 )
 from thermocline.tiered.catalog import Catalog, TopicEntry, apply
 from thermocline.tiered.checkpoint import CheckpointHead, write_checkpoint
-from thermocline.tiered.errors import AlreadyExistsError, ForeignLedgerError, LedgerCorruptError
+from thermocline.tiered.errors import (
+    AlreadyExistsError,
+    EarlierCommitUnsettledError,
+    ForeignLedgerError,
+    LedgerCorruptError,
+)
 from thermocline.tiered.ledger_entry import LEDGER_FORMAT, LedgerChanges, LedgerEntry, encode_entry
 from thermocline.tiered.ledger_reader import HeadHint, LedgerReader, find_entry, read_hint, write_hint
 from thermocline.tiered.object_keys import BrokerKeys
@@ -169,10 +174,11 @@ class LedgerWriter:
     async def commit(self, changes: LedgerChanges) -> Catalog:
         """Make `changes` durable, all or none, and return the catalog with them.
 
-        After ObjectStoreUnavailableError or cancellation the outcome is unknown: call `settle` until it returns; the
-        changes then are in, unless the pending commit of an earlier call was what failed (the version tells).
+        After ObjectStoreUnavailableError or cancellation the outcome is unknown: call `settle` until it returns, and
+        the changes are in. An earlier commit that is still pending is settled first.
 
         Raises:
+            EarlierCommitUnsettledError: It could not be; nothing of these changes was begun.
             FencedError: A later writer has taken over; nothing was or will be committed by this one.
             InvalidRequestError: The changes do not follow the catalog; nothing was committed.
             ObjectStoreUnavailableError: No answer.
@@ -180,9 +186,10 @@ class LedgerWriter:
         """
         assert not changes.is_empty
         async with self._lock:
-            await self._settle_or_fence()
-            if self.version - self._checkpoint_version >= ENTRIES_MAX:
-                await self._write_checkpoint()
+            try:
+                await self._settle_or_fence()
+            except ObjectStoreUnavailableError as error:
+                raise EarlierCommitUnsettledError(root=self.keys.root, version=self.version + 1) from error
             self._check_changes(changes)
             self._pending = self._prepare(changes)
             await self._settle_or_fence()
@@ -283,6 +290,8 @@ class LedgerWriter:
             return
         entry = pending.entry
         if not pending.created:
+            if not entry.claim and self.version - self._checkpoint_version >= ENTRIES_MAX:
+                await self._write_checkpoint()
             await self._create(pending)
         if not await self._follows_what_we_know(entry):
             # Created where a later writer's entry once was. Nobody reads it, but it must not lie about.

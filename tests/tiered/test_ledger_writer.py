@@ -16,7 +16,7 @@ from thermocline.remoting.errors import (
     StoreClosedError,
 )
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.errors import ForeignLedgerError
+from thermocline.tiered.errors import EarlierCommitUnsettledError, ForeignLedgerError
 from thermocline.tiered.ledger_entry import CatalogSettings, LedgerChanges, SegmentOut, TopicChange, TopicDelete
 from thermocline.tiered.ledger_reader import LedgerReader, open_catalog, read_hint
 from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
@@ -183,7 +183,7 @@ async def test_a_pending_commit_is_settled_before_the_next() -> None:
         faults["fault"] = fault
         with pytest.raises(ObjectStoreUnavailableError):
             await commit_segment(writer, start=writer.version * 10)
-        with pytest.raises(ObjectStoreUnavailableError):
+        with pytest.raises(EarlierCommitUnsettledError):
             await commit_segment(writer, start=writer.version * 10 + 5)
         faults["fault"] = Fault.NONE
         before = writer.version
@@ -383,9 +383,12 @@ async def test_a_checkpoint_that_cannot_be_written_stops_commits_in_the_end() ->
     with pytest.raises(ObjectStoreUnavailableError):
         await commit_segment(writer, start=4000)
     assert writer.version == 64
+    with pytest.raises(EarlierCommitUnsettledError):
+        await commit_segment(writer, start=5000)
     failing["on"] = False
-    await commit_segment(writer, start=5000)
-    assert writer.version == 65
+    await commit_segment(writer, start=6000)
+    assert writer.version == 66
+    assert await open_catalog(memory, KEYS, version=65)
     assert await open_catalog(memory, KEYS) == writer.catalog
 
 
