@@ -8,8 +8,8 @@ with integer keys unquoted as RocketMQ writes them (both forms are read); `group
 Three tables, all by "topic@group" and queue id
   - offsets: the next offset to consume, as consumers commit it. On disk, every few seconds and at the stop: after a
     crash a group repeats what it consumed since.
-  - pull offsets: the next offset after what was handed out last, for `consumerProgress`. Written along with the offsets;
-    nothing is written for them alone.
+  - pull offsets: the next offset after what was handed out last, for `consumerProgress`. Written along with the
+    offsets; nothing is written for them alone.
   - resets: where an operator moved a group that has not been told yet. The next pull of the group answers "offset
     moved" with it; until then commits are refused, as they come from before. In memory: the offset itself is moved at
     once, so a restart starts the group there all the same.
