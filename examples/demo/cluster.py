@@ -80,7 +80,7 @@ class DevBroker:
                 [
                     sys.executable,
                     "-m",
-                    "thermocline.cli.main",
+                    "thermocline.cli",
                     "dev",
                     "--data",
                     str(folder / "store"),
