@@ -84,6 +84,7 @@ class BrokerStats:
         self._broker_get.add(self._cluster_name, count, bytes_)
         self.rates.found_times += 1
         self.rates.transferred_count += count
+        self.rates.transferred_bytes += bytes_
 
     def add_get_miss(self, count: int = 1) -> None:
         """`count` pulls found nothing."""

@@ -61,6 +61,7 @@ class StoreRates:
         "put_count",
         "put_failed_times",
         "put_time_max_ms",
+        "transferred_bytes",
         "transferred_count",
     )
 
@@ -69,6 +70,7 @@ class StoreRates:
         self.put_bytes = 0
         self.put_failed_times = 0
         self.found_times = 0
+        self.transferred_bytes = 0
         self.missed_times = 0
         self.transferred_count = 0
         self.put_time_max_ms = 0
@@ -112,6 +114,7 @@ class StoreRates:
             "putMessageAverageSize": str(self.put_bytes / put_times),
             "dispatchMaxBuffer": "0",
             "getMessageEntireTimeMax": str(self.get_time_max_ms),
+            "getMessageSizeTotal": str(self.transferred_bytes),
             "putTps": self._rates_text(1),
             "getFoundTps": self._rates_text(2),
             "getMissTps": self._rates_text(3),

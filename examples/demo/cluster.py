@@ -1,8 +1,6 @@
 """The demo's servers: an object store of the kind asked for, and `thermocline dev` over it, each a process."""
 
-import asyncio
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -13,14 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from thermocline.client.tier_codes import TierRequestCode
-from thermocline.remoting.client import ClientConnection
-from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.request_code import RequestCode
+from thermocline import AdminClient
 
 FREE_PORTS = ("--namesrv", "127.0.0.1:0", "--listen", "127.0.0.1:0")
 BUCKET = "thermocline-demo"
-CALL_TIMEOUT_MS = 300_000
 
 # A year of flights is small for a broker: small files, so that all of it is sealed, uploaded and deleted locally while
 # the demo runs. Real brokers keep the defaults.
@@ -97,31 +91,22 @@ class DevBroker:
         if not line.startswith("ready "):
             raise SystemExit(f"the broker did not start: {line}\n{self._log.read_text()[-2_000:]}")
         addresses = dict(part.split("=", 1) for part in line.split()[1:])
-        self.name_server, self.address = addresses["namesrv"], addresses["broker"]
+        self.name_server = addresses["namesrv"]
+        self.admin = AdminClient(namesrv=self.name_server)
+        self.admin.start()
 
     def stop(self) -> int:
         """Stop it as Ctrl-C would; its exit status."""
+        self.admin.close()
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGTERM)
         return self._process.wait(timeout=30)
 
-    def tier(self, code: TierRequestCode, **fields: str) -> dict[str, Any]:
-        """Ask the broker about its cold tier."""
-        command = RemotingCommand.request(code, ext_fields=fields)
-        answer: dict[str, Any] = json.loads(self._call(command).body)
-        return answer
+    def tier_status(self, topic: str | None = None) -> dict[str, Any]:
+        """What the broker's cold tier holds, and what waits."""
+        (status,) = self.admin.tier_status(topic).values()
+        return status
 
     def served_bytes(self) -> int:
         """Message bytes that the broker has handed to consumers so far."""
-        answer = json.loads(bytes(self._call(RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO)).body))
-        return int(answer["table"]["getMessageSizeTotal"])
-
-    def _call(self, command: RemotingCommand) -> RemotingCommand:
-        async def call() -> RemotingCommand:
-            connection = await ClientConnection.open(self.address)
-            try:
-                return await connection.request(command, timeout_ms=CALL_TIMEOUT_MS)
-            finally:
-                connection.close()
-
-        return asyncio.run(call())
+        return int(self.admin.broker_runtime_info(SETTINGS["THERMOCLINE_BROKER_NAME"])["getMessageSizeTotal"])

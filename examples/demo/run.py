@@ -20,7 +20,6 @@ from rich.console import Console
 from rich.table import Table
 
 from thermocline import ConsumeFromWhere, Message, Producer, PushConsumer, ReceivedMessage, select_by_hash
-from thermocline.client.tier_codes import TierRequestCode
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -136,13 +135,13 @@ def send_everything(data: Dataset, producer: Producer, console: Console) -> tupl
 
 def queue_states(broker: DevBroker, topic: str) -> list[dict[str, int]]:
     """Local and cold ranges of a topic's queues."""
-    states: list[dict[str, int]] = broker.tier(TierRequestCode.TIER_STATUS, topic=topic)["topics"][0]["queues"]
+    states: list[dict[str, int]] = broker.tier_status(topic)["topics"][0]["queues"]
     return states
 
 
 def wait_until_cold(broker: DevBroker) -> None:
     """Seal everything, then wait until local retention has let go of what is committed."""
-    broker.tier(TierRequestCode.TIER_SEAL)
+    broker.admin.tier_seal()
 
     def all_committed() -> bool:
         states = [state for topic in (FLIGHTS, WEATHER) for state in queue_states(broker, topic)]
@@ -181,8 +180,8 @@ def run(cold: ColdStore, folder: Path, data: Dataset, console: Console) -> Table
             live: Follower | None = None
             try:
                 for topic, ttl_ms in ((FLIGHTS, FLIGHTS_TTL_MS), (WEATHER, WEATHER_TTL_MS)):
-                    create_topic(broker, topic)
-                    broker.tier(TierRequestCode.TTL_SET, topic=topic, ttlMs=str(ttl_ms))
+                    broker.admin.create_topic(topic, queue_nums=4)
+                    broker.admin.set_ttl(topic, ttl_ms)
                 live = Follower("demo-live", broker.name_server)
                 flights, readings, send_seconds = send_everything(data, producer, console)
                 if (flights, readings) != (FLIGHT_COUNT, WEATHER_COUNT):
@@ -209,7 +208,7 @@ def run(cold: ColdStore, folder: Path, data: Dataset, console: Console) -> Table
             raise SystemExit(f"demo FAILED: Spark read {answer.flights_read} flights, {answer.weather_read} readings")
         if served_by_broker:
             raise SystemExit(f"demo FAILED: {served_by_broker} message bytes passed the broker while Spark read")
-        tier = broker.tier(TierRequestCode.TIER_STATUS)
+        tier = broker.tier_status()
     finally:
         status = broker.stop()
     if status != 0:
@@ -237,14 +236,6 @@ def run(cold: ColdStore, folder: Path, data: Dataset, console: Console) -> Table
     for name, value in rows:
         report.add_row(name, value)
     return report
-
-
-def create_topic(broker: DevBroker, topic: str) -> None:
-    """Make a topic of four queues and wait until producers can find it."""
-    from thermocline import AdminClient
-
-    with AdminClient(namesrv=broker.name_server) as admin:
-        admin.create_topic(topic, queues=4)
 
 
 def main() -> None:
