@@ -4,7 +4,7 @@
     {root}/.partial/{key}.{token}     what is being written; never listed, removed by `remove_incomplete`
 
 How an object appears whole, durable and at most once
-    write the partial file, sync it; make its folder durable; then
+    make its folder durable; write the partial file, sync it; then
     create_if_absent:  link it to its name (fails when there is one), sync the folder, remove the partial name
     put:               rename it to its name, sync the folder
 An object that exists is made durable before AlreadyExistsError says so: another process may have linked it and died
@@ -30,7 +30,7 @@ from thermocline.remoting.errors import (
     ObjectStoreUnavailableError,
     SegmentSizeError,
 )
-from thermocline.store.disk import Disk, make_durable_directory
+from thermocline.store.disk import Disk, make_durable_directory, parent_of
 from thermocline.tiered.errors import AlreadyExistsError, ObjectStoreRefusedError
 from thermocline.tiered.object_store import Data, ObjectInfo, ObjectSuffix, check_key
 
@@ -45,6 +45,8 @@ class ObjectSyncSite(StrEnum):
 
     CONTENT = "object content"
     """The object's bytes: a name with nothing behind it."""
+    FOLDER = "object folder"
+    """A folder's name in its parent: every object in it, however well synced."""
     NAME = "object name"
     """The object itself, after its store has answered."""
     FOUND = "object found"
@@ -67,6 +69,7 @@ class FileObjectStore:
         self._disk = disk
         self._in_thread = in_thread
         self._make_token = make_token
+        self._durable_folders: set[str] = set()
 
     async def get(self, key: str) -> bytes:
         """See ObjectStore."""
@@ -166,15 +169,15 @@ class FileObjectStore:
         disk, path = self._disk, self._path(key)
         folder = posixpath.dirname(path)
         partial = f"{self._root}/{PARTIAL_FOLDER}/{key}.{self._make_token()}"
-        disk.make_directory(posixpath.dirname(partial))
         try:
+            self._make_durable(folder)
+            disk.make_directory(posixpath.dirname(partial))
             file = disk.open(partial, create=True)
             try:
                 file.write_at(data, 0)
                 file.sync(site=ObjectSyncSite.CONTENT)
             finally:
                 file.close()
-            make_durable_directory(disk, folder)
             if replace:
                 disk.rename(partial, path)
                 disk.sync_directory(folder, site=ObjectSyncSite.NAME)
@@ -194,6 +197,22 @@ class FileObjectStore:
             with contextlib.suppress(OSError):
                 disk.remove(partial)
             raise
+
+    def _make_durable(self, folder: str) -> None:
+        """Make a folder and the names of all above it durable, once in the life of this store.
+
+        One that exists may have been made by a process that died before its sync.
+        """
+        if folder in self._durable_folders:
+            return
+        make_durable_directory(self._disk, self._root)
+        self._disk.make_directory(folder)
+        chain = [folder]
+        while chain[-1] != self._root and chain[-1] not in self._durable_folders:
+            chain.append(parent_of(chain[-1]))
+        for made in reversed(chain):
+            self._disk.sync_directory(parent_of(made), site=ObjectSyncSite.FOLDER)
+        self._durable_folders.update(chain)
 
     def _delete(self, key: str) -> None:
         path = self._path(key)
