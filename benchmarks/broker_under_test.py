@@ -6,7 +6,9 @@ Java broker uses a tenth of a core.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import json
 import os
 import re
 import signal
@@ -16,12 +18,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from thermocline.localstack.child_process import ChildProcess
+from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.request_code import RequestCode
 from tooling.official_rocketmq import BENCHMARK_JVM_OPTIONS, OfficialSoftware, official_broker, official_namesrv
 
 OFFICIAL = "official"
 THERMOCLINE = "thermocline"
 READY_LINE = re.compile(r"^ready namesrv=(?P<namesrv>\S+) broker=(?P<broker>\S+) cold=(?P<cold>\S+)", re.MULTILINE)
 READY_TIMEOUT_S = 60.0
+REQUEST_TIMEOUT_MS = 10_000
 CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -45,6 +51,21 @@ class BrokerUnderTest:
     def cpu_s(self) -> float:
         """CPU time that all of its processes have used so far, those that live now."""
         return sum(_cpu_s(process_id) for process_id in self.process_ids())
+
+    def runtime_info(self) -> dict[str, str]:
+        """What it tells of itself: log offsets, index lag, counters."""
+
+        async def ask() -> RemotingCommand:
+            connection = await ClientConnection.open(self.address)
+            try:
+                return await connection.request(
+                    RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO), timeout_ms=REQUEST_TIMEOUT_MS
+                )
+            finally:
+                connection.close()
+
+        table: dict[str, str] = json.loads(bytes(asyncio.run(ask()).body))["table"]
+        return table
 
     def resident_mb(self) -> float:
         """Proportional set size of all its processes, in MB: shared pages are counted once."""

@@ -76,6 +76,12 @@ class Run:
     broker_cores: float
     generator_cores: float  # near 1 the generator is what was measured
     megabytes: float
+    index_lag_s: float  # what the index had still to do, in seconds of this run's traffic
+
+    @property
+    def messages_per_cpu_s(self) -> float:
+        """Work per second of the broker's own CPU time: what neighbours on the machine cannot falsify."""
+        return self.result.messages_per_s / self.broker_cores if self.broker_cores else 0.0
 
 
 @dataclass(slots=True)
@@ -95,11 +101,17 @@ class ShapeRuns:
     def ratios(self) -> list[float]:
         """Ours to theirs in each pair; above 1 is better in both kinds of shape."""
         ratios = []
-        for pair in self.pairs:
-            if len(pair) == 2:
-                ours, theirs = self.value(pair[THERMOCLINE]), self.value(pair[OFFICIAL])
-                ratios.append(theirs / ours if self.shape.rate_per_s else ours / theirs)
+        for ours, theirs in self._neighbours():
+            ratio = self.value(ours) / self.value(theirs)
+            ratios.append(1 / ratio if self.shape.rate_per_s else ratio)
         return ratios
+
+    def ratios_per_cpu_s(self) -> list[float]:
+        """The same of the work done per second of CPU time."""
+        return [ours.messages_per_cpu_s / theirs.messages_per_cpu_s for ours, theirs in self._neighbours()]
+
+    def _neighbours(self) -> list[tuple[Run, Run]]:
+        return [(pair[THERMOCLINE], pair[OFFICIAL]) for pair in self.pairs if len(pair) == 2]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -195,7 +207,7 @@ def _measure(broker: BrokerUnderTest, name: str, shape: LoadShape, options: argp
     topic = PULL_TOPIC if shape.mode == "pull" else "Bench" + "".join(filter(str.isalnum, name))
     broker.resume()
     try:
-        cpu_before, started = broker.cpu_s(), time.monotonic()
+        log_before, cpu_before, started = _log_end(broker.runtime_info()), broker.cpu_s(), time.monotonic()
         result = run_load(
             shape,
             address=broker.address,
@@ -204,22 +216,29 @@ def _measure(broker: BrokerUnderTest, name: str, shape: LoadShape, options: argp
             warm_s=1.0,
             cpus=None if options.no_pin else GENERATOR_CPUS,
         )
-        elapsed_s = time.monotonic() - started
+        cpu_s, elapsed_s = broker.cpu_s() - cpu_before, time.monotonic() - started
+        info = broker.runtime_info()
+        log_rate = (_log_end(info) - log_before) / elapsed_s
         return Run(
             kind=broker.kind,
             result=result,
-            broker_cores=(broker.cpu_s() - cpu_before) / elapsed_s,
+            broker_cores=cpu_s / elapsed_s,
             generator_cores=result.generator_cpu_s / elapsed_s,
             megabytes=broker.resident_mb(),
+            index_lag_s=int(info["dispatchBehindBytes"]) / log_rate if log_rate else 0.0,
         )
     finally:
         broker.pause()
 
 
+def _log_end(info: dict[str, str]) -> int:
+    return int(info["commitLogMaxOffset"])
+
+
 def _progress(what: str, runs: ShapeRuns, run: Run) -> None:
     unit = "us p99" if runs.shape.rate_per_s else "msg/s"
     flaw = "" if run.result.is_clean else f"  ERRORS {run.result.codes or run.result}"
-    cores = f"{run.broker_cores:.2f} cores, generator {run.generator_cores:.2f}"
+    cores = f"{run.broker_cores:.2f} cores, generator {run.generator_cores:.2f}, index lag {run.index_lag_s:.1f} s"
     print(f"{what}: {runs.value(run):,.0f} {unit}, {cores}{flaw}", file=sys.stderr, flush=True)
 
 
@@ -227,16 +246,21 @@ def _table(measured: dict[str, ShapeRuns], options: argparse.Namespace) -> str:
     lines = [
         f"{options.rounds} alternations of {options.seconds:g} s, warmed {options.warm:g} s;"
         f" {os.cpu_count()} cores, {platform.platform()}",
-        "closed loop: messages/s; open loop (10 000/s): p50/p99/p99.9 in us; medians, spread in brackets",
-        f"{'shape':24} {'thermocline':>34} {'official':>34} {'ratio':>20} {'errors':>7}",
+        "closed loop: messages/s and broker cores; open loop (10 000/s): p50/p99/p99.9 in us; medians [spread];"
+        " lag: worst of our index",
+        f"{'shape':24} {'thermocline':>34} {'official':>34} {'ratio':>18} {'per cpu-s':>18} {'lag s':>6} {'errors':>6}",
     ]
     for name, runs in measured.items():
-        ratios = runs.ratios()
-        ratio = f"{statistics.median(ratios):.2f} [{min(ratios):.2f}-{max(ratios):.2f}]" if ratios else "-"
+        ours, theirs = _cell(runs, THERMOCLINE), _cell(runs, OFFICIAL)
+        ratio, per_cpu_s = _spread(runs.ratios()), _spread(runs.ratios_per_cpu_s())
+        lag_s = max((run.index_lag_s for run in runs.of(THERMOCLINE)), default=0.0)
         errors = sum(not run.result.is_clean for pair in runs.pairs for run in pair.values())
-        cells = [_cell(runs, kind) for kind in (THERMOCLINE, OFFICIAL)]
-        lines.append(f"{name:24} {cells[0]:>34} {cells[1]:>34} {ratio:>20} {errors:>7}")
+        lines.append(f"{name:24} {ours:>34} {theirs:>34} {ratio:>18} {per_cpu_s:>18} {lag_s:>6.1f} {errors:>6}")
     return "\n".join(lines)
+
+
+def _spread(ratios: list[float]) -> str:
+    return f"{statistics.median(ratios):.2f} [{min(ratios):.2f}-{max(ratios):.2f}]" if ratios else "-"
 
 
 def _cell(runs: ShapeRuns, kind: str) -> str:
@@ -266,12 +290,14 @@ def _record(measured: dict[str, ShapeRuns], options: argparse.Namespace) -> dict
         "shapes": {
             name: {
                 "ratios": runs.ratios(),
+                "ratios_per_cpu_s": runs.ratios_per_cpu_s(),
                 "runs": [
                     {
                         "kind": run.kind,
                         "broker_cores": run.broker_cores,
                         "generator_cores": run.generator_cores,
                         "megabytes": run.megabytes,
+                        "index_lag_s": run.index_lag_s,
                         **msgspec.to_builtins(run.result),
                     }
                     for pair in runs.pairs

@@ -26,7 +26,7 @@ def run(kind: str, *, messages_per_s: float = 1.0, p99_us: float = 1.0, errors: 
         generator_cpu_s=0.1,
         seconds=1.0,
     )
-    return Run(kind=kind, result=result, broker_cores=1.0, generator_cores=0.1, megabytes=1.0)
+    return Run(kind=kind, result=result, broker_cores=1.0, generator_cores=0.1, megabytes=1.0, index_lag_s=0.0)
 
 
 def test_twice_the_rate_is_a_ratio_of_two() -> None:
