@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from tests.simulated_disk import PowerCut, SimulatedDisk
 from tests.tiered.ledger_data import IDENTITY, KEYS, Clock, commit_segment, make_entry, open_writer
 from thermocline.remoting.errors import (
     FencedError,
@@ -17,6 +18,7 @@ from thermocline.remoting.errors import (
 )
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.errors import EarlierCommitUnsettledError, ForeignLedgerError
+from thermocline.tiered.file import FileObjectStore
 from thermocline.tiered.ledger_entry import CatalogSettings, LedgerChanges, SegmentOut, TopicChange, TopicDelete
 from thermocline.tiered.ledger_reader import LedgerReader, open_catalog, read_hint
 from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
@@ -420,6 +422,33 @@ async def test_a_crash_at_any_request_leaves_before_or_after(fault: Fault) -> No
         assert await open_catalog(memory, KEYS) == successor.catalog
         step += 1
     assert step > 30
+
+
+async def test_a_power_cut_at_any_step_of_the_disk_leaves_before_or_after() -> None:
+    """The same on `file://`, where every request is several steps of a disk that forgets what was not synced."""
+    cut = 0
+    while True:
+        cut += 1
+        disk = SimulatedDisk(cut_at_step=cut)
+        done: list[str] = []
+        attempted: list[str] = []
+        try:
+            writer = await open_writer(FileObjectStore("/cold", disk=disk, in_thread=False), checkpoint_interval=2)
+            for number in range(4):
+                segment_id = writer.next_segment_id()
+                attempted.append(str(segment_id))
+                await writer.commit(LedgerChanges(segments_in=(make_entry(segment_id, start=number * 10),)))
+                done.append(str(segment_id))
+        except PowerCut:
+            pass
+        else:
+            break
+        survivor = FileObjectStore("/cold", disk=disk.after_power_cut(Random(cut)), in_thread=False)
+        successor = await open_writer(survivor, seed=2, checkpoint_interval=2)
+        assert segment_ids(successor.catalog) in (done, attempted)
+        await commit_segment(successor, start=1000)
+        assert await open_catalog(survivor, KEYS) == successor.catalog
+    assert cut > 80
 
 
 async def test_clocks_that_step_back_do_not_reach_the_ledger() -> None:
