@@ -26,6 +26,8 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from thermocline.remoting.errors import CorruptDataError
+
 if TYPE_CHECKING:
     from thermocline.store.consume_queue_files import ConsumeQueueFiles
 
@@ -162,9 +164,20 @@ class ConsumeQueue:
 
     def _raise_minimum(self) -> None:
         log_min_offset = self._files.log_min_offset
-        start = max(self._min_offset, self._files.first_offset(self))
-        self._min_offset = self.first_at_or_behind(log_min_offset, start=min(start, self.next_offset))
+        if not self._has_record(self._min_offset, log_min_offset):
+            start = max(self._min_offset, self._files.first_offset(self))
+            self._min_offset = self.first_at_or_behind(log_min_offset, start=min(start, self.next_offset))
         self._min_log_offset = log_min_offset
+
+    def _has_record(self, offset: int, log_min_offset: int) -> bool:
+        """Whether there is a unit at `offset`, of a record at or behind the log's minimum."""
+        if offset >= self.next_offset:
+            return True  # nothing to look for: the queue's minimum is its end
+        try:
+            unit = self.unit(offset)
+        except CorruptDataError:
+            return False  # the file has gone with the records that it was for
+        return not unit.is_empty and unit.physical_offset >= log_min_offset
 
     def restart_at(self, next_offset: int, *, min_offset: int | None = None) -> None:
         """Forget what lies at or behind `next_offset`, tail included; recovery only. Files are not touched."""

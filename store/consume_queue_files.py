@@ -15,7 +15,7 @@ Owner: the loop thread; `UnsyncedFiles.sync` runs in a helper thread.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from thermocline.remoting.errors import CorruptDataError
 from thermocline.store.consume_queue import FILLER, UNIT, ConsumeQueue
@@ -108,10 +108,11 @@ class ConsumeQueueFiles:
 
     def base_positions(self, topic: str, queue_id: int) -> list[int]:
         """Where the queue's files start, in bytes, ascending; empty when it has none."""
-        path = f"{self.directory}/{topic}/{queue_id}"
-        if not self._disk.exists(path):
+        try:
+            names = self._disk.list_directory(f"{self.directory}/{topic}/{queue_id}")
+        except FileNotFoundError:
             return []
-        return [position for position in map(base_offset_of, self._disk.list_directory(path)) if position is not None]
+        return [position for position in map(base_offset_of, names) if position is not None]
 
     def first_offset(self, queue: ConsumeQueue) -> int:
         """The queue offset at which its oldest file starts; its tail's start when there is no file."""
@@ -160,10 +161,9 @@ class ConsumeQueueFiles:
             self.write(queue, start, FILLER * (stop - start))
             start = stop
 
-    def cut(self, queue: ConsumeQueue, end: int) -> None:
-        """Make sure that the files hold nothing at or behind queue offset `end`; recovery only."""
+    def cut(self, queue: ConsumeQueue, end: int, positions: Sequence[int]) -> None:
+        """Make sure that the files at `positions` hold nothing at or behind queue offset `end`; recovery only."""
         end_position = end * UNIT.size
-        positions = self.base_positions(queue.topic, queue.queue_id)
         for base_position in positions:
             if base_position + self._file_bytes <= end_position:
                 continue

@@ -21,7 +21,7 @@ from thermocline.store.queue_ends import TopicEnds, encode_queue_ends, save_queu
 from thermocline.store.store_config import StoreConfig
 
 QUEUES_PER_SLICE = 500
-WRITES_PER_READ = 10
+WRITES_PER_READ = 25
 """How much dearer it is to write a queue's tail than to read its end."""
 
 

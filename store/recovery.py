@@ -94,6 +94,8 @@ class Recovery:
         self._was_clean = was_clean
         self._delay_levels_ms = config.delay_levels_ms
         self._tail_bytes = 0
+        self._positions: dict[ConsumeQueue, list[int]] = {}
+        """Where the files of queues start that were looked at, so that 50 000 folders are listed once."""
 
     def run(self) -> RecoveryReport:
         """Recover; the log's files are loaded and end at the report's append offset.
@@ -175,6 +177,7 @@ class Recovery:
         for queue in missing:
             self._queues.files.forget(queue)
             self._disk.remove_tree(self._queues.files.path_of(queue))
+            self._positions[queue] = []
             queue.restart_at(queue.next_offset, min_offset=queue.next_offset)
 
     def _has_units(self, queue: ConsumeQueue, min_offset: int, filed_end: int) -> bool:
@@ -191,8 +194,9 @@ class Recovery:
             return False
         while first - file_bytes in positions:
             first -= file_bytes
-        for position in positions[: positions.index(first)]:
-            self._disk.remove(f"{self._queues.files.path_of(queue)}/{file_name(position)}")
+        while positions[0] < first:
+            self._disk.remove(f"{self._queues.files.path_of(queue)}/{file_name(positions.pop(0))}")
+        self._positions[queue] = positions
         if first <= min_offset * UNIT.size:
             return True
         # Units below are of no use if already the first one that is there points below the log's minimum.
@@ -221,6 +225,7 @@ class Recovery:
             logger.warning("queue starts anew topic=%s queue_id=%d", queue.topic, queue.queue_id)
             self._queues.files.forget(queue)
             self._disk.remove_tree(self._queues.files.path_of(queue))
+            self._positions[queue] = []
         is_empty = is_rebuilt or not was_counted
         queue.restart_at(record.queue_offset, min_offset=record.queue_offset if is_empty else None)
 
@@ -371,10 +376,15 @@ class Recovery:
         self._remove_later_files(end_offset)
         if outcome.may_be_ahead:
             self._take_back_units(end_offset)
-        self._queues.write_dirty()
+        for queue in self._queues:
+            queue.write_tail()
+            self._queues.dirty.discard(queue)
+            if must_cut:
+                positions = self._positions.get(queue)
+                if positions is None:
+                    positions = self._queues.files.base_positions(queue.topic, queue.queue_id)
+                self._queues.files.cut(queue, queue.next_offset, positions)
         if must_cut:
-            for queue in self._queues:
-                self._queues.files.cut(queue, queue.next_offset)
             self._settle_log(outcome.scan_start_offset, end_offset)
 
     def _remove_later_files(self, end_offset: int) -> None:

@@ -77,8 +77,6 @@ class StoreConfig:
 
     open_queue_files_max: int = 512
     """Descriptors kept open for queue files."""
-    queue_tail_bytes_max: int = 32 << 20
-    """Units kept in memory that no file has yet; above it a tick writes more than its share."""
 
     def __post_init__(self) -> None:
         self._check(self.log_file_bytes >= 4_096, "log_file_bytes")
