@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from thermocline.remoting.bodies import (
@@ -50,6 +50,7 @@ from thermocline.remoting.headers import (
     ResetOffsetRequestHeader,
     ViewMessageRequestHeader,
 )
+from thermocline.remoting.message_id import decode_message_id
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.topic_validation import check_group, check_topic
 
@@ -59,7 +60,9 @@ if TYPE_CHECKING:
 
 __all__ = ["FakeAdmin"]
 
-Serve: TypeAlias = "Callable[[Connection, RemotingCommand], RemotingCommand | None]"
+Serve: TypeAlias = "Callable[[Connection, RemotingCommand], RemotingCommand | Awaitable[RemotingCommand] | None]"
+
+MEMBER_TIMEOUT_MS = 10_000
 
 
 class FakeAdmin:
@@ -83,6 +86,8 @@ class FakeAdmin:
             RequestCode.GET_PRODUCER_CONNECTION_LIST: self._producer_connections,
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self._topic_consumers,
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._reset_offset,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self._ask_member,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._ask_member,
             RequestCode.QUERY_MESSAGE: self._query_message,
             RequestCode.VIEW_MESSAGE_BY_ID: self._view_message,
             RequestCode.GET_EARLIEST_MSG_STORETIME: self._earliest_time,
@@ -242,6 +247,22 @@ class FakeAdmin:
             offsets[self._queue(header.topic, queue_id)] = offset
         self._node.end_waiting_pulls(header.topic)
         return RemotingCommand.response(command, body=ResetOffsetBody(offset_table=offsets).encode())
+
+    async def _ask_member(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """Pass a question on to the member that it names, and its answer back."""
+        fields = dict(command.ext_fields or {})
+        group = self._node.groups.consumers.get(fields.get("consumerGroup", ""))
+        member = None if group is None else group.members.get(fields.get("clientId", ""))
+        if member is None:
+            raise ConsumerOfflineError("the consumer is not online")
+        body = command.body
+        if command.code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
+            fields["brokerName"] = self._node.name
+            place = decode_message_id(fields["msgId"]).physical_offset
+            body = self._node.store.by_physical_offset[place].record
+        question = RemotingCommand.request(command.code, ext_fields=fields, body=body)
+        answer = await member.connection.call(question, timeout_ms=MEMBER_TIMEOUT_MS)
+        return RemotingCommand.response(command, answer.code, remark=answer.remark, body=answer.body)
 
     # -- lookups -----------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -64,7 +64,14 @@ from thermocline.remoting.response_code import ResponseCode
 from thermocline.remoting.server import RemotingServer
 from thermocline.remoting.subscription import parse_subscription
 from thermocline.remoting.sys_flag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
-from thermocline.remoting.topic_validation import AUTO_CREATE_TOPIC, check_topic, dlq_topic, retry_topic
+from thermocline.remoting.topic_validation import (
+    AUTO_CREATE_TOPIC,
+    RETRY_TOPIC_PREFIX,
+    check_topic,
+    dlq_topic,
+    is_retry_topic,
+    retry_topic,
+)
 
 __all__ = ["FakeNode"]
 
@@ -156,7 +163,9 @@ class FakeNode:
 
     # -- connections -------------------------------------------------------------------------------------------------
 
-    def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+    def handle(
+        self, connection: Connection, command: RemotingCommand
+    ) -> RemotingCommand | Awaitable[RemotingCommand] | None:
         """Serve one request; see `RequestHandler`."""
         self.faults.record(command, connection.remote_address)
         goes_wrong, answer = self.faults.take(command)
@@ -183,6 +192,7 @@ class FakeNode:
     def _send(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         header = decode_send_header(command.code, command.ext_fields)
         check_topic(header.topic)
+        self._bury(header)
         topic = self._topic_to_send(header)
         if not topic.config.perm & PERM_WRITE:
             raise ResponseError(code=ResponseCode.NO_PERMISSION, remark="the topic is not writeable")
@@ -222,6 +232,18 @@ class FakeNode:
             ),
             ext_fields={"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"},
         )
+
+    def _bury(self, header: SendMessageRequestHeader) -> None:
+        """Redirect a message that a consumer sent to its retry topic once too often to the dead-letter topic."""
+        if not is_retry_topic(header.topic):
+            return
+        group = header.topic.removeprefix(RETRY_TOPIC_PREFIX)
+        limit = self.find_group(group).retry_max_times
+        if header.max_reconsume_times is not None:
+            limit = header.max_reconsume_times
+        if (header.reconsume_times or 0) > limit:
+            header.topic, header.queue_id = dlq_topic(group), 0
+            self.store.create_topic(TopicConfig(topic_name=header.topic, read_queue_nums=1, write_queue_nums=1))
 
     def _topic_to_send(self, header: SendMessageRequestHeader) -> FakeTopic:
         topic = self.store.topics.get(header.topic)
