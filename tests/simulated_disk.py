@@ -146,10 +146,13 @@ class SimulatedDisk:
 
     # -- the test's side -------------------------------------------------------------------------------------------
 
-    def after_power_cut(self, random: Random) -> SimulatedDisk:
-        """A disk with what survives a cut now; this one is not to be used any more."""
+    def after_power_cut(self, random: Random, *, kept_share: float | None = None) -> SimulatedDisk:
+        """A disk with what survives a cut now; this one is not to be used any more.
+
+        `kept_share`: how much of what was not synced is there all the same, drawn when not given.
+        """
         with self._lock:
-            share = random.choice(KEPT_SHARES)
+            share = random.choice(KEPT_SHARES) if kept_share is None else kept_share
             # Names first: changes that happen are applied to the durable entries in their order.
             entries: dict[int, dict[str, _File | _Folder]] = {}
             for change in self._changes:

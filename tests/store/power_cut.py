@@ -18,14 +18,13 @@ derived may be deleted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import Executor, Future
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from random import Random
-from typing import ParamSpec, TypeVar
 
 from tests.simulated_disk import PowerCut, SimulatedDisk
+from tests.store.inline_executor import InlineExecutor
 from thermocline.remoting.errors import MessageTooLargeError, UnavailableError
 from thermocline.remoting.message_record import iterate_records
 from thermocline.store.checkpoint import StoreCheckpoint
@@ -38,9 +37,6 @@ from thermocline.store.retention import RetentionGate
 from thermocline.store.store_config import FlushDiskType, StoreConfig
 from thermocline.store.sync_site import SyncSite
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
 TOPICS = ("orders", "payments", "a-rather-long-topic-name-so-that-names-cross-sector-borders")
 QUEUES = 3
 BODY_SIZES = (0, 10, 100, 100, 100, 400, 1_500)
@@ -49,19 +45,6 @@ STEPS_MAX = 160
 
 class ProcessDied(BaseException):
     """The broker stops without a word; the machine does not."""
-
-
-class InlineExecutor(Executor):
-    """Runs what is submitted at once, in the caller's thread."""
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Run it."""
-        future: Future[T] = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001 - an executor hands every failure on
-            future.set_exception(error)
-        return future
 
 
 UNKNOWN_OFFSET = 1 << 62
@@ -133,6 +116,9 @@ class Trial:
         self.now_ms = 1_000_000
         self.number = 0
         self.lives = lives
+        self.cut_count = 0
+        self.sites: set[str] = set()
+        """Sync sites that were used."""
         self.config = StoreConfig(
             root_path="/store",
             log_file_bytes=self.random.choice((4_096, 8_192)),
@@ -154,6 +140,7 @@ class Trial:
         self.check(store, index)
         index.close()
         store.close()
+        self.sites |= set(self.disk.sync_counts)
 
     # -- one life --------------------------------------------------------------------------------------------------
 
@@ -181,7 +168,9 @@ class Trial:
         if end == "kill":
             self.disk.revive()
         elif end == "cut" or self.random.random() < 0.5:
+            self.sites |= set(self.disk.sync_counts)
             self.disk = self.disk.after_power_cut(self.random)
+            self.cut_count += 1
         if is_open:
             assert self.disk.exists(self.config.abort_path), "the abort mark is gone"
         if end != "cut":
