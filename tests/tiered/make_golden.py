@@ -1,0 +1,99 @@
+"""Writes `golden/`: a small bucket in format version 1, and what it must be read as.
+
+    python -m tests.tiered.make_golden        in the repository's root
+
+Only a new format version makes new files; those of an old one stay, and stay readable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+from random import Random
+
+import zstandard
+
+from tests.tiered.cold_data import Log, write_segment
+from thermocline.remoting.message_record import decode_record
+from thermocline.store.disk import RealDisk
+from thermocline.tiered.file import FileObjectStore
+from thermocline.tiered.ledger_entry import CatalogSettings, LedgerChanges, QueueHole, TopicChange, TopicDelete
+from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
+from thermocline.tiered.object_keys import BrokerKeys
+from thermocline.tiered.segment_upload import upload_segment
+from thermocline.tiered.segment_writer import SegmentOptions
+
+GOLDEN = Path(__file__).parent / "golden"
+VERSION = "v1"
+OPTIONS = SegmentOptions(frame_bytes=1_500, coarse_frames=2)
+NOW_MS = 1_700_000_100_000
+KEYS = BrokerKeys.of(cluster="DefaultCluster", broker_name="broker-a")
+
+
+def make_log(topic: str, seed: int) -> Log:
+    """Two queues of a topic, one record of them from an IPv6 producer."""
+    log = Log(topic, Random(seed), queue_count=2, other_bytes_max=100)
+    log.append_flights(12)
+    log.append(0, body=b"", born_host=("::1", 1234), unique_key="IPV6", keys="tail N14228  N14228")
+    log.append(1, body=b"no properties to speak of")
+    return log
+
+
+async def write_bucket(folder: Path) -> dict[str, object]:
+    """Write the bucket, and return what it must be read as."""
+    store = FileObjectStore(str(folder), disk=RealDisk())
+    writer = await LedgerWriter.open(
+        store,
+        KEYS,
+        identity=LedgerIdentity(store_uuid="golden-store", cluster="DefaultCluster", broker_name="broker-a"),
+        clock_ms=lambda: NOW_MS,
+        random=Random(1),
+        checkpoint_interval=4,
+    )
+    topics: dict[str, object] = {}
+    for seed, topic in enumerate(("flights", "%RETRY%group", "gone")):
+        log = make_log(topic, seed)
+        halves = {queue_id: end // 2 for queue_id, end in log.ends().items()}
+        for starts, ends in (({}, halves), (halves, log.ends())):
+            segment_id = writer.next_segment_id()
+            with write_segment(
+                log, starts=starts, ends=ends, segment_id=segment_id, incarnation=3, options=OPTIONS
+            ) as finished:
+                entry = await upload_segment(store, KEYS, finished, created_ms=NOW_MS)
+            await writer.commit(LedgerChanges(segments_in=(entry,)))
+        if topic != "gone":
+            topics[topic] = {
+                str(queue_id): [
+                    {"record": record.hex(), "tags_code": code, "keys": keys_of(record)}
+                    for record, code in zip(queue.records, queue.tags_codes, strict=True)
+                ]
+                for queue_id, queue in sorted(log.queues.items())
+            }
+    change = TopicChange(
+        topic="flights", incarnation=3, ttl_ms=86_400_000, expired_before_ms=1_000, holes=(QueueHole(0, 90, 95),)
+    )
+    await writer.commit(LedgerChanges(topics=(change,), settings=CatalogSettings(default_ttl_ms=None)))
+    await writer.commit(LedgerChanges(topics_deleted=(TopicDelete("gone", 3),)))
+    await writer.close()
+    await store.close()
+    shutil.rmtree(folder / ".partial", ignore_errors=True)
+    return {"version": writer.version, "zstd": list(zstandard.ZSTD_VERSION), "topics": topics}
+
+
+def keys_of(record: bytes) -> list[str]:
+    """The keys under which a record is found."""
+    message = decode_record(record)
+    return [*filter(None, [message.unique_key]), *filter(None, (message.keys or "").split(" "))]
+
+
+def main() -> None:
+    folder = GOLDEN / VERSION
+    shutil.rmtree(folder, ignore_errors=True)
+    expected = asyncio.run(write_bucket(folder / "bucket"))
+    (folder / "expected.json").write_text(json.dumps(expected, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main()
