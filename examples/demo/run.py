@@ -176,7 +176,7 @@ def run(cold: ColdStore, folder: Path, data: Dataset, console: Console) -> Table
     report = Table(title="From a producer to Spark, every message accounted for", show_header=False)
     broker = DevBroker(folder, cold.broker_url)
     try:
-        with Producer(group="demo-producer", namesrv=broker.name_server, default_topic_queue_nums=4) as producer:
+        with Producer(group="demo-producer", namesrv=broker.name_server, send_timeout_ms=60_000) as producer:
             live: Follower | None = None
             try:
                 for topic, ttl_ms in ((FLIGHTS, FLIGHTS_TTL_MS), (WEATHER, WEATHER_TTL_MS)):
