@@ -79,8 +79,8 @@ class LocalOffsetStore:
         changed = {queue: offset for queue, offset in offsets.items() if self._offsets.get(queue) != offset}
         if not changed:
             return
-        self._offsets.update(changed)
-        body = ResetOffsetBody(offset_table={to_wire(queue): offset for queue, offset in self._offsets.items()})
+        merged = self._offsets | changed
+        body = ResetOffsetBody(offset_table={to_wire(queue): offset for queue, offset in merged.items()})
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             temporary = self._path.with_suffix(".tmp")
@@ -88,12 +88,16 @@ class LocalOffsetStore:
             os.replace(temporary, self._path)
         except OSError as error:
             logger.warning("offsets not written path=%s error=%s", self._path, error)
+            return
+        self._offsets = merged
 
     def _load(self) -> dict[MessageQueue, int]:
         try:
             data = self._path.read_bytes()
         except FileNotFoundError:
             return {}
+        except OSError as error:
+            raise InvalidRequestError("the file of broadcast offsets cannot be read", path=self._path) from error
         try:
             table = ResetOffsetBody.decode(data).offset_table
         except InvalidRequestError as error:

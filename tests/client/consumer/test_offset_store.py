@@ -1,0 +1,62 @@
+"""Local offsets: the official clients' file, replaced as a whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from thermocline.client.consumer.offset_store import LocalOffsetStore
+from thermocline.client.message_queue import MessageQueue
+from thermocline.remoting.errors import InvalidRequestError
+
+QUEUE = MessageQueue(topic="orders", broker_name="broker-a", queue_id=1)
+
+
+def store_in(directory: Path) -> LocalOffsetStore:
+    return LocalOffsetStore(directory=directory, client_id="10.0.0.1@one", group="billing")
+
+
+async def test_offsets_survive_in_the_official_form(tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    assert await store.read(QUEUE) is None
+    await store.persist({QUEUE: 7}, is_confirmed=True)
+    path = tmp_path / "10.0.0.1@one" / "billing" / "offsets.json"
+    assert path.read_text() == '{"offsetTable":{{"brokerName":"broker-a","queueId":1,"topic":"orders"}:7}}'
+    assert await store_in(tmp_path).read(QUEUE) == 7
+    assert list(path.parent.iterdir()) == [path]
+
+
+async def test_a_file_of_an_official_client_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "10.0.0.1@one" / "billing" / "offsets.json"
+    path.parent.mkdir(parents=True)
+    path.write_text('{"offsetTable":{{"topic":"orders","brokerName":"broker-a","queueId":1}:12,}}')
+    assert await store_in(tmp_path).read(QUEUE) == 12
+
+
+async def test_nothing_new_writes_nothing(tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    await store.persist({QUEUE: 7}, is_confirmed=True)
+    path = tmp_path / "10.0.0.1@one" / "billing" / "offsets.json"
+    path.unlink()
+    await store.persist({QUEUE: 7}, is_confirmed=True)
+    assert not path.exists()
+
+
+def test_a_file_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "10.0.0.1@one" / "billing" / "offsets.json"
+    path.parent.mkdir(parents=True)
+    path.write_text("{broken")
+    with pytest.raises(InvalidRequestError, match="damaged"):
+        store_in(tmp_path)
+    with pytest.raises(InvalidRequestError, match="cannot be read"):
+        store_in(path)
+
+
+async def test_a_write_that_fails_is_repeated(tmp_path: Path) -> None:
+    store = store_in(tmp_path / "offsets")
+    (tmp_path / "offsets").write_text("a file where the directory should be")
+    await store.persist({QUEUE: 7}, is_confirmed=True)
+    (tmp_path / "offsets").unlink()
+    await store.persist({QUEUE: 7}, is_confirmed=True)
+    assert await store_in(tmp_path / "offsets").read(QUEUE) == 7
