@@ -316,7 +316,9 @@ class Recovery:
                 continue
             if self._was_clean and first.physical_offset <= dispatch_offset:
                 return file.base_offset
-            if not self._was_clean and first.store_timestamp_ms <= checkpoint.recovery_timestamp_ms:
+            # Without any queue there is nothing that the checkpoint could speak of: all are made anew.
+            is_covered = first.store_timestamp_ms <= checkpoint.recovery_timestamp_ms and dispatch_offset >= 0
+            if not self._was_clean and is_covered:
                 return file.base_offset
         return self._files.start_offset
 
