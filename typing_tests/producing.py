@@ -1,0 +1,67 @@
+"""Sending, as users write it: types that the checker must infer."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Sequence
+from typing import assert_type
+
+from thermocline import (
+    AsyncProducer,
+    CompressionType,
+    Message,
+    MessageQueue,
+    MQError,
+    Producer,
+    SendManyError,
+    SendResult,
+    SendStatus,
+    select_by_hash,
+)
+
+
+def blocking() -> None:
+    with Producer(group="orders", namesrv="127.0.0.1:9876", compress_type=CompressionType.ZSTD) as producer:
+        assert_type(producer, Producer)
+        assert_type(producer.group, str)
+        result = producer.send(Message("orders", b"x", tags="paid", keys=["1", "2"], properties={"a": "b"}))
+        assert_type(result, SendResult)
+        assert_type(result.status, SendStatus)
+        assert_type(result.queue, MessageQueue)
+        assert_type(producer.send_async(Message("orders", b"x")), concurrent.futures.Future[SendResult])
+        producer.send_async(Message("orders", b"x"), lambda outcome: assert_type(outcome, SendResult | MQError))
+        assert_type(producer.send_many(Message("orders", b"x") for _ in range(3)), list[SendResult])
+        assert_type(producer.send_batch([Message("orders", b"x")]), list[SendResult])
+        assert_type(producer.fetch_publish_queues("orders"), list[MessageQueue])
+        producer.send_one_way(Message("orders", b"x"))
+        producer.send(Message("orders", b"x"), selector=select_by_hash, argument="JFK", timeout_ms=100)
+        producer.send(Message("orders", b"x"), selector=lambda queues, message, argument: queues[0])
+
+
+def own_selector(queues: Sequence[MessageQueue], message: Message, argument: object) -> MessageQueue:
+    return queues[len(message.body) % len(queues)]
+
+
+def failures(producer: Producer) -> None:
+    try:
+        producer.send_many([Message("orders", b"x")], selector=own_selector)
+    except SendManyError as error:
+        assert_type(error.outcomes, list[SendResult | MQError])
+
+
+async def asynchronous() -> None:
+    async with AsyncProducer(group="orders", namesrv=["127.0.0.1:9876", "127.0.0.1:9877"]) as producer:
+        assert_type(await producer.send(Message("orders", b"x")), SendResult)
+        assert_type(producer.send_async(Message("orders", b"x")), asyncio.Future[SendResult])
+        assert_type(await producer.send_many([Message("orders", b"x")]), list[SendResult])
+
+
+def mistakes(producer: Producer) -> None:
+    producer.group = "other"  # type: ignore[misc]
+    Producer("orders")  # type: ignore[call-arg]
+    Producer(grup="orders")  # type: ignore[call-arg]
+    Message("orders", "text")  # type: ignore[arg-type]
+    Message("orders", b"x", "paid")  # type: ignore[call-arg]
+    producer.send("orders")  # type: ignore[arg-type]
+    producer.send(Message("orders", b"x"), queue=3)  # type: ignore[arg-type]
