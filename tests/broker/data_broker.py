@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.broker.control_broker import STORE_HOST, TIMEOUT_MS, Clock
+from tests.broker.wire import Wire
 from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.broker_settings import BrokerSettings
 from thermocline.broker.cold_reads import ColdReads, NoColdTier
@@ -97,6 +98,14 @@ class DataBroker:
         if connection is None:
             connection = self.connections[0] if self.connections else await self.connect()
         return await connection.call(command, timeout_ms=TIMEOUT_MS)
+
+    async def ask_wire(self, code: int, **fields: Any) -> RemotingCommand:
+        """Ask without a socket, by ordinary code; `fields` beside a topic and queue 0."""
+        wire = Wire(self.dispatcher)
+        ext_fields = {name: str(value) for name, value in ({"topic": "TopicA", "queueId": 0} | fields).items()}
+        wire.receive(RemotingCommand(code=code, opaque=1, ext_fields=ext_fields).encode())
+        (answer,) = await wire.wait_commands()
+        return answer
 
     async def make_topic(self, topic: str, *, queues: int = 4, attributes: str = "") -> None:
         fields = {

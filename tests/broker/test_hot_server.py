@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.data_broker import data_broker
-from tests.broker.test_pull import pull_fields
+from tests.broker.pulling import pull_fields
 from tests.broker.wire import split_frames
 from tests.store.send_frames import batch_frame, send_frame, unique_key
 from thermocline.remoting.batch import BatchMessage
