@@ -29,7 +29,7 @@ class SendRequests:
     def single(
         self,
         prepared: Draft,
-        callback: Callable[[Outcome], None],
+        callback: Callable[[Outcome], object],
         *,
         queue: MessageQueue | None,
         selector: QueueSelector | None,
@@ -62,7 +62,7 @@ class SendRequests:
     def batch(
         self,
         messages: Sequence[Message],
-        callback: Callable[[Outcome], None],
+        callback: Callable[[Outcome], object],
         *,
         queue: MessageQueue | None,
         timeout_ms: int | None,

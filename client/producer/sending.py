@@ -21,7 +21,7 @@ __all__ = ["Draft", "Outcome", "SendCallback", "Sending", "draft"]
 Outcome: TypeAlias = "list[SendResult] | MQError"
 """What became of a request: a result for each of its messages, or an error for all."""
 
-SendCallback: TypeAlias = "Callable[[SendResult | MQError], None]"
+SendCallback: TypeAlias = "Callable[[SendResult | MQError], object]"
 """What is told the outcome of one message."""
 
 
@@ -49,7 +49,7 @@ class Sending:
     attempts_left: int
     counted_bytes: int
     """What this request counts for in the producer's bound on bytes under way."""
-    callback: Callable[[Outcome], None]
+    callback: Callable[[Outcome], object]
     queue: MessageQueue | None = None
     """The queue that the caller chose; then there is no second attempt elsewhere."""
     choose: Callable[[tuple[MessageQueue, ...]], MessageQueue] | None = None
