@@ -45,11 +45,20 @@ ALLOWED: dict[str, frozenset[str]] = {
     "localstack": frozenset(),
 }
 
-# Single modules that a layer, or one module of it, may name beyond that: the daemons' entry points, which commands
-# start; the NameServer, which the broker's own entry point can run beside it (`thermocline dev`); the disk seam, with
-# which a reader opens a cold tier that lies in a directory.
+# Single modules that a layer, or one module of it, may name beyond that: the daemons' entry points with their settings
+# and log format, which commands start; the NameServer, which the broker's own entry point can run beside it
+# (`thermocline dev`); the disk seam, with which a reader opens a cold tier that lies in a directory.
 SINGLE_MODULES: dict[str, frozenset[str]] = {
-    "cli": frozenset({"broker.main", "namesrv.main", "spark.replay", "spark.session"}),
+    "cli": frozenset(
+        {
+            "broker.main",
+            "broker.log_format",
+            "namesrv.main",
+            "namesrv.name_server_config",
+            "spark.replay",
+            "spark.session",
+        }
+    ),
     "broker.main": frozenset({"namesrv.name_server_config", "namesrv.server"}),
     "spark": frozenset({"store.disk"}),
 }
