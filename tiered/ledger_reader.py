@@ -244,5 +244,7 @@ async def _find_base(store: ObjectStore, keys: BrokerKeys) -> CheckpointHead | N
             raise OvertakenError("every checkpoint listed is gone", root=keys.root)
         return None
     async for info in store.list(keys.ledger_prefix):
+        if await find_entry(store, keys, 1) is not None:
+            raise OvertakenError("the ledger began while it was looked for", root=keys.root)
         raise LedgerCorruptError("the ledger has neither its beginning nor a checkpoint", key=info.key)
     return None

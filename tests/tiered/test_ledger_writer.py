@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from random import Random
 
 import pytest
 
+from tests.fixtures_s3 import S3Bucket
 from tests.simulated_disk import PowerCut, SimulatedDisk
 from tests.tiered.ledger_data import IDENTITY, KEYS, Clock, commit_segment, make_entry, open_writer
+from tests.tiered.test_object_store import open_s3
 from thermocline.remoting.errors import (
     FencedError,
     InvalidRequestError,
@@ -449,6 +452,29 @@ async def test_a_power_cut_at_any_step_of_the_disk_leaves_before_or_after() -> N
         await commit_segment(successor, start=1000)
         assert await open_catalog(survivor, KEYS) == successor.catalog
     assert cut > 80
+
+
+@pytest.mark.s3
+async def test_writers_race_on_a_bucket(any_s3_bucket: S3Bucket) -> None:
+    """What the store itself arbitrates, with the servers that there are launchers for."""
+
+    async def live(seed: int) -> int:
+        async with open_s3(any_s3_bucket) as store:
+            writer = await open_writer(store, seed=seed, checkpoint_interval=2)
+            committed = 0
+            with contextlib.suppress(FencedError):
+                for number in range(3):
+                    entry = make_entry(writer.next_segment_id(), topic=f"topic-{seed}", start=number * 10)
+                    await writer.commit(LedgerChanges(segments_in=(entry,)))
+                    committed += 1
+            return committed
+
+    counts = await asyncio.gather(*(live(seed) for seed in range(1, 5)))
+    async with open_s3(any_s3_bucket) as store:
+        catalog = await open_catalog(store, KEYS)
+    assert catalog.epoch == 4
+    found = {topic: len(entry.segments) for topic, entry in catalog.topics.items()}
+    assert found == {f"topic-{seed}": count for seed, count in enumerate(counts, start=1) if count}
 
 
 async def test_clocks_that_step_back_do_not_reach_the_ledger() -> None:

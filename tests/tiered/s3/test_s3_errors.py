@@ -1,0 +1,181 @@
+"""What S3 may answer, from a stub that answers it: no test server ever sends a 409 or is overloaded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+
+import pytest
+
+from thermocline.remoting.errors import MQError, ObjectNotFoundError, ObjectStoreUnavailableError, SegmentSizeError
+from thermocline.tiered.errors import AlreadyExistsError, ObjectStoreRefusedError
+from thermocline.tiered.s3 import S3ObjectStore, S3Options
+from thermocline.tiered.wrappers import RetryingObjectStore, RetryPolicy
+
+
+class StubServer:
+    """Answers requests with what was queued, in order; keeps their heads."""
+
+    def __init__(self) -> None:
+        self.answers: list[bytes | None] = []
+        self.requests: list[str] = []
+
+    def answer(self, status: int, *, code: str = "", body: bytes = b"", headers: str = "") -> None:
+        """Queue an answer; `code` makes an XML error of it."""
+        if code:
+            body = f"<Error><Code>{code}</Code><Message>m</Message></Error>".encode()
+        head = f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\n{headers}\r\n"
+        self.answers.append(head.encode() + body)
+
+    def hang_up(self, sent: bytes = b"") -> None:
+        """Queue an answer that is cut off."""
+        self.answers.append(sent or None)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection."""
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                self.requests.append(head)
+                sizes = [
+                    line.split(":")[1] for line in head.split("\r\n") if line.lower().startswith("content-length:")
+                ]
+                if "100-continue" in head.lower():
+                    writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                await reader.readexactly(int(sizes[0]) if sizes else 0)
+                answer = self.answers.pop(0)
+                if answer is None or not answer.startswith(b"HTTP/1.1 ") or b"cut off" in answer:
+                    writer.write(answer or b"")
+                    return
+                writer.write(answer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def stubbed() -> AsyncIterator[tuple[StubServer, S3ObjectStore]]:
+    """A stub and a store on it."""
+    stub = StubServer()
+    server = await asyncio.start_server(stub.serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    options = S3Options(
+        bucket="bucket",
+        endpoint=f"http://127.0.0.1:{port}",
+        access_key="key",
+        secret_key="secret",
+        read_timeout_s=5,
+        connect_timeout_s=5,
+    )
+    store = await S3ObjectStore.open(options)
+    try:
+        yield stub, store
+    finally:
+        await store.close()
+        server.close()
+        await server.wait_closed()
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "error_class"),
+    [
+        (409, "ConditionalRequestConflict", ObjectStoreUnavailableError),
+        (409, "OperationAborted", ObjectStoreUnavailableError),
+        (412, "PreconditionFailed", AlreadyExistsError),
+        (500, "InternalError", ObjectStoreUnavailableError),
+        (503, "SlowDown", ObjectStoreUnavailableError),
+        (429, "TooManyRequests", ObjectStoreUnavailableError),
+        (400, "RequestTimeout", ObjectStoreUnavailableError),
+        (400, "BadDigest", ObjectStoreUnavailableError),
+        (403, "AccessDenied", ObjectStoreRefusedError),
+        (403, "SignatureDoesNotMatch", ObjectStoreRefusedError),
+        (400, "InvalidArgument", ObjectStoreRefusedError),
+        (404, "NoSuchBucket", ObjectStoreRefusedError),
+    ],
+)
+async def test_answers_to_a_conditional_write(status: int, code: str, error_class: type[MQError]) -> None:
+    async with stubbed() as (stub, store):
+        stub.answer(status, code=code)
+        with pytest.raises(error_class) as raised:
+            await store.create_if_absent("k", b"1")
+        assert type(raised.value) is error_class
+        assert "if-none-match: *" in stub.requests[0].lower()
+        assert len(stub.requests) == 1, "no retries of its own"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "error_class"),
+    [
+        (404, "NoSuchKey", ObjectNotFoundError),
+        (416, "InvalidRange", SegmentSizeError),
+        (503, "ServiceUnavailable", ObjectStoreUnavailableError),
+        (403, "AccessDenied", ObjectStoreRefusedError),
+    ],
+)
+async def test_answers_to_a_ranged_read(status: int, code: str, error_class: type[MQError]) -> None:
+    async with stubbed() as (stub, store):
+        stub.answer(status, code=code)
+        with pytest.raises(error_class):
+            await store.get_range("k", start=0, end=10)
+        assert "range: bytes=0-9" in stub.requests[0].lower()
+
+
+async def test_a_conflict_is_tried_again() -> None:
+    async with stubbed() as (stub, store):
+
+        async def no_sleep(_seconds: float) -> None:
+            await asyncio.sleep(0)
+
+        retrying = RetryingObjectStore(store, policy=RetryPolicy(), random=Random(1), sleep=no_sleep)
+        stub.answer(409, code="ConditionalRequestConflict")
+        stub.answer(409, code="ConditionalRequestConflict")
+        stub.answer(200)
+        await retrying.create_if_absent("k", b"1")
+        assert len(stub.requests) == 3
+
+
+async def test_answers_that_are_cut_off() -> None:
+    async with stubbed() as (stub, store):
+        stub.hang_up()
+        with pytest.raises(ObjectStoreUnavailableError):
+            await store.get("k")
+        stub.hang_up(b"HTTP/1.1 200 X\r\nContent-Length: 100\r\n\r\ncut off")
+        with pytest.raises(ObjectStoreUnavailableError):
+            await store.get("k")
+        stub.hang_up(b"garbage")
+        with pytest.raises(ObjectStoreUnavailableError):
+            await store.put("k", b"1")
+
+
+async def test_a_range_that_is_answered_shorter() -> None:
+    async with stubbed() as (stub, store):
+        stub.answer(206, body=b"12345", headers="Content-Range: bytes 0-4/5\r\n")
+        with pytest.raises(SegmentSizeError):
+            await store.get_range("k", start=0, end=10)
+
+
+async def test_failures_inside_a_bulk_delete() -> None:
+    async with stubbed() as (stub, store):
+        for code, error_class in (
+            ("InternalError", ObjectStoreUnavailableError),
+            ("AccessDenied", ObjectStoreRefusedError),
+        ):
+            body = f"<DeleteResult><Error><Key>k</Key><Code>{code}</Code><Message>m</Message></Error></DeleteResult>"
+            stub.answer(200, body=body.encode())
+            with pytest.raises(error_class):
+                await store.delete_many(["k", "l"])
+        stub.answer(200, body=b"<DeleteResult></DeleteResult>")
+        await store.delete_many(["k", "l"])
+
+
+async def test_bodies_carry_a_checksum_and_are_not_hashed_for_the_signature() -> None:
+    async with stubbed() as (stub, store):
+        stub.answer(200)
+        await store.put("k", b"hello")
+        assert "Content-MD5: XUFAKrxLKna5cZ2REBfFkg==" in stub.requests[0]
+        head = stub.requests[0].lower()
+        assert "x-amz-content-sha256: unsigned-payload" in head
+        assert "x-amz-checksum" not in head
