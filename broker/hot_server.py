@@ -53,8 +53,8 @@ from thermocline.store.flush_service import run_in_executor
 
 logger = logging.getLogger(__name__)
 
-NEAR_MEMORY_SHARE = 0.4
-"""Share of the machine's memory in which the newest part of the log counts as being (accessMessageInMemoryMaxRatio)."""
+UNSENT_BYTES_MAX = 1 << 20
+"""With more unsent on its connection a pull is left to ordinary code, where the connection stops reading."""
 
 SEND_PREFIXES = (SEND_V2, SEND_BATCH)
 PULL_PREFIXES = (JSON_PULL, JSON_LITE_PULL)
@@ -72,8 +72,7 @@ class HotServer:
         long_polling: LongPolling,
         near_bytes: int | None = None,
     ) -> None:
-        """On the loop. `near_bytes`: how much of the log's end counts as being in memory, by default a share of the
-        machine's."""
+        """On the loop. `near_bytes`: how much of the log's end counts as being in memory; None: as settings say."""
         self._context = context
         self._store = context.store
         self._long_polling = long_polling
@@ -89,7 +88,7 @@ class HotServer:
         self._pulls = PullProcessor(
             context,
             PullAdmission(context),
-            PullFinder(context, context.visible, near_bytes=machine_near_bytes() if near_bytes is None else near_bytes),
+            PullFinder(context, context.visible, near_bytes=near_bytes),
             long_polling,
             limits,
         )
@@ -155,7 +154,7 @@ class HotServer:
             prefix = bytes(buffer[header_start : header_start + JSON_PREFIX_BYTES])
             if prefix in SEND_PREFIXES:
                 taken = self._feed_sends(connection, buffer[position:] if position else buffer)
-            elif prefix in PULL_PREFIXES:
+            elif prefix in PULL_PREFIXES and connection.unsent_bytes <= UNSENT_BYTES_MAX:
                 taken = self._feed_pull(connection, buffer, position)
             else:
                 break
@@ -220,8 +219,3 @@ class HotServer:
                 self.tick(self._context.clock())
             except Exception:  # a bug of ours must not leave every waiting pull without an end
                 logger.exception("tick failed, a bug of ours")
-
-
-def machine_near_bytes() -> int:
-    """How much of the log's end the page cache of this machine has room for."""
-    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * NEAR_MEMORY_SHARE)

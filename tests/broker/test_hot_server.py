@@ -9,7 +9,7 @@ import pytest
 
 from tests.broker.data_broker import data_broker
 from tests.broker.pulling import pull_fields
-from tests.broker.wire import split_frames
+from tests.broker.wire import HIGH_WATER_BYTES, Wire, split_frames
 from tests.store.send_frames import batch_frame, send_frame, unique_key
 from thermocline.remoting.batch import BatchMessage
 from thermocline.remoting.command import RemotingCommand
@@ -102,3 +102,24 @@ async def test_close_is_clean_and_the_store_opens_again(tmp_path: Path) -> None:
         assert queue is not None
         assert queue.next_offset == 20
         assert broker.store.recovery_report.scan_start_offset <= broker.store.commit_log.append_offset
+
+
+async def test_a_client_that_takes_nothing_is_not_read_from(tmp_path: Path) -> None:
+    """However many pulls it has sent in one go, little more than the high-water mark waits for it."""
+    async with data_broker(tmp_path, topics=[TOPIC], start=False) as broker:
+        sender = Wire(broker.dispatcher, broker.hot)
+        for _ in range(4):
+            sender.receive(send_frame(body=bytes(60_000)))
+        wire = Wire(broker.dispatcher, broker.hot)
+        wire.slow_down()
+        pulls = [RemotingCommand(code=11, opaque=opaque, ext_fields=pull_fields(0)).encode() for opaque in range(100)]
+        wire.receive(b"".join(pulls))
+        answered: list[int] = []
+        rounds = 0
+        while len(answered) < 100:
+            written = wire.catch_up()
+            assert len(written) < HIGH_WATER_BYTES + 2 * 256 * 1024
+            answered += [answer.opaque for answer in split_frames(written)]
+            rounds += 1
+        assert answered == list(range(100))
+        assert rounds > 10

@@ -9,6 +9,7 @@ from thermocline.remoting.command import RemotingCommand, decode_command
 from thermocline.remoting.connection import ChunkHandler, Connection, RequestHandler
 
 DEADLINE_S = 10
+HIGH_WATER_BYTES = 1 << 20
 PEER = ("10.7.0.1", 4711)
 
 
@@ -19,18 +20,22 @@ class WireTransport(asyncio.Transport):
         super().__init__({"peername": PEER, "sockname": ("127.0.0.1", 10911)})
         self.written = bytearray()
         self.has_written = asyncio.Event()
+        self.protocol: Connection | None = None
+        self.is_slow = False
         self._is_closing = False
 
     def write(self, data: Any) -> None:
         self.written += data
         self.has_written.set()
+        if self.is_slow and len(self.written) > HIGH_WATER_BYTES and self.protocol is not None:
+            self.protocol.pause_writing()
 
     def writelines(self, list_of_data: Any) -> None:
         for data in list_of_data:
             self.write(data)
 
     def get_write_buffer_size(self) -> int:
-        return 0
+        return len(self.written) if self.is_slow else 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """There is no buffer."""
@@ -59,6 +64,7 @@ class Wire:
             loop=asyncio.get_running_loop(), handler=handler, chunk_handler=chunk_handler, is_server=True
         )
         self._transport = WireTransport()
+        self._transport.protocol = self.connection
         self.connection.connection_made(self._transport)
 
     @property
@@ -75,6 +81,16 @@ class Wire:
             buffer[:count] = view[:count]
             self.connection.buffer_updated(count)
             view = view[count:]
+
+    def slow_down(self) -> None:
+        """Take nothing of what is sent from now on, until `catch_up`."""
+        self._transport.is_slow = True
+
+    def catch_up(self) -> bytes:
+        """Take what was sent so far, and let the broker know."""
+        written = self.take()
+        self.connection.resume_writing()
+        return written
 
     def take(self) -> bytes:
         """What was sent since the last call."""
