@@ -137,7 +137,7 @@ class LedgerWriter:
                 continue  # somebody claimed at the same time: look again, and go behind it
             await write_hint(store, keys, writer._hint())
             # Nothing of ours is under way yet, and earlier writers can commit nothing any more.
-            await store.remove_incomplete(f"{keys.root}/")
+            await writer._remove_incomplete()
             await writer._keep_checkpointed()
             logger.info("ledger claimed root=%s version=%d epoch=%d", keys.root, writer.version, writer.epoch)
             return writer
@@ -341,6 +341,16 @@ class LedgerWriter:
             len(entry.topics),
             len(entry.topics_deleted),
         )
+
+    async def _remove_incomplete(self) -> None:
+        """Remove what unfinished uploads of earlier writers left; costs money, not correctness, if it fails."""
+        try:
+            count = await self.store.remove_incomplete(f"{self.keys.root}/")
+        except ObjectStoreUnavailableError as error:
+            logger.warning("unfinished uploads not removed root=%s: %s", self.keys.root, error)
+            return
+        if count:
+            logger.info("unfinished uploads removed root=%s count=%d", self.keys.root, count)
 
     async def _keep_checkpointed(self) -> None:
         """Write a checkpoint when one is due; a failure is logged, and the next commit tries again."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import msgspec
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tiered.ledger_data import make_entry
@@ -75,6 +75,7 @@ def test_a_report_for_a_dry_run() -> None:
     assert (found.raw_bytes, found.stored_bytes) == (1000, 1200)
 
 
+@settings(deadline=None)
 @given(ttls=st.lists(st.tuples(st.one_of(st.none(), TIMES), TIMES), min_size=1, max_size=8), seed=st.integers(0, 99))
 def test_what_has_expired_once_never_comes_back(ttls: list[tuple[int | None, int]], seed: int) -> None:
     """Over any changes of the TTL the cut never falls, and an unexpired message is never lost by a change alone."""
