@@ -80,7 +80,6 @@ class BrokerConfig:
 
     # -- clients -------------------------------------------------------------------------------------------------------
     client_expiry_ms: int = setting(120_000, "channelExpiredTimeout", least=1_000, live=True)
-    subscription_expiry_ms: int = setting(600_000, "subscriptionExpiredTimeout", least=1_000, live=True)
     notify_group_changes: bool = setting(True, "notifyConsumerIdsChangedEnable", live=True)
     reject_pull_consumers: bool = setting(False, "rejectPullConsumerEnable", live=True)
     lite_pull: bool = setting(True, "litePullMessageEnable", live=True)
@@ -93,10 +92,10 @@ class BrokerConfig:
 
     # -- consumer offsets, delays --------------------------------------------------------------------------------------
     offset_flush_interval_ms: int = setting(5_000, "flushConsumerOffsetInterval", least=100, live=True)
-    offset_version_step: int = setting(500, "consumerOffsetUpdateVersionStep", least=1, live=True)
+    offset_version_step: int = setting(500, "consumerOffsetUpdateVersionStep", least=1)
     server_side_reset: bool = setting(True, "useServerSideResetOffset", live=True)
     delay_flush_interval_ms: int = setting(10_000, "flushDelayOffsetInterval", least=100, live=True)
-    delay_version_step: int = setting(200, "delayOffsetUpdateVersionStep", least=1, live=True)
+    delay_version_step: int = setting(200, "delayOffsetUpdateVersionStep", least=1)
 
     # -- messages ------------------------------------------------------------------------------------------------------
     accept_sends_from_ms: int = setting(0, "startAcceptSendRequestTimeStamp", least=0, live=True)

@@ -53,7 +53,7 @@ from thermocline.broker.tier_link import TierLink
 from thermocline.remoting.server import RemotingServer
 from thermocline.store.disk import RealDisk
 from thermocline.store.message_store import MessageStore
-from thermocline.store.retention import Retention, RetentionGate
+from thermocline.store.retention import RetentionGate
 
 logger = logging.getLogger(__name__)
 
@@ -155,19 +155,14 @@ class HotProcess:
         feed = self._feed = TierFeed(hub, topics=context.topics, queues=store.queues, incarnations=store.incarnations)
         rounds = StoreRounds(
             store,
-            retention=Retention(
-                disk,
-                settings.store,
-                log=store.commit_log,
-                queues=store.queues,
-                recovery_offset=lambda: store.recovery_offset,
-            ),
+            retention=store.retention,
             page=page,
             clock=wall_clock_ms,
             gate=self._gate,
             index_timestamp_ms=lambda: index.index_timestamp_ms,
             on_tick=lambda pressure: feed.ticked(pressure=pressure),
         )
+        settings.add_listener(lambda _: store.retention.follow(settings.store))
         hot = HotServer(context, key_index=index, long_polling=long_polling)
         dispatcher = self._make_dispatcher(context, hot, helpers, rounds)
         hot.start()

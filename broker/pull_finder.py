@@ -14,8 +14,9 @@ In this order (min, end: the visible queue, see visible_queues.py):
 Rules
   - Messages that have expired but are still stored are stepped over like those of other tags. "Offset moved" would tell
     a consumer that lags behind the cut of a busy topic a new offset for ever, each one expired when it comes back.
-  - At most 32 messages and 256 KiB, 8 and 64 KiB when they lie so far back that the page cache has hardly kept them;
-    what the client asks for is a limit too; one message always goes.
+  - At most 32 messages and 256 KiB, 8 and 64 KiB when they lie so far back that the page cache has hardly kept them
+    (settings `maxTransfer...OnMessageInMemory` and `...InDisk`); what the client asks for is a limit too; one message
+    always goes.
   - An offset below the local minimum is the cold tier's to answer: `find` raises ColdNeeded, `find_cold` asks it. Cold
     messages that expire while they are on their way are cut off.
 Source: DefaultMessageStore.java (getMessage), PullMessageProcessor.java (composeResponseHeader), Apache RocketMQ 5.3.
@@ -24,9 +25,12 @@ Source: DefaultMessageStore.java (getMessage), PullMessageProcessor.java (compos
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.cold_reads import ColdPull
 from thermocline.broker.context import BrokerContext
+from thermocline.broker.machine_memory import total_memory_bytes
 from thermocline.broker.pull_reply import PullAnswer
 from thermocline.broker.pull_request import PullRequest
 from thermocline.broker.visible_queues import VisibleQueues
@@ -46,9 +50,6 @@ from thermocline.store.consume_queue import ConsumeQueue
 from thermocline.store.message_draft import GetStatus
 from thermocline.store.message_runs import RunLimits, read_runs
 
-COUNT_MAX = 32
-BYTES_MAX = 256 * 1024
-FAR_LIMITS = RunLimits(count_max=8, bytes_max=64 * 1024)
 UNITS_EXAMINED_MAX = 800
 """How many units one pull with a filter looks at before it answers that none matched."""
 
@@ -59,15 +60,35 @@ class ColdNeeded(Exception):  # noqa: N818 - no failure: the way out of the sync
     """The answer has to be fetched from the cold tier."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullLimits:
+    """How much one pull may take, near the log's end and further back than `near_bytes`."""
+
+    near: RunLimits
+    far: RunLimits
+    near_bytes: int
+
+    @classmethod
+    def of(cls, config: BrokerConfig, *, near_bytes: int | None) -> PullLimits:
+        """As the settings say; `near_bytes` None is the share of this machine's memory that they name."""
+        return cls(
+            near=RunLimits(count_max=config.pull_count_max, bytes_max=config.pull_bytes_max),
+            far=RunLimits(count_max=config.disk_pull_count_max, bytes_max=config.disk_pull_bytes_max),
+            near_bytes=total_memory_bytes() * config.memory_percent // 100 if near_bytes is None else near_bytes,
+        )
+
+
 class PullFinder:
     """Looks into queues. Pulls that wait look again through the same methods."""
 
-    def __init__(self, context: BrokerContext, visible: VisibleQueues, *, near_bytes: int) -> None:
-        """`near_bytes`: how far behind the log's end messages count as being in memory."""
+    def __init__(self, context: BrokerContext, visible: VisibleQueues, *, near_bytes: int | None = None) -> None:
+        """`near_bytes`: how far behind the log's end messages count as being in memory; None: as settings say."""
         self._context = context
         self._visible = visible
         self._near_bytes = near_bytes
         self._log = context.store.commit_log
+        self._config = context.config
+        self._known_limits = PullLimits.of(self._config, near_bytes=near_bytes)
 
     def find(self, request: PullRequest, codes: frozenset[int] | None) -> PullAnswer:
         """What the pull finds now; `codes` are the tag codes wanted, None for all.
@@ -136,8 +157,8 @@ class PullFinder:
                 topic=header.topic,
                 queue_id=header.queue_id,
                 offset=offset,
-                count_max=_count_max(header),
-                bytes_max=_bytes_max(header),
+                count_max=_count_max(header, self._limits.near),
+                bytes_max=_bytes_max(header, self._limits.near),
                 codes=codes,
                 expired_before_ms=visible.expired_before_ms(header.topic),
                 group=header.consumer_group,
@@ -168,15 +189,16 @@ class PullFinder:
         start: int,
         end: int,
     ) -> PullAnswer:
-        count_max = _count_max(header)
+        limits = self._limits
+        count_max = _count_max(header, limits.near)
         runs = read_runs(
             self._log,
             queue.units(start, min(UNITS_EXAMINED_MAX if codes else count_max, end - start)),
             codes=codes,
             count_max=count_max,
-            bytes_max=_bytes_max(header),
-            far_offset=self._log.append_offset - self._near_bytes,
-            far_limits=FAR_LIMITS,
+            bytes_max=_bytes_max(header, limits.near),
+            far_offset=self._log.append_offset - limits.near_bytes,
+            far_limits=limits.far,
         )
         if not runs.message_count:
             return self._stepped(queue, start + runs.examined)
@@ -190,6 +212,14 @@ class PullFinder:
             message_count=runs.message_count,
             size_bytes=runs.size_bytes,
         )
+
+    @property
+    def _limits(self) -> PullLimits:
+        config = self._context.config
+        if config is not self._config:  # a setting was changed
+            self._config = config
+            self._known_limits = PullLimits.of(config, near_bytes=self._near_bytes)
+        return self._known_limits
 
     def _stepped(self, queue: ConsumeQueue, next_offset: int) -> PullAnswer:
         """Nothing up to `next_offset` is for this reader."""
@@ -216,13 +246,13 @@ def _nothing_stored(status: GetStatus, offset: int) -> PullAnswer:
     return PullAnswer(code, status.value, next_offset=0, min_offset=0, max_offset=0)
 
 
-def _count_max(header: PullMessageRequestHeader) -> int:
-    return max(1, min(header.max_msg_nums, COUNT_MAX))
+def _count_max(header: PullMessageRequestHeader, limits: RunLimits) -> int:
+    return max(1, min(header.max_msg_nums, limits.count_max))
 
 
-def _bytes_max(header: PullMessageRequestHeader) -> int:
+def _bytes_max(header: PullMessageRequestHeader, limits: RunLimits) -> int:
     wanted = header.max_msg_bytes
-    return BYTES_MAX if wanted is None or not 0 < wanted < BYTES_MAX else wanted
+    return limits.bytes_max if wanted is None or not 0 < wanted < limits.bytes_max else wanted
 
 
 def without_expired(runs: Sequence[bytes | memoryview], expired_before_ms: int) -> tuple[list[bytes | memoryview], int]:

@@ -83,7 +83,7 @@ class StoreRounds:
             OSError: The disk failed; what is left goes after a restart.
         """
         plan = self._retention.plan(self._gate(), now_ms=self._clock(), hour=time.localtime().tm_hour)
-        self._pressure = self._retention.used_ratio() > self._store.config.disk_used_ratio_max
+        self._pressure = self._retention.is_under_pressure()
         if not plan.is_empty:
             self._publish()
             await self._in_thread(lambda: self._retention.execute(plan))

@@ -90,6 +90,14 @@ class Retention:
         self._doomed: deque[MappedFile] = deque()
         self._executing = threading.Lock()
 
+    def follow(self, config: StoreConfig) -> None:
+        """Decide by these settings from the next plan on; folders and file sizes stay as they were."""
+        self._config = config
+
+    def is_under_pressure(self) -> bool:
+        """Whether the disk is fuller than it should be. A system call: some microseconds."""
+        return self.used_ratio() > self._config.disk_used_ratio_max
+
     def used_ratio(self) -> float:
         """How full the log's file system is, 0 to 1. A system call: some microseconds."""
         total_bytes = self._disk.total_bytes(self._config.commit_log_path)

@@ -21,10 +21,10 @@ Apache RocketMQ 5.3.
 
 import asyncio
 import logging
-import os
 from collections.abc import Mapping
 
 from thermocline.broker.context import BrokerContext
+from thermocline.broker.machine_memory import total_memory_bytes
 from thermocline.broker.processors.dispatcher import Handler
 from thermocline.remoting.bodies import (
     MessageQueue,
@@ -62,11 +62,6 @@ logger = logging.getLogger(__name__)
 LONG_MAX = 2**63 - 1
 RESET_PUSH_VERSION = 28
 """Release 3.0.7-SNAPSHOT: the first whose clients take a pushed reset."""
-
-
-def total_memory_bytes() -> int:
-    """The machine's memory."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 class ConsumerOffsetProcessor:

@@ -116,6 +116,18 @@ async def test_messages_far_back_come_in_smaller_pieces(tmp_path: Path) -> None:
         assert len(offsets(consumer.pull(50))) == 10
 
 
+async def test_limits_are_settings_that_count_at_once(broker: DataBroker) -> None:
+    consumer = Consumer(broker)
+    consumer.send(40)
+    assert len(offsets(consumer.pull(0))) == 32
+    changes = {"maxTransferCountOnMessageInMemory": "5", "maxTransferBytesOnMessageInMemory": "1048576"}
+    await broker.context.settings.update(changes, broker.context.persister)
+    assert len(offsets(consumer.pull(0))) == 5
+    changes = {"accessMessageInMemoryMaxRatio": "1", "maxTransferBytesOnMessageInMemory": "1"}
+    await broker.context.settings.update(changes, broker.context.persister)
+    assert len(offsets(consumer.pull(0))) == 1
+
+
 async def test_tags_are_filtered_by_their_hash(broker: DataBroker) -> None:
     consumer = Consumer(broker)
     for number in range(30):
