@@ -1,4 +1,4 @@
-"""`python -m thermocline.cli`: the command `thermocline` of this interpreter, wherever its script is."""
+"""`python -m thermocline.cli`: the command, where no entry point is installed."""
 
 from thermocline.cli.main import main
 

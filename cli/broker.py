@@ -54,7 +54,7 @@ def broker(
     arguments = BrokerArguments(
         config_path=config_path, flags=flags, log_level=log_level, single_process=single_process
     )
-    run(arguments, on_ready=lambda ready: click.echo(f"ready broker={ready.broker} cold={ready.cold_url or 'off'}"))
+    run(arguments, on_ready=lambda ready: click.echo(f"ready broker={ready.broker} cold={ready.cold_url}"))
 
 
 broker.add_command(config)

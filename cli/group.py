@@ -49,6 +49,8 @@ def progress(app: Application, name: str, topic: str | None) -> None:
     """
     with app.open_admin() as admin:
         rows = admin.group_progress(name, topic=topic)
+        if not rows and name not in admin.list_groups(include_system=True):
+            raise click.ClickException(f"There is no group {name}.")
     app.output.rows(
         {
             "topic": one.queue.topic,

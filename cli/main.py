@@ -70,7 +70,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         error.show()
         return EXIT_MISUSED
     except click.ClickException as error:
-        error.show()
+        sys.stderr.write(f"thermocline: {error.format_message()}\n")
         return EXIT_FAILED
     except click.Abort:
         sys.stderr.write("thermocline: interrupted.\n")

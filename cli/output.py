@@ -23,7 +23,6 @@ __all__ = ["Output", "Row"]
 
 Row = Mapping[str, object]
 
-_PIPED_WIDTH = 400
 _BYTES_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -49,7 +48,7 @@ class Output:
         if self.as_json:
             _write_json(value)
             return
-        width = max((len(name) for name in value), default=0)
+        width = max((len(name) for name in value), default=0)  # names of settings and figures are kept as they are
         for name, member in value.items():
             sys.stdout.write(f"{name:<{width}}  {for_people(name, member)}\n")
 
@@ -75,20 +74,40 @@ class Output:
             yield progress
 
     def _print_table(self, rows: Sequence[Row], columns: Sequence[str]) -> None:
-        from rich.console import Console
-        from rich.table import Table
+        headings = [heading(column) for column in columns]
+        cells = [[for_people(column, row.get(column)) for column in columns] for row in rows]
+        numeric = [all(isinstance(row.get(column), int | float) for row in rows) for column in columns]
+        numeric = [is_number and not column.endswith("_ms") for is_number, column in zip(numeric, columns, strict=True)]
+        if sys.stdout.isatty():
+            _print_for_terminal(headings, cells, numeric)
+            return
+        widths = [max(map(len, texts)) for texts in zip(headings, *cells, strict=True)]
+        for line in [headings, *cells]:
+            padded = [
+                text.rjust(width) if is_number else text.ljust(width)
+                for text, width, is_number in zip(line, widths, numeric, strict=True)
+            ]
+            sys.stdout.write("  ".join(padded).rstrip() + "\n")
 
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for column in columns:
-            numeric = all(isinstance(row.get(column), int | float) for row in rows) and not column.endswith("_ms")
-            table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=False)
-        for row in rows:
-            table.add_row(*[for_people(column, row.get(column)) for column in columns])
-        is_terminal = sys.stdout.isatty()
-        console = Console(
-            file=sys.stdout, width=None if is_terminal else _PIPED_WIDTH, highlight=False, markup=False, emoji=False
-        )
-        console.print(table)
+
+def _print_for_terminal(headings: Sequence[str], cells: Sequence[Sequence[str]], numeric: Sequence[bool]) -> None:
+    """Print a table that folds into the terminal's width."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for text, is_number in zip(headings, numeric, strict=True):
+        table.add_column(text, justify="right" if is_number else "left", overflow="fold")
+    for line in cells:
+        table.add_row(*line)
+    Console(file=sys.stdout, highlight=False, markup=False, emoji=False).print(table)
+
+
+def heading(name: str) -> str:
+    """Return a column's name as people read it: words, without the unit that the value shows anyway."""
+    for unit in ("_timestamp_ms", "_bytes"):
+        name = name.removesuffix(unit)
+    return name.replace("_", " ")
 
 
 def for_people(name: str, value: object) -> str:
@@ -102,10 +121,19 @@ def for_people(name: str, value: object) -> str:
     if isinstance(value, int) and name.endswith("_bytes"):
         return bytes_text(value)
     if isinstance(value, Mapping):
-        return " ".join(f"{key}={member}" for key, member in value.items()) or "-"
+        return harmless(" ".join(f"{key}={member}" for key, member in value.items())) or "-"
     if isinstance(value, list | tuple | set | frozenset):
-        return " ".join(str(item) for item in value) or "-"
-    return str(value)
+        return harmless(" ".join(str(item) for item in value)) or "-"
+    return harmless(str(value))
+
+
+def harmless(text: str) -> str:
+    """Return the text with everything escaped that a terminal would not simply print."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
 
 
 def time_text(timestamp_ms: int) -> str:

@@ -78,7 +78,18 @@ def seal(app: Application, topic: str | None) -> None:
     with app.open_admin() as admin, app.output.progress() as progress:
         progress.add_task("sealing and uploading", total=None)
         answers = admin.tier_seal(topic)
-    app.output.rows({"broker": broker, "segments": answer.get("segments")} for broker, answer in answers.items())
+    app.output.rows(
+        {
+            "broker": broker,
+            "topic": segment.get("topic"),
+            "segment": segment.get("segmentId"),
+            "messages": segment.get("messages"),
+            "raw_bytes": segment.get("rawBytes"),
+            "stored_bytes": segment.get("storedBytes"),
+        }
+        for broker, answer in answers.items()
+        for segment in answer.get("segments", [])
+    )
 
 
 @tier.command("explain", short_help="Say what happens next to each queue, and why.")

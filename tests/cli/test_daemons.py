@@ -1,0 +1,168 @@
+"""The daemons as processes: the line that says they serve, what they refuse, how they stop; and the commands that
+only a Thermocline broker serves.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from thermocline.cli.main import run
+from thermocline.client.message import Message
+from thermocline.client.producer.producer import Producer
+
+COMMAND = [sys.executable, "-m", "thermocline.cli"]
+START_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 20
+
+
+class Daemon:
+    """One process of the command and what it printed."""
+
+    def __init__(self, arguments: Sequence[str], directory: Path) -> None:
+        self._log = (directory / f"{arguments[0]}.err").open("w+b")
+        self.process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=self._log, cwd=directory)
+
+    def ready(self) -> dict[str, str]:
+        """Wait for the line that says that it serves, and return its fields."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline().decode()
+        assert line.startswith("ready "), self.errors()
+        return dict(part.split("=", 1) for part in line.split()[1:])
+
+    def errors(self) -> str:
+        """Return its stderr so far."""
+        self._log.seek(0)
+        return self._log.read().decode()
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Ask it to stop and return its exit status; kills it when it does not."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        try:
+            return self.process.wait(STOP_TIMEOUT_S)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            if self.process.stdout is not None:
+                self.process.stdout.close()
+            self._log.close()
+
+
+@pytest.fixture(scope="module")
+def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A running `thermocline dev`, which stops cleanly in the end."""
+    directory = tmp_path_factory.mktemp("dev")
+    daemon = Daemon(["dev", "--data", "data", "--namesrv", "127.0.0.1:0", "--listen", "127.0.0.1:0"], directory)
+    try:
+        yield daemon.ready()
+    finally:
+        assert daemon.stop() == 0
+
+
+def eventually(condition: Callable[[], bool], *, what: str) -> None:
+    """Ask again and again until it holds."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def waiting(capsys: pytest.CaptureFixture[str], dev: dict[str, str], topic: str) -> int | None:
+    """How many messages of a topic wait for the cold tier, None while the tier process has not said."""
+    (state,) = ask(capsys, dev, "tier", "status", topic)["broker-a"]["topics"]
+    counts = [queue["waitingMessages"] for queue in state["queues"]]
+    return None if None in counts else sum(counts)
+
+
+def ask(capsys: pytest.CaptureFixture[str], dev: dict[str, str], *arguments: str) -> Any:
+    status = run([*arguments, "--namesrv", dev["namesrv"], "--json"])
+    out, err = capsys.readouterr()
+    assert status == 0, err
+    return json.loads(out)
+
+
+def test_dev_serves_what_its_line_says(dev: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert set(dev) == {"namesrv", "broker", "cold"}
+    assert re.fullmatch(r"file:///.*/data/cold", dev["cold"])
+    (row,) = ask(capsys, dev, "cluster", "list")
+    assert row["address"] == dev["broker"]
+
+
+def test_messages_go_to_the_cold_tier_and_come_back(dev: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    ask(capsys, dev, "topic", "create", "orders", "--queues", "2")
+    with Producer(namesrv=dev["namesrv"]) as producer:
+        producer.send_many(Message("orders", b"%d" % i, keys=f"k{i}") for i in range(20))
+    eventually(lambda: waiting(capsys, dev, "orders") == 20, what="the tier process knows of the messages")
+    (segment,) = ask(capsys, dev, "tier", "seal", "orders")
+    assert (segment["topic"], segment["messages"]) == ("orders", 20)
+    explained = ask(capsys, dev, "tier", "explain", "orders", "--queue", "1")
+    assert [row["queue"] for row in explained] == [1]
+    assert all(explained[0][name] for name in ("local", "cold", "waiting", "ttl", "next"))
+    assert len(ask(capsys, dev, "message", "pull", "orders")) == 20
+    query = ("message", "query", "orders", "--key", "k7")
+    eventually(lambda: len(ask(capsys, dev, *query)) == 1, what="the index follows")
+
+
+def test_time_to_live(dev: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    ask(capsys, dev, "topic", "create", "short", "--queues", "1")
+    with Producer(namesrv=dev["namesrv"]) as producer:
+        producer.send_many(Message("short", b"%d" % i) for i in range(10))
+    eventually(lambda: waiting(capsys, dev, "short") == 10, what="the tier process knows of the messages")
+    (row,) = ask(capsys, dev, "ttl", "set", "short", "1h", "--dry-run")
+    assert (row["messages"], row["ttl"]) == (0, "1h")
+    preview = ("ttl", "set", "short", "1ms", "--dry-run")
+    eventually(lambda: ask(capsys, dev, *preview)[0]["messages"] == 10, what="a millisecond passes")
+    (row,) = ask(capsys, dev, "ttl", "show", "short")
+    assert row["ttl"] == "for ever", "a dry run changes nothing"
+    assert ask(capsys, dev, "ttl", "set", "short", "1h")[0]["ttl_ms"] == 3_600_000
+    assert ask(capsys, dev, "ttl", "show", "short")[0]["ttl"] == "1h"
+    assert ask(capsys, dev, "ttl", "clear", "short")[0]["ttl_ms"] is None
+    ask(capsys, dev, "ttl", "set", "short", "1ms")
+    (queue,) = ask(capsys, dev, "topic", "status", "short")
+    assert (queue["min_offset"], queue["max_offset"]) == (10, 10), "in effect at once"
+
+
+def test_name_server_and_broker_run_apart_and_stop_on_interrupt(tmp_path: Path) -> None:
+    name_server = Daemon(["namesrv", "--listen", "127.0.0.1:0"], tmp_path)
+    try:
+        address = name_server.ready()["namesrv"]
+        broker = Daemon(
+            ["broker", "--data", "store", "--listen", "127.0.0.1:0", "--namesrv", address, "--name", "broker-z"],
+            tmp_path,
+        )
+        try:
+            assert broker.ready()["cold"] == "none"
+            with Producer(namesrv=address) as producer:
+                assert producer.send(Message("orders", b"x")).queue.broker_name == "broker-z"
+        finally:
+            assert broker.stop(signal.SIGINT) == 0, broker.errors()
+    finally:
+        assert name_server.stop(signal.SIGINT) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "expected"),
+    [
+        (["broker", "--set", "listenPort=many"], 1, "listenPort"),
+        (["broker", "--set", "lisenPort=1"], 1, "listenPort"),
+        (["broker", "--config", "missing.conf"], 1, "missing.conf"),
+        (["broker", "--listen", "nonsense"], 2, "HOST:PORT"),
+        (["namesrv", "--listen", "nonsense"], 2, "HOST:PORT"),
+    ],
+)
+def test_what_cannot_be_is_refused_at_start(tmp_path: Path, arguments: list[str], status: int, expected: str) -> None:
+    result = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert result.returncode == status
+    assert expected in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
