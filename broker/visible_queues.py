@@ -71,12 +71,13 @@ class VisibleQueues:
 
         The queue's local minimum when it holds nothing there; None while the tier has not been heard of.
         """
+        start = queue.min_offset
+        if start == 0:
+            return 0  # nothing can be in front of it, whether or not the tier has been heard of
         bounds = self._cold.bounds(queue.topic, queue.queue_id)
         if bounds is None:
             return None
-        if bounds.min_offset < bounds.end_offset:
-            return min(bounds.min_offset, queue.min_offset)
-        return queue.min_offset
+        return min(bounds.min_offset, start) if bounds.min_offset < bounds.end_offset else start
 
     async def minimum(self, queue: ConsumeQueue) -> int:
         """The first visible offset; the queue's end when nothing is visible.

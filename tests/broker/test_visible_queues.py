@@ -132,6 +132,13 @@ async def test_a_queue_of_a_new_topic_does_not_inherit_a_start(case: Case) -> No
     assert case.visible.hot_start(case.queue) == 0
 
 
+async def test_a_queue_with_its_first_message_needs_no_tier(case: Case) -> None:
+    """Right after a start the tier has not been heard of, and most queues do not need it."""
+    case.cold.is_known = False
+    case.put(case.broker.clock.now_ms)
+    assert await case.visible.minimum(case.queue) == 0
+
+
 async def test_minimum_in_front_of_the_local_files(case: Case) -> None:
     base_ms = case.broker.clock.now_ms
     for number in range(40):
