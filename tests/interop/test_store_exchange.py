@@ -17,7 +17,8 @@ from tests.interop.cluster import (
 from tests.interop.java_agent import JavaAgent, message_body
 from tooling.official_rocketmq import OfficialSoftware
 
-pytestmark = pytest.mark.java
+# A group of its own: it needs no running cluster, and takes as long as all other tests of one together.
+pytestmark = [pytest.mark.java, pytest.mark.xdist_group("store-exchange")]
 
 TOPIC = "Exchanged"
 MESSAGE_COUNT = 400
