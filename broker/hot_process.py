@@ -14,6 +14,7 @@ import logging
 import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from thermocline.broker.advertised_address import advertised_host
@@ -141,6 +142,7 @@ class HotProcess:
         )
         port = await server.start(config.listen_host, config.listen_port)
         resources.push_async_callback(server.close, timeout_ms=SERVER_CLOSE_TIMEOUT_MS)
+        settings.broker = replace(settings.broker, listen_port=port)  # port 0 asked for a free one: show which
         host = advertised_host(listen_host=config.listen_host, configured_host=config.advertised_host)
         long_polling = LongPolling()
         context = self._context = await build_context(
