@@ -56,11 +56,16 @@ OnReady = Callable[[ReadyAddresses], None]
 def load_broker_settings(arguments: BrokerArguments, environment: Mapping[str, str]) -> BrokerSettings:
     """Put the sources of settings together: file, changes made while running, environment, flags.
 
+    The store's folder is, as RocketMQ's, ~/store when nothing says another.
+
     Raises:
         InvalidParameterError: A name is unknown or a value cannot be one; the error names the place.
         CorruptDataError: The file of changes cannot be read.
     """
     first: list[SettingSource] = []
+    if environment.get("HOME"):
+        default_root = str(Path(environment["HOME"]) / "store")
+        first.append(SettingSource(place="default", values={"storePathRootDir": default_root}))
     if arguments.config_path is not None:
         try:
             first.append(file_source(arguments.config_path, Path(arguments.config_path).read_bytes()))

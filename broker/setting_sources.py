@@ -36,8 +36,10 @@ from thermocline.tiered.tier_config import TierConfig
 
 ENVIRONMENT_PREFIX = "THERMOCLINE_"
 ENVIRONMENT_ALIASES: Mapping[str, str] = {"NAMESRV_ADDR": "namesrvAddr"}
-ENVIRONMENT_OTHERS = frozenset({"THERMOCLINE_LOG_LEVEL", "THERMOCLINE_RUNTIME_DIR", "THERMOCLINE_CACHE"})
+ENVIRONMENT_OTHERS = frozenset({"THERMOCLINE_LOG_LEVEL", "THERMOCLINE_RUNTIME_DIR"})
 """Variables of the prefix that are no settings."""
+ENVIRONMENT_OTHER_PREFIX = "THERMOCLINE_NAME_SERVER_"
+"""Settings of the NameServer, which may run beside the broker."""
 
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -83,7 +85,9 @@ def environment_source(environment: Mapping[str, str]) -> SettingSource:
         name = ENVIRONMENT_ALIASES.get(variable) or names.get(variable)
         if name is not None:
             values[name] = text
-        elif variable.startswith(ENVIRONMENT_PREFIX) and variable not in ENVIRONMENT_OTHERS:
+        elif variable in ENVIRONMENT_OTHERS or variable.startswith(ENVIRONMENT_OTHER_PREFIX):
+            continue
+        elif variable.startswith(ENVIRONMENT_PREFIX):
             values[variable] = text  # unknown: reported with its nearest
     return SettingSource(place="environment", values=values)
 

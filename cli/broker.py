@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from thermocline.cli.broker_config import config, runtime
+from thermocline.cli.daemon_options import broker_flags, log_level_option
 
 __all__ = ["broker"]
 
@@ -14,12 +15,12 @@ __all__ = ["broker"]
 @click.option("--data", metavar="DIR", help="Where the store is [~/store].")
 @click.option("--namesrv", metavar="HOST:PORT[;...]", help="NameServers to register with [$NAMESRV_ADDR].")
 @click.option("--listen", metavar="HOST:PORT", help="Port 0: a free one [0.0.0.0:10911].")
-@click.option("--advertise", metavar="HOST", help="The address that clients are told, if not the one bound.")
+@click.option("--advertise", metavar="ADDRESS", help="The IP address that clients are told, if not the one bound.")
 @click.option("--name", metavar="NAME", help="The broker's name [broker-a].")
 @click.option("--cold", metavar="URL", help="The cold tier: file:///dir or s3://bucket/prefix?endpoint=...")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Any setting, by its property name.")
 @click.option("--single-process", is_flag=True, help="Run the helpers in this process, for debugging.")
-@click.option("--log-level", default="INFO", show_default=True, help="DEBUG, INFO, WARNING or ERROR.")
+@log_level_option("INFO")
 @click.pass_context
 def broker(
     context: click.Context,
@@ -46,7 +47,6 @@ def broker(
     if context.invoked_subcommand is not None:
         return
     from thermocline.broker.main import BrokerArguments, run
-    from thermocline.cli.daemon_options import broker_flags
 
     flags = broker_flags(
         data=data, namesrv=namesrv, listen=listen, advertise=advertise, name=name, cold=cold, settings=settings

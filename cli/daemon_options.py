@@ -1,12 +1,30 @@
-"""Options that the daemons share: addresses to listen on, and settings by property name."""
+"""Options that the daemons share: addresses to listen on, settings by property name, and how much they log."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import click
 
-__all__ = ["broker_flags", "parse_listen", "parse_settings"]
+from thermocline.broker.log_format import LEVELS
+
+__all__ = ["broker_flags", "log_level_option", "parse_listen", "parse_settings"]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def log_level_option(default: str) -> Callable[[Command], Command]:
+    """The option `--log-level`."""
+    return click.option(
+        "--log-level",
+        type=click.Choice(LEVELS, case_sensitive=False),
+        default=default,
+        show_default=True,
+        envvar="THERMOCLINE_LOG_LEVEL",
+        show_envvar=True,
+        help="Log to stderr from this level up.",
+    )
 
 
 def parse_listen(option: str, text: str) -> tuple[str, int]:

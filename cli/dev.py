@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from thermocline.cli.daemon_options import broker_flags, log_level_option, parse_listen
+
 __all__ = ["dev"]
 
 
@@ -17,7 +19,7 @@ __all__ = ["dev"]
 @click.option("--listen", default="127.0.0.1:10911", show_default=True, metavar="HOST:PORT", help="Port 0: a free one.")
 @click.option("--cold", metavar="URL", help="The cold tier [file://DIR/cold]; s3://bucket/prefix?endpoint=...")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Any broker setting, by property name.")
-@click.option("--log-level", default="WARNING", show_default=True, help="DEBUG, INFO, WARNING or ERROR.")
+@log_level_option("WARNING")
 def dev(data: str, namesrv: str, listen: str, cold: str | None, settings: tuple[str, ...], log_level: str) -> None:
     """Run a NameServer and a broker until SIGTERM or Ctrl-C.
 
@@ -28,7 +30,6 @@ def dev(data: str, namesrv: str, listen: str, cold: str | None, settings: tuple[
       thermocline dev --data ./data --namesrv 127.0.0.1:0 --listen 127.0.0.1:0
     """
     from thermocline.broker.main import BrokerArguments, ReadyAddresses, run_with_name_server
-    from thermocline.cli.daemon_options import broker_flags, parse_listen
     from thermocline.namesrv.name_server_config import NameServerConfig
 
     directory = Path(data).resolve()

@@ -1,14 +1,44 @@
-"""Entry of the NameServer process: run until SIGTERM or Ctrl-C."""
+"""Entry of the NameServer process: settings from file, environment and flags; then run until SIGTERM or Ctrl-C."""
 
 import asyncio
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from thermocline.namesrv.name_server_config import NameServerConfig
+from thermocline.namesrv.name_server_settings import (
+    PropertySource,
+    environment_properties,
+    file_properties,
+    load_name_server_config,
+)
 from thermocline.namesrv.server import NameServer
+from thermocline.remoting.errors import InvalidParameterError
 
 logger = logging.getLogger(__name__)
+
+
+def load_config(
+    *, config_path: Path | None, environment: Mapping[str, str], flags: Mapping[str, str]
+) -> NameServerConfig:
+    """Put the sources of settings together; `flags` are settings by property name.
+
+    Raises:
+        InvalidParameterError: A name is unknown or a value cannot be one; the error names the place.
+    """
+    sources = [environment_properties(environment), PropertySource(place="flag", values=flags)]
+    if config_path is not None:
+        try:
+            sources.insert(0, file_properties(str(config_path), config_path.read_bytes()))
+        except OSError as error:
+            raise InvalidParameterError(
+                f"the configuration file cannot be read: {error.strerror}", path=str(config_path)
+            ) from error
+    loaded = load_name_server_config(sources)
+    if loaded.ignored:
+        logger.warning("settings without effect here: %s", " ".join(loaded.ignored))
+    return loaded.config
 
 
 async def run(config: NameServerConfig, *, on_ready: Callable[[str], None] | None = None) -> None:

@@ -1,0 +1,138 @@
+"""Where a NameServer's settings come from: configuration file, environment, flags; the later one wins.
+
+Configuration file, told by its ending: `*.toml` has property names at the top; anything else is properties text with
+Apache RocketMQ's names, so that a `namesrv.conf` written for it works. Names of RocketMQ that have no effect here
+are collected in `ignored`.
+Environment: THERMOCLINE_NAME_SERVER_ and the property name in capitals (THERMOCLINE_NAME_SERVER_BROKER_EXPIRY_MS for
+brokerExpiryMs).
+
+A name that nobody knows is an error with the nearest known ones; so is a value that cannot be one, with the place
+where it stands.
+Source: common/namesrv/NamesrvConfig.java, NettyServerConfig.java, Apache RocketMQ 5.3.
+"""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from thermocline.namesrv.name_server_config import NameServerConfig
+from thermocline.remoting.config_text import parse_config_text
+from thermocline.remoting.errors import InvalidParameterError
+
+ENVIRONMENT_PREFIX = "THERMOCLINE_NAME_SERVER_"
+
+_NAMES_WITHOUT_EFFECT = """
+    clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity clusterTest configStorePath
+    defaultThreadPoolNums defaultThreadPoolQueueCapacity enableControllerInNamesrv enableShutdownGracefully
+    kvConfigPath notifyMinBrokerIdChanged productEnvName rocketmqHome serverAsyncSemaphoreValue
+    serverCallbackExecutorThreads serverChannelMaxIdleTimeSeconds serverNettyWorkerGroupEnable
+    serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog
+    serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads shutdownWaitTimeSeconds
+    unRegisterBrokerQueueCapacity useEpollNativeSelector writeBufferHighWaterMark writeBufferLowWaterMark
+"""
+
+WITHOUT_EFFECT = frozenset(_NAMES_WITHOUT_EFFECT.split())
+"""Properties of RocketMQ's NameServer for thread pools, buffers and files that do not exist here."""
+
+_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_FIELDS = {item.metadata["name"]: item for item in fields(NameServerConfig)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PropertySource:
+    """Settings as one source has them: property name -> text; `place` says where, for errors."""
+
+    place: str
+    values: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedNameServerConfig:
+    """The configuration, and names that were accepted without effect."""
+
+    config: NameServerConfig
+    ignored: tuple[str, ...]
+
+
+def file_properties(path: str, data: bytes) -> PropertySource:
+    """The settings in a configuration file.
+
+    Raises:
+        InvalidParameterError: The file cannot be read as what its name says.
+    """
+    try:
+        text = data.decode()
+        if path.endswith(".toml"):
+            return PropertySource(place=path, values=_toml_properties(tomllib.loads(text), path))
+        return PropertySource(place=path, values=parse_config_text(text))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidParameterError(f"the configuration file cannot be read: {error}", path=path) from error
+
+
+def environment_properties(environment: Mapping[str, str]) -> PropertySource:
+    """The settings in the environment; variables of other programs are passed over."""
+    names = {environment_variable(name): name for name in _FIELDS}
+    values = {
+        names.get(variable, variable): text
+        for variable, text in environment.items()
+        if variable.startswith(ENVIRONMENT_PREFIX)
+    }
+    return PropertySource(place="environment", values=values)
+
+
+def environment_variable(name: str) -> str:
+    """The variable of a property."""
+    return ENVIRONMENT_PREFIX + _CAPITAL.sub("_", name).upper()
+
+
+def load_name_server_config(sources: Iterable[PropertySource]) -> LoadedNameServerConfig:
+    """Put sources together, the later one winning.
+
+    Raises:
+        InvalidParameterError: A name is unknown, or a value cannot be one.
+    """
+    values: dict[str, Any] = {}
+    ignored: dict[str, None] = {}
+    for source in sources:
+        for name, text in source.values.items():
+            item = _FIELDS.get(name)
+            if item is not None:
+                values[item.name] = _parse(name, text, default=item.default, place=source.place)
+            elif name in WITHOUT_EFFECT:
+                ignored[name] = None
+            else:
+                raise _unknown(name, source.place)
+    return LoadedNameServerConfig(config=NameServerConfig(**values), ignored=tuple(ignored))
+
+
+def _parse(name: str, text: str, *, default: object, place: str) -> object:
+    word = text.strip()
+    if isinstance(default, bool):
+        if word.lower() not in ("true", "false"):
+            raise InvalidParameterError(f"{name}: true or false is needed", value=text, source=place)
+        return word.lower() == "true"
+    if isinstance(default, int):
+        try:
+            return int(word.replace("_", ""))
+        except ValueError:
+            raise InvalidParameterError(f"{name}: a whole number is needed", value=text, source=place) from None
+    return word
+
+
+def _toml_properties(table: Mapping[str, Any], path: str) -> dict[str, str]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            raise InvalidParameterError(f"unknown table [{name}]; settings stand at the top", path=path)
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in table.items()}
+
+
+def _unknown(name: str, place: str) -> InvalidParameterError:
+    if name.startswith(ENVIRONMENT_PREFIX):
+        near = difflib.get_close_matches(name, [environment_variable(known) for known in _FIELDS], n=2)
+    else:
+        near = difflib.get_close_matches(name, [*_FIELDS, *WITHOUT_EFFECT], n=2)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return InvalidParameterError(f"unknown setting {name}{hint}", source=place)

@@ -1,0 +1,77 @@
+"""Settings of a NameServer: from file, environment and flags, refused with clear errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from thermocline.namesrv.main import load_config
+from thermocline.namesrv.name_server_config import NameServerConfig
+from thermocline.namesrv.name_server_settings import (
+    PropertySource,
+    environment_properties,
+    environment_variable,
+    file_properties,
+    load_name_server_config,
+)
+from thermocline.remoting.errors import InvalidParameterError
+
+NAMESRV_CONF = b"""
+# as Apache RocketMQ reads it
+listenPort = 9877
+bindAddress=127.0.0.1
+orderMessageEnable = true
+serverWorkerThreads = 8
+"""
+
+
+def test_a_namesrv_conf_of_rocketmq_is_understood() -> None:
+    loaded = load_name_server_config([file_properties("namesrv.conf", NAMESRV_CONF)])
+    assert loaded.config == NameServerConfig(listen_host="127.0.0.1", listen_port=9877, order_message=True)
+    assert loaded.ignored == ("serverWorkerThreads",)
+
+
+def test_toml_has_property_names() -> None:
+    source = file_properties("namesrv.toml", b"listenPort = 9877\nenableTopicList = false\n")
+    assert load_name_server_config([source]).config == NameServerConfig(listen_port=9877, topic_list=False)
+    with pytest.raises(InvalidParameterError, match="unknown table"):
+        file_properties("namesrv.toml", b"[broker]\nname = 1\n")
+    with pytest.raises(InvalidParameterError, match="cannot be read"):
+        file_properties("namesrv.toml", b"listenPort 9877")
+
+
+def test_the_later_source_wins(tmp_path: Path) -> None:
+    path = tmp_path / "namesrv.conf"
+    path.write_bytes(b"listenPort=1\nbrokerExpiryMs=200\nscanNotActiveBrokerInterval=100\n")
+    variable = environment_variable("brokerExpiryMs")
+    assert variable == "THERMOCLINE_NAME_SERVER_BROKER_EXPIRY_MS"
+    config = load_config(
+        config_path=path, environment={variable: "300", "listenPort": "7", "PATH": "x"}, flags={"listenPort": "3"}
+    )
+    assert (config.listen_port, config.broker_expiry_ms, config.scan_interval_ms) == (3, 300, 100)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "error"),
+    [
+        ("listenport", "1", "did you mean listenPort"),
+        ("listenPort", "many", "a whole number"),
+        ("orderMessageEnable", "perhaps", "true or false"),
+        ("brokerExpiryMs", "1", "at least 100"),
+    ],
+)
+def test_mistakes_are_named(name: str, text: str, error: str) -> None:
+    with pytest.raises(InvalidParameterError, match=error):
+        load_name_server_config([PropertySource(place="flag", values={name: text})])
+
+
+def test_mistakes_in_the_environment_are_named() -> None:
+    source = environment_properties({"THERMOCLINE_NAME_SERVER_LISTEN_PROT": "1"})
+    with pytest.raises(InvalidParameterError, match="did you mean THERMOCLINE_NAME_SERVER_LISTEN_PORT"):
+        load_name_server_config([source])
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidParameterError, match="cannot be read"):
+        load_config(config_path=tmp_path / "none.conf", environment={}, flags={})
