@@ -14,8 +14,8 @@ What may be left after a cut, strictly by POSIX
   - A file whose name is lost is lost, and so is everything below a folder whose name is lost.
 How much is kept is drawn once per cut, so that all, nothing and every mixture between occur.
 
-A sync can be made to do nothing (`ignored_sites`) or to fail (`fail_syncs`): then, as Linux does it, the pages count as
-clean afterwards though they never reached the disk.
+While `is_full`, no file can be made or grow. A sync can be made to do nothing (`ignored_sites`) or to fail
+(`fail_syncs`): then, as Linux does it, the pages count as clean afterwards though they never reached the disk.
 """
 
 from __future__ import annotations
@@ -232,6 +232,8 @@ class SimulatedDisk:
             if node is None:
                 if not create:
                     raise FileNotFoundError(errno.ENOENT, "no such file", path)
+                if self.is_full:
+                    raise DiskFullError("no room left on the disk", path=path)
                 node = _File(modified_ms=self.now_ms)
                 self._change((folder, name, node))
             if isinstance(node, _Folder):
