@@ -29,15 +29,16 @@ from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError, O
 from thermocline.remoting.string_hash import tags_code
 from thermocline.spark.arrow_decoder import ArrowDecoder
 from thermocline.spark.blocking_store import BlockingStore, blocking_store
+from thermocline.spark.frame_buffer import FrameBuffer
 from thermocline.spark.message_columns import choose_columns
 from thermocline.spark.read_options import ReadOptions
 from thermocline.spark.read_plan import SegmentSlice
-from thermocline.spark.record_heads import Mask, RecordHeads, read_heads
+from thermocline.spark.record_heads import Mask, read_heads
 from thermocline.spark.store_options import StoreOptions
 from thermocline.tiered.errors import SegmentFormatError
 from thermocline.tiered.queue_columns import decode_columns_block, decode_columns_footer
 from thermocline.tiered.segment_entry import PartLocator
-from thermocline.tiered.segment_format import FrameInfo, LogFooter, decode_log_footer, decompress
+from thermocline.tiered.segment_format import FrameInfo, LogFooter, decode_log_footer
 
 logger = logging.getLogger(__name__)
 
@@ -100,21 +101,22 @@ class FrameReader:
             ObjectNotFoundError: An object of the plan is gone.
             UnavailableError: The store gave no answer, or refused.
         """
-        pending: list[tuple[WantedFrame, bytes]] = []
-        rows = raw_bytes = 0
+        buffer = FrameBuffer()
+        frames: list[WantedFrame] = []
+        rows = 0
         for frame, stored in self._fetch(self.wanted_frames(slices)):
-            records = self._open_frame(frame, stored)
-            if records is None:
-                continue
             frame_rows = frame.info.end_offset - frame.info.start_offset
-            is_full = rows + frame_rows > self._options.batch_rows_max or raw_bytes + len(records) > BATCH_BYTES_MAX
-            if pending and (is_full or pending[0][0].part is not frame.part):
-                yield from self._decode(pending)
-                pending, rows, raw_bytes = [], 0, 0
-            pending.append((frame, records))
-            rows += frame_rows
-            raw_bytes += len(records)
-        yield from self._decode(pending)
+            is_full = rows + frame_rows > self._options.batch_rows_max
+            is_full |= buffer.size_bytes + frame.info.raw_bytes > BATCH_BYTES_MAX
+            if frames and (is_full or frames[0].part is not frame.part):
+                yield from self._decode(frames, buffer)
+                buffer.clear()
+                frames, rows = [], 0
+            if self._open_frame(buffer, frame, stored):
+                frames.append(frame)
+                rows += frame_rows
+        if frames:
+            yield from self._decode(frames, buffer)
 
     # -- which frames ----------------------------------------------------------------------------------------------
 
@@ -204,39 +206,45 @@ class FrameReader:
 
     # -- their rows ------------------------------------------------------------------------------------------------
 
-    def _open_frame(self, frame: WantedFrame, stored: memoryview) -> bytes | None:
-        """The records of a frame; None when it is damaged and to be skipped."""
+    def _open_frame(self, buffer: FrameBuffer, frame: WantedFrame, stored: memoryview) -> bool:
+        """Decompress a frame into the buffer; False when it is damaged and to be skipped."""
         try:
-            return decompress(stored, raw_bytes=frame.info.raw_bytes)
+            buffer.add(stored, raw_bytes=frame.info.raw_bytes)
+            return True
         except CorruptDataError:
+            # Once more: what a network or a proxy has damaged is whole the second time.
             store = self._store(frame.part)
             call = store.store.get_range(frame.part.log.key, start=frame.start, end=frame.end)
             try:
-                # Once more: what a network or proxy damaged is whole the second time.
-                return decompress(store.run(call), raw_bytes=frame.info.raw_bytes)
+                buffer.add(store.run(call), raw_bytes=frame.info.raw_bytes)
+                return True
             except CorruptDataError as error:
                 self._refuse(frame, error)
-                return None
+                return False
 
-    def _decode(self, frames: Sequence[tuple[WantedFrame, bytes]]) -> Iterator[pa.RecordBatch]:
+    def _decode(self, frames: Sequence[WantedFrame], buffer: FrameBuffer) -> Iterator[pa.RecordBatch]:
         """Rows of frames of one slice; frame by frame when together they do not decode, to name or skip the bad one."""
-        if not frames:
-            return
-        part = frames[0][0].part
-        decoder = self._decoder(part.source.broker_name)
         try:
-            heads = read_heads(b"".join([records for _, records in frames]) if len(frames) > 1 else frames[0][1])
-            _check_offsets(heads, [frame.info for frame, _ in frames])
-            batch = decoder.decode_heads(heads, part.selection)
-        except CorruptDataError as error:
-            if len(frames) == 1:
-                self._refuse(frames[0][0], error)
-                return
-            for frame in frames:
-                yield from self._decode([frame])
-            return
-        for start in range(0, batch.num_rows, self._options.batch_rows_max):
-            yield batch.slice(start, self._options.batch_rows_max)
+            batches = [self._batch(frames, buffer.records)]
+        except CorruptDataError:
+            batches = []
+            for index, frame in enumerate(frames):
+                try:
+                    batches.append(self._batch([frame], buffer.records_of(index)))
+                except CorruptDataError as error:
+                    self._refuse(frame, error)
+        for batch in batches:
+            for start in range(0, batch.num_rows, self._options.batch_rows_max):
+                yield batch.slice(start, self._options.batch_rows_max)
+
+    def _batch(self, frames: Sequence[WantedFrame], records: memoryview) -> pa.RecordBatch:
+        """The wanted rows of frames whose records are those that the footer speaks of."""
+        part = frames[0].part
+        heads = read_heads(records)
+        expected = np.concatenate([np.arange(frame.info.start_offset, frame.info.end_offset) for frame in frames])
+        if not np.array_equal(heads.integers("queue_offset"), expected):
+            raise CorruptDataError("the frame's records are not those of the footer", records=len(heads))
+        return self._decoder(part.source.broker_name).decode_heads(heads, part.selection)
 
     def _refuse(self, frame: WantedFrame, error: CorruptDataError) -> None:
         """Go on without a damaged frame, or fail."""
@@ -296,13 +304,6 @@ def _frames_of_slice(part: SegmentSlice, footer: LogFooter) -> Iterator[FrameInf
         owned = part.start_offset <= max(info.start_offset, selection.start_offset) < part.end_offset
         if owned and info.min_store_ms < selection.end_ms and info.max_store_ms >= selection.start_ms:
             yield info
-
-
-def _check_offsets(heads: RecordHeads, frames: Sequence[FrameInfo]) -> None:
-    """CorruptDataError unless the records are those that the footer speaks of."""
-    expected = np.concatenate([np.arange(info.start_offset, info.end_offset) for info in frames])
-    if not np.array_equal(heads.integers("queue_offset"), expected):
-        raise CorruptDataError("the frame's records are not those of the footer", records=len(heads))
 
 
 def _fetch_footers(

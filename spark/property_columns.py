@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from thermocline.remoting.properties import decode_properties
 from thermocline.spark.arrow_gather import gather_pairs, gather_pieces, load_words
-from thermocline.spark.record_heads import Bytes, Integers, Mask, RecordHeads
+from thermocline.spark.record_heads import Bytes, Integers, Mask, RecordHeads, find_bytes
 
 NAME_END = 0x01
 VALUE_END = 0x02
@@ -176,7 +176,7 @@ def _joined_text(data: Bytes, starts: Integers, lengths: Integers) -> Bytes:
 
 def _find_pairs(text: Bytes, row_starts: Integers) -> _Pairs | None:
     """The pairs of all rows, without empty names and values; None when the text is not regular."""
-    marks = np.flatnonzero(text < FILLER)
+    marks = find_bytes(text, lambda block: block < FILLER)
     name_ends, value_ends = marks[0::2], marks[1::2]
     if len(name_ends) != len(value_ends):
         return None
