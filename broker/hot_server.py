@@ -149,13 +149,18 @@ class HotServer:
     def feed(self, connection: Connection, buffer: memoryview) -> int:
         """Take the common sends and pulls at the front of `buffer`; bytes of whole frames taken."""
         position = 0
+        was_send = False
         while len(buffer) - position > FRAME_HEAD_BYTES + JSON_PREFIX_BYTES:
             header_start = position + FRAME_HEAD_BYTES
             prefix = bytes(buffer[header_start : header_start + JSON_PREFIX_BYTES])
             if prefix in SEND_PREFIXES:
+                if was_send:
+                    break  # the fast path has stopped here: the frame is not whole, or not a common one
                 taken = self._feed_sends(connection, buffer[position:] if position else buffer)
+                was_send = True
             elif prefix in PULL_PREFIXES and connection.unsent_bytes <= UNSENT_BYTES_MAX:
                 taken = self._feed_pull(connection, buffer, position)
+                was_send = False
             else:
                 break
             if not taken:
