@@ -15,7 +15,7 @@ def config() -> None:
 
     \b
     Example:
-      thermocline broker config get broker-a --match retention
+      thermocline broker config get broker-a --match disk
     """
 
 

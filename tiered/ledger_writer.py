@@ -378,8 +378,8 @@ def _check_owner(catalog: Catalog, identity: LedgerIdentity, keys: BrokerKeys, *
     """ForeignLedgerError when the ledger is another store directory's."""
     if catalog.version and catalog.store_uuid != identity.store_uuid and not adopt:
         raise ForeignLedgerError(
-            "this prefix holds the history of another store directory; recover that history into an empty directory"
-            " (--recover-from), use another broker name or prefix, or take it over as it is (--adopt)",
+            "this prefix holds the history of another store directory: start with that directory, or use another broker"
+            " name or prefix",
             root=keys.root,
             ledger_store_uuid=catalog.store_uuid,
             store_uuid=identity.store_uuid,
