@@ -1,8 +1,9 @@
 """Log scan: walk the records of a log from a border on, to the end or to the first that is not sound.
 
 What makes a record sound: its magic, a size that is the sum of its fields, its own physical offset in it, a body that
-matches its checksum. With `check_tears` also the part that no checksum covers: a power cut may lose a 512-byte sector,
-which then reads as zeroes, so a record whose topic or properties are zero from one sector border to the next is torn.
+matches its checksum. With `check_tears` also the part that no checksum covers, as what is lost reads as zeroes: a power
+cut may lose a 512-byte sector, so topic or properties that are zero from one sector border to the next are torn; the
+last record may have been cut off anywhere, so it does not end with a zero.
 
 A blank leads to the next file. Recovery walks so from its position, the index process up to the watermark.
 Source: CommitLog.checkMessageAndReturnSize, Apache RocketMQ 5.3.
@@ -131,7 +132,9 @@ class LogScan:
             return None
         if self._check_crc and body_bytes and crc32(view[body_start:body_end]) & CHECKSUM_MASK != body_crc:
             return None
-        if self._check_tears and _lost_sector(view, body_end, end):
+        # Without properties the record itself ends with zeroes: their size.
+        text_end = end if properties_bytes else properties_start - SHORT.size
+        if self._check_tears and (_lost_sector(view, body_end, text_end) or _cut_off(view, text_end)):
             return None
         return ScannedRecord(
             physical_offset,
@@ -157,8 +160,13 @@ def _is_whole_blank(view: memoryview, position: int) -> bool:
     return remaining >= BLANK.size and BLANK.unpack_from(view, position) == (remaining, MAGIC_BLANK)
 
 
+def _cut_off(view: memoryview, end: int) -> bool:
+    """Whether a text that ends here looks cut off: its last byte is zero, and so is what follows it."""
+    return view[end - 1] == 0 and view[end : end + BLANK.size] == _NO_SECTOR[: min(BLANK.size, len(view) - end)]
+
+
 def _lost_sector(view: memoryview, start: int, end: int) -> bool:
-    """Whether [start, end) is all zero from some sector border to the next, or to its end."""
+    """Whether [start, end) is all zero from some sector border to the next, or to the end."""
     border = start - start % -SECTOR_BYTES if start % SECTOR_BYTES else start
     while border < end:
         stop = min(border + SECTOR_BYTES, end)

@@ -1,0 +1,426 @@
+"""Recovery: torn tails, missing parts, foreign hands, each by itself; all together they are in test_power_cut.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulated_disk import SimulatedDisk
+from tests.store.store_parts import (
+    LOG_FILE_BYTES,
+    UNITS_PER_FILE,
+    Clock,
+    bodies_of,
+    draft,
+    open_store,
+    records_of,
+    small_config,
+)
+from thermocline.remoting.errors import CorruptDataError, UnavailableError
+from thermocline.remoting.message_record import encode_record
+from thermocline.store.consume_queue import FILLER, UNIT
+from thermocline.store.disk import BACKUP_SUFFIX
+from thermocline.store.mapped_file import file_name
+from thermocline.store.message_store import MessageStore
+from thermocline.store.queue_ends import QueueEnds
+
+FIRST_LOG_FILE = "/store/commitlog/" + file_name(0)
+QUEUE_ENDS = "/store/thermocline/queueEnds"
+
+
+def killed(disk: SimulatedDisk) -> SimulatedDisk:
+    """The process is gone, what it wrote is there."""
+    disk.revive()
+    return disk
+
+
+def forget_queue_ends(disk: SimulatedDisk) -> None:
+    for path in (QUEUE_ENDS, QUEUE_ENDS + BACKUP_SUFFIX):
+        if disk.exists(path):
+            disk.remove(path)
+
+
+def filled(disk: SimulatedDisk, count: int = 60, *, topics: int = 2, queues: int = 2) -> MessageStore:
+    """A store with messages `0`, `1` ... in turn in its queues, over several log files."""
+    store = open_store(disk)
+    for number in range(count):
+        topic, queue_id = f"topic{number % topics}", number // topics % queues
+        store.put(draft(topic, queue_id, b"%d" % number, properties=b"TAGS\x01a\x02"))
+    return store
+
+
+def all_bodies(store: MessageStore) -> list[int]:
+    return sorted(int(record.body) for queue in store.queues for record in records_of(store, queue))
+
+
+def test_an_empty_folder_becomes_a_store() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    assert (store.commit_log.min_offset, store.commit_log.append_offset) == (0, 0)
+    assert disk.read("/store/abort") == b"7"
+    assert disk.read("/store/lock") == b"lock"
+    store.close()
+    store.close()
+    assert not disk.exists("/store/abort")
+
+
+def test_a_store_is_open_once() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    with pytest.raises(UnavailableError):
+        open_store(disk)
+    store.close()
+    open_store(disk).close()
+
+
+def test_a_clean_stop_leaves_nothing_to_scan() -> None:
+    disk = SimulatedDisk()
+    filled(disk).close()
+    store = open_store(disk)
+    report = store.recovery_report
+    assert (report.was_clean, report.used_queue_ends, report.record_count) == (True, True, 0)
+    assert all_bodies(store) == list(range(60))
+
+
+def test_a_kill_costs_what_came_after_the_last_round() -> None:
+    disk = SimulatedDisk()
+    store = filled(disk)
+    store.sync_derived()
+    position = store.recovery_offset
+    for number in range(60, 70):
+        store.put(draft("topic0", 0, b"%d" % number))
+    store = open_store(killed(disk))
+    report = store.recovery_report
+    assert (report.was_clean, report.scan_start_offset, report.record_count) == (False, position, 10)
+    assert all_bodies(store) == list(range(70))
+
+
+def test_store_time_goes_on_from_the_log() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk, clock=Clock(5_000_000))
+    store.put(draft())
+    for reopened in (killed, lambda disk: disk):
+        store = open_store(reopened(disk), clock=Clock(1_000))
+        assert store.put(draft()).store_timestamp_ms == 5_000_000
+        store.close()
+
+
+@pytest.mark.parametrize("with_queue_ends", [True, False])
+def test_a_torn_tail_at_every_byte_of_the_last_record(*, with_queue_ends: bool) -> None:
+    """Whatever part of it arrived, the record is there whole or not at all, and the log goes on."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    bodies = [b"first", b"second, which is longer", b"last"]
+    for body in bodies[:2]:
+        store.put(draft(body=body, properties=b"KEYS\x01k\x02"))
+    result = store.put(draft(body=bodies[2], properties=b"KEYS\x01k\x02"))
+    whole = disk.read(FIRST_LOG_FILE)
+    for kept_bytes in range(result.size_bytes + 1):
+        torn = whole[: result.physical_offset + kept_bytes].ljust(len(whole), b"\0")
+        disk.revive()
+        disk.corrupt(FIRST_LOG_FILE, 0, torn)
+        if not with_queue_ends:
+            forget_queue_ends(disk)
+        store = open_store(disk)
+        expected = bodies if torn == whole else bodies[:2]
+        assert bodies_of(store) == expected, kept_bytes
+        again = store.put(draft(body=b"new"))
+        assert again.queue_offset == len(expected)
+        assert bodies_of(store) == [*expected, b"new"]
+        store.close()
+        # Back to the state before: the log again as it was, and queue ends from before the last record.
+        disk = SimulatedDisk()
+        store = open_store(disk)
+        for body in bodies:
+            store.put(draft(body=body, properties=b"KEYS\x01k\x02"))
+        whole = disk.read(FIRST_LOG_FILE)
+
+
+@pytest.mark.parametrize("position", [0, 4, 12, 20, 28, 40, 60, 84, 90, 95])
+def test_a_flipped_byte_ends_the_log(position: int) -> None:
+    """Fields that the checks cover; what is behind is gone, what is before is served."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    store.put(draft(body=b"good"))
+    bad = store.put(draft(body=b"damaged"))
+    store.put(draft(body=b"behind"))
+    byte = disk.read(FIRST_LOG_FILE)[bad.physical_offset + position]
+    disk.revive()
+    disk.corrupt(FIRST_LOG_FILE, bad.physical_offset + position, bytes([byte ^ 0x80]))
+    store = open_store(disk)
+    bodies = bodies_of(store)
+    if position in (40, 60):  # born and store time: any value can be one
+        assert bodies == [b"good", b"damaged", b"behind"]
+    else:
+        assert bodies == [b"good"]
+        assert store.commit_log.append_offset == bad.physical_offset
+
+
+def test_a_lost_sector_of_properties_is_a_torn_record() -> None:
+    """No checksum covers them. A sector that a power cut lost reads as zeroes."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    store.put(draft(body=b"good"))
+    bad = store.put(draft(body=b"torn", properties=b"KEYS\x01" + b"k" * 1_500 + b"\x02"))
+    disk.revive()
+    disk.corrupt(FIRST_LOG_FILE, 1_024, bytes(512))
+    assert bad.physical_offset < 1_024 < 1_536 < bad.end_offset
+    store = open_store(disk)
+    assert bodies_of(store) == [b"good"]
+
+
+def test_what_was_cut_off_never_comes_back() -> None:
+    """A record behind a torn one is whole; after a new record of the torn one's size it would fit on."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    results = [store.put(draft(body=b"%04d" % number)) for number in range(3)]
+    disk.revive()
+    disk.corrupt(FIRST_LOG_FILE, results[1].physical_offset + 90, b"xxxx")
+    store = open_store(disk)
+    assert bodies_of(store) == [b"0000"]
+    store.put(draft(body=b"new!"))
+    store = open_store(killed(disk))
+    assert bodies_of(store) == [b"0000", b"new!"]
+
+
+@pytest.mark.parametrize("was_clean", [True, False])
+@pytest.mark.parametrize("with_queue_ends", [True, False])
+def test_queues_are_made_anew(*, was_clean: bool, with_queue_ends: bool) -> None:
+    disk = SimulatedDisk()
+    store = filled(disk, 100)
+    store.sync_derived()
+    if was_clean:
+        store.close()
+    disk.revive()
+    disk.remove_tree("/store/consumequeue")
+    if not with_queue_ends:
+        forget_queue_ends(disk)
+    store = open_store(disk)
+    assert store.recovery_report.rebuilt_queue_count == (4 if with_queue_ends else 0)
+    assert all_bodies(store) == list(range(100))
+    store.close()
+    assert open_store(disk).recovery_report.rebuilt_queue_count == 0
+
+
+def test_one_queue_is_made_anew() -> None:
+    disk = SimulatedDisk()
+    filled(disk, 100).close()
+    disk.remove_tree("/store/consumequeue/topic1/1")
+    store = open_store(disk)
+    assert store.recovery_report.rebuilt_queue_count == 1
+    assert all_bodies(store) == list(range(100))
+
+
+def test_a_queues_end_outlives_its_messages_and_its_files() -> None:
+    """An idle queue whose log and queue files are all gone goes on where it was."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for _ in range(5):
+        store.put(draft("idle", 3))
+    while store.commit_log.append_offset < 3 * LOG_FILE_BYTES:
+        store.put(draft("busy", body=b"x" * 500))
+    store.close()
+    for number in range(2):
+        disk.remove("/store/commitlog/" + file_name(number * LOG_FILE_BYTES))
+    disk.remove_tree("/store/consumequeue")
+    store = open_store(disk)
+    queue = store.queues.find("idle", 3)
+    assert queue is not None
+    assert (queue.min_offset, queue.next_offset) == (5, 5)
+    assert store.put(draft("idle", 3)).queue_offset == 5
+    store.close()
+    # Apache RocketMQ's rules find it, too: the file begins with fillers.
+    assert disk.read(f"/store/consumequeue/idle/3/{file_name(0)}")[:100] == FILLER * 5
+    forget_queue_ends(disk)
+    store = open_store(disk)
+    assert [
+        record.queue_offset for queue in [store.queues.find("idle", 3)] if queue for record in records_of(store, queue)
+    ] == [5]
+
+
+def test_a_log_that_is_gone_takes_no_offset_with_it() -> None:
+    disk = SimulatedDisk()
+    store = filled(disk, 10)
+    append_offset = store.commit_log.append_offset
+    store.close()
+    disk.remove_tree("/store/commitlog")
+    store = open_store(disk)
+    assert store.commit_log.min_offset == LOG_FILE_BYTES >= append_offset
+    assert all_bodies(store) == []
+    assert store.put(draft("topic0", 0)).queue_offset == 3
+    assert len(bodies_of(store, "topic0", 0)) == 1
+
+
+def test_damaged_queue_ends_fall_back_to_those_before() -> None:
+    disk = SimulatedDisk()
+    store = filled(disk, 20)
+    store.sync_derived()
+    store.put(draft("topic0", 0, b"20"))
+    store.sync_derived()
+    disk.revive()
+    disk.corrupt(QUEUE_ENDS, 20, b"\xff")
+    store = open_store(disk)
+    assert store.recovery_report.used_queue_ends
+    assert all_bodies(store) == list(range(21))
+
+
+def test_a_missing_file_in_the_middle_is_an_error() -> None:
+    """To serve around it would skip messages without a word."""
+    disk = SimulatedDisk()
+    filled(disk, 100).close()
+    disk.remove("/store/commitlog/" + file_name(LOG_FILE_BYTES))
+    with pytest.raises(CorruptDataError, match="missing"):
+        open_store(disk)
+    with pytest.raises(CorruptDataError):
+        open_store(disk, small_config(log_file_bytes=2 * LOG_FILE_BYTES))
+
+
+def test_a_deleted_topic_stays_deleted() -> None:
+    """Its records are still in the log; the one made again starts clean."""
+    disk = SimulatedDisk()
+    store = filled(disk, 40)
+    store.delete_topic("topic0")
+    assert bodies_of(store, "topic0") == []
+    assert not disk.exists("/store/consumequeue/topic0")
+    store = open_store(killed(disk))
+    assert store.queues.topics == ["topic1"]
+    store.add_topic("topic0")
+    assert store.put(draft("topic0", 0, b"1000")).queue_offset == 0
+    for lose in (lambda: None, lambda: disk.remove_tree("/store/consumequeue"), lambda: forget_queue_ends(disk)):
+        disk.revive()
+        lose()
+        store = open_store(disk)
+        assert bodies_of(store, "topic0") == [b"1000"]
+        assert len(all_bodies(store)) == 21
+
+
+def test_stale_folders_of_an_older_incarnation_go() -> None:
+    """The removal of the queues' folder was lost with the power."""
+    disk = SimulatedDisk()
+    store = filled(disk, 40)
+    store.close()
+    stale = {path: disk.read(path) for path in disk.paths() if "/consumequeue/topic0/" in path}
+    store = open_store(disk)
+    store.delete_topic("topic0")
+    store.add_topic("topic0")
+    store.put(draft("topic0", 0, b"1000"))
+    disk.revive()
+    for path, data in stale.items():
+        disk.make_directory(path.rpartition("/")[0])
+        disk.open(path, create=True).write_at(data, 0)
+    for lose in (lambda: None, lambda: forget_queue_ends(disk)):
+        disk.revive()
+        lose()
+        store = open_store(disk)
+        assert bodies_of(store, "topic0", 0) == [b"1000"]
+        assert bodies_of(store, "topic0", 1) == []
+
+
+def test_another_broker_deleted_a_topic_and_made_it_again() -> None:
+    """Apache RocketMQ ran on this store meanwhile: the new topic's offsets begin at zero, behind our recorded end."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for number in range(3):
+        store.put(draft("t", 0, b"old%d" % number))
+    store.close()
+    # What it leaves: records of the new topic behind ours, queue files of the new topic in the place of the old.
+    log_file = disk.open(FIRST_LOG_FILE)
+    physical_offset = store.commit_log.append_offset
+    units = []
+    for number in range(2):
+        record = encode_record(
+            topic="t",
+            queue_id=0,
+            queue_offset=number,
+            physical_offset=physical_offset,
+            body=b"new%d" % number,
+            properties_text=b"",
+            born_timestamp_ms=1,
+            born_host=("10.0.0.1", 1),
+            store_timestamp_ms=2_000_000,
+            store_host=("10.0.0.1", 1),
+        )
+        log_file.write_at(record, physical_offset)
+        units.append(UNIT.pack(physical_offset, len(record), 0))
+        physical_offset += len(record)
+    disk.corrupt(f"/store/consumequeue/t/0/{file_name(0)}", 0, b"".join(units) + bytes(20))
+    store = open_store(disk)
+    assert bodies_of(store, "t", 0) == [b"new0", b"new1"]
+    queue = store.queues.find("t", 0)
+    assert queue is not None
+    assert (queue.min_offset, queue.next_offset) == (0, 2)
+
+
+def test_a_jump_of_queue_offsets_is_stepped_over() -> None:
+    """Offsets that a recovery from the cold tier has left out have no message, and nobody waits for one."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    store.put(draft(body=b"0"))
+    store.queues.remove_topic("orders")
+    queue = store.queues.create("orders", 0, next_offset=40, min_offset=0)
+    store.put(draft(body=b"40"))
+    assert queue.next_offset == 41
+    disk.revive()
+    disk.remove_tree("/store/consumequeue")
+    store = open_store(disk)
+    queue = store.queues.find("orders", 0)
+    assert queue is not None
+    assert queue.next_offset == 41
+    assert [record.queue_offset for record in records_of(store, queue)] == [0, 40]
+
+
+def test_half_messages_have_no_unit() -> None:
+    """A prepared or rolled back record is in the log alone."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    store.put(draft(body=b"prepared", sys_flag=4))
+    store.put(draft(body=b"rolled back", sys_flag=12))
+    store.put(draft(body=b"committed", sys_flag=8))
+    assert bodies_of(store) == [b"committed"]
+    store = open_store(killed(disk))
+    assert bodies_of(store) == [b"committed"]
+
+
+def test_units_ahead_of_the_log_are_taken_back() -> None:
+    """Apache RocketMQ's queue files may have been written back before its log was."""
+    disk = SimulatedDisk()
+    store = filled(disk, UNITS_PER_FILE * 8)
+    store.sync_derived()
+    end = store.commit_log.append_offset
+    cut = store.read_record(store.queues.of_topic("topic0")[0].unit(20).physical_offset).physical_offset
+    disk.revive()
+    forget_queue_ends(disk)
+    name = file_name(cut // LOG_FILE_BYTES * LOG_FILE_BYTES)
+    position = cut % LOG_FILE_BYTES
+    disk.corrupt(f"/store/commitlog/{name}", position, bytes(LOG_FILE_BYTES - position))
+    store = open_store(disk)
+    assert store.commit_log.append_offset == cut < end
+    assert all_bodies(store) == list(range(store.recovery_report.record_count))
+    assert store.put(draft("topic0", 0)).queue_offset == 20
+
+
+def test_queue_ends_file_layout() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk, clock=Clock(77))
+    store.put(draft("a", 5))
+    store.sync_derived()
+    data = disk.read(QUEUE_ENDS)
+    end = store.commit_log.append_offset
+    fields = (
+        b"TCQENDS1"
+        + end.to_bytes(8, "little") * 2
+        + (77).to_bytes(8, "little")
+        + (1).to_bytes(4, "little")
+        + b"\x01\x00a"
+        + bytes(16)
+        + (1).to_bytes(4, "little")
+        + (5).to_bytes(4, "little")
+        + (1).to_bytes(8, "little") * 2
+        + bytes(8)
+    )
+    assert data[:-4] == fields
+    ends = QueueEnds.decode(data)
+    assert ends.encode() == data
+    assert ends.topics["a"].queues == ((5, 1, 1, 0),)
+    for damaged in (data[:-1], data[1:], b"", data[:30] + b"x" + data[31:]):
+        with pytest.raises(CorruptDataError):
+            QueueEnds.decode(damaged)
