@@ -135,10 +135,10 @@ class HotServer:
             executor, self._flush_executor = self._flush_executor, None
             await asyncio.get_running_loop().run_in_executor(None, executor.shutdown)
 
-    def tick(self, now_ms: int) -> None:
-        """Let those answer whose time is up."""
-        self._long_polling.expire(now_ms)
+    def tick(self, now_ms: int) -> bool:
+        """Let those answer whose time is up; True when there are more of them than one call should serve."""
         self._acknowledgements.expire(now_ms)
+        return self._long_polling.expire(now_ms)
 
     def connection_closed(self, connection: Connection) -> None:
         """A client has left."""
@@ -221,6 +221,7 @@ class HotServer:
         while True:
             await asyncio.sleep(TICK_MS / 1000)
             try:
-                self.tick(self._context.clock())
+                while self.tick(self._context.clock()):  # noqa: ASYNC110 - lets requests in between two slices
+                    await asyncio.sleep(0)
             except Exception:  # a bug of ours must not leave every waiting pull without an end
                 logger.exception("tick failed, a bug of ours")

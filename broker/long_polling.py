@@ -2,7 +2,8 @@
 
     park(topic, queue id, waiter, deadline)     the pull waits
     arrived(queues)                             units were appended: each waiter there looks again, in the same tick
-    expire(now)                                 to be called every TICK_MS: waiters past their deadline answer
+    expire(now)                                 to be called every TICK_MS: waiters past their deadline answer, a slice
+                                                at a time
     forget(connection)                          the client is gone, and so are its waiters
 
 Rules
@@ -17,6 +18,7 @@ Source: PullRequestHoldService.java, Apache RocketMQ 5.3.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -26,6 +28,8 @@ from thermocline.store.consume_queue import ConsumeQueue
 TICK_MS = 100
 WAITERS_MAX = 500_000
 CONNECTION_WAITERS_MAX = 50_000
+SLICE_MAX = 128
+"""How many answer before others are served: after a restart all consumers come, and wait, and go, at the same time."""
 
 
 class Waiter(Protocol):
@@ -66,6 +70,7 @@ class LongPolling:
         self._by_deadline: dict[int, list[_Parked]] = {}
         self._count = 0
         self._expired_bucket = 0
+        self._due: deque[_Parked] = deque()
 
     def __len__(self) -> int:
         return self._count
@@ -95,20 +100,24 @@ class LongPolling:
         for queue in dict.fromkeys(queues):
             self._look_again((queue.topic, queue.queue_id))
 
-    def expire(self, now_ms: int) -> None:
-        """Let everybody answer whose deadline has passed."""
+    def expire(self, now_ms: int) -> bool:
+        """Let those answer whose deadline has passed, at most SLICE_MAX at a time; True when there are more."""
         bucket_end = now_ms // TICK_MS
-        if bucket_end <= self._expired_bucket:
-            return
-        # After a long sleep most buckets do not exist: go through those that do.
-        due = sorted(bucket for bucket in self._by_deadline if bucket <= bucket_end)
-        self._expired_bucket = bucket_end
-        for bucket in due:
-            for parked in self._by_deadline.pop(bucket):
-                waiter = parked.waiter
-                if waiter is not None:
-                    self._leave(parked)
-                    waiter.time_is_up()
+        if bucket_end > self._expired_bucket:
+            # After a long sleep most buckets do not exist: go through those that do.
+            for bucket in sorted(bucket for bucket in self._by_deadline if bucket <= bucket_end):
+                self._due.extend(self._by_deadline.pop(bucket))
+            self._expired_bucket = bucket_end
+        due = self._due
+        answered = 0
+        while due and answered < SLICE_MAX:
+            parked = due.popleft()
+            waiter = parked.waiter
+            if waiter is not None:
+                self._leave(parked)
+                waiter.time_is_up()
+                answered += 1
+        return bool(due)
 
     def forget(self, connection: Connection) -> None:
         """The connection is closed: nobody on it waits any more."""

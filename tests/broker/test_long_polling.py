@@ -8,7 +8,7 @@ import pytest
 
 from tests.broker.data_broker import DataBroker, data_broker
 from tests.broker.wire import Wire
-from thermocline.broker.long_polling import TICK_MS, LongPolling
+from thermocline.broker.long_polling import SLICE_MAX, TICK_MS, LongPolling
 from thermocline.remoting.connection import Connection
 from thermocline.store.consume_queue import ConsumeQueue
 
@@ -70,6 +70,22 @@ async def test_deadlines(case: DataBroker) -> None:
     assert polling.park("T", 0, late, deadline_ms=100)  # already over: with the next tick
     polling.expire(7_000 + TICK_MS)
     assert late.is_over
+
+
+async def test_many_deadlines_at_once_come_in_slices(case: DataBroker) -> None:
+    """So that the loop serves others in between; every waiter answers once."""
+    polling = LongPolling()
+    connection = Wire(case.dispatcher).connection
+    sleepers = [Sleeper(connection) for _ in range(2 * SLICE_MAX + 5)]
+    for sleeper in sleepers:
+        polling.park("T", 0, sleeper, deadline_ms=500)
+    polling.forget(Wire(case.dispatcher).connection)
+    left = []
+    while polling.expire(1_000):
+        left.append(len(polling))
+    assert left == [SLICE_MAX + 5, 5]
+    assert all(sleeper.is_over for sleeper in sleepers)
+    assert len(polling) == 0
 
 
 async def test_bounds(case: DataBroker) -> None:
