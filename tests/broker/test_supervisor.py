@@ -41,7 +41,7 @@ def helper_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - another process makes it true
             await asyncio.sleep(0.01)
 
 
@@ -77,7 +77,7 @@ async def test_a_helper_that_refuses_is_held_down(helper_module: str, tmp_path: 
 
 async def test_a_helper_dies_with_its_parent(helper_module: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    parent = subprocess.Popen(
+    parent = subprocess.Popen(  # noqa: ASYNC220 - starting it is quick
         [
             sys.executable,
             "-c",
