@@ -1,0 +1,90 @@
+"""DerivedSync: what is promised is true, whatever goes on between the slices."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulated_disk import SimulatedDisk
+from tests.store.store_parts import bodies_of, draft, open_store
+from thermocline.remoting.errors import StoreClosedError
+from thermocline.store.checkpoint import StoreCheckpoint
+from thermocline.store.queue_ends import QueueEnds
+from thermocline.store.sync_site import SyncSite
+
+
+def test_slices_let_the_loop_work_in_between() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for number in range(60):
+        store.put(draft(f"t{number % 6}", number % 10))
+    sync = store.begin_derived_sync(queues_per_slice=1)
+    slices = 0
+    while not sync.advance():
+        slices += 1
+        store.put(draft("t0", 0, b"between"))
+    assert slices > 30
+    sync.commit()
+    store.end_derived_sync(sync, committed=True)
+    assert store.recovery_offset == sync.recovery_offset < store.commit_log.append_offset
+    ends = QueueEnds.load(disk, "/store/thermocline/queueEnds")
+    assert ends is not None
+    assert ends.recovery_offset < ends.capture_offset == store.commit_log.flush_offset
+    assert len(ends.topics) == 6
+
+
+def test_a_failed_round_promises_nothing_and_loses_nothing() -> None:
+    """What was to be synced is synced by the next round."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    store.put(draft())
+    before = store.recovery_offset
+    disk.fail_syncs.add(SyncSite.QUEUE_FILE)
+    with pytest.raises(OSError, match="simulated"):
+        store.sync_derived()
+    assert store.recovery_offset == before
+    disk.fail_syncs.clear()
+    disk.sync_counts.clear()
+    store.sync_derived()
+    assert disk.sync_counts[SyncSite.QUEUE_FILE] == 1
+    assert store.recovery_offset == store.commit_log.append_offset
+
+
+def test_a_failed_flush_promises_nothing() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    store.put(draft())
+    disk.fail_syncs.add(SyncSite.LOG_FLUSH)
+    with pytest.raises(StoreClosedError):
+        store.sync_derived()
+    assert store.recovery_offset == 0
+
+
+def test_no_room_for_units_promises_only_what_is_written() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    store.put(draft(queue_id=0))
+    store.tick()
+    second = store.put(draft(queue_id=1))
+    disk.is_full = True
+    sync = store.begin_derived_sync()
+    while not sync.advance():
+        continue
+    disk.is_full = False
+    sync.commit()
+    store.end_derived_sync(sync, committed=True)
+    assert store.recovery_offset == second.physical_offset
+    disk.revive()
+    assert bodies_of(open_store(disk), queue_id=1) == [b"hello"]
+
+
+def test_apache_rocketmqs_checkpoint_is_kept() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    store.put(draft())
+    store.index_timestamp_ms = 12
+    store.sync_derived()
+    stamps = StoreCheckpoint.load(disk, "/store/checkpoint")
+    assert (stamps.log_timestamp_ms, stamps.queue_timestamp_ms) == (store.clock.last_ms, store.clock.last_ms)
+    assert stamps.index_timestamp_ms == 12
+    store.close()
+    assert open_store(disk).index_timestamp_ms == 12

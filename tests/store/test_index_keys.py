@@ -1,0 +1,63 @@
+"""Index keys: hashes of many keys at once are Java's of each."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from thermocline.remoting.string_hash import java_string_hash
+from thermocline.store.index_keys import KeyCollector, key_hash, query_text
+
+word = st.text(st.characters(exclude_characters="\0\1\2 ", exclude_categories=("Cs",)), min_size=1, max_size=30)
+
+
+def collect(*records: tuple[str, bytes], sys_flag: int = 0) -> KeyCollector:
+    collector = KeyCollector()
+    for number, (topic, properties) in enumerate(records):
+        collector.add(topic, properties, sys_flag=sys_flag, physical_offset=number * 100, store_timestamp_ms=number)
+    return collector
+
+
+def test_hash_is_javas_absolute_value() -> None:
+    assert key_hash("topic#key") == abs(java_string_hash("topic#key"))
+    assert java_string_hash("polygenelubricants") == -(1 << 31)
+    assert key_hash("polygenelubricants") == 0
+
+
+def test_keys_of_a_record_in_their_order() -> None:
+    """As Apache RocketMQ 5.5 files them: unique id, each key, then the tag."""
+    collector = collect(
+        ("t", b"TAGS\x01red\x02KEYS\x01k1  k2\x02UNIQ_KEY\x01id\x02"), ("t", b""), ("u", b"TAGS\x01b\x02")
+    )
+    expected = ["t#id", "t#k1", "t#k2", "t#T#red", "u#T#b"]
+    assert collector.hashes().tolist() == [key_hash(text) for text in expected]
+    assert collector.physical_offsets == [0, 0, 0, 0, 200]
+    assert collector.store_timestamps_ms == [0, 0, 0, 0, 2]
+    assert len(collector) == 5
+    collector.clear()
+    assert len(collector) == 0
+    assert collector.hashes().tolist() == []
+
+
+def test_a_rolled_back_record_has_none() -> None:
+    assert len(collect(("t", b"KEYS\x01k\x02"), sys_flag=12)) == 0
+    assert len(collect(("t", b"KEYS\x01k\x02"), sys_flag=4)) == 1
+
+
+def test_queries_name_keys_as_they_are_filed() -> None:
+    assert query_text("t", "k", is_tag=False) == "t#k"
+    assert query_text("t", "red", is_tag=True) == "t#T#red"
+
+
+def test_the_least_hash_has_no_absolute_value() -> None:
+    collector = collect(("", b"KEYS\x01polygenelubricants\x02"))
+    collector._prefix_hashes = [0]
+    assert collector.hashes().tolist() == [0]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(word, word), min_size=1, max_size=20))
+def test_many_at_once_are_each_by_itself(keys: list[tuple[str, str]]) -> None:
+    """Of any lengths, in any script."""
+    collector = collect(*[(topic, f"KEYS\x01{key}\x02".encode()) for topic, key in keys])
+    assert collector.hashes().tolist() == [key_hash(f"{topic}#{key}") for topic, key in keys]

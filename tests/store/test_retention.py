@@ -1,0 +1,162 @@
+"""Retention: what may go, when, and in which order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.simulated_disk import SimulatedDisk
+from tests.store.store_parts import LOG_FILE_BYTES, UNITS_PER_FILE, bodies_of, draft, open_store, small_config
+from thermocline.remoting.errors import ServiceUnavailableError
+from thermocline.store.message_store import MessageStore
+from thermocline.store.retention import RetentionGate
+
+HOUR_MS = 3_600_000
+DELETE_HOUR, OTHER_HOUR = 4, 5
+OLD_MS = 80 * HOUR_MS
+
+
+@pytest.fixture
+def disk() -> SimulatedDisk:
+    return SimulatedDisk()
+
+
+def full_store(disk: SimulatedDisk, **settings: Any) -> MessageStore:
+    """Six log files, all durable, of a time long ago."""
+    store = open_store(disk, small_config(**settings))
+    number = 0
+    while store.commit_log.append_offset < 5 * LOG_FILE_BYTES + 100:
+        store.put(draft(body=b"%d" % number + b"." * 300))
+        number += 1
+    store.sync_derived()
+    return store
+
+
+def run(
+    store: MessageStore, gate: RetentionGate | None = None, *, now_ms: int = OLD_MS, hour: int = DELETE_HOUR
+) -> int:
+    """One round; how many log files are left."""
+    plan = store.retention.plan(gate or RetentionGate(), now_ms=now_ms, hour=hour)
+    store.retention.execute(plan)
+    return len(store.commit_log.files)
+
+
+def test_old_files_go_but_the_tail(disk: SimulatedDisk) -> None:
+    store = full_store(disk)
+    assert run(store, now_ms=71 * HOUR_MS) == 6
+    assert run(store) == 1
+    assert store.commit_log.min_offset == 5 * LOG_FILE_BYTES
+    assert disk.list_directory("/store/commitlog") == [f"{5 * LOG_FILE_BYTES:020d}"]
+    queue = store.queues.find("orders", 0)
+    assert queue is not None
+    assert store.read_record(queue.unit(queue.min_offset).physical_offset).queue_offset == queue.min_offset
+    assert len(bodies_of(store)) == queue.next_offset - queue.min_offset
+
+
+def test_only_at_the_hour_unless_the_disk_fills(disk: SimulatedDisk) -> None:
+    store = full_store(disk)
+    assert run(store, hour=OTHER_HOUR) == 6
+    disk.free_bytes_left = disk.total_bytes_there * 24 // 100
+    assert run(store, hour=OTHER_HOUR) == 1
+
+
+def test_age_does_not_count_on_a_full_disk(disk: SimulatedDisk) -> None:
+    store = full_store(disk)
+    disk.free_bytes_left = disk.total_bytes_there * 16 // 100
+    assert run(store, now_ms=0, hour=OTHER_HOUR) == 6
+    disk.free_bytes_left = disk.total_bytes_there * 14 // 100
+    assert run(store, now_ms=0, hour=OTHER_HOUR) == 1
+
+
+@pytest.mark.parametrize("name", ["committed_offset", "index_offset", "held_offset"])
+def test_nothing_goes_that_somebody_needs(disk: SimulatedDisk, name: str) -> None:
+    """However full the disk is."""
+    store = full_store(disk)
+    disk.free_bytes_left = 1
+    gate = {name: 2 * LOG_FILE_BYTES - 1}
+    assert run(store, RetentionGate(**gate)) == 5
+    assert run(store, RetentionGate(**{name: 2 * LOG_FILE_BYTES})) == 4
+    assert RetentionGate().offset > RetentionGate(**gate).offset == 2 * LOG_FILE_BYTES - 1
+
+
+def test_nothing_goes_before_queue_ends_are_durable_past_it(disk: SimulatedDisk) -> None:
+    store = open_store(disk)
+    while store.commit_log.append_offset < 3 * LOG_FILE_BYTES:
+        store.put(draft(body=b"." * 300))
+    store.commit_log.flush()
+    assert run(store) == 4
+    store.sync_derived()
+    assert run(store) == 1
+
+
+def test_a_bounded_number_goes_in_a_round(disk: SimulatedDisk) -> None:
+    store = full_store(disk, delete_files_max=2)
+    assert [run(store) for _ in range(3)] == [4, 2, 1]
+
+
+def test_sends_are_refused_before_the_disk_is_full(disk: SimulatedDisk) -> None:
+    store = full_store(disk)
+    gate = RetentionGate(committed_offset=0)
+    disk.free_bytes_left = disk.total_bytes_there * 9 // 100
+    run(store, gate)
+    with pytest.raises(ServiceUnavailableError):
+        store.put(draft())
+    disk.free_bytes_left = disk.total_bytes_there * 11 // 100
+    run(store, gate)
+    store.put(draft())
+
+
+def test_a_plan_that_failed_is_gone_on_with_oldest_first(disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later plan never unlinks a newer file before an older one: the hole would be taken for a lost file."""
+    store = full_store(disk, delete_files_max=2)
+    real_remove, failures = disk.remove, 1
+
+    def remove(path: str) -> None:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise OSError("broken")
+        real_remove(path)
+
+    monkeypatch.setattr(disk, "remove", remove)
+    plan = store.retention.plan(RetentionGate(), now_ms=OLD_MS, hour=DELETE_HOUR)
+    with pytest.raises(OSError, match="broken"):
+        store.retention.execute(plan)
+    assert len(disk.list_directory("/store/commitlog")) == 6
+    assert store.commit_log.min_offset == 2 * LOG_FILE_BYTES
+    run(store)
+    assert disk.list_directory("/store/commitlog")[0] == f"{4 * LOG_FILE_BYTES:020d}"
+    assert store.retention.plan(RetentionGate(held_offset=0), now_ms=0, hour=0).is_empty
+
+
+def test_queue_files_go_when_all_their_records_are_gone(disk: SimulatedDisk) -> None:
+    store = full_store(disk)
+    while store.commit_log.append_offset < 12 * LOG_FILE_BYTES:
+        store.put(draft(body=b"." * 300))
+    store.sync_derived()
+    before = len(disk.list_directory("/store/consumequeue/orders/0"))
+    for _ in range(3):
+        run(store)
+    queue = store.queues.find("orders", 0)
+    assert queue is not None
+    left = disk.list_directory("/store/consumequeue/orders/0")
+    assert len(left) < before
+    assert int(left[0]) // 20 <= queue.min_offset < int(left[0]) // 20 + UNITS_PER_FILE
+    disk.revive()
+    assert len(bodies_of(open_store(disk))) == queue.next_offset - queue.min_offset
+
+
+def test_an_idle_queue_keeps_its_end_when_all_is_gone(disk: SimulatedDisk) -> None:
+    store = open_store(disk)
+    for _ in range(3):
+        store.put(draft("idle"))
+    while store.commit_log.append_offset < 3 * LOG_FILE_BYTES:
+        store.put(draft(body=b"." * 300))
+    store.sync_derived()
+    assert run(store) == 1
+    idle = store.queues.find("idle", 0)
+    assert idle is not None
+    assert (idle.min_offset, idle.next_offset) == (3, 3)
+    store.close()
+    assert open_store(disk).put(draft("idle")).queue_offset == 3
