@@ -237,7 +237,7 @@ async def test_another_store_directory_is_refused() -> None:
     store = MemoryObjectStore()
     await commit_segment(await open_writer(store))
     stranger = LedgerIdentity(store_uuid="store-2", cluster="DefaultCluster", broker_name="broker-a")
-    with pytest.raises(ForeignLedgerError, match="recover"):
+    with pytest.raises(ForeignLedgerError, match="another broker name"):
         await open_writer(store, seed=2, identity=stranger)
     adopted = await open_writer(store, seed=3, identity=stranger, adopt=True)
     assert adopted.catalog.store_uuid == "store-2"
