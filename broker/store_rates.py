@@ -114,7 +114,6 @@ class StoreRates:
             "putMessageAverageSize": str(self.put_bytes / put_times),
             "dispatchMaxBuffer": "0",
             "getMessageEntireTimeMax": str(self.get_time_max_ms),
-            "getMessageSizeTotal": str(self.transferred_bytes),
             "putTps": self._rates_text(1),
             "getFoundTps": self._rates_text(2),
             "getMissTps": self._rates_text(3),

@@ -30,6 +30,7 @@ from thermocline.broker.tier_explanation import QueueTierState, TopicTierState, 
 from thermocline.broker.tier_link import ROLE
 from thermocline.broker.tiered_topics import is_tiered_topic
 from thermocline.broker.topic_attributes import TTL_MS
+from thermocline.broker.topic_attributes import ttl_ms as effective_ttl_ms
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
@@ -54,7 +55,7 @@ class TierRequestHeader(Header, kw_only=True):
 
 
 class TtlRequestHeader(Header, kw_only=True):
-    """90104, 90105. `ttl_ms` 0 keeps messages for ever; without it the broker's default counts."""
+    """90104, 90105. `ttl_ms` 0 keeps messages for ever; without it `reserve.time` or the broker's default counts."""
 
     topic: str
     ttl_ms: Long | None = None
@@ -96,6 +97,7 @@ class TierProcessor:
             "ledgerVersion": reply.version if reply else None,
             "lastError": reply.last_error if reply else "the tier process is away",
             "requests": reply.requests if reply else {},
+            "servedBytes": self._context.stats.rates.transferred_bytes,
             "helpers": self._helper_rows(),
             "topics": states,
         }
@@ -131,7 +133,10 @@ class TierProcessor:
         config = self._config(header.topic)
         lookup, topics = self._context.lookup, self._context.topics
         now_ms = self._context.store.clock.now_ms()
-        ttl_ms = self._effective_ttl_ms(header.ttl_ms)
+        attributes = {name: value for name, value in config.attributes.items() if name != TTL_MS}
+        if header.ttl_ms is not None:
+            attributes[TTL_MS] = str(header.ttl_ms)
+        ttl_ms = effective_ttl_ms(attributes, default_ms=self._context.config.message_ttl_ms or None)
         cut_ms = 0 if ttl_ms is None else now_ms - ttl_ms
         # What has expired already does not come back, however long the new time is.
         cut_ms = max(cut_ms, topics.expired_before(header.topic))
@@ -176,11 +181,6 @@ class TierProcessor:
         if config is None:
             raise TopicNotFoundError("no such topic", topic=topic)
         return config
-
-    def _effective_ttl_ms(self, ttl_ms: int | None) -> int | None:
-        if ttl_ms is None or ttl_ms < 0:
-            return self._context.config.message_ttl_ms or None
-        return ttl_ms or None
 
     async def _report(self, request: TierReportRequest) -> TierReportReply | None:
         """What the tier process says; None while it is away."""

@@ -109,4 +109,4 @@ class DevBroker:
 
     def served_bytes(self) -> int:
         """Message bytes that the broker has handed to consumers so far."""
-        return int(self.admin.broker_runtime_info(SETTINGS["THERMOCLINE_BROKER_NAME"])["getMessageSizeTotal"])
+        return int(self.tier_status()["servedBytes"])
