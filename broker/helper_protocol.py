@@ -81,12 +81,18 @@ class QueueState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 class TopicState(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """One topic: whether it is tiered, and under which time-to-live. `deleted` ends its incarnation."""
+    """One topic: whether it is tiered, and under which time-to-live. `deleted` ends its incarnation, durably.
+
+    `expired_before_ms` is the cut that changes of the time-to-live have fixed; `cut_ms` is where the hot process cuts
+    as it says so. Nothing stored at `cut_ms` or later may be dropped before it has said a later one: between two of
+    these the time-to-live may have grown.
+    """
 
     topic: str
     incarnation: int
     ttl_ms: int | None
     expired_before_ms: int
+    cut_ms: int
     tiered: bool
     deleted: bool = False
 

@@ -31,6 +31,7 @@ from thermocline.broker.helper_protocol import HelloReply
 from thermocline.broker.helpers import Helpers, InProcessHelpers
 from thermocline.broker.hot_server import HotServer
 from thermocline.broker.housekeeping import Housekeeping
+from thermocline.broker.index_link import ROLE as INDEX_ROLE
 from thermocline.broker.index_link import IndexLink
 from thermocline.broker.late_handler import LateHandler
 from thermocline.broker.long_polling import LongPolling
@@ -47,7 +48,7 @@ from thermocline.broker.processors.tier import TierProcessor
 from thermocline.broker.processors.topic import TopicProcessor
 from thermocline.broker.runtime_folder import runtime_folder, socket_path
 from thermocline.broker.shared_page import SharedPage
-from thermocline.broker.store_rounds import StoreRounds
+from thermocline.broker.store_rounds import TICK_MS, StoreRounds
 from thermocline.broker.supervisor import HelperSpec, Supervisor
 from thermocline.broker.tier_feed import TierFeed
 from thermocline.broker.tier_link import TierLink
@@ -105,6 +106,12 @@ class HotProcess:
         await self._resources.aclose()
         logger.info("broker stopped")
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the helpers serve too. A broker serves before: they start last, and may be away at any time."""
+        is_tier_heard = not isinstance(self._cold, TierLink) or self._cold.version >= 0
+        return is_tier_heard and self._hub.is_connected(INDEX_ROLE)
+
     async def _start(self) -> str:
         settings, resources = self._settings, self._resources
         config, disk = settings.broker, RealDisk()
@@ -154,8 +161,14 @@ class HotProcess:
             arrived=long_polling.arrived,
         )
         resources.push_async_callback(context.persister.close)
-        feed = self._feed = TierFeed(hub, topics=context.topics, queues=store.queues, incarnations=store.incarnations)
-        rounds = StoreRounds(
+        feed = self._feed = TierFeed(
+            hub,
+            topics=context.topics,
+            queues=store.queues,
+            incarnations=store.incarnations,
+            cut_interval_ms=max(TICK_MS, settings.tier.sweep_interval_ms // 4),
+        )
+        rounds = self._rounds = StoreRounds(
             store,
             retention=store.retention,
             page=page,
@@ -302,6 +315,7 @@ class HotProcess:
         """Flush, write queue files, and tell the tier process."""
         await self._flushed()
         self._store.queues.write_dirty()
+        self._rounds.publish()
         await self._feed.flush()
 
     def _probe(self) -> tuple[bool, Mapping[str, object]]:

@@ -57,12 +57,12 @@ class StoreRounds:
         """Begin; returns at once."""
         assert not self._tasks
         loop = asyncio.get_running_loop()
-        self._publish()
+        self.publish()
         config = self._store.config
         self._tasks = [
             loop.create_task(self._repeat("tick", TICK_MS, self._tick)),
             loop.create_task(self._repeat("flush", config.flush_interval_ms, self._flush)),
-            loop.create_task(self._repeat("derived sync", config.derived_sync_interval_ms, self._sync_derived)),
+            loop.create_task(self._repeat("derived sync", config.derived_sync_interval_ms, self.sync_derived)),
             loop.create_task(self._repeat("retention", RETENTION_MS, self.run_retention)),
         ]
 
@@ -76,6 +76,12 @@ class StoreRounds:
                 await task
         await asyncio.to_thread(self._thread.shutdown)
 
+    def publish(self) -> None:
+        """Let the helpers know how far the log reaches now."""
+        log = self._store.commit_log
+        flush_offset = log.flush_offset
+        self._page.publish(append_offset=log.append_offset, flush_offset=flush_offset, min_offset=log.min_offset)
+
     async def run_retention(self) -> None:
         """Let go of local files that may go, now.
 
@@ -85,12 +91,12 @@ class StoreRounds:
         plan = self._retention.plan(self._gate(), now_ms=self._clock(), hour=time.localtime().tm_hour)
         self._pressure = self._retention.is_under_pressure()
         if not plan.is_empty:
-            self._publish()
+            self.publish()
             await self._in_thread(lambda: self._retention.execute(plan))
 
     async def _tick(self) -> None:
         self._store.tick()
-        self._publish()
+        self.publish()
         self._on_tick(self._pressure)
 
     async def _flush(self) -> None:
@@ -98,7 +104,12 @@ class StoreRounds:
         if log.flush_offset < log.append_offset:
             self._store.flush.flush()
 
-    async def _sync_derived(self) -> None:
+    async def sync_derived(self) -> None:
+        """Make queue files, queue ends and checkpoint durable, if the log has grown since the last time.
+
+        Raises:
+            OSError, DiskFullError, StoreClosedError: The disk failed; the promise before stands.
+        """
         store = self._store
         if store.recovery_offset == store.commit_log.append_offset:
             return
@@ -112,11 +123,6 @@ class StoreRounds:
             committed = True
         finally:
             store.end_derived_sync(sync, committed=committed)
-
-    def _publish(self) -> None:
-        log = self._store.commit_log
-        flush_offset = log.flush_offset
-        self._page.publish(append_offset=log.append_offset, flush_offset=flush_offset, min_offset=log.min_offset)
 
     async def _in_thread(self, job: Callable[[], None]) -> None:
         """Run a job and wait for it even when cancelled: its outcome decides what is durable."""
@@ -134,3 +140,6 @@ class StoreRounds:
                 await step()
             except (MQError, OSError) as error:
                 logger.error("store round failed round=%s: %s", name, error)
+            except Exception:
+                # A bug in one round must not end flushes and ticks for good.
+                logger.exception("store round failed, a bug of ours round=%s", name)

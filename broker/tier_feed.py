@@ -1,13 +1,18 @@
 """Tier feed: tells the tier process which topics and queues changed, after the tick that wrote their units.
 
 A tier process that has just said HELLO gets every topic and queue, a slice at a time, so that fifty thousand queues
-never hold the loop; afterwards only what changed. `log_offset` rises with the last slice of a round alone: below it
-the reported ends are complete.
+never hold the loop; afterwards only what changed, and every `cut_interval_ms` the cut of each topic that has a time to
+live. Topics go before their queues. `log_offset` rises with the last slice of a round alone: below it the reported ends
+are complete.
+
+A deleted topic is told of when its deletion is durable: what the tier process then removes cannot come back.
 """
 
 import asyncio
 import contextlib
+import itertools
 import logging
+from typing import TypeVar
 
 from thermocline.broker.helper_hub import HelperHub
 from thermocline.broker.helper_protocol import HelperRequestCode, QueueState, QueueTable, TopicState
@@ -21,26 +26,37 @@ from thermocline.store.incarnation import TopicIncarnations
 
 logger = logging.getLogger(__name__)
 
-QUEUES_PER_SLICE = 200
+ENTRIES_PER_SLICE = 200
+"""Topics and queues in one table."""
 SLICE_PAUSE_S = 0.002
+
+Entry = TypeVar("Entry")
 
 
 class TierFeed:
     """Belongs to the hot process's loop."""
 
     def __init__(
-        self, hub: HelperHub, *, topics: TopicTable, queues: ConsumeQueueTable, incarnations: TopicIncarnations
+        self,
+        hub: HelperHub,
+        *,
+        topics: TopicTable,
+        queues: ConsumeQueueTable,
+        incarnations: TopicIncarnations,
+        cut_interval_ms: int,
     ) -> None:
         self._hub = hub
         self._topics = topics
         self._queues = queues
         self._incarnations = incarnations
+        self._cut_interval_s = cut_interval_ms / 1_000
+        self._next_cuts_s = 0.0
         self._changed_topics: dict[str, None] = {}
         self._changed_queues: dict[ConsumeQueue, None] = {}
         self._sequence = 0
         self._log_offset = 0
         self._pressure = False
-        self._is_complete = False
+        self._is_telling = False
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         queues.on_written = self._queue_written
@@ -62,19 +78,29 @@ class TierFeed:
     def restart(self) -> None:
         """A tier process has just connected: everything is to be told anew."""
         self._sequence = 0
+        # It has been told nothing yet, so nothing is complete: not even what its predecessor knew.
+        self._log_offset = 0
         self._changed_topics = dict.fromkeys((*self._topics, *self._incarnations.deleted_topics))
         self._changed_queues = dict.fromkeys(self._queues)
-        self._is_complete = True
+        self._is_telling = True
         self._wake.set()
 
     def ticked(self, *, pressure: bool) -> None:
         """Units have been written; `pressure` says that local files must go."""
         self._pressure = pressure
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._next_cuts_s:
+            self._next_cuts_s = now_s + self._cut_interval_s
+            self.tell_cuts()
         self._wake.set()
+
+    def tell_cuts(self) -> None:
+        """Let the next tables say what has expired by then."""
+        self._changed_topics.update(dict.fromkeys(self._topics.topics_with_ttl()))
 
     async def flush(self) -> None:
         """Tell everything that has changed by now; returns when it is on its way, or the tier process is away."""
-        while self._is_complete and self._send_slice():  # noqa: ASYNC110 - a pause between slices, not a poll
+        while self._is_telling and self._send_slice():  # noqa: ASYNC110 - a pause between slices, not a poll
             await asyncio.sleep(SLICE_PAUSE_S)
 
     def _queue_written(self, queue: ConsumeQueue) -> None:
@@ -93,24 +119,26 @@ class TierFeed:
     def _send_slice(self) -> bool:
         """Send one table; True while more waits."""
         if not self._hub.is_connected(ROLE):
-            self._is_complete = False  # the next HELLO starts anew
+            self._is_telling = False  # the next HELLO starts anew
             return False
         written_offset = self._queues.written_offset
-        topics = [self._topic_state(topic) for topic in self._changed_topics]
-        self._changed_topics.clear()
-        queues: list[QueueState] = []
-        for queue in list(self._changed_queues)[:QUEUES_PER_SLICE]:
-            del self._changed_queues[queue]
-            if self._queues.find(queue.topic, queue.queue_id) is queue and queue.topic in self._topics:
-                queues.append(
-                    QueueState(
-                        topic=queue.topic,
-                        queue_id=queue.queue_id,
-                        min_offset=queue.min_offset,
-                        end_offset=queue.tail_offset,
-                    )
-                )
-        more = bool(self._changed_queues)
+        topics: list[TopicState] = []
+        ending: list[str] = []
+        for topic in _take(self._changed_topics, ENTRIES_PER_SLICE):
+            if self._topics.is_ending(topic):
+                ending.append(topic)
+            else:
+                topics.append(self._topic_state(topic))
+        room = 0 if self._changed_topics else max(1, ENTRIES_PER_SLICE - len(topics))
+        queues = [
+            QueueState(
+                topic=queue.topic, queue_id=queue.queue_id, min_offset=queue.min_offset, end_offset=queue.tail_offset
+            )
+            for queue in _take(self._changed_queues, room)
+            if self._queues.find(queue.topic, queue.queue_id) is queue and queue.topic in self._topics
+        ]
+        more = bool(self._changed_topics or self._changed_queues)
+        self._changed_topics.update(dict.fromkeys(ending))
         if not more:
             is_news = bool(topics or queues or self._pressure) or written_offset != self._log_offset
             self._log_offset = max(self._log_offset, written_offset)
@@ -129,11 +157,21 @@ class TierFeed:
 
     def _topic_state(self, topic: str) -> TopicState:
         incarnation = self._incarnations.find(topic)
+        is_there = topic in self._topics
         return TopicState(
             topic=topic,
             incarnation=incarnation.id,
-            ttl_ms=self._topics.time_to_live_ms(topic) if topic in self._topics else None,
+            ttl_ms=self._topics.time_to_live_ms(topic) if is_there else None,
             expired_before_ms=incarnation.expired_before_ms,
+            cut_ms=self._topics.expired_before(topic) if is_there else 0,
             tiered=is_tiered_topic(topic),
-            deleted=topic not in self._topics,
+            deleted=not is_there,
         )
+
+
+def _take(entries: dict[Entry, None], count: int) -> list[Entry]:
+    """The first entries, out of the dictionary."""
+    taken = list(itertools.islice(entries, count))
+    for entry in taken:
+        del entries[entry]
+    return taken

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -34,7 +35,7 @@ from thermocline.broker.tier_reads import TierReads
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import FencedError, ObjectStoreUnavailableError, UnavailableError
-from thermocline.store.disk import RealDisk
+from thermocline.store.disk import Disk, RealDisk
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cold_reader import ColdReader
 from thermocline.tiered.frame_cache import FrameCache
@@ -65,7 +66,13 @@ def now_ms() -> int:
 class TierRole:
     """What the hot process talks to. Belongs to the process's loop."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, *, disk: Disk | None = None, clock: Callable[[], int] = now_ms, keeps_spool_in_memory: bool = False
+    ) -> None:
+        """`disk`: where the hot process has its store; `clock`: milliseconds since 1970."""
+        self._disk: Disk = disk if disk is not None else RealDisk()
+        self._clock = clock
+        self._keeps_spool_in_memory = keeps_spool_in_memory
         self._link: HelperLink | None = None
         self._service: TierService | None = None
         self._reads: TierReads | None = None
@@ -75,6 +82,11 @@ class TierRole:
         self._received = 0
         self._sent = 0
         self._told: dict[tuple[str, int], set[int]] = {}
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether cold reads are answered."""
+        return self._reads is not None
 
     async def run(self, link: HelperLink) -> None:
         """Open the cold tier, however long its store is away, and work until cancelled.
@@ -97,19 +109,20 @@ class TierRole:
 
     async def _work(self, link: HelperLink, store: ObjectStore, writer: LedgerWriter) -> None:
         settings, config = link.settings, link.settings.tier
-        log = LocalLog(RealDisk(), path=settings.store.commit_log_path, file_bytes=settings.store.log_file_bytes)
+        log = LocalLog(self._disk, path=settings.store.commit_log_path, file_bytes=settings.store.log_file_bytes)
         queues = LocalQueues(
-            RealDisk(), path=settings.store.consume_queue_path, file_bytes=settings.store.queue_file_bytes
+            self._disk, path=settings.store.consume_queue_path, file_bytes=settings.store.queue_file_bytes
         )
-        spool_folder = Path(settings.store.own_path) / "spool"
-        spool_folder.mkdir(exist_ok=True)
+        spool_folder = None if self._keeps_spool_in_memory else Path(settings.store.own_path) / "spool"
+        if spool_folder is not None:
+            spool_folder.mkdir(exist_ok=True)
         sealer = Sealer(
             store=store,
             keys=writer.keys,
             log=log,
             spool_folder=spool_folder,
             options=SegmentOptions(frame_bytes=config.frame_bytes, compression_level=config.compression_level),
-            clock=now_ms,
+            clock=self._clock,
         )
         cache = FrameCache(bytes_max=config.cache_bytes)
         reader = ColdReader(
@@ -121,10 +134,11 @@ class TierRole:
                 queues=queues,
                 log=log,
                 policy=SealPolicy(segment_bytes=config.segment_bytes, age_ms=config.seal_age_ms),
+                log_min_offset=lambda: link.page.read().min_offset,
             ),
             sealer=sealer,
             config=config,
-            clock=now_ms,
+            clock=self._clock,
             flush_offset=lambda: link.page.read().flush_offset,
             on_committed=self._committed,
         )
@@ -160,7 +174,7 @@ class TierRole:
                         cluster=settings.cluster_name,
                         broker_name=settings.broker_name,
                     ),
-                    clock_ms=now_ms,
+                    clock_ms=self._clock,
                     random=random.Random(),
                 )
             except ObjectStoreUnavailableError as error:
@@ -176,7 +190,7 @@ class TierRole:
     def _cut_ms(self, topic: str) -> int:
         assert self._service is not None
         progress = self._service.backlog.topics.get(topic)
-        return progress.expired_before(now_ms()) if progress is not None else 1 << 62
+        return progress.cut_ms if progress is not None else 1 << 62
 
     # -- towards the hot process ---------------------------------------------------------------------------------------
 
@@ -277,6 +291,7 @@ class TierRole:
                     incarnation=topic.incarnation,
                     ttl_ms=topic.ttl_ms,
                     expired_before_ms=topic.expired_before_ms,
+                    cut_ms=topic.cut_ms,
                     tiered=topic.tiered,
                     deleted=topic.deleted,
                 )
@@ -333,14 +348,14 @@ class TierRole:
         return reports
 
 
-async def serve(options: HelperOptions, stop: asyncio.Event) -> None:
+async def serve(options: HelperOptions, stop: asyncio.Event, *, role: TierRole | None = None) -> None:
     """Run the role until `stop`, or until the hot process goes away.
 
     Raises:
         FencedError: Another writer has taken over, or the hot process is of another build.
         MQError: The cold tier cannot be used.
     """
-    role = TierRole()
+    role = role or TierRole()
     link = await connect(options, role=ROLE, handler=role, on_closed=stop.set)
     work = asyncio.create_task(role.run(link), name="tier")
     stopping = asyncio.create_task(stop.wait(), name="tier-stop")

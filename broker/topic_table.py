@@ -83,6 +83,8 @@ class TopicTable:
         self._topics: dict[str, TopicConfig] = {}
         self._encoded: dict[str, bytes] = {}  # what is in the file, or will be with the write under way
         self._ttl_ms: dict[str, int] = {}
+        self._standing: set[str] = set()  # topics whose time to live is being changed: nothing expires meanwhile
+        self._ending: set[str] = set()
         self._version = VersionCounter(self._clock)
         self._creating: dict[str, asyncio.Task[TopicConfig]] = {}
         self._deleting: dict[str, asyncio.Event] = {}
@@ -138,7 +140,15 @@ class TopicTable:
         """Store time in ms below which the topic's messages are no longer visible; 0 when nothing has expired."""
         fixed = self._incarnations.find(topic).expired_before_ms
         ttl = self._ttl_ms.get(topic)
-        return fixed if ttl is None else max(fixed, self._clock() - ttl)
+        return fixed if ttl is None or topic in self._standing else max(fixed, self._clock() - ttl)
+
+    def topics_with_ttl(self) -> list[str]:
+        """Topics of which messages expire."""
+        return list(self._ttl_ms)
+
+    def is_ending(self, topic: str) -> bool:
+        """Whether the topic's deletion has begun and is not durable yet: after a crash it may be back."""
+        return topic in self._ending
 
     def add_listener(self, listener: TopicListener) -> None:
         """Be told of each topic that is made, changed or deleted, from now on."""
@@ -224,8 +234,11 @@ class TopicTable:
                 if created == config:
                     return True
                 present = created  # a first message was faster
-            await self._fix_cut(present, config)
-            await self._replace(config)
+            try:
+                await self._fix_cut(present, config)
+                await self._replace(config)
+            finally:
+                self._standing.discard(wanted.topic_name)
             return True
 
     async def delete(self, topic: str) -> None:
@@ -350,6 +363,7 @@ class TopicTable:
         except Exception:
             self._encoded.pop(topic, None)
             raise
+        self._ending.discard(topic)
         self._version.bump()
         self._publish(config)
         logger.info(
@@ -367,10 +381,12 @@ class TopicTable:
         self._encoded.pop(topic, None)
         self._ttl_ms.pop(topic, None)
         self._incarnations.delete(topic)
+        self._ending.add(topic)
         if present is not None:
             self._version.bump()
             self._tell(topic, None)
         await self._save()
+        self._ending.discard(topic)
         self._store.queues.remove_topic(topic)
         # Nobody makes the topic anew before its old files are gone.
         await self._persister.remove_tree(f"{self._store.config.consume_queue_path}/{topic}")
@@ -405,6 +421,8 @@ class TopicTable:
         if old_ms is None or old_ms == self._ttl_of(config):
             return
         self._incarnations.expire_before(present.topic_name, self._clock() - old_ms)
+        # Until the new one counts the cut stands where it was fixed: a message that expired in between would come back.
+        self._standing.add(present.topic_name)
         await self._persister.save(INCARNATION_FILE_NAME)
 
     async def _save(self) -> None:

@@ -8,6 +8,7 @@ neither is ever met half written. Files that the hot process deletes while they 
     consumequeue/{topic}/{queue id}/{base position, 20 digits}  20-byte units: physical offset, size, tags code
 """
 
+import threading
 from collections import OrderedDict
 from typing import TypeAlias
 
@@ -16,6 +17,7 @@ import numpy.typing as npt
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
 from thermocline.store.disk import Disk, DiskFile
+from thermocline.store.mapped_file import base_offset_of
 
 UNIT = np.dtype([("physical_offset", ">i8"), ("size_bytes", ">i4"), ("tags_code", ">i8")])
 assert UNIT.itemsize == 20, "on-disk format shared with Apache RocketMQ"
@@ -65,15 +67,25 @@ class LocalQueues:
             raise CorruptDataError("empty unit below the queue's end", topic=topic, queue_id=queue_id, start=start)
         return units
 
+    def first_offset(self, topic: str, queue_id: int) -> int | None:
+        """Return the queue offset at which the queue's oldest file starts; None when it has none."""
+        try:
+            names = self._disk.list_directory(f"{self._path}/{topic}/{queue_id}")
+        except FileNotFoundError:
+            return None
+        positions = [position for position in map(base_offset_of, names) if position is not None]
+        return min(positions) // UNIT.itemsize if positions else None
+
 
 class LocalLog:
-    """Reads log records by physical offset; keeps a few files mapped."""
+    """Reads log records by physical offset; keeps a few files mapped. Any thread: sealing reads in several."""
 
     def __init__(self, disk: Disk, *, path: str, file_bytes: int) -> None:
         self._disk = disk
         self._path = path
         self._file_bytes = file_bytes
         self._files: OrderedDict[int, tuple[DiskFile, memoryview]] = OrderedDict()
+        self._lock = threading.Lock()
 
     def record(self, physical_offset: int, size_bytes: int) -> memoryview:
         """Return one record's bytes; valid until `close`. ObjectNotFoundError when its file is gone."""
@@ -90,25 +102,26 @@ class LocalLog:
         return int.from_bytes(head[position : position + 8], "big")
 
     def close(self) -> None:
-        """Unmap everything; idempotent."""
-        for file, view in self._files.values():
-            view.release()
-            file.close()
-        self._files.clear()
+        """Let go of every file; a mapping goes when the last slice of it does. Idempotent."""
+        with self._lock:
+            for file, _ in self._files.values():
+                file.close()
+            self._files.clear()
 
     def _view(self, base: int) -> memoryview:
-        entry = self._files.get(base)
-        if entry is None:
-            path = f"{self._path}/{base:020d}"
-            try:
-                file = self._disk.open(path)
-            except FileNotFoundError as error:
-                raise ObjectNotFoundError("log file is gone", path=path) from error
-            entry = (file, file.view())
-            self._files[base] = entry
-            while len(self._files) > OPEN_LOG_FILES_MAX:
-                # Slices of it may live on in a reader; the mapping goes when the last of them does.
-                _, (old_file, _) = self._files.popitem(last=False)
-                old_file.close()
-        self._files.move_to_end(base)
-        return entry[1]
+        with self._lock:
+            entry = self._files.get(base)
+            if entry is None:
+                path = f"{self._path}/{base:020d}"
+                try:
+                    file = self._disk.open(path)
+                except FileNotFoundError as error:
+                    raise ObjectNotFoundError("log file is gone", path=path) from error
+                entry = (file, file.view())
+                self._files[base] = entry
+                while len(self._files) > OPEN_LOG_FILES_MAX:
+                    # Slices of it may live on in a reader; the mapping goes when the last of them does.
+                    _, (old_file, _) = self._files.popitem(last=False)
+                    old_file.close()
+            self._files.move_to_end(base)
+            return entry[1]

@@ -3,7 +3,9 @@
 A topic is due when its waiting records reach `segment_bytes`, when the oldest of them is older than `age_ms`, when
 local files must go (pressure), or on demand. A plan takes, for every queue of the topic, one gapless run from the
 queue's cold end; the runs are cut at one place in the log, so that the segments of a topic follow each other in the
-log as well as in every queue. Records that have expired already are stepped over: they are visible nowhere.
+log as well as in every queue. Records that have expired already are stepped over: they are visible nowhere. What counts
+as expired is the hot process's word alone (`cut_ms`), never this process's clock and a time to live that may have
+changed meanwhile.
 
     local:  [min ......... cold end ======waiting======> end)
                               ^ a plan starts here          ^ as the hot process last reported it, files written
@@ -12,16 +14,19 @@ Invariants
   - A plan never reaches past the flush offset: nothing is in the bucket that a power cut could take from the log.
   - `committed_offset` never passes a waiting record of a tiered topic, nor the log offset of the last report.
 
+Local files that are gone hold nothing that waits: they went because an earlier tier process had said that all in them
+is committed or expired (of the latter no catalog tells), or with their topic. A queue starts at what is left of it.
+
 Pure bookkeeping: it reads local files through `LocalQueues` and `LocalLog`, and does no other input or output.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from thermocline.remoting.errors import ObjectNotFoundError
+from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
 from thermocline.tiered.local_files import LocalLog, LocalQueues, Units
 
 logger = logging.getLogger(__name__)
@@ -88,11 +93,10 @@ class QueueProgress:
 
 @dataclass(slots=True, kw_only=True)
 class TopicProgress:
-    """One topic under one incarnation."""
+    """One topic under one incarnation. What was stored before `cut_ms` has expired."""
 
     incarnation: int
-    ttl_ms: int | None
-    expired_before_ms: int
+    cut_ms: int
     tiered: bool
     queues: dict[int, QueueProgress] = field(default_factory=dict)
 
@@ -107,22 +111,21 @@ class TopicProgress:
         times = [queue.first_waiting_ms for queue in self.queues.values() if queue.first_waiting_ms is not None]
         return min(times, default=None)
 
-    def expired_before(self, now_ms: int) -> int:
-        """Return the time in ms before which the topic's records are not visible."""
-        if self.ttl_ms is None:
-            return self.expired_before_ms
-        return max(self.expired_before_ms, now_ms - self.ttl_ms)
-
 
 class SealBacklog:
     """All topics of one broker. Belongs to the tier process's loop."""
 
-    def __init__(self, *, queues: LocalQueues, log: LocalLog, policy: SealPolicy) -> None:
+    def __init__(
+        self, *, queues: LocalQueues, log: LocalLog, policy: SealPolicy, log_min_offset: Callable[[], int]
+    ) -> None:
+        """`log_min_offset`: below it the local log has gone, or is about to."""
         self._local_queues = queues
         self._log = log
         self._policy = policy
+        self._log_min_offset = log_min_offset
         self._topics: dict[str, TopicProgress] = {}
         self._changed: set[tuple[str, int]] = set()
+        self._unreadable: set[tuple[str, int]] = set()
         self._reported_offset = 0
 
     @property
@@ -135,21 +138,18 @@ class SealBacklog:
         topic: str,
         *,
         incarnation: int,
-        ttl_ms: int | None,
-        expired_before_ms: int,
+        cut_ms: int,
         tiered: bool,
         cold_ends: dict[int, int],
     ) -> None:
         """Take in a topic; another incarnation starts with no queues. `cold_ends`: queue id -> end in the catalog."""
         progress = self._topics.get(topic)
         if progress is None or progress.incarnation != incarnation:
-            progress = TopicProgress(
-                incarnation=incarnation, ttl_ms=ttl_ms, expired_before_ms=expired_before_ms, tiered=tiered
-            )
+            progress = TopicProgress(incarnation=incarnation, cut_ms=cut_ms, tiered=tiered)
             self._topics[topic] = progress
             for queue_id, cold_end in cold_ends.items():
                 progress.queues[queue_id] = QueueProgress(cold_end=cold_end, accounted_offset=cold_end)
-        progress.ttl_ms, progress.expired_before_ms, progress.tiered = ttl_ms, expired_before_ms, tiered
+        progress.cut_ms, progress.tiered = max(progress.cut_ms, cut_ms), tiered
 
     def delete_topic(self, topic: str) -> None:
         """Forget a topic; nothing of it waits any more."""
@@ -171,28 +171,52 @@ class SealBacklog:
 
     def account(self) -> None:
         """Count the bytes of records reported since the last call; reads the units of changed queues."""
-        changed, self._changed = self._changed, set()
+        changed, self._changed = self._changed | self._unreadable, set()
+        self._unreadable = set()
         for topic, queue_id in changed:
             progress = self._topics.get(topic)
-            if progress is None:
-                continue
-            queue = progress.queues[queue_id]
-            start = max(queue.accounted_offset, queue.first_waiting_offset)
-            if start >= queue.end_offset:
+            queue = progress.queues.get(queue_id) if progress is not None else None
+            if queue is None:
                 continue
             try:
-                units = self._local_queues.units(topic, queue_id, start=start, end=queue.end_offset)
-            except ObjectNotFoundError as error:
-                # The topic was deleted, which will be reported; until then the queue holds back local deletion.
-                logger.info("queue files are gone topic=%s queue_id=%d: %s", topic, queue_id, error)
-                queue.first_waiting_physical_offset = 0
-                continue
-            queue.waiting_bytes += int(units["size_bytes"].sum(dtype=np.int64))
-            queue.accounted_offset = queue.end_offset
-            if queue.first_waiting_physical_offset is None:
-                first = int(units["physical_offset"][0])
-                queue.first_waiting_physical_offset = first
-                queue.first_waiting_ms = self._log.store_timestamp_ms(first)
+                self._account_queue(topic, queue_id, queue)
+            except (ObjectNotFoundError, CorruptDataError) as error:
+                # Mostly its topic was deleted, which will be reported; until then it holds back local deletion.
+                logger.warning("queue cannot be read topic=%s queue_id=%d: %s", topic, queue_id, error)
+                self._unreadable.add((topic, queue_id))
+
+    def _account_queue(self, topic: str, queue_id: int, queue: QueueProgress) -> None:
+        start = max(queue.accounted_offset, queue.first_waiting_offset)
+        if start >= queue.end_offset:
+            return
+        units = self._waiting_units(topic, queue_id, queue, start=start, end=queue.end_offset)
+        if len(units) and queue.first_waiting_physical_offset is None:
+            first = int(units["physical_offset"][0])
+            queue.first_waiting_ms = self._log.store_timestamp_ms(first)
+            queue.first_waiting_physical_offset = first
+        queue.waiting_bytes += int(units["size_bytes"].sum(dtype=np.int64))
+        queue.accounted_offset = queue.end_offset
+
+    def _waiting_units(self, topic: str, queue_id: int, queue: QueueProgress, *, start: int, end: int) -> Units:
+        """Return the last units of [start, end), without those at the front whose local files are gone.
+
+        Raises:
+            ObjectNotFoundError: The whole queue is gone, because its topic was deleted.
+        """
+        try:
+            units = self._local_queues.units(topic, queue_id, start=start, end=end)
+        except ObjectNotFoundError:
+            first_offset = self._local_queues.first_offset(topic, queue_id)
+            if first_offset is None or first_offset <= start:
+                raise
+            units = self._local_queues.units(topic, queue_id, start=min(first_offset, end), end=end)
+        log_min_offset = self._log_min_offset()
+        if len(units) and units["physical_offset"][0] < log_min_offset:
+            units = units[int(np.searchsorted(units["physical_offset"], log_min_offset)) :]
+        if len(units) < end - start:
+            queue.min_offset = max(queue.min_offset, end - len(units))
+            logger.info("queue starts later topic=%s queue_id=%d offset=%d", topic, queue_id, queue.min_offset)
+        return units
 
     def due(self, *, now_ms: int, pressure: bool) -> list[str]:
         """Return the topics to seal now, the one that has waited longest first."""
@@ -215,7 +239,7 @@ class SealBacklog:
         ]
         return min(times, default=None)
 
-    def plan(self, topic: str, *, flush_offset: int, now_ms: int) -> SealPlan | None:
+    def plan(self, topic: str, *, flush_offset: int) -> SealPlan | None:
         """Return what the next segment of the topic takes, or None when nothing that is flushed waits.
 
         Raises:
@@ -227,11 +251,12 @@ class SealBacklog:
         log_end = flush_offset
         candidates: dict[int, tuple[int, Units]] = {}
         skipped_to: dict[int, int] = {}
-        cut_ms = progress.expired_before(now_ms)
         for queue_id, queue in sorted(waiting.items()):
             start, end = queue.first_waiting_offset, queue.end_offset
-            units = self._local_queues.units(topic, queue_id, start=start, end=min(end, start + units_max))
-            skipped = self._expired_count(units, cut_ms)
+            read_end = min(end, start + units_max)
+            units = self._waiting_units(topic, queue_id, queue, start=start, end=read_end)
+            start = read_end - len(units)
+            skipped = self._expired_count(units, progress.cut_ms)
             if skipped:
                 start, units = start + skipped, units[skipped:]
                 skipped_to[queue_id] = start
@@ -268,7 +293,6 @@ class SealBacklog:
         ends = plan.skipped_to | {run.queue_id: run.end_offset for run in plan.runs}
         for queue_id, end in ends.items():
             self._move_cold_end(plan.topic, queue_id, end)
-        self.account()
 
     def set_cold_ends(self, topic: str, cold_ends: dict[int, int]) -> None:
         """Move cold ends to where the catalog has them; none of them moves back."""
@@ -296,7 +320,9 @@ class SealBacklog:
             for queue in progress.queues.values()
             if queue.first_waiting_physical_offset is not None
         ]
-        assert not self._changed
+        assert not self._changed, "what was reported is counted first"
+        if self._unreadable:
+            return 0
         return min(min(waiting, default=self._reported_offset), self._reported_offset)
 
     def _expired_count(self, units: Units, cut_ms: int) -> int:

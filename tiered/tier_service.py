@@ -8,7 +8,7 @@ One round
 A round with nothing to do costs no request.
 
 Failures
-  - The store does not answer: the round ends, and what was sealed but not committed is sealed again by a later one. A
+  - The store does not answer: what was sealed is committed, the round ends, and the rest is sealed by a later one. A
     commit whose outcome is unknown is settled before anything else happens.
   - FencedError: another writer has taken over. It leaves `run`; nothing more is written or deleted.
 
@@ -20,6 +20,8 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import msgspec
+
 from thermocline.remoting.errors import (
     CorruptDataError,
     InvalidRequestError,
@@ -27,6 +29,7 @@ from thermocline.remoting.errors import (
     ObjectStoreUnavailableError,
 )
 from thermocline.tiered.catalog import NEVER_EXPIRES, Catalog
+from thermocline.tiered.errors import EarlierCommitUnsettledError
 from thermocline.tiered.garbage import GarbageCollector
 from thermocline.tiered.ledger_entry import LedgerChanges, TopicChange, TopicDelete
 from thermocline.tiered.ledger_writer import LedgerWriter
@@ -44,12 +47,15 @@ RETRY_DELAY_MS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReport:
-    """One topic as the hot process has it. `ttl_ms` is the one in effect; None keeps messages for ever."""
+    """One topic as the hot process has it. `ttl_ms` is the one in effect; None keeps messages for ever. `cut_ms`: what
+    was stored before it has expired, for good; `expired_before_ms`: the part of that which changes of the time to live
+    have fixed."""
 
     topic: str
     incarnation: int
     ttl_ms: int | None
     expired_before_ms: int
+    cut_ms: int
     tiered: bool
     deleted: bool
 
@@ -133,8 +139,7 @@ class TierService:
         self._backlog.set_topic(
             report.topic,
             incarnation=report.incarnation,
-            ttl_ms=report.ttl_ms,
-            expired_before_ms=report.expired_before_ms,
+            cut_ms=report.cut_ms,
             tiered=report.tiered,
             cold_ends=entry.queue_ends() if entry is not None and is_same else {},
         )
@@ -234,7 +239,6 @@ class TierService:
             if entry is None or progress is None or entry.incarnation != progress.incarnation:
                 continue
             self._backlog.set_cold_ends(report.topic, entry.queue_ends())
-        self._backlog.account()
         self._publish(frozenset(self.catalog.topics))
 
     def _wanted(self, demands: Iterable[_Demand]) -> set[str]:
@@ -263,13 +267,16 @@ class TierService:
             if topic not in self._backlog.topics:
                 continue
             try:
-                plan = self._backlog.plan(topic, flush_offset=flush_offset, now_ms=now_ms)
+                plan = self._backlog.plan(topic, flush_offset=flush_offset)
             except ObjectNotFoundError as error:
                 logger.info("topic went away while it was planned topic=%s: %s", topic, error)
                 continue
+            except CorruptDataError as error:
+                logger.error("topic not sealed topic=%s: %s", topic, error)
+                continue
             if plan is not None:
                 plans.append(plan)
-        sealed = await self._seal_all([plan for plan in plans if plan.runs])
+        sealed, failure = await self._seal_all([plan for plan in plans if plan.runs])
         changes = self._changes([entry for _, entry in sealed], now_ms=now_ms)
         if not changes.is_empty:
             await self._commit(changes)
@@ -283,17 +290,23 @@ class TierService:
         changed = {change.topic for change in changes.topics} | {gone.topic for gone in changes.topics_deleted}
         changed |= {gone.topic for gone in changes.segments_out}
         self._publish(frozenset(advanced | changed))
+        if failure is not None:
+            raise failure
         return sorted(advanced)
 
     def _publish(self, topics: frozenset[str]) -> None:
         """Tell of topics whose cold ranges changed, and of a gate that moved."""
+        self._backlog.account()  # of what was reported while a seal or a commit was under way
         committed_offset = self._backlog.committed_offset()
         if topics or committed_offset != self._published_offset:
             self._published_offset = committed_offset
             self._on_committed(self.catalog, topics)
 
-    async def _seal_all(self, plans: list[SealPlan]) -> list[tuple[SealPlan, SegmentEntry]]:
-        """Seal plans, a few at once. One that fails gives its id up; the others count."""
+    async def _seal_all(
+        self, plans: list[SealPlan]
+    ) -> tuple[list[tuple[SealPlan, SegmentEntry]], BaseException | None]:
+        """Seal plans, a few at once. One that fails gives its id up; the others count, and are to be committed before
+        the failure is raised: whoever waits for the failed one must not be told that all is done."""
         slots = asyncio.Semaphore(self._config.upload_concurrency_max)
 
         async def seal_one(plan: SealPlan) -> SegmentEntry:
@@ -315,9 +328,7 @@ class TierService:
                 logger.error("topic not sealed topic=%s: %s", plan.topic, outcome)
             else:
                 failure = outcome
-        if failure is not None and not sealed:
-            raise failure
-        return sealed
+        return sealed, failure
 
     def _changes(self, segments: list[SegmentEntry], *, now_ms: int) -> LedgerChanges:
         """What one commit is to change. Pure, but for the time of the next sweep."""
@@ -356,28 +367,42 @@ class TierService:
         swept = LedgerChanges()
         if now_ms >= self._next_sweep_ms:
             self._next_sweep_ms = now_ms + self._config.sweep_interval_ms
-            swept = sweep(catalog, now_ms=now_ms)
+            swept = sweep(catalog, self._cuts_ms(catalog))
         ending = {delete.topic for delete in deletes}
+        grace_ms = self._config.grace_ms
+        is_known = catalog.settings.grace_ms == grace_ms
         return LedgerChanges(
             segments_in=tuple(live),
             segments_out=tuple(gone for gone in swept.segments_out if gone.topic not in ending),
             topics=tuple(changes),
             topics_deleted=tuple(deletes),
+            settings=None if is_known else msgspec.structs.replace(catalog.settings, grace_ms=grace_ms),
         )
+
+    def _cuts_ms(self, catalog: Catalog) -> dict[str, int]:
+        """Topic -> cut, of the topics that both the hot process and the catalog have under one incarnation."""
+        return {
+            report.topic: report.cut_ms
+            for report in self._reports.values()
+            if not report.deleted
+            and (entry := catalog.topics.get(report.topic)) is not None
+            and entry.incarnation == report.incarnation
+        }
 
     async def _commit(self, changes: LedgerChanges) -> None:
         """Commit, and when nobody knows whether it was carried out, find out before anything else."""
         delay_ms = RETRY_DELAY_MS
-        try:
-            await self._writer.commit(changes)
-            return
-        except ObjectStoreUnavailableError as error:
-            logger.warning("commit got no answer: %s", error)
+        is_begun = False
         while True:
             try:
-                await self._writer.settle()
+                if is_begun:
+                    await self._writer.settle()
+                else:
+                    await self._writer.commit(changes)
                 return
             except ObjectStoreUnavailableError as error:
+                is_begun = is_begun or not isinstance(error, EarlierCommitUnsettledError)
+                logger.warning("commit got no answer: %s", error)
                 self._last_error = str(error)
                 await asyncio.sleep(delay_ms / 1_000)
                 delay_ms = min(delay_ms * 2, RETRY_DELAY_MS_MAX)

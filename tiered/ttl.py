@@ -8,6 +8,7 @@ what has expired once does not come back when the TTL grows.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from thermocline.tiered.catalog import Catalog, TopicEntry
@@ -39,21 +40,21 @@ def topic_visible_from_ms(catalog: Catalog, topic: str, *, now_ms: int) -> int:
     )
 
 
-def expired_segments(
-    entry: TopicEntry, *, ttl_ms: int | None, now_ms: int, expired_before_ms: int | None = None
-) -> tuple[SegmentEntry, ...]:
-    """The segments of which every message has expired; `expired_before_ms` counts when it is ahead of the entry's."""
-    before_ms = max(entry.expired_before_ms, expired_before_ms or 0)
-    cut_ms = visible_from_ms(ttl_ms=ttl_ms, expired_before_ms=before_ms, now_ms=now_ms)
-    return tuple(segment for segment in entry.segments if segment.max_store_ms < cut_ms)
+def expired_segments(entry: TopicEntry, *, visible_from_ms: int) -> tuple[SegmentEntry, ...]:
+    """The segments of which every message was stored before a cut."""
+    return tuple(segment for segment in entry.segments if segment.max_store_ms < visible_from_ms)
 
 
-def sweep(catalog: Catalog, *, now_ms: int) -> LedgerChanges:
-    """The commit that drops every wholly expired segment of every topic; may be empty."""
+def sweep(catalog: Catalog, cuts_ms: Mapping[str, int]) -> LedgerChanges:
+    """The commit that drops every segment that lies wholly before its topic's cut; may be empty.
+
+    `cuts_ms` is what the serving broker has said. It is not worked out here from the catalog's time to live: that may
+    have grown since, and what it had not expired by then must stay.
+    """
     gone = [
-        SegmentOut(segment.topic, segment.segment_id)
+        SegmentOut(topic.topic, segment.segment_id)
         for topic in catalog.topics.values()
-        for segment in expired_segments(topic, ttl_ms=catalog.ttl_ms(topic.topic), now_ms=now_ms)
+        for segment in expired_segments(topic, visible_from_ms=cuts_ms.get(topic.topic, 0))
     ]
     return LedgerChanges(segments_out=tuple(gone))
 
@@ -77,7 +78,7 @@ def change_default_ttl(catalog: Catalog, *, now_ms: int) -> tuple[TopicChange, .
 
 def report(entry: TopicEntry, *, visible_from_ms: int) -> ExpiredReport:
     """What a cut at `visible_from_ms` would take from a topic: for a dry run."""
-    gone = [segment for segment in entry.segments if segment.max_store_ms < visible_from_ms]
+    gone = expired_segments(entry, visible_from_ms=visible_from_ms)
     partly = [segment for segment in entry.segments if segment.min_store_ms < visible_from_ms <= segment.max_store_ms]
     return ExpiredReport(
         segment_count=len(gone),

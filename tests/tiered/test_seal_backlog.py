@@ -23,6 +23,7 @@ class LocalStore:
     root: Path
     log: bytearray = field(default_factory=bytearray)
     units: dict[tuple[str, int], bytearray] = field(default_factory=dict)
+    log_min_offset: int = 0
 
     def put(self, topic: str, queue_id: int, *, store_ms: int, body_bytes: int = 10) -> None:
         units = self.units.setdefault((topic, queue_id), bytearray())
@@ -55,17 +56,16 @@ class LocalStore:
                 part = units[base : base + QUEUE_FILE_BYTES].ljust(QUEUE_FILE_BYTES, b"\0")
                 (folder / f"{base:020d}").write_bytes(part)
 
-    def backlog(self, policy: SealPolicy, *, ttl_ms: int | None = None) -> SealBacklog:
+    def backlog(self, policy: SealPolicy, *, cut_ms: int = 0) -> SealBacklog:
         self.write()
         backlog = SealBacklog(
             queues=LocalQueues(RealDisk(), path=str(self.root / "consumequeue"), file_bytes=QUEUE_FILE_BYTES),
             log=LocalLog(RealDisk(), path=str(self.root / "commitlog"), file_bytes=LOG_FILE_BYTES),
             policy=policy,
+            log_min_offset=lambda: self.log_min_offset,
         )
         for topic in {topic for topic, _ in self.units}:
-            backlog.set_topic(
-                topic, incarnation=1, ttl_ms=ttl_ms, expired_before_ms=0, tiered=topic != "internal", cold_ends={}
-            )
+            backlog.set_topic(topic, incarnation=1, cut_ms=cut_ms, tiered=topic != "internal", cold_ends={})
         self.report(backlog)
         return backlog
 
@@ -101,8 +101,8 @@ def test_a_plan_stops_at_the_flush_offset(tmp_path: Path) -> None:
     flushed = len(store.log)
     store.put("topic", 0, store_ms=1)
     backlog = store.backlog(SealPolicy())
-    assert offsets(backlog.plan("topic", flush_offset=flushed, now_ms=2)) == {0: (0, 1)}
-    assert backlog.plan("topic", flush_offset=flushed - 1, now_ms=2) is None
+    assert offsets(backlog.plan("topic", flush_offset=flushed)) == {0: (0, 1)}
+    assert backlog.plan("topic", flush_offset=flushed - 1) is None
 
 
 def test_expired_records_are_stepped_over(tmp_path: Path) -> None:
@@ -110,12 +110,52 @@ def test_expired_records_are_stepped_over(tmp_path: Path) -> None:
     for store_ms in (1_000, 2_000, 3_000):
         store.put("topic", 0, store_ms=store_ms)
         store.put("topic", 1, store_ms=1_000)
-    backlog = store.backlog(SealPolicy(), ttl_ms=500)
-    plan = backlog.plan("topic", flush_offset=len(store.log), now_ms=2_500)
+    backlog = store.backlog(SealPolicy(), cut_ms=2_000)
+    plan = backlog.plan("topic", flush_offset=len(store.log))
     assert plan is not None
     assert offsets(plan) == {0: (1, 3)}
     assert plan.skipped_to == {0: 1, 1: 3}
     backlog.committed(plan)
+    backlog.account()
+    assert backlog.committed_offset() == len(store.log)
+
+
+def test_a_queue_starts_at_what_is_left_of_its_files(tmp_path: Path) -> None:
+    """Records that an earlier tier process stepped over as expired are in no catalog; their files may be gone."""
+    store = LocalStore(tmp_path)
+    for number in range(20):
+        store.put("topic", 0, store_ms=number)
+    backlog = store.backlog(SealPolicy())
+    (tmp_path / "consumequeue" / "topic" / "0" / f"{0:020d}").unlink()
+    store.log_min_offset = len(store.log) // 20 * 9
+    backlog = SealBacklog(
+        queues=LocalQueues(RealDisk(), path=str(tmp_path / "consumequeue"), file_bytes=QUEUE_FILE_BYTES),
+        log=LocalLog(RealDisk(), path=str(tmp_path / "commitlog"), file_bytes=LOG_FILE_BYTES),
+        policy=SealPolicy(),
+        log_min_offset=lambda: store.log_min_offset,
+    )
+    backlog.set_topic("topic", incarnation=1, cut_ms=0, tiered=True, cold_ends={})
+    backlog.set_queue("topic", 0, min_offset=0, end_offset=20)
+    backlog.set_reported_offset(len(store.log))
+    backlog.account()
+    assert backlog.committed_offset() == store.log_min_offset
+    assert backlog.topics["topic"].first_waiting_ms == 9
+    assert offsets(backlog.plan("topic", flush_offset=len(store.log))) == {0: (9, 20)}
+
+
+def test_a_queue_that_cannot_be_read_holds_the_gate_until_its_deletion_is_told(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    store.put("topic", 0, store_ms=1)
+    backlog = store.backlog(SealPolicy())
+    store.put("topic", 0, store_ms=1)
+    for file in (tmp_path / "consumequeue" / "topic" / "0").iterdir():
+        file.unlink()
+    backlog.set_queue("topic", 0, min_offset=0, end_offset=2)
+    backlog.set_reported_offset(len(store.log))
+    backlog.account()
+    assert backlog.committed_offset() == 0
+    backlog.delete_topic("topic")
+    backlog.account()
     assert backlog.committed_offset() == len(store.log)
 
 
@@ -125,7 +165,7 @@ def test_a_deleted_and_remade_topic_starts_clean(tmp_path: Path) -> None:
     backlog = store.backlog(SealPolicy())
     backlog.delete_topic("topic")
     assert backlog.committed_offset() == len(store.log)
-    backlog.set_topic("topic", incarnation=2, ttl_ms=None, expired_before_ms=0, tiered=True, cold_ends={})
+    backlog.set_topic("topic", incarnation=2, cut_ms=0, tiered=True, cold_ends={})
     assert backlog.topics["topic"].queues == {}
 
 
@@ -150,7 +190,7 @@ def test_plans_cover_each_record_once_and_hold_the_gate(
     while True:
         gate = backlog.committed_offset()
         assert gate >= last_end
-        plan = backlog.plan("topic", flush_offset=len(store.log), now_ms=3)
+        plan = backlog.plan("topic", flush_offset=len(store.log))
         if plan is None:
             break
         assert plan.raw_bytes <= 20_000 or sum(len(run.units) for run in plan.runs) == 1
@@ -160,5 +200,6 @@ def test_plans_cover_each_record_once_and_hold_the_gate(
             assert int(run.units["physical_offset"][0]) >= gate
         last_end = gate
         backlog.committed(plan)
+        backlog.account()
     assert covered == {queue_id: len(units) // UNIT.itemsize for (_, queue_id), units in store.units.items()}
     assert backlog.committed_offset() == len(store.log)

@@ -49,23 +49,23 @@ def test_the_rule() -> None:
 
 def test_segments_go_when_their_last_message_has() -> None:
     topic = make_topic("a", [(0, 99), (100, 199), (200, 299)])
-    assert expired_segments(topic, ttl_ms=100, now_ms=199) == ()
-    assert expired_segments(topic, ttl_ms=100, now_ms=200) == topic.segments[:1]
-    assert expired_segments(topic, ttl_ms=100, now_ms=299) == topic.segments[:1]
-    assert expired_segments(topic, ttl_ms=None, now_ms=10**9) == ()
-    assert expired_segments(topic, ttl_ms=None, now_ms=0, expired_before_ms=200) == topic.segments[:2]
+    assert expired_segments(topic, visible_from_ms=99) == ()
+    assert expired_segments(topic, visible_from_ms=100) == topic.segments[:1]
+    assert expired_segments(topic, visible_from_ms=199) == topic.segments[:1]
+    assert expired_segments(topic, visible_from_ms=200) == topic.segments[:2]
 
 
-def test_a_sweep_takes_every_topic_by_its_own_ttl() -> None:
+def test_a_sweep_takes_every_topic_by_the_cut_that_was_told() -> None:
+    """Not by the time to live in the catalog, which may have grown since."""
     catalog = make_catalog(
-        default_ttl_ms=1_000,
+        default_ttl_ms=1,
         a=make_topic("a", [(0, 10), (500, 900)]),
-        b=make_topic("b", [(0, 10)], ttl_ms=NEVER_EXPIRES),
-        c=make_topic("c", [(0, 10), (1_000, 1_100)], ttl_ms=100),
+        b=make_topic("b", [(0, 10)], ttl_ms=1),
+        c=make_topic("c", [(0, 10), (1_000, 1_100)], ttl_ms=NEVER_EXPIRES),
     )
-    gone = [(out.topic, out.segment_id) for out in sweep(catalog, now_ms=1_150).segments_out]
+    gone = [(out.topic, out.segment_id) for out in sweep(catalog, {"a": 150, "c": 1_050, "d": 9}).segments_out]
     assert gone == [("a", str(SegmentId(1, 1))), ("c", str(SegmentId(1, 1)))]
-    assert sweep(catalog, now_ms=50).is_empty
+    assert sweep(catalog, {"a": 10}).is_empty
 
 
 def test_a_report_for_a_dry_run() -> None:
