@@ -1,5 +1,6 @@
 """Build id: tells processes of one broker that they run the same code, though it was replaced between their starts."""
 
+import functools
 import hashlib
 import sys
 from pathlib import Path
@@ -7,8 +8,12 @@ from pathlib import Path
 import thermocline
 
 
+@functools.cache
 def current_build_id() -> int:
-    """A 63-bit number made of the interpreter's version and every source file's name, size and time of change."""
+    """A 63-bit number made of the interpreter's version and every source file's name, size and time of change.
+
+    Looked at once: what a process runs is what it has loaded, whatever becomes of the files.
+    """
     digest = hashlib.sha256(sys.version.encode())
     # The folders of the package are links in a checkout, so `rglob` alone would not enter them.
     root = Path(thermocline.__file__).parent

@@ -111,19 +111,24 @@ class HelperHub:
             return RemotingCommand.response(
                 command, ResponseCode.NO_PERMISSION, remark="of another build or boot: restart the broker"
             )
-        previous = self._connections.get(hello.role)
-        self._connections[hello.role] = connection
+        self._disconnect(hello.role)
         self._role_of[connection] = hello.role
-        if previous is not None:
-            previous.close()
         logger.info("helper connected role=%s pid=%d", hello.role, hello.pid)
-        # Its answer goes out first: what the role sends at once must find a helper that knows it is accepted.
+        # Its answer goes out first: what the role sends at once must find a helper that knows it is accepted. Until
+        # then it counts as away: nobody may tell it something before the role knows that it is another one.
         asyncio.get_running_loop().call_soon(self._announce, hello.role, connection)
         return RemotingCommand.response(command, body=msgspec.msgpack.encode(self._settings))
 
     def _announce(self, role: str, connection: Connection) -> None:
-        if self._connections.get(role) is connection:
+        if connection in self._role_of:  # else it has gone already
+            self._disconnect(role)
+            self._connections[role] = connection
             self._roles[role].helper_connected()
+
+    def _disconnect(self, role: str) -> None:
+        previous = self._connections.pop(role, None)
+        if previous is not None:
+            previous.close()
 
 
 def decode_body(body: bytes | memoryview, kind: type[Body]) -> Body:

@@ -54,6 +54,8 @@ class IndexRole:
             clock=lambda: time.time_ns() // 1_000_000,
         )
         self._service = service
+        async with self._built:
+            self._built.notify_all()  # what there is may be all that somebody waits for
         try:
             await self._follow(link, service, stop)
         finally:

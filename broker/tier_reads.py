@@ -1,8 +1,9 @@
 """Tier reads: answers the hot process's cold requests from the cold reader.
 
 A request names the ledger version and the topic's incarnation that it relies on. When this process serves an older
-version, or another incarnation, it has no answer now (UnavailableError): the asker tries again rather than being
-answered from the past or from a topic that was deleted.
+version, or a later incarnation, it has no answer now (UnavailableError): the asker tries again rather than being
+answered from the past. Of an incarnation that the ledger does not know yet it holds nothing, and that is the answer:
+what lies there under the same name belongs to a topic that was deleted.
 """
 
 from collections.abc import Callable
@@ -66,7 +67,8 @@ class TierReads:
 
     async def _pull(self, command: RemotingCommand, request: ColdPullRequest) -> RemotingCommand:
         pull = request.pull
-        self._check(request.version, pull.topic, request.incarnation)
+        if not self._holds(request.version, pull.topic, request.incarnation):
+            return RemotingCommand.response(command, header=ColdPullReply(message_count=0, next_offset=pull.offset))
         result = await self._reader.pull(
             ColdPull(
                 topic=pull.topic,
@@ -91,7 +93,8 @@ class TierReads:
 
     async def _offset(self, request: ColdSearchRequest) -> int | None:
         search = request.search
-        self._check(request.version, search.topic, request.incarnation)
+        if not self._holds(request.version, search.topic, request.incarnation):
+            return None
         return await self._reader.offset_by_time(
             search.topic,
             search.queue_id,
@@ -101,7 +104,8 @@ class TierReads:
         )
 
     async def _minimum(self, command: RemotingCommand, request: ColdMinimumRequest) -> RemotingCommand:
-        self._check(request.version, request.topic, request.incarnation)
+        if not self._holds(request.version, request.topic, request.incarnation):
+            return _answer(command, ColdMinimumReply(queue_offset=None, store_timestamp_ms=None))
         topic, queue_id, cut_ms = request.topic, request.queue_id, request.expired_before_ms
         reply = ColdMinimumReply(
             queue_offset=await self._reader.min_offset(topic, queue_id, cut_ms=cut_ms),
@@ -111,7 +115,8 @@ class TierReads:
 
     async def _query(self, request: ColdQueryRequest) -> list[memoryview]:
         query = request.query
-        self._check(request.version, query.topic, request.incarnation)
+        if not self._holds(request.version, query.topic, request.incarnation):
+            return []
         if query.index_type == TAG_INDEX_TYPE:
             return []  # the cold index files unique ids and keys; tags are found by pulling with a filter
         return await self._reader.query_key(
@@ -130,11 +135,15 @@ class TierReads:
         except QueryNotFoundError:
             return []
 
-    def _check(self, version: int, topic: str, incarnation: int) -> None:
+    def _holds(self, version: int, topic: str, incarnation: int) -> bool:
+        """Whether anything of this life of the topic is held. UnavailableError when the asker knows less than we do."""
         self._check_version(version)
         entry = self._catalog().topics.get(topic)
-        if entry is not None and (entry.incarnation != incarnation or entry.deleted):
+        if entry is None or entry.incarnation < incarnation:
+            return False
+        if entry.incarnation > incarnation or entry.deleted:
             raise UnavailableError("the topic is changing", topic=topic, incarnation=incarnation)
+        return True
 
     def _check_version(self, version: int) -> None:
         served = self._catalog().version

@@ -43,8 +43,14 @@ class ViewProcessor:
 
     async def _view_cold(self, command: RemotingCommand, offset: int) -> RemotingCommand:
         found = await self._context.cold.view(offset) if offset >= 0 else None
-        # Looked at after the answer has come: it may have expired on its way.
-        if found is None or found.store_timestamp_ms < self._context.visible.expired_before_ms(found.topic):
+        # Looked at after the answer has come: it may have expired on its way, or its topic been deleted.
+        context = self._context
+        if (
+            found is None
+            or found.topic not in context.topics
+            or not context.store.incarnations.is_live(found.topic, found.physical_offset)
+            or found.store_timestamp_ms < context.visible.expired_before_ms(found.topic)
+        ):
             return _not_found(command, offset)
         return RemotingCommand.response(command, body=found.record)
 
