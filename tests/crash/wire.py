@@ -1,43 +1,139 @@
-"""Requests of the crash tests, made from the codec alone: nothing of the SDK stands between a test and the broker."""
+"""Requests of the crash and boundary tests, made from the codec alone: nothing of the SDK stands between a test and the
+broker. Each call is one exchange; what a broker refuses is a `Refused`, so that a test says which refusals it expects.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from thermocline.remoting.batch import BatchMessage, encode_batch
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.header_codec import Header, encode_header
+from thermocline.remoting.headers.broker import CreateTopicRequestHeader, DeleteTopicRequestHeader
 from thermocline.remoting.headers.read import (
+    GetEarliestMsgStoretimeRequestHeader,
+    GetEarliestMsgStoretimeResponseHeader,
     GetMaxOffsetRequestHeader,
     GetMinOffsetRequestHeader,
     OffsetResponseHeader,
     PullMessageRequestHeader,
     PullMessageResponseHeader,
+    QueryMessageRequestHeader,
+    SearchOffsetRequestHeader,
+    ViewMessageRequestHeader,
 )
 from thermocline.remoting.headers.send import (
     SendMessageRequestHeader,
     SendMessageResponseHeader,
     encode_send_header,
 )
+from thermocline.remoting.message_id import decode_message_id
 from thermocline.remoting.message_record import MessageRecord, iterate_records
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 
 TIMEOUT_MS = 15_000
+SEAL_TIMEOUT_MS = 120_000
 SUBSCRIPTION_BIT = 0x4
+TIER_STATUS = 90101
+TIER_SEAL = 90102
+TTL_SET = 90105
+END_OF_TIME_MS = 1 << 60
+
+TRY_AGAIN = frozenset(
+    {
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.FLOW_CONTROL,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+    }
+)
+"""Answers to a pull upon which official clients ask again at the same offset, or at the one in the answer."""
+
+
+class Refused(Exception):  # noqa: N818 - an answer, not a failure of ours
+    """The broker answered with a code other than success."""
+
+    def __init__(self, code: int, remark: str | None) -> None:
+        super().__init__(f"{code}: {remark}")
+        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """What an answered send promised."""
+    """What an answered send promised; the offset of the first message of a batch, one place in the log for each."""
 
     topic: str
     queue_id: int
     queue_offset: int
+    physical_offsets: tuple[int, ...]
 
 
-def send_request(topic: str, queue_id: int, body: bytes, *, properties: str) -> RemotingCommand:
-    """SEND_MESSAGE_V2 as the official producer writes it."""
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """The answer to one pull."""
+
+    code: int
+    records: list[MessageRecord]
+    next_offset: int
+
+
+async def ask(
+    connection: ClientConnection,
+    code: int,
+    header: Header | None = None,
+    *,
+    ext_fields: dict[str, str] | None = None,
+    body: bytes = b"",
+    timeout_ms: int = TIMEOUT_MS,
+) -> RemotingCommand:
+    """One exchange.
+
+    Raises:
+        Refused: The answer is no success.
+        UnavailableError: The connection is lost, or no answer came.
+    """
+    fields = {**(encode_header(header) if header is not None else {}), **(ext_fields or {})}
+    command = RemotingCommand.request(code, ext_fields=fields, body=body)
+    response = await connection.call(command, timeout_ms=timeout_ms)
+    if response.code != ResponseCode.SUCCESS:
+        raise Refused(response.code, response.remark)
+    return response
+
+
+# -- sending -----------------------------------------------------------------------------------------------------------
+
+
+async def send(
+    connection: ClientConnection, topic: str, queue_id: int, body: bytes, *, properties: str = ""
+) -> Acknowledged:
+    """SEND_MESSAGE_V2 of one message, as the official producer writes it. Raises as `ask`."""
+    return await _send(connection, RequestCode.SEND_MESSAGE_V2, topic, queue_id, body, properties, is_batch=False)
+
+
+async def send_batch(
+    connection: ClientConnection, topic: str, queue_id: int, messages: Sequence[tuple[bytes, str]]
+) -> Acknowledged:
+    """SEND_BATCH_MESSAGE of bodies with their properties. Raises as `ask`."""
+    body = encode_batch([BatchMessage(body, properties.encode()) for body, properties in messages])
+    return await _send(connection, RequestCode.SEND_BATCH_MESSAGE, topic, queue_id, body, "", is_batch=True)
+
+
+async def _send(
+    connection: ClientConnection,
+    code: RequestCode,
+    topic: str,
+    queue_id: int,
+    body: bytes,
+    properties: str,
+    *,
+    is_batch: bool,
+) -> Acknowledged:
     header = SendMessageRequestHeader(
         producer_group="crash",
         topic=topic,
@@ -45,58 +141,130 @@ def send_request(topic: str, queue_id: int, body: bytes, *, properties: str) -> 
         properties=properties,
         reconsume_times=0,
         unit_mode=False,
-        batch=False,
+        batch=is_batch,
     )
-    code = RequestCode.SEND_MESSAGE_V2
-    return RemotingCommand.request(code, ext_fields=encode_send_header(code, header), body=body)
+    response = await ask(connection, code, ext_fields=encode_send_header(code, header), body=body)
+    answer = response.header(SendMessageResponseHeader)
+    places = tuple(decode_message_id(text).physical_offset for text in answer.msg_id.split(","))
+    return Acknowledged(topic, answer.queue_id, answer.queue_offset, places)
 
 
-async def send(
-    connection: ClientConnection, topic: str, queue_id: int, body: bytes, *, properties: str = ""
-) -> Acknowledged | None:
-    """Send one message; None when the broker refused it."""
-    response = await connection.call(send_request(topic, queue_id, body, properties=properties), timeout_ms=TIMEOUT_MS)
-    if response.code != ResponseCode.SUCCESS:
-        return None
-    header = response.header(SendMessageResponseHeader)
-    return Acknowledged(topic, header.queue_id, header.queue_offset)
+# -- topics and the cold tier ------------------------------------------------------------------------------------------
+
+
+async def make_topic(connection: ClientConnection, topic: str, *, queues: int, ttl_ms: int | None = None) -> None:
+    """Make a topic; durable on return. Raises as `ask`."""
+    attributes = None if ttl_ms is None else f"+thermocline.ttl.ms={ttl_ms}"
+    header = CreateTopicRequestHeader(
+        topic=topic, read_queue_nums=queues, write_queue_nums=queues, attributes=attributes
+    )
+    await ask(connection, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+
+
+async def delete_topic(connection: ClientConnection, topic: str) -> None:
+    """Delete a topic; durable on return. Raises as `ask`."""
+    await ask(connection, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic=topic))
+
+
+async def set_ttl(connection: ClientConnection, topic: str, ttl_ms: int) -> None:
+    """Give a topic another time to live; 0 keeps messages for ever. Raises as `ask`."""
+    await ask(connection, TTL_SET, ext_fields={"topic": topic, "ttlMs": str(ttl_ms)})
+
+
+async def seal(connection: ClientConnection, topic: str | None = None) -> list[dict[str, Any]]:
+    """Commit everything that is stored now to the cold tier; the segments that were. Raises as `ask`."""
+    fields = {} if topic is None else {"topic": topic}
+    response = await ask(connection, TIER_SEAL, ext_fields=fields, timeout_ms=SEAL_TIMEOUT_MS)
+    segments: list[dict[str, Any]] = json.loads(bytes(response.body))["segments"]
+    return segments
+
+
+async def tier_status(connection: ClientConnection) -> dict[str, Any]:
+    """What the broker and its tier process know of each queue. Raises as `ask`."""
+    response = await ask(connection, TIER_STATUS)
+    status: dict[str, Any] = json.loads(bytes(response.body))
+    return status
+
+
+# -- offsets and times -------------------------------------------------------------------------------------------------
 
 
 async def max_offset(connection: ClientConnection, topic: str, queue_id: int) -> int:
-    """The queue's end."""
-    request = RemotingCommand.request(
-        RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader(topic=topic, queue_id=queue_id)
+    """The queue's end. Raises as `ask`."""
+    response = await ask(
+        connection, RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader(topic=topic, queue_id=queue_id)
     )
-    response = await connection.call(request, timeout_ms=TIMEOUT_MS)
-    assert response.code == ResponseCode.SUCCESS, response.remark
     return response.header(OffsetResponseHeader).offset
 
 
-async def min_offset(connection: ClientConnection, topic: str, queue_id: int) -> int | None:
-    """The queue's first offset; None when the broker asks to try again."""
-    request = RemotingCommand.request(
-        RequestCode.GET_MIN_OFFSET, GetMinOffsetRequestHeader(topic=topic, queue_id=queue_id)
+async def min_offset(connection: ClientConnection, topic: str, queue_id: int) -> int:
+    """The queue's first offset. Raises as `ask`."""
+    response = await ask(
+        connection, RequestCode.GET_MIN_OFFSET, GetMinOffsetRequestHeader(topic=topic, queue_id=queue_id)
     )
-    response = await connection.call(request, timeout_ms=TIMEOUT_MS)
-    if response.code != ResponseCode.SUCCESS:
-        return None
     return response.header(OffsetResponseHeader).offset
+
+
+async def earliest_time_ms(connection: ClientConnection, topic: str, queue_id: int) -> int:
+    """The store time of the queue's first message, -1 without one. Raises as `ask`."""
+    header = GetEarliestMsgStoretimeRequestHeader(topic=topic, queue_id=queue_id)
+    response = await ask(connection, RequestCode.GET_EARLIEST_MSG_STORETIME, header)
+    return response.header(GetEarliestMsgStoretimeResponseHeader).timestamp
+
+
+async def offset_by_time(
+    connection: ClientConnection, topic: str, queue_id: int, timestamp_ms: int, boundary: str
+) -> int:
+    """An offset by store time; `boundary` is lower or upper. Raises as `ask`."""
+    header = SearchOffsetRequestHeader(topic=topic, queue_id=queue_id, timestamp=timestamp_ms, boundary_type=boundary)
+    response = await ask(connection, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+    return response.header(OffsetResponseHeader).offset
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+
+async def query_key(connection: ClientConnection, topic: str, key: str, *, count_max: int = 64) -> list[MessageRecord]:
+    """Messages of a topic that have a key, newest first. Raises as `ask`, but for "none": that is an empty list."""
+    header = QueryMessageRequestHeader(
+        topic=topic, key=key, max_num=count_max, begin_timestamp=0, end_timestamp=END_OF_TIME_MS, index_type="K"
+    )
+    try:
+        response = await ask(connection, RequestCode.QUERY_MESSAGE, header)
+    except Refused as refused:
+        if refused.code == ResponseCode.QUERY_NOT_FOUND:
+            return []
+        raise
+    return list(iterate_records(response.body))
+
+
+async def view(connection: ClientConnection, physical_offset: int) -> MessageRecord:
+    """The message at a place in the log. Raises as `ask`."""
+    response = await ask(connection, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset=physical_offset))
+    return next(iter(iterate_records(response.body)))
 
 
 async def pull(
-    connection: ClientConnection, topic: str, queue_id: int, offset: int, *, count: int = 32
-) -> tuple[int, list[MessageRecord], int]:
-    """One pull: response code, records, next offset (the asked one when the answer carries none)."""
+    connection: ClientConnection,
+    topic: str,
+    queue_id: int,
+    offset: int,
+    *,
+    count: int = 32,
+    subscription: str = "*",
+    group: str = "crash-reader",
+) -> Pulled:
+    """One pull. The next offset is the one asked for when the answer carries none."""
     request = RemotingCommand.request(
         RequestCode.PULL_MESSAGE,
         PullMessageRequestHeader(
-            consumer_group="crash-reader",
+            consumer_group=group,
             topic=topic,
             queue_id=queue_id,
             queue_offset=offset,
             max_msg_nums=count,
             sys_flag=SUBSCRIPTION_BIT,
-            subscription="*",
+            subscription=subscription,
             expression_type="TAG",
         ),
     )
@@ -107,29 +275,41 @@ async def pull(
         ResponseCode.PULL_RETRY_IMMEDIATELY,
         ResponseCode.PULL_OFFSET_MOVED,
     ):
-        return response.code, [], offset
+        return Pulled(response.code, [], offset)
     records = list(iterate_records(response.body)) if response.code == ResponseCode.SUCCESS else []
-    return response.code, records, response.header(PullMessageResponseHeader).next_begin_offset
+    return Pulled(response.code, records, response.header(PullMessageResponseHeader).next_begin_offset)
 
 
 async def read_queue(
-    connection: ClientConnection, topic: str, queue_id: int, *, start: int, end: int, retries_max: int = 2_000
+    connection: ClientConnection,
+    topic: str,
+    queue_id: int,
+    *,
+    start: int,
+    end: int,
+    deadline_s: float = 60.0,
 ) -> list[MessageRecord]:
-    """Every record of [start, end), in the order served; retries what asks for it, fails on anything else."""
+    """Every record of [start, end), in the order served; asks again where official clients would.
+
+    Fails on everything else, "offset moved" foremost, and when one offset is not served before the deadline.
+    """
     records: list[MessageRecord] = []
-    offset, retries = start, 0
+    offset = start
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + deadline_s
     while offset < end:
-        code, found, next_offset = await pull(connection, topic, queue_id, offset)
-        if code == ResponseCode.SUCCESS:
-            records += found
-            assert next_offset > offset
-            offset = next_offset
-            retries = 0
+        pulled = await pull(connection, topic, queue_id, offset)
+        if pulled.code == ResponseCode.SUCCESS or (
+            pulled.code == ResponseCode.PULL_RETRY_IMMEDIATELY and pulled.next_offset > offset
+        ):
+            records += pulled.records
+            assert pulled.next_offset > offset
+            offset = pulled.next_offset
+            deadline = loop.time() + deadline_s
             continue
-        assert code in (ResponseCode.SYSTEM_BUSY, ResponseCode.SYSTEM_ERROR, ResponseCode.PULL_RETRY_IMMEDIATELY), (
-            f"pull at {topic}/{queue_id}/{offset} of [{start}, {end}): code {code}, next {next_offset}"
+        assert pulled.code in TRY_AGAIN, (
+            f"pull at {topic}/{queue_id}/{offset} of [{start}, {end}): code {pulled.code}, next {pulled.next_offset}"
         )
-        retries += 1
-        assert retries <= retries_max, f"{topic}/{queue_id}/{offset} was never served"
+        assert loop.time() < deadline, f"{topic}/{queue_id}/{offset} was never served: code {pulled.code}"
         await asyncio.sleep(0.02)
     return records

@@ -1,0 +1,284 @@
+"""A whole broker in one process, on a clock and in rounds that the test moves: every part is the real one.
+
+The parts of the hot process over a disk in memory, the tier role on the other end of a real unix socket, its objects in
+memory, and clients on a real port. Only what runs by time in a daemon is called by the test instead: ticks, flushes,
+syncs, retention and the tier's rounds. So a case repeats exactly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from tests.simulated_disk import SimulatedDisk
+from thermocline.broker.broker_config import BrokerConfig
+from thermocline.broker.broker_settings import BrokerSettings
+from thermocline.broker.build_id import current_build_id
+from thermocline.broker.context import BrokerContext
+from thermocline.broker.context_builder import build_context
+from thermocline.broker.helper_hub import HelperHub
+from thermocline.broker.helper_process import HelperOptions
+from thermocline.broker.helper_protocol import HelloReply, HelperRequestCode, TierReportRequest
+from thermocline.broker.hot_server import HotServer
+from thermocline.broker.key_index import KeyMatches, KeyQuery
+from thermocline.broker.long_polling import LongPolling
+from thermocline.broker.processors.dispatcher import Dispatcher
+from thermocline.broker.processors.tier import TierProcessor
+from thermocline.broker.processors.topic import TopicProcessor
+from thermocline.broker.shared_page import SharedPage
+from thermocline.broker.store_rounds import StoreRounds
+from thermocline.broker.tier_feed import TierFeed
+from thermocline.broker.tier_link import TierLink
+from thermocline.broker.tier_process import TierRole, serve
+from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.server import RemotingServer
+from thermocline.store.disk import Disk
+from thermocline.store.index_service import IndexService
+from thermocline.store.message_store import MessageStore
+from thermocline.store.retention import Retention, RetentionGate
+from thermocline.store.store_config import FlushDiskType, StoreConfig
+from thermocline.tiered.memory import MemoryObjectStore
+from thermocline.tiered.tier_config import TierConfig
+
+NEVER_MS = 1 << 40
+START_MS = 4_000_000_000_000
+"""Far in the future, so that no file seems to be written to later than now."""
+DEADLINE_S = 20.0
+_names = itertools.count()
+
+
+class Clock:
+    """Milliseconds that the test moves on."""
+
+    def __init__(self) -> None:
+        self.now_ms = START_MS
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+class BuiltIndex:
+    """KeyIndex over the real index service, brought up to date in place."""
+
+    def __init__(self, disk: Disk, config: StoreConfig, store: MessageStore, clock: Callable[[], int]) -> None:
+        self._store = store
+        self.service = IndexService.open(
+            disk,
+            config,
+            log_end_offset=store.commit_log.append_offset,
+            was_clean=store.recovery_report.was_clean,
+            clock=clock,
+        )
+
+    def build(self) -> None:
+        """Take in everything that is flushed."""
+        while self.service.build(self._store.commit_log.flush_offset):
+            continue
+
+    async def find(self, query: KeyQuery) -> KeyMatches:
+        """See KeyIndex."""
+        self._store.flush.flush()
+        self.build()
+        return KeyMatches(
+            physical_offsets=self.service.query(
+                query.topic,
+                query.key,
+                begin_ms=query.begin_ms,
+                end_ms=query.end_ms,
+                count_max=query.count_max,
+                index_type=query.index_type,
+            ),
+            last_store_timestamp_ms=self.service.last_timestamp_ms,
+            last_physical_offset=self.service.last_physical_offset,
+        )
+
+
+class WholeBroker:
+    """One broker. `start` and `stop` as often as wanted; disk and objects stay."""
+
+    def __init__(self, folder: Path, *, flush: FlushDiskType = FlushDiskType.ASYNC_FLUSH) -> None:
+        self.clock = Clock()
+        self.disk = SimulatedDisk()
+        self.disk.now_ms = START_MS
+        self._folder = folder
+        self._cold_name = f"boundary-{next(_names)}"
+        self._store_config = StoreConfig(
+            root_path="/store",
+            log_file_bytes=8_192,
+            queue_file_bytes=20 * 7,
+            index_slot_count=50,
+            index_entry_count=60,
+            flush_disk_type=flush,
+            file_reserved_ms=0,
+            delete_when_hours=(),
+        )
+        self._tier_config = TierConfig(
+            cold_url=f"memory://{self._cold_name}",
+            segment_bytes=64 << 10,
+            seal_age_ms=NEVER_MS,
+            frame_bytes=4 << 10,
+            sweep_interval_ms=100,
+            grace_ms=1_000,
+            cache_bytes=1 << 20,
+            account_interval_ms=NEVER_MS,
+        )
+        self._resources = AsyncExitStack()
+        self._tier_stop = asyncio.Event()
+        self._tier_task: asyncio.Task[None] | None = None
+        self.store: MessageStore
+        self.context: BrokerContext
+        self.cold: TierLink
+        self.connection: ClientConnection
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Recover what is on the disk, and serve."""
+        resources = self._resources = AsyncExitStack()
+        store = self.store = MessageStore.open(
+            self._store_config, disk=self.disk, clock=self.clock, make_id=lambda: "boundary", process_id=1
+        )
+        page_path = self._folder / "page"
+        page = SharedPage.create(page_path, generation=1, build_id=current_build_id())
+        resources.callback(page.close)
+        config = BrokerConfig(listen_host="127.0.0.1", default_query_count=64)
+        hub = self._hub = HelperHub(
+            generation=page.generation,
+            build_id=page.build_id,
+            settings=HelloReply(
+                store=self._store_config,
+                tier=self._tier_config,
+                store_uuid=store.identity.store_id,
+                cluster_name=config.cluster_name,
+                broker_name=config.broker_name,
+                was_clean=store.recovery_report.was_clean,
+            ),
+        )
+        self._options = HelperOptions(parent_pid=0, socket_path=str(self._folder / "hub"), page_path=page_path)
+        helper_server = RemotingServer(hub)
+        await helper_server.start_unix(self._options.socket_path)
+        resources.push_async_callback(helper_server.close)
+        self.cold = TierLink(
+            hub,
+            incarnation_of=lambda topic: store.incarnations.find(topic).id,
+            timeout_ms=int(DEADLINE_S * 1_000),
+            on_connected=lambda: self._feed.restart(),
+            on_fenced=_never_fenced,
+        )
+        long_polling = LongPolling()
+        settings = BrokerSettings(broker=config, store=self._store_config, tier=self._tier_config, clock=self.clock)
+        context = self.context = await build_context(
+            settings,
+            store,
+            disk=self.disk,
+            cold=self.cold,
+            store_host=("127.0.0.1", 10911),
+            arrived=long_polling.arrived,
+            clock=self.clock,
+            seed=7,
+        )
+        resources.push_async_callback(context.persister.close)
+        self._index = BuiltIndex(self.disk, self._store_config, store, self.clock)
+        self._feed = TierFeed(
+            hub, topics=context.topics, queues=store.queues, incarnations=store.incarnations, cut_interval_ms=NEVER_MS
+        )
+        self._rounds = StoreRounds(
+            store,
+            retention=Retention(
+                self.disk,
+                self._store_config,
+                log=store.commit_log,
+                queues=store.queues,
+                recovery_offset=lambda: store.recovery_offset,
+            ),
+            page=page,
+            clock=self.clock,
+            gate=lambda: RetentionGate(
+                committed_offset=self.cold.committed_offset,
+                index_offset=self._index.service.durable_offset,
+                held_offset=context.delays.earliest_undelivered_offset(),
+            ),
+            index_timestamp_ms=lambda: 0,
+            on_tick=lambda _pressure: None,
+        )
+        resources.push_async_callback(self._rounds.close)
+        self._rounds.publish()
+        hot = HotServer(context, key_index=self._index, long_polling=long_polling)
+        tier = TierProcessor(context, hub, helpers=list, report_now=self.report)
+        server = RemotingServer(
+            Dispatcher((*hot.processors, TopicProcessor(context), tier), on_closed=(hot.connection_closed,)),
+            chunk_handler=hot,
+        )
+        port = await server.start("127.0.0.1", 0)
+        resources.push_async_callback(server.close)
+        self.connection = await ClientConnection.open(f"127.0.0.1:{port}")
+        resources.callback(self.connection.close)
+        await self.start_tier()
+
+    async def stop(self, *, is_crash: bool) -> None:
+        """Stop cleanly, or as `kill -9` does: everything written is there, nothing else."""
+        await self.stop_tier()
+        await self._resources.aclose()
+        if is_crash:
+            self.disk.revive()
+        else:
+            self._index.service.close()
+            self.store.close()
+
+    async def remove_objects(self) -> None:
+        """Let go of the cold tier: stores in memory last as long as the process."""
+        store = MemoryObjectStore(self._cold_name)
+        await store.delete_many(list(store.objects))
+
+    async def start_tier(self) -> None:
+        """Let a new tier process take the next epoch; serves when this returns."""
+        self._tier_stop = asyncio.Event()
+        role = TierRole(disk=self.disk, clock=self.clock, keeps_spool_in_memory=True)
+        self._tier_task = asyncio.create_task(serve(self._options, self._tier_stop, role=role))
+        await self._until(lambda: self._hub.is_connected("tier"))
+        await self.report()
+        await self._until(lambda: role.is_serving)
+        # Its answer comes behind what it tells of the ledger.
+        request = TierReportRequest(topic=None, visible_from_ms=None)
+        await self._hub.ask("tier", HelperRequestCode.TIER_REPORT, request, timeout_ms=int(DEADLINE_S * 1_000))
+
+    async def stop_tier(self) -> None:
+        """End the tier process; what is not committed is lost with it."""
+        if self._tier_task is not None:
+            self._tier_stop.set()
+            await self._tier_task
+            self._tier_task = None
+            await self._until(lambda: not self._hub.is_connected("tier"))
+
+    # -- rounds --------------------------------------------------------------------------------------------------------
+
+    async def report(self) -> None:
+        """Flush, write queue files, and tell the tier process what is new."""
+        self.store.flush.flush()
+        self.store.queues.write_dirty()
+        self._rounds.publish()
+        self._feed.tell_cuts()
+        await self._feed.flush()
+
+    async def delete_local_files(self) -> None:
+        """Sync everything, and let go of every local file that may go."""
+        await self.report()
+        self._index.build()
+        self._index.service.checkpoint()
+        await self._rounds.sync_derived()
+        await self._rounds.run_retention()
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while not condition():
+                if self._tier_task is not None and self._tier_task.done():
+                    self._tier_task.result()
+                    raise AssertionError("the tier process has ended")
+                await asyncio.sleep(0)
+
+
+def _never_fenced(reason: str) -> None:
+    raise AssertionError(f"fenced: {reason}")
