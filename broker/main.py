@@ -1,6 +1,7 @@
 """Entry of the broker: settings from file, changes, environment and flags; then run until SIGTERM or Ctrl-C."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -29,6 +30,8 @@ from thermocline.store.disk import RealDisk
 logger = logging.getLogger(__name__)
 
 PROCESS_NAME = "hot"
+HELPERS_READY_TIMEOUT_S = 15.0
+HELPERS_READY_INTERVAL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +97,11 @@ def run(arguments: BrokerArguments, *, on_ready: OnReady) -> None:
 
 
 def run_with_name_server(arguments: BrokerArguments, name_server: NameServerConfig, *, on_ready: OnReady) -> None:
-    """Run a NameServer and a broker that registers there, both in this process: for development."""
+    """Run a NameServer and a broker that registers there, both in this process: for development.
+
+    `on_ready` is called when index and cold tier serve too, or are given up on for now: whoever tries things out asks
+    at once for what only they know.
+    """
     _prepare(arguments)
     run_loop(_run_both(arguments, name_server, on_ready))
 
@@ -111,12 +118,16 @@ async def _run_both(arguments: BrokerArguments, config: NameServerConfig, on_rea
             log_level=arguments.log_level,
             single_process=arguments.single_process,
         )
-        await _run(load_broker_settings(with_address, environment), with_address, on_ready)
+        settings = load_broker_settings(with_address, environment)
+        await _run(settings, with_address, on_ready, helpers_timeout_s=HELPERS_READY_TIMEOUT_S)
     finally:
         await server.close()
 
 
-async def _run(settings: BrokerSettings, arguments: BrokerArguments, on_ready: OnReady) -> None:
+async def _run(
+    settings: BrokerSettings, arguments: BrokerArguments, on_ready: OnReady, *, helpers_timeout_s: float = 0
+) -> None:
+    """Run until a signal; `on_ready` is called once the broker serves and its helpers do, or their time is over."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -129,6 +140,7 @@ async def _run(settings: BrokerSettings, arguments: BrokerArguments, on_ready: O
     )
     address = await process.start()
     try:
+        await _wait_complete(process, helpers_timeout_s, stop)
         on_ready(
             ReadyAddresses(
                 name_server=settings.broker.name_server_addresses, broker=address, cold_url=settings.tier.cold_url
@@ -137,6 +149,14 @@ async def _run(settings: BrokerSettings, arguments: BrokerArguments, on_ready: O
         await stop.wait()
     finally:
         await process.close()
+
+
+async def _wait_complete(process: HotProcess, timeout_s: float, stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_s
+    while not process.is_complete and loop.time() < deadline and not stop.is_set():
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), HELPERS_READY_INTERVAL_S)
 
 
 def _prepare(arguments: BrokerArguments) -> None:

@@ -37,7 +37,7 @@ def set_(app: Application, topic: str, duration: int, dry_run: bool) -> None:
     _change(app, topic, duration, dry_run=dry_run)
 
 
-@ttl.command("clear", short_help="Let a topic follow the broker's default.")
+@ttl.command("clear", short_help="Take a topic's own time to live away.")
 @click.argument("topic")
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")
 @uses_cluster

@@ -1,0 +1,214 @@
+"""docs/commands.md says every command and option, and nothing else; the commands in all documents are run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from tests.docs.command_lines import FREE_ADDRESS, Daemon, command_lines, is_daemon
+from tests.docs.pages import DOCS, README, TableRow, code, code_blocks, headings, pages, table_rows
+from thermocline.cli.main import command_line, run
+from thermocline.client.admin.admin_client import AdminClient
+from thermocline.client.consumer.options import ConsumeFromWhere
+from thermocline.client.consumer.pull_consumer import PullConsumer
+from thermocline.client.message import Message
+from thermocline.client.producer.producer import Producer
+from thermocline.remoting.errors import ConsumerOfflineError
+
+PAGE = DOCS / "commands.md"
+COMMON_HEADING = "Common options"
+
+
+def leaf_commands(
+    command: click.Command = command_line, path: str = "thermocline"
+) -> Iterator[tuple[str, click.Command]]:
+    """Every command that does something, by its full name."""
+    if isinstance(command, click.Group):
+        if command.invoke_without_command:
+            yield path, command
+        for name, sub in command.commands.items():
+            yield from leaf_commands(sub, f"{path} {name}")
+    else:
+        yield path, command
+
+
+COMMANDS = dict(leaf_commands())
+GROUPS_AND_COMMANDS = [command_line, *COMMANDS.values()]
+
+
+def options(command: click.Command) -> dict[str, click.Option]:
+    """Options by their texts, as the page writes them: `-n --namesrv`."""
+    return {" ".join(one.opts): one for one in command.params if isinstance(one, click.Option)}
+
+
+def rows_under(heading: str) -> dict[str, TableRow]:
+    """Rows of options under a heading, by the option's texts."""
+    rows = [row for row in table_rows(PAGE) if row.headings and row.headings[-1] == heading and "option" in row.cells]
+    return {row.cells["option"].split("`")[1]: row for row in rows}
+
+
+def default_text(option: click.Option) -> str:
+    default = option.get_default(click.Context(click.Command("any")))
+    is_unset = default in (None, "", ()) or repr(default).startswith("Sentinel")
+    return "" if option.is_flag or is_unset else f"`{default}`"
+
+
+def test_every_command_has_its_entry() -> None:
+    found = [heading for heading in headings(PAGE) if heading.startswith("thermocline ")]
+    assert sorted(found) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_an_entry_is_true(name: str) -> None:
+    command, rows = COMMANDS[name], rows_under(name)
+    wanted = options(command)
+    common = rows_under(COMMON_HEADING)
+    if "-n --namesrv" in wanted:
+        for text, row in common.items():
+            option = wanted.pop(text)
+            assert row.cells["default"] == default_text(option), text
+    assert rows.keys() == wanted.keys()
+    for text, option in wanted.items():
+        shown = rows[text].cells["default"]
+        if option.required:
+            assert shown == "required"
+        elif default_text(option):
+            assert shown == default_text(option), text
+        elif shown:
+            assert shown.strip("`") in (option.help or ""), f"{text}: the help says no such default"
+    arguments = [one for one in command.params if isinstance(one, click.Argument)]
+    examples = [block for block in code_blocks(PAGE, "sh") if block.headings[-1] == name]
+    assert examples, "an example is missing"
+    assert all(line.startswith(f"{name} ") or line == name for block in examples for line in block.text.splitlines())
+    if arguments:
+        usage = f"`{name} " + " ".join(
+            argument.metavar
+            or (argument.human_readable_name if argument.required else f"[{argument.human_readable_name}]")
+            for argument in arguments
+        )
+        assert usage + "`" in PAGE.read_text()
+
+
+def test_the_common_options_are_those_that_commands_share() -> None:
+    assert rows_under(COMMON_HEADING).keys() == {"-n --namesrv", "--timeout-ms", "--json"}
+    without = [name for name, command in COMMANDS.items() if "-n --namesrv" not in options(command)]
+    assert sorted(name.removeprefix("thermocline ") for name in without) == [
+        "broker",
+        "dev",
+        "namesrv",
+        "spark-catch-up",
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_help_has_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*name.split()[1:], "--help"]) == 0
+    assert f"  {name}" in capsys.readouterr().out.partition("Example:")[2]
+
+
+def test_code_cells_are_whole() -> None:
+    for row in table_rows(PAGE):
+        if "default" in row.cells and row.cells["default"] not in ("", "required"):
+            assert code(row.cells["default"]), f"line {row.line}"
+
+
+# -- the commands are run ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("docs")
+
+
+@pytest.fixture(scope="module")
+def cluster(directory: Path) -> Iterator[dict[str, str]]:
+    """`thermocline dev` with what the examples speak of: topic orders, group billing with a member."""
+    daemon = Daemon(["dev", "--data", "data", "--namesrv", FREE_ADDRESS, "--listen", FREE_ADDRESS], directory)
+    try:
+        ready = daemon.ready()
+        with AdminClient(namesrv=ready["namesrv"]) as admin:
+            admin.create_topic("orders", queue_nums=4)
+        with Producer(namesrv=ready["namesrv"]) as producer:
+            producer.send_many(Message("orders", b"%d" % i, keys=f"{4700 + i}") for i in range(20))
+        with PullConsumer(
+            group="billing",
+            namesrv=ready["namesrv"],
+            consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+        ) as consumer:
+            consumer.subscribe("orders")
+            assert consumer.poll()
+            consumer.commit()
+            wait_for_member(ready["namesrv"])
+            yield ready
+    finally:
+        status = daemon.stop()
+    assert status == 0
+
+
+def wait_for_member(namesrv: str) -> None:
+    """Until the broker has heard of the group's member."""
+    with AdminClient(namesrv=namesrv) as admin:
+        for attempt in range(1_000):
+            try:
+                assert admin.consumer_connections("billing").connection_set
+            except ConsumerOfflineError:
+                assert attempt < 999
+            else:
+                return
+
+
+SHOWN = [
+    pytest.param(words, id=f"{page.name}:{block.line} {' '.join(words[:3])}")
+    for page in pages()
+    if page != README  # test_readme.py runs it in a shell
+    for block, words in command_lines(page)
+]
+
+
+@pytest.mark.parametrize("words", [one for one in SHOWN if not is_daemon(one.values[0])])  # type: ignore[arg-type]
+def test_a_command_that_is_shown_works(
+    words: list[str],
+    cluster: dict[str, str],
+    directory: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
+) -> None:
+    monkeypatch.chdir(directory)
+    monkeypatch.setenv("NAMESRV_ADDR", cluster["namesrv"])
+    if words[0] == "spark-catch-up":
+        request.getfixturevalue("java_home")
+        assert run(["tier", "seal", "orders"]) == 0
+        words = [word.replace("file://$PWD/cold", cluster["cold"]) for word in words]
+    status = run([word.replace("$PWD", str(directory)) for word in words])
+    out, err = capsys.readouterr()
+    assert status == 0, err
+    assert out or "nothing to show" in err
+    if "--json" in words:
+        json.loads(out)
+
+
+@pytest.mark.parametrize("words", [one for one in SHOWN if is_daemon(one.values[0])])  # type: ignore[arg-type]
+def test_a_daemon_that_is_shown_serves(words: list[str], cluster: dict[str, str], tmp_path: Path) -> None:
+    words = [word.replace("$PWD", str(tmp_path)) for word in words]
+    for option in ("--listen", "--namesrv"):
+        if option in words:
+            is_client = words[0] == "broker" and option == "--namesrv"
+            words[words.index(option) + 1] = cluster["namesrv"] if is_client else FREE_ADDRESS
+        elif words[0] == "dev":
+            words += [option, FREE_ADDRESS]
+    if words[0] == "broker":
+        words += ["--name", "broker-z"]
+    daemon = Daemon(words, tmp_path)
+    try:
+        ready = daemon.ready()
+    finally:
+        status = daemon.stop()
+    assert status == 0
+    assert {"dev": {"namesrv", "broker", "cold"}, "namesrv": {"namesrv"}, "broker": {"broker", "cold"}}[
+        words[0]
+    ] == ready.keys()
