@@ -1,13 +1,16 @@
 """Object stores for code that blocks: one event loop in a thread of its own, and the stores opened on it, per process.
 
 Spark's planner and workers call plain functions, the project's stores are asyncio. A worker process lives through many
-tasks, so a store (with its connections) is opened at the first use of a URL and kept until the process ends.
+tasks, so a store (with its connections) is opened at the first use of a URL and kept until the process ends or
+`close_stores` is called.
 A forked child starts afresh: neither the thread nor the connections survive a fork.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
+import contextlib
 import os
 import threading
 from collections.abc import Coroutine
@@ -19,6 +22,7 @@ from thermocline.spark.store_url import open_cold_store, split_url
 from thermocline.tiered.object_store import ObjectStore
 
 Answer = TypeVar("Answer")
+CLOSE_TIMEOUT_S = 2.0
 
 
 class BlockingStore:
@@ -48,7 +52,8 @@ class _StoresOfProcess:
         self.loop = asyncio.new_event_loop()
         self.stores: dict[tuple[str, BucketOptions], BlockingStore] = {}
         # A daemon: it holds nothing that must be flushed, and must not keep a worker alive.
-        threading.Thread(target=self.loop.run_forever, name="object-store", daemon=True).start()
+        self.thread = threading.Thread(target=self.loop.run_forever, name="object-store", daemon=True)
+        self.thread.start()
 
     def open(self, url: str, options: BucketOptions) -> BlockingStore:
         with self.lock:
@@ -57,6 +62,17 @@ class _StoresOfProcess:
                 opening = asyncio.run_coroutine_threadsafe(open_cold_store(url, options), self.loop)
                 found = self.stores[(url, options)] = BlockingStore(opening.result(), self.loop)
             return found
+
+    def close(self) -> None:
+        with self.lock:
+            for opened in self.stores.values():
+                with contextlib.suppress(TimeoutError):
+                    opened.submit(opened.store.close()).result(CLOSE_TIMEOUT_S)
+            self.stores.clear()
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self.thread.join(CLOSE_TIMEOUT_S)
+            if not self.thread.is_alive():
+                self.loop.close()
 
 
 _kept: _StoresOfProcess | None = None
@@ -76,3 +92,15 @@ def blocking_store(url: str, options: StoreOptions) -> BlockingStore:
             _kept = _StoresOfProcess()
         kept = _kept
     return kept.open(url, bucket_options)
+
+
+def close_stores() -> None:
+    """Close what this process has opened; nothing may be under way. Called at exit, and the next use opens anew."""
+    global _kept
+    with _kept_lock:
+        kept, _kept = _kept, None
+    if kept is not None and kept.process_id == os.getpid():
+        kept.close()
+
+
+atexit.register(close_stores)

@@ -19,7 +19,6 @@ from thermocline.tiered.ledger_reader import find_entry_or_hint
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.object_store_url import open_object_store, parse_s3_url
-from thermocline.tiered.s3 import S3ObjectStore
 from thermocline.tiered.wrappers import RetryingObjectStore
 
 S3_SCHEMES = ("s3a", "s3")
@@ -88,6 +87,8 @@ async def open_cold_store(url: str, options: BucketOptions) -> ObjectStore:
     """
     if split_url(url)[0] != "s3":
         return await open_object_store(url)
+    from thermocline.tiered.s3.s3_object_store import S3ObjectStore  # half a second: only for whom it is of use
+
     said = {name: value for name, value in asdict(options).items() if value is not None}
     store = await S3ObjectStore.open(replace(parse_s3_url(url), **said))
     return RetryingObjectStore(store, random=SystemRandom())

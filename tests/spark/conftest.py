@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.fixtures_tools import have
+from thermocline.spark.blocking_store import close_stores
 from tooling.system_packages import find_java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+SESSION_TIMEOUT_S = 900
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -21,6 +25,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "spark_session" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group("spark"))
+            # A JVM that starts on a machine with much else to do takes minutes.
+            item.add_marker(pytest.mark.timeout(SESSION_TIMEOUT_S))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def stores_closed_in_the_end() -> Iterator[None]:
+    """What the tests of this folder have opened is closed before warnings are counted."""
+    yield
+    close_stores()
 
 
 @pytest.fixture(scope="session")

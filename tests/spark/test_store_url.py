@@ -46,8 +46,3 @@ def test_brokers_are_found_among_other_things() -> None:
     assert sorted(store.run(broker_roots(store.store, "c/"))) == everything[:3]
     assert store.run(broker_roots(store.store, "c/broker/")) == ["c/broker"]
     assert store.run(broker_roots(store.store, "c/none/")) == []
-
-
-def test_a_store_is_opened_once_per_process() -> None:
-    url = f"memory://url-{next(_names)}"
-    assert blocking_store(url, StoreOptions()) is blocking_store(url, StoreOptions())
