@@ -39,6 +39,18 @@ def test_keys_of_a_record_in_their_order() -> None:
     assert collector.hashes().tolist() == []
 
 
+def test_odd_texts() -> None:
+    """A name within a value, an empty value, a name twice: as `find_property` reads them."""
+    for properties, keys in (
+        (b"X\x01KEYS\x01no\x02", []),
+        (b"KEYS\x01yes\x02X\x01KEYS\x01no\x02", ["yes"]),
+        (b"KEYS\x01one\x02KEYS\x01two\x02", ["two"]),
+        (b"KEYS\x01one\x02KEYS\x01\x02", ["one"]),
+        (b"KEYS\x01open end", ["open", "end"]),
+    ):
+        assert collect(("t", properties)).hashes().tolist() == [key_hash(f"t#{key}") for key in keys], properties
+
+
 def test_a_rolled_back_record_has_none() -> None:
     assert len(collect(("t", b"KEYS\x01k\x02"), sys_flag=12)) == 0
     assert len(collect(("t", b"KEYS\x01k\x02"), sys_flag=4)) == 1
