@@ -117,6 +117,11 @@ class CommitLog:
         """Whether nothing will be appended or acknowledged until the store is opened again."""
         return self._refusal is not None and not self._paused
 
+    @property
+    def has_torn_end(self) -> bool:
+        """Whether a write that failed may have left something behind the end."""
+        return self.is_failed or bool(self._torn_end)
+
     def pause(self, reason: str) -> None:
         """Refuse writes for now."""
         if not self.is_failed:

@@ -41,6 +41,7 @@ assert UNIT.size == 20, "on-disk format shared with Apache RocketMQ"
 FILLER_SIZE_BYTES = 0x7FFF_FFFF
 FILLER = UNIT.pack(0, FILLER_SIZE_BYTES, 0)
 
+_UNITS_LOOKED_AT = 64
 _UNIT_BYTES = UNIT.size
 _pack_unit = UNIT.pack
 
@@ -147,6 +148,16 @@ class ConsumeQueue:
         assert offset < self.next_offset
         physical_offset, size_bytes, tags_code = UNIT.unpack(self.units(offset, 1))
         return ConsumeQueueUnit(physical_offset=physical_offset, size_bytes=size_bytes, tags_code=tags_code)
+
+    def skip_empty(self, offset: int) -> int:
+        """The first queue offset from `offset` on that has a message; the queue's end when none has."""
+        while offset < self.next_offset:
+            units = self.units(offset, _UNITS_LOOKED_AT)
+            for _physical_offset, size_bytes, _tags_code in UNIT.iter_unpack(units):
+                if 0 < size_bytes != FILLER_SIZE_BYTES:
+                    return offset
+                offset += 1
+        return offset
 
     def first_at_or_behind(self, physical_offset: int, *, start: int) -> int:
         """The first queue offset from `start` whose record lies at or behind `physical_offset`, else the end."""

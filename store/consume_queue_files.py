@@ -14,6 +14,7 @@ Owner: the loop thread; `UnsyncedFiles.sync` runs in a helper thread.
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
@@ -62,8 +63,9 @@ class UnsyncedFiles:
     """Queue files and folders that changed since they were last synced."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
-        self.files: set[FileKey] = set()
-        self.directories: set[str] = set()
+        # In order of their first change, so that a run of a test is the same every time.
+        self.files: dict[FileKey, None] = {}
+        self.directories: dict[str, None] = {}
         self._disk = disk
         self._directory = directory
 
@@ -82,8 +84,8 @@ class UnsyncedFiles:
                 file.sync(site=SyncSite.QUEUE_FILE)
             finally:
                 file.close()
-        for path in sorted(self.directories, key=len, reverse=True):
-            if self._disk.exists(path):
+        for path in sorted(self.directories, reverse=True):
+            with contextlib.suppress(FileNotFoundError):
                 self._disk.sync_directory(path, site=SyncSite.QUEUE_DIRECTORY)
 
 
@@ -150,7 +152,7 @@ class ConsumeQueueFiles:
             piece = units[done : done + base_position + self._file_bytes - position]
             file = self._file(queue, base_position) or self._make(queue, base_position, position - base_position)
             file.write_at(piece, position - base_position)
-            self._unsynced.files.add((queue, base_position))
+            self._unsynced.files[queue, base_position] = None
             position += len(piece)
             done += len(piece)
 
@@ -170,12 +172,12 @@ class ConsumeQueueFiles:
             if base_position >= end_position and base_position > positions[0]:
                 self._forget(queue, base_position)
                 self._disk.remove(f"{self.path_of(queue)}/{file_name(base_position)}")
-                self._unsynced.directories.add(self.path_of(queue))
+                self._unsynced.directories[self.path_of(queue)] = None
                 continue
             # The first file stays, even when it is empty: its name tells where the queue goes on.
             file = self._file(queue, base_position) or self._make(queue, base_position, 0)
             file.punch_from(max(0, end_position - base_position))
-            self._unsynced.files.add((queue, base_position))
+            self._unsynced.files[queue, base_position] = None
 
     def delete_before(self, queue: ConsumeQueue, offset: int) -> list[str]:
         """Paths of files whose units all lie below `offset`, never the newest file; forgets their descriptors."""
@@ -192,7 +194,6 @@ class ConsumeQueueFiles:
         self.dirty.discard(queue)
         for key in [key for key in self._open if key[0] is queue]:
             self._forget(*key)
-        self._unsynced.files = {key for key in self._unsynced.files if key[0] is not queue}
 
     def take_unsynced(self) -> UnsyncedFiles:
         """Hand over what is to be synced; writes from now on count for the next time."""
@@ -235,7 +236,7 @@ class ConsumeQueueFiles:
             file = self._disk.open(path, create=True, random_access=True)
         except FileNotFoundError:
             self._disk.make_directory(directory)
-            self._unsynced.directories.update((parent_of(directory), self.directory))
+            self._unsynced.directories |= dict.fromkeys((parent_of(directory), self.directory))
             file = self._disk.open(path, create=True, random_access=True)
         try:
             if first_position:
@@ -244,7 +245,7 @@ class ConsumeQueueFiles:
         except BaseException:
             file.close()
             raise
-        self._unsynced.directories.add(directory)
+        self._unsynced.directories[directory] = None
         self._remember((queue, base_position), file)
         return file
 

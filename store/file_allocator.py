@@ -29,6 +29,11 @@ class FileAllocator:
         self._executor = executor
         self._prepared: tuple[int, Future[DiskFile]] | None = None
 
+    def clear_staging(self) -> None:
+        """Remove what a crash left half made. Once, at the start."""
+        for name in self._disk.list_directory(self._staging):
+            self._disk.remove(f"{self._staging}/{name}")
+
     def prepare(self, base_offset: int) -> None:
         """Start to make this file, unless that has been started. At most one is made ahead."""
         if self._prepared is None:

@@ -77,6 +77,11 @@ class TopicIncarnations:
             directory_site=SyncSite.INCARNATION_DIRECTORY,
         )
 
+    @property
+    def last_id(self) -> int:
+        """The newest incarnation's id."""
+        return self._last_id
+
     def encode(self) -> bytes:
         """The file's content."""
         return msgspec.json.encode(_Table(last_id=self._last_id, incarnation_table=self._table))

@@ -339,7 +339,7 @@ class IndexService:
             self.next_offset = checkpoint.next_offset
             if self._files:
                 self._files[-1].resume(checkpoint.entry_count)
-        for name in set(names) - set(kept):
+        for name in names[len(kept) :]:
             with contextlib.suppress(FileNotFoundError):
                 self._disk.remove(f"{self._config.index_path}/{name}")
 

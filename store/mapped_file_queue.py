@@ -97,8 +97,8 @@ class MappedFileQueue:
         raise OffsetOutOfRangeError(offset=offset, start_offset=self.start_offset, end_offset=self.end_offset)
 
     def between(self, start: int, end: int) -> list[MappedFile]:
-        """The files that hold bytes of [start, end)."""
-        return [file for file in self._files if file.base_offset < end and start < file.end_offset]
+        """The files that hold bytes of [start, end). Any thread: the loop may take files out meanwhile."""
+        return [file for file in tuple(self._files) if file.base_offset < end and start < file.end_offset]
 
     def take_before(self, offset: int) -> list[MappedFile]:
         """Take out, oldest first, the files that end at or before `offset`. They are still open and on disk."""

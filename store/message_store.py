@@ -21,7 +21,6 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
 
 from thermocline.remoting.errors import (
-    CorruptDataError,
     MessageIllegalError,
     MessageTooLargeError,
     OffsetOutOfRangeError,
@@ -144,6 +143,7 @@ class MessageStore:
                 file_bytes=config.log_file_bytes,
                 executor=allocator_executor,
             )
+            allocator.clear_staging()
             log = CommitLog(disk, files, allocator)
             resources.callback(log.close)
             queue_files = ConsumeQueueFiles(
@@ -204,6 +204,9 @@ class MessageStore:
         with self._resources:
             self.commit_log.flush()
             self.sync_derived()
+            if self.commit_log.has_torn_end:
+                logger.error("store closed, not cleanly: the next start looks for torn records")
+                return
             self._disk.remove(self.config.abort_path)
             logger.info("store closed append_offset=%d", self.commit_log.append_offset)
 
@@ -391,17 +394,17 @@ class MessageStore:
         return self.commit_log.read_record(physical_offset)
 
     def message_time(self, topic: str, queue_id: int, offset: int) -> int:
-        """The store time of the message at a queue offset, ms.
+        """The store time of the first message at or behind a queue offset, ms.
 
         Raises:
-            OffsetOutOfRangeError: There is none in the local queue.
+            OffsetOutOfRangeError: There is none, or the offset lies below the local minimum.
         """
         queue = self.queues.find(topic, queue_id)
-        if queue is None or not queue.min_offset <= offset < queue.next_offset:
-            raise OffsetOutOfRangeError(
-                "no message at this queue offset", topic=topic, queue_id=queue_id, offset=offset
-            )
-        return self._time_at(queue, offset)
+        if queue is not None and queue.min_offset <= offset:
+            time_ms = self._time_at(queue, offset)
+            if time_ms is not None:
+                return time_ms
+        raise OffsetOutOfRangeError("no message at this offset", topic=topic, queue_id=queue_id, offset=offset)
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: TimeBoundary) -> int:
         """Find a queue offset by store time, in the local queue; 0 when there is no such queue.
@@ -417,17 +420,19 @@ class MessageStore:
         low, high = min_offset, max_offset
         while low < high:
             middle = (low + high) // 2
-            if self._time_at(queue, middle) < bound_ms:
+            time_ms = self._time_at(queue, middle)
+            if time_ms is not None and time_ms < bound_ms:
                 low = middle + 1
             else:
                 high = middle
         return low if boundary is TimeBoundary.LOWER else max(low - 1, min_offset)
 
-    def _time_at(self, queue: ConsumeQueue, offset: int) -> int:
-        unit = queue.unit(offset)
-        if unit.is_empty:
-            raise CorruptDataError("no message at this offset", topic=queue.topic, offset=offset)
-        return self.commit_log.store_timestamp_ms(unit.physical_offset)
+    def _time_at(self, queue: ConsumeQueue, offset: int) -> int | None:
+        """The store time of the first message at or behind an offset; None when there is none."""
+        offset = queue.skip_empty(offset)
+        if offset >= queue.next_offset:
+            return None
+        return self.commit_log.store_timestamp_ms(queue.unit(offset).physical_offset)
 
     # -- topics ----------------------------------------------------------------------------------------------------
 

@@ -23,8 +23,10 @@ Source: DefaultMessageStore.recover, CommitLog.recoverNormally and recoverAbnorm
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from thermocline.remoting.errors import CorruptDataError
 from thermocline.remoting.message_record import RECORD_BYTES_MIN
 from thermocline.store.checkpoint import StoreCheckpoint
 from thermocline.store.consume_queue import UNIT, ConsumeQueue
@@ -35,7 +37,7 @@ from thermocline.store.incarnation import TopicIncarnations
 from thermocline.store.log_scan import LogScan, ScannedRecord
 from thermocline.store.mapped_file import file_name
 from thermocline.store.mapped_file_queue import MappedFileQueue
-from thermocline.store.queue_ends import QueueEnds, save_queue_ends
+from thermocline.store.queue_ends import QueueEnds, TopicEnds, save_queue_ends
 from thermocline.store.store_config import StoreConfig
 from thermocline.store.sync_site import SyncSite
 
@@ -101,7 +103,8 @@ class Recovery:
         """Recover; the log's files are loaded and end at the report's append offset.
 
         Raises:
-            CorruptDataError: A log file is missing in the middle, or of another length than configured.
+            CorruptDataError: A log file is missing in the middle, or of another length than configured; or the table of
+                incarnations is older than the queue ends.
         """
         self._files.load()
         self._queues.files.log_min_offset = self._files.start_offset
@@ -111,7 +114,9 @@ class Recovery:
             outcome = self._recover_from_queue_ends(ends)
         else:
             outcome = self._recover_as_rocketmq_does(ends)
-        self._finish(outcome, must_cut=not (self._was_clean and usable))
+        # Only after a clean stop of ours is it known that nothing lies behind the ends.
+        is_as_we_left_it = self._was_clean and usable and outcome.record_count == 0
+        self._finish(outcome, must_cut=not is_as_we_left_it)
         return RecoveryReport(
             was_clean=self._was_clean,
             used_queue_ends=usable,
@@ -157,20 +162,34 @@ class Recovery:
         outcome.may_be_ahead = scan.end_offset < ends.capture_offset
         return outcome
 
-    def _take_recorded_queues(self, ends: QueueEnds) -> set[ConsumeQueue]:
+    def _take_recorded_queues(self, ends: QueueEnds) -> dict[ConsumeQueue, None]:
         """Make the recorded queues of live incarnations; those whose files are missing are returned."""
-        missing = set()
+        missing: dict[ConsumeQueue, None] = {}
         for topic_ends in ends.topics.values():
-            incarnation = self._incarnations.find(topic_ends.topic)
-            if incarnation.deleted or incarnation.id != topic_ends.incarnation_id:
+            if not self._is_present(topic_ends):
                 continue
             for queue_id, next_offset, filed_end, min_offset in topic_ends.queues:
                 queue = self._queues.create(topic_ends.topic, queue_id, next_offset=next_offset, min_offset=min_offset)
                 if not self._has_units(queue, min_offset, filed_end):
-                    missing.add(queue)
+                    missing[queue] = None
         return missing
 
-    def _begin_rebuild(self, missing: set[ConsumeQueue], ends: QueueEnds) -> None:
+    def _is_present(self, topic_ends: TopicEnds) -> bool:
+        """Whether recorded queues belong to the topic as it is now.
+
+        Raises:
+            CorruptDataError: Their incarnation has not begun yet: the table of incarnations is lost, or an old one.
+        """
+        if topic_ends.incarnation_id > self._incarnations.last_id:
+            raise CorruptDataError(
+                "the incarnation table is older than the queue ends; bring it back, or remove the queue ends",
+                table=self._config.incarnation_path,
+                queue_ends=self._config.queue_ends_path,
+            )
+        incarnation = self._incarnations.find(topic_ends.topic)
+        return not incarnation.deleted and incarnation.id == topic_ends.incarnation_id
+
+    def _begin_rebuild(self, missing: Collection[ConsumeQueue], ends: QueueEnds) -> None:
         """Let nobody believe that the queues' units are in their files, then remove what is left of these."""
         promise = replace(ends, recovery_offset=self._files.start_offset)
         save_queue_ends(self._disk, self._config.queue_ends_path, promise.encode())
@@ -208,12 +227,14 @@ class Recovery:
         root = self._config.consume_queue_path
         recorded = set(self._queues.topics)
         for topic in self._disk.list_directory(root):
+            if not self._disk.is_directory(f"{root}/{topic}"):
+                continue
             if topic not in recorded:
                 self._disk.remove_tree(f"{root}/{topic}")
                 continue
             queues = self._queues.of_topic(topic)
             for name in self._disk.list_directory(f"{root}/{topic}"):
-                if not name.isdecimal() or int(name) not in queues:
+                if name.isdecimal() and int(name) not in queues:
                     self._disk.remove_tree(f"{root}/{topic}/{name}")
 
     def _begin(self, queue: ConsumeQueue, record: ScannedRecord, *, is_rebuilt: bool, was_counted: bool) -> None:
@@ -257,8 +278,10 @@ class Recovery:
         root = self._config.consume_queue_path
         ends: dict[ConsumeQueue, int] = {}
         for topic in self._disk.list_directory(root):
-            for name in self._disk.list_directory(f"{root}/{topic}"):
-                positions = self._whole_files(topic, int(name)) if name.isdecimal() else []
+            if not self._disk.is_directory(f"{root}/{topic}"):
+                continue
+            for name in filter(str.isdecimal, self._disk.list_directory(f"{root}/{topic}")):
+                positions = self._whole_files(topic, int(name))
                 if not positions:
                     self._disk.remove_tree(f"{root}/{topic}/{name}")
                     continue
@@ -332,8 +355,7 @@ class Recovery:
     def _keep_recorded_ends(self, ends: QueueEnds) -> None:
         """Give queues that left no trace on the disk the end that was recorded for them."""
         for topic_ends in ends.topics.values():
-            incarnation = self._incarnations.find(topic_ends.topic)
-            if incarnation.deleted or incarnation.id != topic_ends.incarnation_id:
+            if not self._is_present(topic_ends):
                 continue
             for queue_id, next_offset, _filed_end, _min_offset in topic_ends.queues:
                 if self._queues.find(topic_ends.topic, queue_id) is None:
