@@ -78,6 +78,21 @@ class BrokerUnderTest:
         others = [process_id for process_id in _all_process_ids() if _group_of(process_id) in groups]
         return leaders + sorted(set(others) - set(leaders))
 
+    @contextlib.contextmanager
+    def without_helper(self, module: str) -> Iterator[None]:
+        """Keep the helper that runs `module` off the cores while the block runs."""
+        helpers = [process_id for process_id in self.process_ids() if module in _command_line(process_id)]
+        if not helpers:
+            raise LookupError(f"no process of the broker runs {module}")
+        for process_id in helpers:
+            os.kill(process_id, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process_id in helpers:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process_id, signal.SIGCONT)
+
     def pin(self, *, hot_cpus: set[int], other_cpus: set[int]) -> None:
         """Put the main process on some cores and its helpers on others."""
         for number, process_id in enumerate(self.process_ids()):
@@ -165,6 +180,13 @@ def _awake_at_the_end(broker: BrokerUnderTest) -> Iterator[None]:
 
 def _all_process_ids() -> list[int]:
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def _command_line(process_id: int) -> list[str]:
+    try:
+        return Path(f"/proc/{process_id}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def _group_of(process_id: int) -> int | None:

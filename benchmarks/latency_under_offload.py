@@ -1,9 +1,12 @@
 """Does the send latency stay what it is while history is sealed, uploaded and replayed at full speed?
 
-`python -m benchmarks.latency_under_offload`. Workload: an open loop of 10 000 sends a second (1 KiB by default), which
-the tier process seals and uploads as it comes (small segments), measured in turn without and with consumers that read a
-topic of history from the cold tier as fast as they are served (pulls of 32, one connection a queue, all below the local
-minimum: their local files are deleted before). Asynchronous flush.
+`python -m benchmarks.latency_under_offload`. Workload: an open loop of 10 000 sends a second (1 KiB by default),
+measured in turn
+  idle   with the tier process stopped: nothing is sealed, uploaded or read from the cold tier;
+  busy   while it seals and uploads what is sent (small segments, so all the time) and consumers read a topic of history
+         from the cold tier as fast as they are served: pulls of 32, one connection a queue, all below the local
+         minimum, for the history's local files are deleted before.
+Asynchronous flush, index on.
 
 Pinned as on a two-core machine: the hot process has the first core; tier and index process, S3 server, load generator
 and replay share the second. Prints p50/p99/p99.9 of both, the ratio of the p99s, and the replay's rate.
@@ -32,6 +35,7 @@ from thermocline.localstack import LocalStackError, start_server
 HOT_CPUS, OTHER_CPUS = {0}, {1}
 GENERATOR_CPUS = "1"
 HISTORY_TOPIC, LIVE_TOPIC = "OffloadHistory", "OffloadLive"
+TIER_MODULE = "thermocline.broker.tier_process"
 QUEUE_COUNT = 4
 LOG_FILE_BYTES = 32 << 20
 COLD_TIMEOUT_S = 300.0
@@ -120,14 +124,17 @@ def _fill(broker: BrokerUnderTest, directory: Path, options: argparse.Namespace)
 
 
 def _phase(broker: BrokerUnderTest, options: argparse.Namespace, *, is_busy: bool) -> Phase:
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool, contextlib.ExitStack() as stack:
         replay = None
-        if is_busy:
+        if not is_busy:
+            stack.enter_context(broker.without_helper(TIER_MODULE))
+        else:
             shape = LoadShape(mode="pull", connections=QUEUE_COUNT, window=1, queues=QUEUE_COUNT)
             # A little longer on both sides, so that all of the measured time is under load.
             replay = pool.submit(_load, broker, shape, HISTORY_TOPIC, seconds=options.seconds + 2.0)
             time.sleep(0.5)
         result = _open_loop(broker, options, seconds=options.seconds)
+        stack.close()
         replayed = replay.result() if replay else None
     phase = Phase(
         is_busy=is_busy,
@@ -137,7 +144,7 @@ def _phase(broker: BrokerUnderTest, options: argparse.Namespace, *, is_busy: boo
         replay_mb_per_s=replayed.answer_bytes / replayed.seconds / 1e6 if replayed else None,
         is_clean=result.is_clean and (replayed is None or (replayed.is_clean and replayed.messages > 0)),
     )
-    print(f"{'replay' if is_busy else 'idle  '}: {phase}", file=sys.stderr, flush=True)
+    print(f"{'busy' if is_busy else 'idle'}: {phase}", file=sys.stderr, flush=True)
     return phase
 
 
@@ -152,14 +159,14 @@ def _load(broker: BrokerUnderTest, shape: LoadShape, topic: str, *, seconds: flo
 
 def _report(phases: list[Phase], options: argparse.Namespace) -> None:
     p99 = {}
-    for is_busy, name in ((False, "idle"), (True, "sealing, uploading, replaying")):
+    for is_busy, name in ((False, "idle"), (True, "busy")):
         of_kind = [phase for phase in phases if phase.is_busy is is_busy]
         cells = []
         for quantile in ("p50_us", "p99_us", "p999_us"):
             values = [getattr(phase, quantile) for phase in of_kind]
             cells.append(f"{statistics.median(values):,.0f} [{min(values):,.0f}-{max(values):,.0f}]")
         p99[is_busy] = statistics.median(phase.p99_us for phase in of_kind)
-        print(f"{name:30} p50 {cells[0]}  p99 {cells[1]}  p99.9 {cells[2]} us")
+        print(f"{name} p50 {cells[0]}  p99 {cells[1]}  p99.9 {cells[2]} us")
     rates = [phase.replay_mb_per_s for phase in phases if phase.replay_mb_per_s is not None]
     print(
         f"p99 ratio {p99[True] / p99[False]:.2f}; replay {statistics.median(rates):.0f} MB/s; errors in"

@@ -6,6 +6,10 @@
  *                 (only this generator may write to the topic meanwhile)
  *   pull          response code 0, whole records, consecutive queue offsets
  *
+ * Bodies are one constant text (default), or with --fill=json, --fill=random different ones out of a pool so large that
+ * no frame of a compressed segment sees one twice; then batches have keys of their own as well.
+ * With --until=OFFSET a pull reads each queue once, up to that offset, and ends then; a refused pull is asked again.
+ *
  * Closed loop (default): each connection keeps `window` requests in flight; latency runs from the write to the answer.
  * Open loop (--rate): requests are due at fixed times whatever the broker does, and latency runs from the time a request
  * was due, so a stall costs every request that it delayed (no coordinated omission).
@@ -36,11 +40,13 @@ enum { SEND_MESSAGE_V2 = 310, SEND_BATCH_MESSAGE = 320, PULL_MESSAGE = 11 };
 enum { PULL_NOT_FOUND = 19, PULL_OFFSET_MOVED = 21 };
 enum { SLOTS_PER_CONNECTION = 4096, CONNECTIONS_MAX = 1024, QUEUES_MAX = 1024, CODES_MAX = 4096 };
 enum { OPAQUE_BASE = 1000000000, DRAIN_S = 5, OUT_CHUNK = 256 * 1024 };
+enum { POOL_BYTES = 32 << 20, BATCH_MAX = 1024 };
 
 /* Latencies: 64 buckets for each power of two of nanoseconds, so any quantile is right to 1.6 %. */
 enum { SUB_BITS = 6, SUB_COUNT = 1 << SUB_BITS, BUCKET_COUNT = 64 * SUB_COUNT };
 
 typedef enum { MODE_SEND, MODE_BATCH, MODE_PULL } mode_kind;
+typedef enum { FILL_CONSTANT, FILL_JSON, FILL_RANDOM } fill_kind;
 
 static struct {
     const char *host, *topic, *group, *broker_name;
@@ -48,6 +54,8 @@ static struct {
     mode_kind mode;
     double seconds, warm_seconds, rate;
     bool check_offsets;
+    fill_kind fill;
+    int64_t until;
     const char *mode_name;
 } options = {
     .host = "127.0.0.1", .topic = "Benchmark", .group = "BenchmarkGroup", .broker_name = "broker-a",
@@ -79,7 +87,7 @@ typedef struct {
     int64_t pull_offset;
     /* the request template and where its changing numbers are */
     char *template_bytes;
-    size_t template_size;
+    size_t template_size, body_start;
     size_t at_opaque, at_queue_id, at_born, at_key, at_unique_key;
     int queue_digits;
 } connection;
@@ -100,6 +108,10 @@ static int64_t latency_max_ns;
 static int64_t measure_from_ns, send_until_ns;
 static char *batch_body;
 static size_t batch_body_size;
+static size_t batch_body_starts[BATCH_MAX], batch_key_starts[BATCH_MAX], batch_unique_starts[BATCH_MAX];
+static char *pool;
+static size_t pool_count, pool_next;
+static int64_t finished_ns;
 
 static int64_t now_ns(void) {
     struct timespec now;
@@ -176,6 +188,15 @@ static uint64_t get_int64(const char *at) {
     return (uint64_t)get_int32(at) << 32 | get_int32(at + 4);
 }
 
+static size_t find(const char *text, const char *mark) {
+    const char *at = strstr(text, mark);
+    if (at == NULL) {
+        fprintf(stderr, "load_generator: the template lacks %s\n", mark);
+        exit(1);
+    }
+    return (size_t)(at - text) + strlen(mark);
+}
+
 /* The body of a batch send: every record with its own properties, as the client encodes them. */
 static void build_batch_body(void) {
     char properties[256];
@@ -190,21 +211,65 @@ static void build_batch_body(void) {
         memset(at + 4, 0, 12); /* magic, CRC and flag: the broker fills them in */
         put_int32(at + 16, (uint32_t)options.body_bytes);
         memset(at + 20, 'b', (size_t)options.body_bytes);
+        batch_body_starts[i] = (size_t)(at - batch_body) + 20;
         at += 20 + options.body_bytes;
         at[0] = (char)(properties_size >> 8);
         at[1] = (char)properties_size;
         memcpy(at + 2, properties, (size_t)properties_size);
+        size_t properties_start = (size_t)(at - batch_body) + 2;
+        batch_key_starts[i] = properties_start + find(properties, "KEYS\001key");
+        batch_unique_starts[i] = properties_start + find(properties, "2F2A68B4");
         batch_body_size += size;
     }
 }
 
-static size_t find(const char *text, const char *mark) {
-    const char *at = strstr(text, mark);
-    if (at == NULL) {
-        fprintf(stderr, "load_generator: the template lacks %s\n", mark);
-        exit(1);
+static uint64_t next_random(void) {
+    static uint64_t state = 0x9E3779B97F4A7C15u;
+    state ^= state >> 12;
+    state ^= state << 25;
+    state ^= state >> 27;
+    return state * 0x2545F4914F6CDD1Du;
+}
+
+/* Bodies for --fill, one after the other. */
+static void build_pool(void) {
+    static const char *const places[] = { "EWR", "JFK", "LGA", "IAH", "MIA", "ORD", "ATL", "LAX", "BOS", "SFO" };
+    size_t body_bytes = (size_t)options.body_bytes;
+    pool_count = POOL_BYTES / body_bytes;
+    pool = must(malloc(pool_count * body_bytes + 256));
+    for (size_t i = 0; i < pool_count; i++) {
+        char *body = pool + i * body_bytes;
+        for (size_t at = 0; at < body_bytes;) {
+            if (options.fill == FILL_RANDOM) {
+                uint64_t value = next_random();
+                memcpy(body + at, &value, 8); /* what is too much is overwritten by the next body */
+                at += 8;
+                continue;
+            }
+            uint64_t value = next_random();
+            at += (size_t)snprintf(body + at, 200,
+                "{\"flight\":%u,\"tail\":\"N%05u\",\"from\":\"%s\",\"to\":\"%s\",\"delay\":%d,\"at\":\"2013-%02u-%02uT%02u:%02u\"}",
+                (unsigned)(value & 8191), (unsigned)(value >> 13 & 65535), places[(value >> 29) % 3],
+                places[(value >> 31) % 10], (int)(value >> 35 & 127) - 20, (unsigned)(value >> 42) % 12 + 1,
+                (unsigned)(value >> 46) % 28 + 1, (unsigned)(value >> 51) % 24, (unsigned)(value >> 56) % 60);
+        }
     }
-    return (size_t)(at - text) + strlen(mark);
+}
+
+/* Give the request at `frame` bodies of its own, a batch keys of its own too. */
+static void fill_bodies(const connection *c, char *frame) {
+    size_t body_bytes = (size_t)options.body_bytes;
+    int count = options.mode == MODE_BATCH ? options.batch_count : 1;
+    for (int i = 0; i < count; i++) {
+        char *start = frame + c->body_start;
+        memcpy(start + (options.mode == MODE_BATCH ? batch_body_starts[i] : 0), pool + pool_next * body_bytes, body_bytes);
+        pool_next = (pool_next + 1) % pool_count;
+        if (options.mode == MODE_BATCH) {
+            put_decimal(start + batch_key_starts[i], 8, message_number % 100000000u);
+            put_hex(start + batch_unique_starts[i], 8, message_number);
+            message_number++;
+        }
+    }
 }
 
 /* One whole request frame with zeros where numbers will be patched in; each number has a fixed width. */
@@ -241,6 +306,7 @@ static void build_template(connection *c, int number) {
     put_int32(c->template_bytes + 4, (uint32_t)size); /* serialisation type 0: JSON */
     memcpy(c->template_bytes + 8, header, (size_t)size);
     memcpy(c->template_bytes + 8 + size, body, body_size);
+    c->body_start = 8 + (size_t)size;
     c->at_opaque = 8 + find(header, "\"opaque\":");
     c->at_queue_id = 8 + find(header, "\"e\":\"");
     c->at_born = 8 + find(header, "\"g\":\"");
@@ -299,6 +365,7 @@ static void issue(connection *c, int64_t started_ns) {
     put_hex(frame + c->at_unique_key, 16, message_number);
     if (c->at_key != 0) put_decimal(frame + c->at_key, 10, message_number % 10000000000u);
     message_number++;
+    if (pool != NULL) fill_bodies(c, frame);
     c->out_end += c->template_size;
 }
 
@@ -392,6 +459,7 @@ static void take_answer(connection *c, const char *frame, size_t size, int64_t n
             is_right = true;
         }
         if (messages > 0 && messages < options.pull_count) c->pull_offset = slot->pull_offset + messages;
+        if (options.until > 0 && messages == 0) c->pull_offset = slot->pull_offset;
     } else if (code == 0) {
         messages = options.mode == MODE_BATCH ? options.batch_count : 1;
         int64_t queue_offset = number_after(header, header_size, "\"queueOffset\"", -1);
@@ -469,6 +537,17 @@ static void open_connection(int epoll, connection *c, int number) {
     if (epoll_ctl(epoll, EPOLL_CTL_ADD, c->descriptor, &event) < 0) die("epoll_ctl");
 }
 
+/* Whether a connection has read its queue up to --until. */
+static bool is_read(const connection *c) {
+    return options.until > 0 && c->pull_offset >= options.until;
+}
+
+static bool everything_is_read(void) {
+    for (int i = 0; i < options.connection_count; i++)
+        if (connections[i].in_flight > 0 || !is_read(&connections[i])) return false;
+    return true;
+}
+
 static int total_in_flight(void) {
     int total = 0;
     for (int i = 0; i < options.connection_count; i++) total += connections[i].in_flight;
@@ -495,6 +574,10 @@ static void run(int epoll) {
     }
     for (;;) {
         int64_t now = now_ns();
+        if (options.until > 0 && everything_is_read()) {
+            finished_ns = now;
+            break;
+        }
         if (now >= send_until_ns && (total_in_flight() == 0 || now >= send_until_ns + DRAIN_S * 1000000000LL)) break;
         if (timer >= 0 && now < send_until_ns) {
             for (;;) {
@@ -525,7 +608,7 @@ static void run(int epoll) {
             if (timer < 0) {
                 int64_t issued_ns = now_ns();
                 if (issued_ns < send_until_ns)
-                    while (c->in_flight < options.window) issue(c, issued_ns);
+                    while (c->in_flight < options.window && !is_read(c)) issue(c, issued_ns);
             }
             if (c->out_end > 0) flush_out(epoll, c);
         }
@@ -544,15 +627,16 @@ static bool offsets_are_gapless(void) {
 
 static void report(void) {
     struct rusage usage;
+    double seconds = finished_ns > 0 ? (double)(finished_ns - measure_from_ns) / 1e9 : options.seconds;
     getrusage(RUSAGE_SELF, &usage);
     double cpu = (double)usage.ru_utime.tv_sec + (double)usage.ru_stime.tv_sec
         + (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
     printf("{\"mode\":\"%s\",\"connections\":%d,\"window\":%d,\"body_bytes\":%d,\"rate\":%.0f,\"seconds\":%.3f,"
            "\"requests\":%" PRIu64 ",\"messages\":%" PRIu64 ",\"answer_bytes\":%" PRIu64 ",\"requests_per_s\":%.1f,"
            "\"messages_per_s\":%.1f,\"errors\":%" PRIu64 ",\"protocol_errors\":%" PRIu64 ",\"unanswered\":%d,\"codes\":{",
-        options.mode_name, options.connection_count, options.window, options.body_bytes, options.rate, options.seconds,
-        request_count, message_count, byte_count, (double)request_count / options.seconds,
-        (double)message_count / options.seconds, error_count, protocol_error_count, total_in_flight());
+        options.mode_name, options.connection_count, options.window, options.body_bytes, options.rate, seconds,
+        request_count, message_count, byte_count, (double)request_count / seconds,
+        (double)message_count / seconds, error_count, protocol_error_count, total_in_flight());
     const char *separator = "";
     for (int code = 0; code < CODES_MAX; code++) {
         if (codes[code] == 0) continue;
@@ -582,7 +666,8 @@ int main(int count, char **arguments) {
         { "host", 1, 0, 'h' }, { "port", 1, 0, 'p' }, { "topic", 1, 0, 't' }, { "group", 1, 0, 'g' },
         { "broker-name", 1, 0, 'n' }, { "queues", 1, 0, 'q' }, { "mode", 1, 0, 'm' }, { "connections", 1, 0, 'c' },
         { "window", 1, 0, 'w' }, { "body", 1, 0, 'b' }, { "batch", 1, 0, 'B' }, { "pull", 1, 0, 'P' },
-        { "seconds", 1, 0, 's' }, { "warm", 1, 0, 'W' }, { "rate", 1, 0, 'r' }, { "shared-topic", 0, 0, 'S' }, { 0 },
+        { "seconds", 1, 0, 's' }, { "warm", 1, 0, 'W' }, { "rate", 1, 0, 'r' }, { "shared-topic", 0, 0, 'S' },
+        { "fill", 1, 0, 'f' }, { "until", 1, 0, 'u' }, { 0 },
     };
     int name;
     while ((name = getopt_long(count, arguments, "", names, NULL)) != -1) {
@@ -602,6 +687,16 @@ int main(int count, char **arguments) {
         case 'W': options.warm_seconds = number(optarg); break;
         case 'r': options.rate = number(optarg); break;
         case 'S': options.check_offsets = false; break;
+        case 'u': options.until = (int64_t)number(optarg); break;
+        case 'f':
+            if (strcmp(optarg, "constant") == 0) options.fill = FILL_CONSTANT;
+            else if (strcmp(optarg, "json") == 0) options.fill = FILL_JSON;
+            else if (strcmp(optarg, "random") == 0) options.fill = FILL_RANDOM;
+            else {
+                fprintf(stderr, "load_generator: fill is constant, json or random\n");
+                return 2;
+            }
+            break;
         case 'm':
             options.mode_name = optarg;
             if (strcmp(optarg, "send") == 0) options.mode = MODE_SEND;
@@ -617,12 +712,13 @@ int main(int count, char **arguments) {
     }
     if (options.connection_count < 1 || options.connection_count > CONNECTIONS_MAX || options.window < 1
         || options.window > SLOTS_PER_CONNECTION || options.queue_count < 1 || options.queue_count > QUEUES_MAX
-        || options.batch_count < 1 || options.seconds <= 0 || optind != count) {
+        || options.batch_count < 1 || options.batch_count > BATCH_MAX || options.body_bytes < 1 || options.seconds <= 0 || optind != count) {
         fprintf(stderr, "load_generator: a value is out of range\n");
         return 2;
     }
     signal(SIGPIPE, SIG_IGN);
     if (options.mode == MODE_BATCH) build_batch_body();
+    if (options.fill != FILL_CONSTANT && options.mode != MODE_PULL) build_pool();
     int epoll = epoll_create1(0);
     if (epoll < 0) die("epoll");
     for (int i = 0; i < options.connection_count; i++) open_connection(epoll, &connections[i], i);
