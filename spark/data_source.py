@@ -45,14 +45,14 @@ class ColdTierReader(DataSourceReader):
         self._options = read_options_from(options)
 
     def partitions(self) -> list[InputPartition]:
-        """One partition a task of the plan.
+        """One partition a task of the plan; one that is empty when nothing is to be read, or Spark would make its own.
 
         Raises:
             InvalidRequestError: An option is wrong, a topic or version is not there, an offset is out of range.
             UnavailableError: The store gave no answer, or refused.
         """
         plan = resolve_plan(self._options, now_ms=time.time_ns() // 1_000_000)
-        return [ColdTierPartition(slices) for slices in plan.tasks]
+        return [ColdTierPartition(slices) for slices in plan.tasks or ((),)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task; see FrameReader."""

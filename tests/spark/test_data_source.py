@@ -99,6 +99,13 @@ def test_offsets_times_and_tags_choose_rows(spark_session: SparkSession, orders:
     assert by_place(rows(table)) == by_place(expected)
 
 
+def test_a_read_that_finds_nothing_is_an_empty_table(spark_session: SparkSession, orders: tuple[ColdTier, Log]) -> None:
+    tier, _ = orders
+    table = load(spark_session, tier.url, startingTimestamp="1971-01-01", endingTimestamp="1971-02-01")
+    assert rows(table) == []
+    assert table.count() == 0
+
+
 def test_a_large_queue_is_split(spark_session: SparkSession, orders: tuple[ColdTier, Log]) -> None:
     tier, log = orders
     largest = sum(map(len, log.queues[0].records))
