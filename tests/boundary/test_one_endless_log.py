@@ -12,6 +12,7 @@ import asyncio
 import random
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +68,11 @@ class DeleteLocalFiles:
 
 
 @dataclass(frozen=True)
+class MoveToCold:
+    """Both of these, so that there is a boundary to cross."""
+
+
+@dataclass(frozen=True)
 class SetTtl:
     """Another time to live; 0 for ever."""
 
@@ -100,7 +106,7 @@ class Check:
     """Everything is read."""
 
 
-Step = Append | Pass | Seal | DeleteLocalFiles | SetTtl | Remake | RestartTier | RestartBroker | Check
+Step = Append | Pass | Seal | DeleteLocalFiles | MoveToCold | SetTtl | Remake | RestartTier | RestartBroker | Check
 
 _topics = st.sampled_from(TOPICS)
 _ttls = st.sampled_from((0, 500, 2_000, 10_000))
@@ -109,14 +115,19 @@ _appends = st.builds(
     topic=_topics,
     queue_id=st.integers(0, QUEUES - 1),
     count=st.integers(1, 12),
-    body_bytes=st.sampled_from((1, 100, 450)),
+    body_bytes=st.sampled_from((120, 60, 1)),
     is_batch=st.booleans(),
     seed=st.integers(0, 1_000),
 )
 _steps: st.SearchStrategy[Step] = st.one_of(
     _appends,
     _appends,
+    _appends,
+    _appends,
+    st.just(MoveToCold()),
+    st.just(MoveToCold()),
     st.builds(Pass, st.sampled_from((1, 100, 700, 3_000))),
+    st.builds(Pass, st.sampled_from((1, 100))),
     st.builds(Seal, st.sampled_from((None, *TOPICS))),
     st.just(DeleteLocalFiles()),
     st.builds(SetTtl, _topics, _ttls),
@@ -130,9 +141,11 @@ _steps: st.SearchStrategy[Step] = st.one_of(
 class History:
     """One case: a broker, and what it has promised so far."""
 
-    def __init__(self, folder: Path, flush: FlushDiskType, seed: int) -> None:
+    def __init__(self, folder: Path, flush: FlushDiskType, seed: int, witness: Counter[str]) -> None:
+        """`witness` counts what the cases met, so that a test can see that they met it at all."""
         self.broker = WholeBroker(folder, flush=flush)
         self.log = EndlessLog()
+        self._witness = witness
         self._random = random.Random(seed)
 
     async def run(self, steps: list[Step]) -> None:
@@ -160,8 +173,11 @@ class History:
                 broker.clock.now_ms += step.duration_ms
                 broker.disk.now_ms = broker.clock.now_ms - 1
             case Seal():
-                await wire.seal(connection, step.topic)
+                self._witness["segments"] += len(await wire.seal(connection, step.topic))
             case DeleteLocalFiles():
+                await broker.delete_local_files()
+            case MoveToCold():
+                self._witness["segments"] += len(await wire.seal(connection))
                 await broker.delete_local_files()
             case SetTtl():
                 await wire.set_ttl(connection, step.topic, step.ttl_ms)
@@ -231,6 +247,7 @@ class History:
                 assert [record.physical_offset for record in found] == [each.physical_offset for each in expected], key
                 for record, message in zip(found, expected, strict=True):
                     check_same(record, message)
+                    self._witness["keys cold"] += message.physical_offset < self.broker.store.commit_log.min_offset
         await self._check_views()
 
     async def _check_reads(self, topic: str, queue_id: int) -> None:
@@ -256,7 +273,10 @@ class History:
         offset = start
         while True:
             count = self._random.choice((1, 3, 32))
+            queue = self.broker.store.queues.find(topic, queue_id)
+            is_cold = queue is not None and minimum <= offset < queue.min_offset
             pulled = await wire.pull(connection, topic, queue_id, offset, count=count, subscription=tag or "*")
+            self._witness[f"{'cold' if is_cold else 'hot'} pulls answered {pulled.code}"] += 1
             what = f"{place}/{offset} of [{minimum}, {end}): code {pulled.code}, next {pulled.next_offset}"
             match pulled.code:
                 case ResponseCode.SUCCESS:
@@ -284,9 +304,11 @@ class History:
         assert await wire.earliest_time_ms(connection, topic, queue_id) == earliest_ms, place
         stored = sorted({message.store_ms for message in log.topics[topic].queues.get(queue_id, [])})
         times = self._random.sample(stored, min(SAMPLES, len(stored)))
+        queue = self.broker.store.queues.find(topic, queue_id)
         for timestamp_ms in (now_ms, *(time_ms + change for time_ms in times for change in (-1, 0, 1))):
             lower = await wire.offset_by_time(connection, topic, queue_id, timestamp_ms, "lower")
             assert lower == log.first_at_or_after(topic, queue_id, timestamp_ms, now_ms=now_ms), (place, timestamp_ms)
+            self._witness["times found cold"] += queue is not None and lower < queue.min_offset
             upper = await wire.offset_by_time(connection, topic, queue_id, timestamp_ms, "upper")
             assert upper == log.last_at_or_before(topic, queue_id, timestamp_ms, now_ms=now_ms), (place, timestamp_ms)
 
@@ -295,6 +317,7 @@ class History:
         visible = log.all_visible(now_ms=now_ms)
         for message in self._random.sample(visible, min(SAMPLES, len(visible))):
             check_same(await wire.view(connection, message.physical_offset), message)
+            self._witness["views cold"] += message.physical_offset < self.broker.store.commit_log.min_offset
         seen = set(visible)
         hidden = [
             message
@@ -335,9 +358,10 @@ def folder() -> Iterator[Path]:
 
 def test_hot_and_cold_are_one_endless_log(runner: asyncio.Runner, folder: Path, case_count: Callable[..., int]) -> None:
     """Whatever the history: every read answers as one endless list with the expired prefix removed."""
+    witness: Counter[str] = Counter()
 
     @settings(
-        max_examples=case_count(quick=25, soak=5_000),
+        max_examples=case_count(quick=50, soak=5_000),
         deadline=None,
         derandomize=case_count(quick=1, soak=0) == 1,
         database=None,
@@ -346,11 +370,14 @@ def test_hot_and_cold_are_one_endless_log(runner: asyncio.Runner, folder: Path, 
         print_blob=True,
     )
     @given(
-        steps=st.lists(_steps, min_size=5, max_size=40), flush=st.sampled_from(FlushDiskType), seed=st.integers(0, 999)
+        steps=st.lists(_steps, min_size=30, max_size=60), flush=st.sampled_from(FlushDiskType), seed=st.integers(0, 999)
     )
     def run_case(steps: list[Step], flush: FlushDiskType, seed: int) -> None:
         case = Path(tempfile.mkdtemp(dir=folder))
-        runner.run(History(case, flush, seed).run(steps))
+        runner.run(History(case, flush, seed, witness).run(steps))
         shutil.rmtree(case)
 
     run_case()
+    for name in ("segments", "cold pulls answered 0", "cold pulls answered 20", "times found cold", "views cold"):
+        assert witness[name], f"no case met this: {name}; {witness}"
+    assert witness["keys cold"]

@@ -107,7 +107,7 @@ class WholeBroker:
         self._cold_name = f"boundary-{next(_names)}"
         self._store_config = StoreConfig(
             root_path="/store",
-            log_file_bytes=8_192,
+            log_file_bytes=4_096,
             queue_file_bytes=20 * 7,
             index_slot_count=50,
             index_entry_count=60,

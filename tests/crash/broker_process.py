@@ -7,14 +7,15 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 START_TIMEOUT_S = 60.0
+HELPERS = ("index", "tier")
 
 
 class BrokerProcess:
-    """`thermocline broker` on a free port, over one store directory."""
+    """`thermocline broker` on a free port, over one store directory. Later starts take the same port again."""
 
     COMMAND = (sys.executable, "-m", "thermocline.cli", "broker", "--config")
 
@@ -67,6 +68,7 @@ class BrokerProcess:
             raise AssertionError(f"no ready line in time: {self.log_tail()}") from None
         assert line.startswith("ready "), f"{line!r}: {self.log_tail()}"
         self.address = dict(part.split("=", 1) for part in line.split()[1:])["broker"]
+        self._properties["listenPort"] = self.address.rpartition(":")[2]
         self.start_seconds = time.monotonic() - started
 
     def helper_pid(self, role: str) -> int | None:
@@ -95,10 +97,13 @@ class BrokerProcess:
             return False
         return True
 
-    async def kill(self) -> None:
-        """`kill -9` of the hot process; its helpers die with it."""
+    async def kill(self, *, helpers_first: bool = False) -> None:
+        """`kill -9` of the hot process. Its helpers die with it, or a moment before."""
         assert self._process is not None
-        helpers = [self.helper_pid(role) for role in ("index", "tier")]
+        helpers = [self.helper_pid(role) for role in HELPERS]
+        if helpers_first:
+            for role in HELPERS:
+                self.kill_helper(role)
         if self._process.returncode is None:
             self._process.kill()
         await self._process.wait()
@@ -112,10 +117,28 @@ class BrokerProcess:
         async with asyncio.timeout(20):
             return await self._process.wait()
 
+    def resident_bytes(self) -> int:
+        """Memory of the hot process."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        raise AssertionError("no VmRSS line")
+
+    @property
+    def log(self) -> str:
+        """Everything that the broker's processes wrote."""
+        path = self.folder / "broker.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
     def log_tail(self) -> str:
         """The last lines that the broker wrote to its log."""
-        path = self.folder / "broker.log"
-        return path.read_text(errors="replace")[-4_000:] if path.exists() else ""
+        return self.log[-4_000:]
+
+    def check_log(self, *, expected: Iterable[str] = ()) -> None:
+        """Fail on a traceback, or on what the broker calls a bug of its own."""
+        for number, line in enumerate(lines := self.log.splitlines()):
+            is_bug = "Traceback (most recent call last)" in line or "a bug of ours" in line or "AssertionError" in line
+            assert not is_bug or any(text in line for text in expected), "\n".join(lines[max(0, number - 3) :][:60])
 
 
 async def until(condition: Callable[[], bool], *, timeout_s: float = 30.0) -> None:
