@@ -11,7 +11,7 @@ writes (or a page of zeroes) is never acted on.
 
 Rules
   - Only the hot process writes. The generation is new at every boot: a helper that sees another one stops.
-  - Index follows the append offset; sealing, the local-delete gate and live Spark batches follow the flush offset.
+  - Index, sealing and with them the gate of local deletion follow the flush offset.
 """
 
 import mmap

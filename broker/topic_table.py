@@ -44,6 +44,7 @@ from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
 from thermocline.remoting.topic_validation import AUTO_CREATE_TOPIC
 from thermocline.store.incarnation import Incarnation
 from thermocline.store.message_store import MessageStore
+from thermocline.tiered.ttl import visible_from_ms
 
 logger = logging.getLogger(__name__)
 
@@ -138,9 +139,11 @@ class TopicTable:
 
     def expired_before(self, topic: str) -> int:
         """Store time in ms below which the topic's messages are no longer visible; 0 when nothing has expired."""
-        fixed = self._incarnations.find(topic).expired_before_ms
-        ttl = self._ttl_ms.get(topic)
-        return fixed if ttl is None or topic in self._standing else max(fixed, self._clock() - ttl)
+        return visible_from_ms(
+            ttl_ms=None if topic in self._standing else self._ttl_ms.get(topic),
+            expired_before_ms=self._incarnations.find(topic).expired_before_ms,
+            now_ms=self._clock(),
+        )
 
     def topics_with_ttl(self) -> list[str]:
         """Topics of which messages expire."""
