@@ -19,6 +19,8 @@ from thermocline.client.message import Message
 from thermocline.client.producer.producer import Producer
 from thermocline.remoting.errors import ConsumerOfflineError
 
+pytestmark = pytest.mark.xdist_group("docs-commands")
+
 PAGE = DOCS / "commands.md"
 COMMON_HEADING = "Common options"
 
@@ -161,15 +163,17 @@ def wait_for_member(namesrv: str) -> None:
                 return
 
 
-SHOWN = [
-    pytest.param(words, id=f"{page.name}:{block.line} {' '.join(words[:3])}")
+SHOWN = {
+    tuple(words): f"{page.name}:{block.line} {' '.join(words[:3])}"
     for page in pages()
     if page != README  # test_readme.py runs it in a shell
     for block, words in command_lines(page)
-]
+}
+DAEMONS = [pytest.param(list(words), id=name) for words, name in SHOWN.items() if is_daemon(words)]
+OTHERS = [pytest.param(list(words), id=name) for words, name in SHOWN.items() if not is_daemon(words)]
 
 
-@pytest.mark.parametrize("words", [one for one in SHOWN if not is_daemon(one.values[0])])  # type: ignore[arg-type]
+@pytest.mark.parametrize("words", OTHERS)
 def test_a_command_that_is_shown_works(
     words: list[str],
     cluster: dict[str, str],
@@ -183,7 +187,7 @@ def test_a_command_that_is_shown_works(
     if words[0] == "spark-catch-up":
         request.getfixturevalue("java_home")
         assert run(["tier", "seal", "orders"]) == 0
-        words = [word.replace("file://$PWD/cold", cluster["cold"]) for word in words]
+        words[words.index("--from") + 1] = cluster["cold"]
     status = run([word.replace("$PWD", str(directory)) for word in words])
     out, err = capsys.readouterr()
     assert status == 0, err
@@ -192,7 +196,7 @@ def test_a_command_that_is_shown_works(
         json.loads(out)
 
 
-@pytest.mark.parametrize("words", [one for one in SHOWN if is_daemon(one.values[0])])  # type: ignore[arg-type]
+@pytest.mark.parametrize("words", DAEMONS)
 def test_a_daemon_that_is_shown_serves(words: list[str], cluster: dict[str, str], tmp_path: Path) -> None:
     words = [word.replace("$PWD", str(tmp_path)) for word in words]
     for option in ("--listen", "--namesrv"):

@@ -20,6 +20,8 @@ import pytest
 from tests.docs.command_lines import FREE_ADDRESS, Daemon, is_daemon
 from tests.docs.pages import DOCS, README, ROOT, code_blocks, pages
 
+pytestmark = pytest.mark.xdist_group("docs-readme")
+
 NAME_SERVER, BROKER = "127.0.0.1:9876", "127.0.0.1:10911"
 PASTED_COMMAND = ".venv/bin/thermocline"
 BUCKET = "s3a://bucket/prefix"
@@ -122,7 +124,6 @@ def test_the_python_of_the_quick_start_works(quick_start: Running, outputs: dict
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(SPARK_TIMEOUT_S + 100)
 def test_the_spark_examples_work(quick_start: Running, outputs: dict[str, str], java_home: Path) -> None:
     """In one session, for its start takes longer than the examples."""

@@ -21,6 +21,8 @@ from thermocline.client.producer.options import ProducerOptions
 from thermocline.client.producer.producer import Producer
 from thermocline.client.testing import FakeBroker
 
+pytestmark = pytest.mark.xdist_group("docs-sdk")  # one example reads what an earlier one has sent
+
 PAGE = DOCS / "sdk.md"
 DOCUMENTED_ADDRESS = "127.0.0.1:9876"
 OPTIONS = {
