@@ -44,7 +44,7 @@ from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
 from thermocline.remoting.topic_validation import AUTO_CREATE_TOPIC
 from thermocline.store.incarnation import Incarnation
 from thermocline.store.message_store import MessageStore
-from thermocline.tiered.ttl import visible_from_ms
+from thermocline.store.ttl import visible_from_ms
 
 logger = logging.getLogger(__name__)
 

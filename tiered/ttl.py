@@ -1,9 +1,6 @@
-"""TTL: which messages are visible, and which segments hold none that is. Arithmetic on the catalog; pure functions.
+"""TTL in the cold tier: which segments hold no visible message any more. Arithmetic on the catalog; pure functions.
 
-    visible exactly when   store time >= max(expired_before_ms, now - ttl)
-
-`expired_before_ms` is the cut that a change of the TTL found: fixed durably before the change takes effect, so that
-what has expired once does not come back when the TTL grows.
+The rule itself, hot and cold: store/ttl.py.
 """
 
 from __future__ import annotations
@@ -11,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from thermocline.store.ttl import visible_from_ms
 from thermocline.tiered.catalog import Catalog, TopicEntry
 from thermocline.tiered.ledger_entry import LedgerChanges, SegmentOut, TopicChange
 from thermocline.tiered.segment_entry import SegmentEntry
@@ -25,11 +23,6 @@ class ExpiredReport:
     raw_bytes: int
     stored_bytes: int
     partly_expired_segment_count: int
-
-
-def visible_from_ms(*, ttl_ms: int | None, expired_before_ms: int, now_ms: int) -> int:
-    """The store time from which on messages are visible. `ttl_ms` None: for ever."""
-    return expired_before_ms if ttl_ms is None else max(expired_before_ms, now_ms - ttl_ms)
 
 
 def topic_visible_from_ms(catalog: Catalog, topic: str, *, now_ms: int) -> int:

@@ -19,7 +19,6 @@ from thermocline.tiered.ttl import (
     report,
     sweep,
     topic_visible_from_ms,
-    visible_from_ms,
 )
 
 TIMES = st.integers(0, 10_000)
@@ -39,12 +38,6 @@ def make_topic(name: str, spans: list[tuple[int, int]], **fields: int) -> TopicE
         for number, (least, greatest) in enumerate(spans)
     )
     return msgspec.structs.replace(TopicEntry(topic=name, incarnation=1, segments=segments), **fields)
-
-
-def test_the_rule() -> None:
-    assert visible_from_ms(ttl_ms=None, expired_before_ms=7, now_ms=100) == 7
-    assert visible_from_ms(ttl_ms=30, expired_before_ms=7, now_ms=100) == 70
-    assert visible_from_ms(ttl_ms=30, expired_before_ms=80, now_ms=100) == 80
 
 
 def test_segments_go_when_their_last_message_has() -> None:
