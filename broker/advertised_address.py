@@ -1,4 +1,4 @@
-"""Advertised address: what clients and NameServers are told, apart from what is bound (containers, translated ports)."""
+"""Advertised address: what clients and NameServers are told, apart from what is bound (containers, mapped ports)."""
 
 import ipaddress
 import socket

@@ -2,8 +2,8 @@
 
 Three classes hold the values: BrokerConfig, StoreConfig (local files) and TierConfig (cold tier). Here each of their
 fields has one property name: Apache RocketMQ's where it has one, so that a `broker.conf` written for it works, else a
-name of the same form; the cold tier's begin with `cold`. Some are written in other units than the fields hold: RocketMQ's
-`fileReservedTime` is in hours. `Setting.parse` and `Setting.show` turn one into the other.
+name of the same form; the cold tier's begin with `cold`. Some are written in other units than the fields hold:
+RocketMQ's `fileReservedTime` is in hours. `Setting.parse` and `Setting.show` turn one into the other.
 
 A running broker
   - shows all settings, in properties text (`mqadmin getBrokerConfig`);

@@ -34,6 +34,7 @@ from thermocline.remoting.bodies import (
 )
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.config_text import format_config_text, parse_config_text
+from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import InvalidRequestError, QueryNotFoundError, TopicNotFoundError
 from thermocline.remoting.headers.namesrv import (
     AddWritePermOfBrokerRequestHeader,
@@ -59,7 +60,6 @@ from thermocline.remoting.headers.namesrv import (
 )
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.remoting.connection import Connection
 
 logger = logging.getLogger(__name__)
 
