@@ -41,9 +41,14 @@ Acknowledgements = dict[tuple[str, int], dict[int, bytes]]
 class MixedLoad:
     """Tasks that reconnect for ever, until `stop`. A send without an answer may have been stored or not."""
 
-    def __init__(self, broker: BrokerProcess, seed: int | str) -> None:
+    def __init__(
+        self, broker: BrokerProcess, seed: int | str, *, large_bytes_max: int = 60_000, pause_s: float = 0
+    ) -> None:
+        """`pause_s`: between two sends of a producer."""
         self._broker = broker
         self._random = random.Random(seed)
+        self._large_bytes_max = large_bytes_max
+        self._pause_s = pause_s
         self._tasks: list[asyncio.Task[None]] = []
         self._count = 0
         self.acknowledged: Acknowledgements = defaultdict(dict)
@@ -95,6 +100,8 @@ class MixedLoad:
         return f"{self._count}/".encode().ljust(size, b".")
 
     async def _send_some(self, connection: ClientConnection) -> None:
+        if self._pause_s:
+            await asyncio.sleep(self._pause_s)
         chance = self._random
         topic, queue_id = chance.choice((*TOPICS, DELAYED)), chance.randrange(QUEUES)
         if topic == BATCHED:
@@ -103,7 +110,8 @@ class MixedLoad:
             for index, (body, _) in enumerate(messages):
                 self._acknowledge(topic, queue_id, answer.queue_offset + index, body)
             return
-        body = self._body(chance.randrange(2_000, 60_000) if topic == LARGE else chance.randrange(1, 200))
+        large_bytes = chance.randrange(self._large_bytes_max // 30, self._large_bytes_max)
+        body = self._body(large_bytes if topic == LARGE else chance.randrange(1, 200))
         if topic == DELAYED:
             await wire.send(connection, topic, queue_id, body, properties=DELAY)
             self.delayed.add(body)

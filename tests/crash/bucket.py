@@ -1,0 +1,39 @@
+"""What a broker's part of a bucket should hold, by its ledger, and what it does hold."""
+
+from __future__ import annotations
+
+from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.checkpoint import load_head_if_good
+from thermocline.tiered.ledger_reader import open_catalog
+from thermocline.tiered.object_keys import BrokerKeys
+from thermocline.tiered.object_store import ObjectStore
+
+KEYS = BrokerKeys.of(cluster="DefaultCluster", broker_name="broker-a")
+
+
+async def listed_keys(store: ObjectStore, prefix: str = f"{KEYS.root}/") -> set[str]:
+    """Every object there is."""
+    return {info.key async for info in store.list(prefix)}
+
+
+async def named_keys(store: ObjectStore) -> set[str]:
+    """Every object that some readable version names, and what it takes to read these versions.
+
+    Each readable version is opened by itself, as a reader that has pinned it would: so all of them must open.
+    """
+    head = await open_catalog(store, KEYS)
+    named = {KEYS.head_hint}
+    for version in range(head.readable_from, head.version + 1):
+        catalog = await open_catalog(store, KEYS, version=version)
+        named.update(catalog.live_keys())
+        named.add(KEYS.ledger_entry(version))
+        checkpoint = await load_head_if_good(store, KEYS, version)
+        if checkpoint is not None:
+            named.add(KEYS.checkpoint_head(version))
+            named.update(reference.key for reference in checkpoint.buckets)
+    return named
+
+
+async def newest(store: ObjectStore) -> Catalog:
+    """The catalog at the ledger's head."""
+    return await open_catalog(store, KEYS)
