@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.remoting.errors import MessageIllegalError, PropertiesTooLargeError
 from thermocline.remoting.properties import PROPERTIES_BYTES_MAX
@@ -32,8 +33,7 @@ assert HEAD.size == 20, "wire format shared with Apache RocketMQ"
 MESSAGE_BYTES_MIN = HEAD.size + PROPERTIES_SIZE.size
 
 
-@dataclass(frozen=True, slots=True)
-class BatchMessage:
+class BatchMessage(msgspec.Struct, frozen=True, gc=False):
     """One message of a batch."""
 
     body: bytes
@@ -52,11 +52,15 @@ def encode_batch(messages: Iterable[BatchMessage]) -> bytes:
         properties_bytes = len(message.properties_text)
         if properties_bytes > PROPERTIES_BYTES_MAX:
             raise PropertiesTooLargeError(size_bytes=properties_bytes, size_bytes_max=PROPERTIES_BYTES_MAX)
-        size_bytes = MESSAGE_BYTES_MIN + len(message.body) + properties_bytes
-        pieces.append(HEAD.pack(size_bytes, 0, 0, message.flag, len(message.body)))
-        pieces.append(message.body)
-        pieces.append(PROPERTIES_SIZE.pack(properties_bytes))
-        pieces.append(message.properties_text)
+        body = message.body
+        body_bytes = len(body)
+        size_bytes = MESSAGE_BYTES_MIN + body_bytes + properties_bytes
+        pieces += (
+            HEAD.pack(size_bytes, 0, 0, message.flag, body_bytes),
+            body,
+            PROPERTIES_SIZE.pack(properties_bytes),
+            message.properties_text,
+        )
     return b"".join(pieces)
 
 

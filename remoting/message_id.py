@@ -81,17 +81,25 @@ class UniqueIdGenerator:
         self._fixed = (socket.inet_pton(family, address) + fixed).hex().upper()
         self._clock_ms = clock_ms
         self._counter = 0
+        self._time_ms = -1
+        self._before_counter = ""
         self._month_start_ms, self._month_end_ms = month_bounds_ms(clock_ms())
 
     def next(self) -> str:
         """A new id."""
         now_ms = self._clock_ms()
+        if now_ms != self._time_ms:  # else all but the counter stays: busy producers make many ids a millisecond
+            self._take_time(now_ms)
+        counter = self._counter
+        self._counter = counter + 1 & 0xFFFF
+        return f"{self._before_counter}{counter:04X}"
+
+    def _take_time(self, now_ms: int) -> None:
         if now_ms >= self._month_end_ms:
             self._month_start_ms, self._month_end_ms = month_bounds_ms(now_ms)
         elapsed_ms = max(0, now_ms - self._month_start_ms)  # a clock may be set back over the month's start
-        counter = self._counter
-        self._counter = counter + 1 & 0xFFFF
-        return f"{self._fixed}{elapsed_ms & 0xFFFF_FFFF:08X}{counter:04X}"
+        self._time_ms = now_ms
+        self._before_counter = f"{self._fixed}{elapsed_ms & 0xFFFF_FFFF:08X}"
 
 
 def unique_id_time_ms(unique_id: str, now_ms: int) -> int:

@@ -182,7 +182,10 @@ class MessageLookup(AdminBase):
                         topic=topic, broker_name=master.broker_name, queue_id=message.record.queue_id
                     )
                     found.append(message)
-        return sorted(found, key=lambda message: (message.store_timestamp_ms, message.queue, message.queue_offset))
+        # Of one broker and one millisecond: in the order of its log.
+        return sorted(
+            found, key=lambda one: (one.store_timestamp_ms, one.queue.broker_name, one.record.physical_offset)
+        )
 
     async def _calls(self, queue: MessageQueue) -> ConsumerCalls:
         await self._running().routes.get(queue.topic)

@@ -33,7 +33,7 @@ from thermocline.client.producer.queue_selector import QueueSelector
 from thermocline.client.producer.send_many import ManyRun
 from thermocline.client.producer.send_pipeline import SendPipeline
 from thermocline.client.producer.send_requests import SendRequests
-from thermocline.client.producer.sending import Draft, Outcome, SendCallback, Sending, draft
+from thermocline.client.producer.sending import Draft, SendCallback, call_back, draft
 from thermocline.client.send_result import SendResult
 from thermocline.client.session import ClientSession, wall_clock_ms
 from thermocline.remoting.bodies import ConsumerData
@@ -78,7 +78,7 @@ class AsyncProducer(ProducerOptions):
         """
         if self._session is not None or self._closed:
             raise ClosedError("a producer starts once")
-        pipeline = SendPipeline(self, on_done=self._done, clock_ms=wall_clock_ms, random_source=random.Random())
+        pipeline = SendPipeline(self, in_flight=self._in_flight, clock_ms=wall_clock_ms, random_source=random.Random())
         session = ClientSession(self, _Owner(self, pipeline), chunk_handler=pipeline)
         pipeline.bind(session.routes, session.connections)
         unique_ids = UniqueIdGenerator(
@@ -146,7 +146,8 @@ class AsyncProducer(ProducerOptions):
             ClosedError: The producer is not started, or closed.
         """
         prepared = draft(message, self)
-        await self._in_flight.wait_for_room()
+        if not self._in_flight.has_room:
+            await self._in_flight.wait_for_room()
         future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
         self.start_send(
             prepared,
@@ -185,7 +186,7 @@ class AsyncProducer(ProducerOptions):
             if callback is not None:
                 if isinstance(outcome, MQError) and not future.cancelled():
                     future.exception()  # the callback is told, so nobody has to ask the future
-                callback(outcome)
+                call_back(callback, outcome)
 
         self.start_send(prepared, done, queue=queue, selector=selector, argument=argument, timeout_ms=timeout_ms)
         return future
@@ -234,32 +235,39 @@ class AsyncProducer(ProducerOptions):
         self._started()
         run = ManyRun(window)
 
-        async def send_next(message: Message) -> bool:
-            if run.is_full:
-                await run.wait_for_room()
-            while not self._in_flight.has_room:
-                await self._in_flight.wait_for_room()
-            if run.has_failed:
-                return False
+        def begin(message: Message) -> None:
             record = run.begin()
             try:
-                prepared = draft(message, self)
                 self.start_send(
-                    prepared, record, queue=None, selector=selector, argument=argument, timeout_ms=timeout_ms
+                    draft(message, self),
+                    record,
+                    queue=None,
+                    selector=selector,
+                    argument=argument,
+                    timeout_ms=timeout_ms,
                 )
             except MQError as error:
                 record(error)
-            return not run.has_failed
+
+        async def wait_for_room() -> None:
+            if run.is_full:
+                await run.wait_for_room()
+            await self._in_flight.wait_for_room()
 
         try:
             if isinstance(messages, AsyncIterable):
                 async for message in messages:
-                    if not await send_next(message):
+                    await wait_for_room()
+                    if run.has_failed:
                         break
-            else:
+                    begin(message)
+            else:  # the same, without a coroutine a message
                 for message in messages:
-                    if not await send_next(message):
+                    if run.is_full or not self._in_flight.has_room:
+                        await wait_for_room()
+                    if run.has_failed:
                         break
+                    begin(message)
         finally:
             if self._accumulator is not None:
                 self._accumulator.flush_all()
@@ -286,7 +294,7 @@ class AsyncProducer(ProducerOptions):
         future: asyncio.Future[list[SendResult]] = asyncio.get_running_loop().create_future()
         _, pipeline, requests = self._started()
         sending = requests.batch(messages, lambda outcome: _settle(future, outcome), queue=queue, timeout_ms=timeout_ms)
-        self._in_flight.add(count=len(messages), size_bytes=sending.counted_bytes)
+        self._in_flight.add(len(messages), sending.counted_bytes)
         pipeline.submit(sending)
         return await future
 
@@ -321,45 +329,53 @@ class AsyncProducer(ProducerOptions):
             InvalidRequestError: An argument without a selector.
             ClosedError: The producer is not started, or closed.
         """
-        message = prepared.message
         _, pipeline, requests = self._started()
-        message = prepared.message
-        if (
-            self._accumulator is not None
-            and selector is None
-            and not message.sharding_key  # its order must not depend on what lingers
-            and len(message.body) < self.batch_max_bytes
-            and is_batchable(message)
-        ):
-            self._in_flight.add(count=1, size_bytes=len(message.body))
-            self._accumulator.add(LingeringMessage(message, callback), queue=queue)
+        if self._accumulator is not None and selector is None and argument is None and self._may_linger(prepared):
+            self._in_flight.add(1, len(prepared.body))
+            self._accumulator.add(LingeringMessage(prepared.message, callback), queue=queue)
             return
         sending = requests.single(
-            prepared,
-            lambda outcome: callback(outcome if isinstance(outcome, MQError) else outcome[0]),
-            queue=queue,
-            selector=selector,
-            argument=argument,
-            timeout_ms=timeout_ms,
+            prepared, callback, queue=queue, selector=selector, argument=argument, timeout_ms=timeout_ms
         )
-        self._in_flight.add(count=1, size_bytes=sending.counted_bytes)
+        self._in_flight.add(1, sending.counted_bytes)
         pipeline.submit(sending)
 
+    def _may_linger(self, prepared: Draft) -> bool:
+        """Whether the message may travel in a batch: a compressed one may not, nor one whose order is asked for."""
+        message = prepared.message
+        return (
+            prepared.sys_flag == 0
+            and not message.sharding_key
+            and len(prepared.body) < self.batch_max_bytes
+            and is_batchable(message)
+        )
+
     def _send_lingering(self, lingering: list[LingeringMessage], queue: MessageQueue | None) -> None:
-        """Send together what lingered; it is counted as under way already."""
+        """Send together what lingered, or in halves if that is too large; it is counted as under way already."""
         assert self._pipeline is not None
         assert self._requests is not None
 
-        def done(outcome: Outcome) -> None:
-            for i, one in enumerate(lingering):
-                one.callback(outcome if isinstance(outcome, MQError) else outcome[i])
+        def done(outcome: list[SendResult] | MQError) -> None:
+            if isinstance(outcome, MQError):
+                for one in lingering:
+                    one.callback(outcome)
+            else:
+                for one, result in zip(lingering, outcome, strict=True):
+                    one.callback(result)
 
         messages = [one.message for one in lingering]
-        self._pipeline.submit(self._requests.batch(messages, done, queue=queue, timeout_ms=None))
-
-    def _done(self, sending: Sending, outcome: Outcome) -> None:
-        self._in_flight.remove(count=len(sending.message_ids), size_bytes=sending.counted_bytes)
-        sending.callback(outcome)
+        try:
+            sending = self._requests.checked_batch(messages, done, queue=queue, timeout_ms=None)
+        except MQError as error:
+            if len(lingering) == 1:
+                self._in_flight.remove(1, len(messages[0].body))
+                done(error)
+                return
+            half = len(lingering) // 2
+            self._send_lingering(lingering[:half], queue)
+            self._send_lingering(lingering[half:], queue)
+            return
+        self._pipeline.submit(sending)
 
     def _started(self) -> tuple[ClientSession, SendPipeline, SendRequests]:
         if self._session is None or self._pipeline is None or self._requests is None:
@@ -402,5 +418,5 @@ def _settle(future: asyncio.Future[T], outcome: T | MQError) -> None:
         future.set_result(outcome)
 
 
-def _forget(outcome: Outcome) -> None:
+def _forget(outcome: SendResult | MQError) -> None:
     """Nobody waits for a one-way send."""

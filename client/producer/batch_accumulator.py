@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import msgspec
+
 from thermocline.client.message import Message
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.producer.sending import SendCallback
@@ -23,8 +25,7 @@ __all__ = ["BatchAccumulator", "LingeringMessage", "is_batchable"]
 _Key: TypeAlias = "tuple[str, MessageQueue | None, bool]"
 
 
-@dataclass(frozen=True, slots=True)
-class LingeringMessage:
+class LingeringMessage(msgspec.Struct, frozen=True, gc=False):
     """A message and who wants to know."""
 
     message: Message

@@ -28,18 +28,19 @@ class InFlight:
         """Whether another message may begin."""
         return self._count == 0 or (self._count < self._count_max and self._bytes < self._bytes_max)
 
-    def add(self, *, count: int, size_bytes: int) -> None:
+    def add(self, count: int, size_bytes: int) -> None:
         """These begin."""
         self._count += count
         self._bytes += size_bytes
 
-    def remove(self, *, count: int, size_bytes: int) -> None:
+    def remove(self, count: int, size_bytes: int) -> None:
         """These have their outcome."""
         self._count -= count
         self._bytes -= size_bytes
         assert self._count >= 0
         assert self._bytes >= 0
-        self._wake_next()
+        if self._waiting:
+            self._wake_next()
         if self._count == 0 and self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
 

@@ -20,7 +20,7 @@ from thermocline.client.options import option_values
 from thermocline.client.producer.async_producer import WINDOW, AsyncProducer
 from thermocline.client.producer.options import ProducerOptions
 from thermocline.client.producer.queue_selector import QueueSelector
-from thermocline.client.producer.sending import Draft, SendCallback, draft
+from thermocline.client.producer.sending import Draft, SendCallback, call_back, draft
 from thermocline.client.send_result import SendResult
 from thermocline.remoting.errors import MQError
 
@@ -76,6 +76,7 @@ class Producer(ProducerOptions, BlockingHalf[AsyncProducer]):
         """
         prepared = draft(message, self)
         future: concurrent.futures.Future[SendResult] = concurrent.futures.Future()
+        future.set_running_or_notify_cancel()  # what is on its way cannot be called back
         self._room.acquire()
 
         def done(outcome: SendResult | MQError) -> None:
@@ -85,7 +86,7 @@ class Producer(ProducerOptions, BlockingHalf[AsyncProducer]):
             else:
                 future.set_result(outcome)
             if callback is not None:
-                callback(outcome)
+                call_back(callback, outcome)
 
         try:
             self._loop.post(self._start, prepared, done, queue, selector, argument, timeout_ms)

@@ -10,10 +10,9 @@ import msgspec
 
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.send_result import SendResult, SendStatus
-from thermocline.remoting.errors import ProtocolError
 from thermocline.remoting.response_code import ResponseCode
 
-__all__ = ["STATUS_BY_CODE", "SendAnswer", "batch_results", "decode_answer", "send_result"]
+__all__ = ["STATUS_BY_CODE", "SendAnswer", "batch_results", "decode_answer", "says_where", "send_result"]
 
 STATUS_BY_CODE = {
     int(ResponseCode.SUCCESS): SendStatus.SEND_OK,
@@ -46,15 +45,15 @@ decode_answer = msgspec.json.Decoder(SendAnswer, strict=False).decode
 """The answer in a JSON header; `msgspec.MsgspecError` when it is none."""
 
 
-def send_result(answer: SendAnswer, status: SendStatus, queue: MessageQueue, message_id: str) -> SendResult:
-    """Return where the broker put the message.
+def says_where(answer: SendAnswer) -> bool:
+    """Whether the answer names the message's place, as one that means "stored" must."""
+    return answer.ext_fields is not None and answer.ext_fields.queue_offset >= 0
 
-    Raises:
-        ProtocolError: The answer does not say.
-    """
+
+def send_result(answer: SendAnswer, status: SendStatus, queue: MessageQueue, message_id: str) -> SendResult:
+    """Return where the broker put the message; the answer must say it."""
     fields = answer.ext_fields
-    if fields is None or fields.queue_offset < 0:
-        raise ProtocolError("the broker does not say where it stored the message", message_id=message_id)
+    assert fields is not None
     if fields.queue_id != queue.queue_id:
         queue = MessageQueue(topic=queue.topic, broker_name=queue.broker_name, queue_id=fields.queue_id)
     return SendResult(
@@ -71,11 +70,7 @@ def send_result(answer: SendAnswer, status: SendStatus, queue: MessageQueue, mes
 def batch_results(
     answer: SendAnswer, status: SendStatus, queue: MessageQueue, message_ids: list[str]
 ) -> list[SendResult]:
-    """Return where the broker put each message of a batch: one after another, from the offset that it names.
-
-    Raises:
-        ProtocolError: The answer does not say.
-    """
+    """Return where the broker put each message of a batch: one after another, from the offset that it names."""
     first = send_result(answer, status, queue, message_ids[0])
     offset_ids = first.offset_message_id.split(",")
     if len(offset_ids) != len(message_ids):  # a topic that stores a batch as one record has one id for all

@@ -1,6 +1,6 @@
 """SendPipeline: every send request under way of one producer, from its queue to its outcome.
 
-    submit -> choose a queue -> write the frame -> [answer | time-out | lost connection] -> on_done, or once more
+    submit -> choose a queue -> write the frame -> [answer | time-out | lost connection] -> callback, or once more
     elsewhere
 
 The common path runs through without a task, a future or a command object: frames come from templates, answers are taken
@@ -28,17 +28,19 @@ from typing import Any
 import msgspec
 
 from thermocline.client.answer import answer_error
+from thermocline.client.producer.in_flight import InFlight
 from thermocline.client.producer.options import ProducerOptions
 from thermocline.client.producer.send_answer import (
     STATUS_BY_CODE,
     SendAnswer,
     batch_results,
     decode_answer,
+    says_where,
     send_result,
 )
 from thermocline.client.producer.send_frame import FRAME_HEAD
 from thermocline.client.producer.send_target import Lane, SendTarget
-from thermocline.client.producer.sending import Outcome, Sending
+from thermocline.client.producer.sending import Sending, SingleSending
 from thermocline.client.route_table import RouteTable
 from thermocline.client.send_result import SendStatus
 from thermocline.client.topic_route import TopicRoute
@@ -49,6 +51,7 @@ from thermocline.remoting.errors import (
     ClosedError,
     ConnectionLostError,
     MQError,
+    ProtocolError,
     RequestTimeoutError,
     UnavailableError,
 )
@@ -88,13 +91,13 @@ class SendPipeline:
         self,
         options: ProducerOptions,
         *,
-        on_done: Callable[[Sending, Outcome], None],
+        in_flight: InFlight,
         clock_ms: Callable[[], int],
         random_source: random.Random,
     ) -> None:
-        """`on_done` is called once for every request that was submitted."""
+        """What is submitted was added to `in_flight`, and is removed there just before its callback is called."""
         self._options = options
-        self._on_done = on_done
+        self._in_flight = in_flight
         self._clock_ms = clock_ms
         self._random = random_source
         self._loop = asyncio.get_running_loop()
@@ -106,6 +109,7 @@ class SendPipeline:
         self._waiting_for_route: dict[str, deque[Sending]] = {}
         self._waiting_for_connection: dict[str, deque[Sending]] = {}
         self._paused: set[Sending] = set()
+        self._refreshing: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -119,21 +123,22 @@ class SendPipeline:
     # -- in ----------------------------------------------------------------------------------------------------------
 
     def submit(self, sending: Sending) -> None:
-        """Send on its way; the outcome goes to `on_done`, perhaps before this returns."""
+        """Send on its way; the outcome goes to its callback, perhaps before this returns."""
         if self._closed:
-            self._on_done(sending, ClosedError("the producer is closed"))
+            self._fail(sending, ClosedError("the producer is closed"))
             return
         if self._sweep_timer is None:
             self._sweep_timer = self._loop.call_later(SWEEP_INTERVAL_S, self._sweep)
-        target = self._targets.get(sending.topic)
-        waiting = self._waiting_for_route.get(sending.topic)
-        if target is None or waiting is not None:
-            if waiting is None:
-                waiting = self._waiting_for_route[sending.topic] = deque()
-                self._start_task(self._find_route(sending.topic))
-            waiting.append(sending)
+        topic = sending.topic
+        target = self._targets.get(topic)
+        if target is not None and topic not in self._waiting_for_route:
+            self._place(sending, target)
             return
-        self._place(sending, target)
+        waiting = self._waiting_for_route.get(topic)
+        if waiting is None:
+            waiting = self._waiting_for_route[topic] = deque()
+            self._start_task(self._find_route(topic))
+        waiting.append(sending)
 
     async def send_one_way(self, sending: Sending) -> None:
         """Write a request that nobody answers; returns when the operating system has room for more.
@@ -174,18 +179,19 @@ class SendPipeline:
         try:
             lane = self._choose(sending, target)
         except MQError as error:
-            self._on_done(sending, error)
+            self._fail(sending, error)
             return
         sending.lane = lane
-        connection = self._connections.connection(lane.address)
-        waiting = self._waiting_for_connection.get(lane.address)
-        if connection is None or connection.is_closed or waiting is not None:
-            if waiting is None:
-                waiting = self._waiting_for_connection[lane.address] = deque()
-                self._start_task(self._connect(lane.address))
-            waiting.append(sending)
+        address = lane.address
+        connection = self._connections.connection(address)
+        if connection is not None and not connection.is_closed and address not in self._waiting_for_connection:
+            self._write(sending, lane, connection)
             return
-        self._write(sending, lane, connection)
+        waiting = self._waiting_for_connection.get(address)
+        if waiting is None:
+            waiting = self._waiting_for_connection[address] = deque()
+            self._start_task(self._connect(address))
+        waiting.append(sending)
 
     def _choose(self, sending: Sending, target: SendTarget) -> Lane:
         if sending.queue is not None:
@@ -195,7 +201,7 @@ class SendPipeline:
                 raise UnavailableError("no broker takes messages for this topic now", topic=sending.topic)
             return target.lane_of(sending.choose(target.queues))
         previous = sending.lane
-        return target.next_lane(avoid_broker=None if previous is None else previous.queue.broker_name)
+        return target.next_lane() if previous is None else target.next_lane(avoid_broker=previous.queue.broker_name)
 
     def _write(self, sending: Sending, lane: Lane, connection: Connection) -> None:
         opaque = self._take_opaque()
@@ -204,9 +210,8 @@ class SendPipeline:
         connection.write(self._frame(sending, lane, opaque=opaque, command_flag=0))
 
     def _frame(self, sending: Sending, lane: Lane, *, opaque: int, command_flag: int) -> bytes:
-        template = lane.batch if sending.is_batch else lane.single
+        template = lane.single if isinstance(sending, SingleSending) else lane.batch
         return template.fill(
-            queue_id=lane.queue.queue_id,
             sys_flag=sending.sys_flag,
             born_timestamp_ms=self._clock_ms(),
             flag=sending.flag,
@@ -258,19 +263,22 @@ class SendPipeline:
                 self._refresh_later(sending.topic)
             self._retry_or_fail(sending, refusal, is_retryable=answer.code in RETRY_CODES)
             return
-        try:
-            if sending.is_batch:
-                results = batch_results(answer, status, lane.queue, sending.message_ids)
-            else:
-                results = [send_result(answer, status, lane.queue, sending.message_ids[0])]
-        except MQError as error:
-            self._on_done(sending, error)
+        if not says_where(answer):
+            silent = ProtocolError("the broker does not say where it stored the message", address=lane.address)
+            self._fail(sending, silent)
             return
         if status is not SendStatus.SEND_OK and self._options.retry_another_broker_when_not_store_ok:
             unsafe = UnavailableError("stored, but not as safely as asked", status=status.value, address=lane.address)
             self._retry_or_fail(sending, unsafe, is_retryable=True)
             return
-        self._on_done(sending, results)
+        if isinstance(sending, SingleSending):
+            result = send_result(answer, status, lane.queue, sending.message_id)
+            self._in_flight.remove(1, sending.counted_bytes)
+            sending.callback(result)
+        else:
+            results = batch_results(answer, status, lane.queue, sending.message_ids)
+            self._in_flight.remove(len(results), sending.counted_bytes)
+            sending.callback(results)
 
     # -- what goes wrong ---------------------------------------------------------------------------------------------
 
@@ -287,7 +295,7 @@ class SendPipeline:
         sending.last_error = error
         sending.connection = None
         if not is_retryable or sending.attempts_left == 0 or sending.is_pinned:
-            self._on_done(sending, error)
+            self._fail(sending, error)
             return
         sending.attempts_left -= 1
         logger.warning("send failed, next attempt topic=%s error=%s", sending.topic, error)
@@ -305,7 +313,7 @@ class SendPipeline:
         target = self._targets.get(sending.topic)
         if target is None:
             assert sending.last_error is not None
-            self._on_done(sending, sending.last_error)
+            self._fail(sending, sending.last_error)
             return
         self._place(sending, target)
 
@@ -333,7 +341,11 @@ class SendPipeline:
         context = {} if sending.lane is None else {"address": sending.lane.address}
         if sending.last_error is not None:
             context["last_error"] = str(sending.last_error)
-        self._on_done(sending, RequestTimeoutError("no answer to a send in time", topic=sending.topic, **context))
+        self._fail(sending, RequestTimeoutError("no answer to a send in time", topic=sending.topic, **context))
+
+    def _fail(self, sending: Sending, error: MQError) -> None:
+        self._in_flight.remove(sending.message_count, sending.counted_bytes)
+        sending.callback(error)
 
     # -- routes and connections --------------------------------------------------------------------------------------
 
@@ -354,7 +366,7 @@ class SendPipeline:
         target = self._targets.get(topic)
         for sending in line:
             if error is not None or target is None:
-                self._on_done(sending, error or UnavailableError("no route", topic=topic))
+                self._fail(sending, error or UnavailableError("no route", topic=topic))
             else:
                 self._place(sending, target)
 
@@ -376,7 +388,8 @@ class SendPipeline:
                 self._write(sending, sending.lane, connection)
 
     def _refresh_later(self, topic: str) -> None:
-        if not self._closed:
+        if not self._closed and topic not in self._refreshing:
+            self._refreshing.add(topic)
             self._start_task(self._refresh(topic))
 
     async def _refresh(self, topic: str) -> None:
@@ -384,6 +397,8 @@ class SendPipeline:
             await self._routes.refresh(topic)
         except MQError as error:
             logger.info("route refresh failed topic=%s error=%s", topic, error)
+        finally:
+            self._refreshing.discard(topic)
 
     def _start_task(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(coroutine)

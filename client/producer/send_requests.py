@@ -7,13 +7,19 @@ from collections.abc import Callable, Sequence
 
 from thermocline.client.message import Message
 from thermocline.client.message_queue import MessageQueue
-from thermocline.client.producer.batch_accumulator import is_batchable
 from thermocline.client.producer.options import ProducerOptions
 from thermocline.client.producer.queue_selector import QueueSelector, select_by_hash
-from thermocline.client.producer.sending import Draft, Outcome, Sending
+from thermocline.client.producer.sending import (
+    BatchCallback,
+    BatchSending,
+    Draft,
+    SendCallback,
+    SingleSending,
+)
 from thermocline.remoting.batch import BatchMessage, encode_batch
 from thermocline.remoting.errors import InvalidRequestError, MessageTooLargeError
 from thermocline.remoting.message_id import UniqueIdGenerator
+from thermocline.remoting.topic_validation import RETRY_TOPIC_PREFIX
 
 __all__ = ["SendRequests"]
 
@@ -22,20 +28,22 @@ class SendRequests:
     """Gives messages their ids, deadlines and queues. Belongs to the producer's loop."""
 
     def __init__(self, options: ProducerOptions, unique_ids: UniqueIdGenerator) -> None:
-        self._options = options
+        self._max_message_bytes = options.max_message_bytes
+        self._send_timeout_ms = options.send_timeout_ms
+        self._attempts_more = options.retry_times_when_send_failed
         self._unique_ids = unique_ids
         self._loop = asyncio.get_running_loop()
 
     def single(
         self,
         prepared: Draft,
-        callback: Callable[[Outcome], object],
+        callback: SendCallback,
         *,
         queue: MessageQueue | None,
         selector: QueueSelector | None,
         argument: object,
         timeout_ms: int | None,
-    ) -> Sending:
+    ) -> SingleSending:
         """Return the request for one message.
 
         Raises:
@@ -43,72 +51,89 @@ class SendRequests:
         """
         message = prepared.message
         unique_id = self._unique_ids.next()
-        return Sending(
+        body = prepared.body
+        sending = SingleSending(
             topic=message.topic,
-            body=prepared.body,
+            body=body,
             sys_flag=prepared.sys_flag,
             properties_text=message.properties_text(unique_id),
             flag=message.flag,
-            message_ids=[unique_id],
-            is_batch=False,
-            deadline=self._deadline(timeout_ms),
-            attempts_left=self._options.retry_times_when_send_failed,
-            counted_bytes=len(prepared.body),
+            message_id=unique_id,
+            deadline=self._loop.time() + (timeout_ms or self._send_timeout_ms) / 1000,
+            attempts_left=self._attempts_more,
+            counted_bytes=len(body),
             callback=callback,
             queue=queue,
-            choose=None if queue is not None else _queue_chooser(message, selector, argument),
         )
+        if selector is not None or argument is not None or message.sharding_key:
+            sending.choose = None if queue is not None else _queue_chooser(message, selector, argument)
+        return sending
 
     def batch(
         self,
         messages: Sequence[Message],
-        callback: Callable[[Outcome], object],
+        callback: BatchCallback,
         *,
         queue: MessageQueue | None,
         timeout_ms: int | None,
-    ) -> Sending:
+    ) -> BatchSending:
         """Return the request for a batch.
 
         Raises:
             InvalidRequestError: The messages differ in topic or durability, are delayed, or are too large together.
         """
-        assert messages
         first = messages[0]
+        topic = first.topic
+        is_retry = topic.startswith(RETRY_TOPIC_PREFIX)
         for message in messages:
-            message.check(message_bytes_max=self._options.max_message_bytes)
-            if not is_batchable(message):
-                raise InvalidRequestError("delayed and retried messages travel alone", topic=message.topic)
-            if message.topic != first.topic or message.wait_store_ok != first.wait_store_ok:
+            message.check(message_bytes_max=self._max_message_bytes)
+            if message.delay_level or message.deliver_at_ms is not None or is_retry:
+                raise InvalidRequestError("delayed and retried messages travel alone", topic=topic)
+            if message.topic != topic or message.wait_store_ok != first.wait_store_ok:
                 raise InvalidRequestError("a batch has one topic and one wait_store_ok", topic=message.topic)
             if message.sharding_key != first.sharding_key:
                 raise InvalidRequestError("a batch goes to one queue, so it has one sharding key", topic=message.topic)
+        return self.checked_batch(messages, callback, queue=queue, timeout_ms=timeout_ms)
+
+    def checked_batch(
+        self,
+        messages: Sequence[Message],
+        callback: BatchCallback,
+        *,
+        queue: MessageQueue | None,
+        timeout_ms: int | None,
+    ) -> BatchSending:
+        """Return the request for messages that were checked one by one, and are known to fit into one batch.
+
+        Raises:
+            MessageTooLargeError: They are too large together.
+            PropertiesTooLargeError: The property text of one of them is too long for a batch.
+        """
+        assert messages
+        first = messages[0]
         message_ids = [self._unique_ids.next() for _ in messages]
         body = encode_batch(
             BatchMessage(message.body, message.properties_text(unique_id).encode(), message.flag)
             for message, unique_id in zip(messages, message_ids, strict=True)
         )
-        bytes_max = self._options.max_message_bytes
+        bytes_max = self._max_message_bytes
         if len(body) > bytes_max:
             raise MessageTooLargeError("the batch is too large", size_bytes=len(body), size_bytes_max=bytes_max)
         wait = "true" if first.wait_store_ok else "false"
-        return Sending(
+        return BatchSending(
             topic=first.topic,
             body=body,
             sys_flag=0,
             properties_text=f"UNIQ_KEY\x01{self._unique_ids.next()}\x02WAIT\x01{wait}\x02",
             flag=0,
             message_ids=message_ids,
-            is_batch=True,
-            deadline=self._deadline(timeout_ms),
-            attempts_left=self._options.retry_times_when_send_failed,
+            deadline=self._loop.time() + (timeout_ms or self._send_timeout_ms) / 1000,
+            attempts_left=self._attempts_more,
             counted_bytes=sum(len(message.body) for message in messages),
             callback=callback,
             queue=queue,
             choose=None if queue is not None else _queue_chooser(first, None, None),
         )
-
-    def _deadline(self, timeout_ms: int | None) -> float:
-        return self._loop.time() + (timeout_ms or self._options.send_timeout_ms) / 1000
 
 
 def _queue_chooser(

@@ -43,6 +43,7 @@ class SendTarget:
                 group=options.group,
                 topic=route.topic,
                 broker_name=queue.broker_name,
+                queue_id=queue.queue_id,
                 default_topic=options.create_topic_key,
                 default_topic_queue_nums=options.default_topic_queue_nums,
             )

@@ -1,10 +1,15 @@
-"""Sending: one send request on its way, from the call to its outcome. One message, or a batch of them."""
+"""Sending: one send request on its way, from the call to its outcome. One message, or a batch of them.
+
+(msgspec structs: one of each is made for every message, and a data class takes several times longer to make.)
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from thermocline.client.message import Message
 from thermocline.client.message_queue import MessageQueue
@@ -16,17 +21,20 @@ from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.sys_flag import with_compression
 
-__all__ = ["Draft", "Outcome", "SendCallback", "Sending", "draft"]
+__all__ = ["BatchCallback", "BatchSending", "Draft", "SendCallback", "Sending", "SingleSending", "call_back", "draft"]
 
-Outcome: TypeAlias = "list[SendResult] | MQError"
-"""What became of a request: a result for each of its messages, or an error for all."""
+logger = logging.getLogger(__name__)
 
 SendCallback: TypeAlias = "Callable[[SendResult | MQError], object]"
 """What is told the outcome of one message."""
 
+BatchCallback: TypeAlias = "Callable[[list[SendResult] | MQError], object]"
+"""What is told the outcome of a batch: a result for each message, or one error for all."""
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+QueueChooser: TypeAlias = "Callable[[tuple[MessageQueue, ...]], MessageQueue]"
+
+
+class Draft(msgspec.Struct, frozen=True, gc=False):
     """A message that is checked, and compressed if it is long: the part that needs no loop, so any thread may do it."""
 
     message: Message
@@ -34,25 +42,19 @@ class Draft:
     sys_flag: int
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Sending:
-    """One request's state. Belongs to the producer's loop; `callback` is called exactly once."""
-
+class _SendState(msgspec.Struct, kw_only=True, eq=False, gc=False):
     topic: str
     body: bytes
     sys_flag: int
     properties_text: str
     flag: int
-    message_ids: list[str]
-    is_batch: bool
     deadline: float
     attempts_left: int
     counted_bytes: int
     """What this request counts for in the producer's bound on bytes under way."""
-    callback: Callable[[Outcome], object]
     queue: MessageQueue | None = None
     """The queue that the caller chose; then there is no second attempt elsewhere."""
-    choose: Callable[[tuple[MessageQueue, ...]], MessageQueue] | None = None
+    choose: QueueChooser | None = None
     """Chooses the queue when the route is known."""
     lane: Lane | None = None
     connection: Connection | None = None
@@ -62,6 +64,41 @@ class Sending:
     def is_pinned(self) -> bool:
         """Whether only one queue will do."""
         return self.queue is not None or self.choose is not None
+
+
+class SingleSending(_SendState, kw_only=True, eq=False, gc=False):
+    """The state of a request with one message. Belongs to the producer's loop; `callback` is called exactly once."""
+
+    message_id: str
+    callback: SendCallback
+
+    @property
+    def message_count(self) -> int:
+        """One."""
+        return 1
+
+
+class BatchSending(_SendState, kw_only=True, eq=False, gc=False):
+    """The same for a batch."""
+
+    message_ids: list[str]
+    callback: BatchCallback
+
+    @property
+    def message_count(self) -> int:
+        """How many messages travel in it."""
+        return len(self.message_ids)
+
+
+Sending: TypeAlias = SingleSending | BatchSending
+
+
+def call_back(callback: SendCallback, outcome: SendResult | MQError) -> None:
+    """Call what the application gave; its error must not reach the connection that the answer came on."""
+    try:
+        callback(outcome)
+    except Exception:
+        logger.exception("a send callback failed")
 
 
 def draft(message: Message, options: ProducerOptions) -> Draft:
