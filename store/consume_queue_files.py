@@ -179,6 +179,11 @@ class ConsumeQueueFiles:
             file.punch_from(max(0, end_position - base_position))
             self._unsynced.files[queue, base_position] = None
 
+    def doubt_names(self, queue: ConsumeQueue) -> None:
+        """Sync the names of a queue's files with the next round, too: a process that died may have made them."""
+        path = self.path_of(queue)
+        self._unsynced.directories |= dict.fromkeys((path, parent_of(path), self.directory))
+
     def delete_before(self, queue: ConsumeQueue, offset: int) -> list[str]:
         """Paths of files whose units all lie below `offset`, never the newest file; forgets their descriptors."""
         positions = self.base_positions(queue.topic, queue.queue_id)

@@ -10,6 +10,7 @@ the old promise standing; what was to be synced is given back for the next one.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from thermocline.store.checkpoint import StoreCheckpoint
 from thermocline.store.commit_log import CommitLog
@@ -25,6 +26,17 @@ WRITES_PER_READ = 25
 """How much dearer it is to write a queue's tail than to read its end."""
 
 
+@dataclass(slots=True, kw_only=True)
+class DerivedRounds:
+    """Which rounds there have been, and what the last that was committed promises."""
+
+    recovery_offset: int
+    """Everything derived from records below it is durable."""
+    begun: int = 0
+    committed: int = 0
+    """The number of the last round that was committed: what was so before it began is durable."""
+
+
 class DerivedSync:
     """One round. Made, advanced and finished by the loop thread; committed by a helper thread in between."""
 
@@ -38,9 +50,11 @@ class DerivedSync:
         incarnations: TopicIncarnations,
         store_timestamp_ms: int,
         index_timestamp_ms: int,
+        number: int,
         queues_per_slice: int = QUEUES_PER_SLICE,
     ) -> None:
         """`store_timestamp_ms`: the clock's last, so no record in the log so far is later."""
+        self.number = number
         self.recovery_offset = log.append_offset
         self._disk = disk
         self._config = config

@@ -107,6 +107,7 @@ class IndexService:
             CorruptDataError: A log file is missing.
         """
         make_durable_directory(disk, config.index_path, site=SyncSite.INDEX_DIRECTORY)
+        disk.sync_directory(config.index_path, site=SyncSite.INDEX_DIRECTORY)
         log_files = MappedFileQueue(disk, config.commit_log_path, file_bytes=config.log_file_bytes)
         log_files.refresh()
         service = cls(disk, config, log_files=log_files, clock=clock)

@@ -34,7 +34,7 @@ from thermocline.store.commit_log import CommitLog
 from thermocline.store.consume_queue import ConsumeQueue
 from thermocline.store.consume_queue_files import ConsumeQueueFiles
 from thermocline.store.consume_queue_table import ConsumeQueueTable
-from thermocline.store.derived_sync import QUEUES_PER_SLICE, DerivedSync
+from thermocline.store.derived_sync import QUEUES_PER_SLICE, DerivedRounds, DerivedSync
 from thermocline.store.disk import Disk, make_durable_directory, parent_of
 from thermocline.store.dispatch import has_unit, unit_tags_code
 from thermocline.store.file_allocator import FileAllocator
@@ -90,10 +90,8 @@ class MessageStore:
         """Told of each queue that `put` gave a unit, so that pulls that wait there look again. Not to put or get."""
         self.index_timestamp_ms = StoreCheckpoint.load(disk, config.checkpoint_path).index_timestamp_ms
         """Up to this store time the index is durable: as the index process says, for Apache RocketMQ's checkpoint."""
-        self.recovery_offset = recovery_report.scan_start_offset
-        self.retention = Retention(
-            disk, config, log=commit_log, queues=queues, recovery_offset=lambda: self.recovery_offset
-        )
+        self.derived_rounds = DerivedRounds(recovery_offset=recovery_report.scan_start_offset)
+        self.retention = Retention(disk, config, log=commit_log, queues=queues, rounds=self.derived_rounds)
         self._disk = disk
         self._resources = resources
         self._delay_levels_ms = config.delay_levels_ms
@@ -130,6 +128,9 @@ class MessageStore:
                 disk.make_directory(path)
             resources.callback(disk.lock(config.lock_path))
             was_clean = not disk.exists(config.abort_path)
+            # What is read from now on stays, also where a process died between a rename and its sync.
+            disk.sync_directory(config.config_path, site=SyncSite.INCARNATION_DIRECTORY)
+            disk.sync_directory(config.own_path, site=SyncSite.QUEUE_ENDS_DIRECTORY)
             identity = load_or_make_identity(disk, config.identity_path, make_id=make_id)
             if allocator_executor is None:
                 allocator_executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-allocator")
@@ -158,6 +159,8 @@ class MessageStore:
             recovery = Recovery(
                 disk, config, files=files, queues=queues, incarnations=incarnations, was_clean=was_clean
             )
+            # Before anything is changed: a recovery that is cut off has not ended cleanly either.
+            _mark_open(disk, config, process_id if process_id is not None else os.getpid())
             report = recovery.run()
             if incarnations.begin_at_latest(report.append_offset):
                 incarnations.save(disk, config.incarnation_path)
@@ -179,7 +182,6 @@ class MessageStore:
             if not (report.was_clean and report.used_queue_ends and report.record_count == 0):
                 # From here on recovery begins where this one ended, and never again by Apache RocketMQ's rules.
                 store.sync_derived()
-            _mark_open(disk, config, process_id if process_id is not None else os.getpid())
             store._resources = resources.pop_all()
             logger.info(
                 "store open path=%s append_offset=%d queues=%d scanned_bytes=%d clean=%s",
@@ -459,9 +461,15 @@ class MessageStore:
         self.commit_log.prepare()
         self.queues.write_dirty(TICK_QUEUES_MAX)
 
+    @property
+    def recovery_offset(self) -> int:
+        """Where a recovery would begin: everything derived from records below it is durable."""
+        return self.derived_rounds.recovery_offset
+
     def begin_derived_sync(self, *, queues_per_slice: int = QUEUES_PER_SLICE) -> DerivedSync:
         """A round that makes queues durable: `advance` it on the loop, `commit` it in a helper thread, then
         `end_derived_sync`. One at a time."""
+        self.derived_rounds.begun += 1
         return DerivedSync(
             self._disk,
             self.config,
@@ -470,13 +478,15 @@ class MessageStore:
             incarnations=self.incarnations,
             store_timestamp_ms=self.clock.last_ms,
             index_timestamp_ms=self.index_timestamp_ms,
+            number=self.derived_rounds.begun,
             queues_per_slice=queues_per_slice,
         )
 
     def end_derived_sync(self, sync: DerivedSync, *, committed: bool) -> None:
         """Take notice of a round's end."""
         if committed:
-            self.recovery_offset = sync.recovery_offset
+            self.derived_rounds.recovery_offset = sync.recovery_offset
+            self.derived_rounds.committed = sync.number
         else:
             sync.abandon()
 

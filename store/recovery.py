@@ -3,8 +3,9 @@
 With queue ends (queue_ends.py), the rule after every stop of ours, clean or not:
   1. Queues start from their recorded ends. A queue of an incarnation that is over is not taken; folders of queues that
      are not recorded are stale (their records, if any live, come behind the recovery offset) and go.
-  2. A recorded queue whose files are missing is rebuilt from the oldest log file on. Before that the recovery offset is
-     taken back durably, so that a half rebuilt queue is not taken for a whole one should the power fail meanwhile.
+  2. A recorded queue whose files are missing is rebuilt from the oldest log file on. Before that what was promised of
+     all files is taken back durably, our promise and Apache RocketMQ's, so that a half rebuilt queue is not taken for a
+     whole one should the power fail meanwhile.
   3. The log is scanned from the recovery offset. Each sound, live record puts its unit at its queue offset; the first
      of a queue takes the queue back to where it was at the recovery offset. The first unsound record ends the log.
 Without them, for a store that Apache RocketMQ wrote (or whose queue ends are lost), its rules:
@@ -15,6 +16,8 @@ Without them, for a store that Apache RocketMQ wrote (or whose queue ends are lo
 Then, in both: units of records behind the log's end are taken back; later log files go, newest first; what follows the
 end in the tail file becomes zero, so that no torn record is ever met behind a newer one; and after an unclean stop what
 was scanned is written again and synced, since pages whose write-back failed once count as clean to the kernel.
+Names are doubted likewise: a process that died may have made a file whose name no power cut would leave, and this one
+builds on it. So the folders of all that was read are synced before anything is promised.
 
 No helper process runs meanwhile, and nothing is mapped but by this module.
 Source: DefaultMessageStore.recover, CommitLog.recoverNormally and recoverAbnormally, Apache RocketMQ 5.3.
@@ -96,6 +99,10 @@ class Recovery:
         self._was_clean = was_clean
         self._delay_levels_ms = config.delay_levels_ms
         self._tail_bytes = 0
+        self._placed: set[ConsumeQueue] = set()
+        """Queues that the scan gave units."""
+        self._unfiled: set[ConsumeQueue] = set()
+        """Queues whose files were removed: all their units come from the scan."""
         self._positions: dict[ConsumeQueue, list[int]] = {}
         """Where the files of queues start that were looked at, so that 50 000 folders are listed once."""
 
@@ -156,7 +163,7 @@ class Recovery:
             if queue not in met:
                 met.add(queue)
                 was_counted = record.physical_offset < ends.capture_offset
-                self._begin(queue, record, is_rebuilt=queue in missing, was_counted=was_counted)
+                self._begin(queue, record, was_counted=was_counted)
             self._place(queue, record)
         outcome.end_offset = scan.end_offset
         outcome.may_be_ahead = scan.end_offset < ends.capture_offset
@@ -170,7 +177,9 @@ class Recovery:
                 continue
             for queue_id, next_offset, filed_end, min_offset in topic_ends.queues:
                 queue = self._queues.create(topic_ends.topic, queue_id, next_offset=next_offset, min_offset=min_offset)
-                if not self._has_units(queue, min_offset, filed_end):
+                if filed_end == 0:
+                    self._start_empty(queue)
+                elif not self._has_units(queue, min_offset, filed_end):
                     missing[queue] = None
         return missing
 
@@ -191,13 +200,23 @@ class Recovery:
 
     def _begin_rebuild(self, missing: Collection[ConsumeQueue], ends: QueueEnds) -> None:
         """Let nobody believe that the queues' units are in their files, then remove what is left of these."""
-        promise = replace(ends, recovery_offset=self._files.start_offset)
+        nothing_filed = {
+            topic: replace(topic_ends, queues=tuple((number, end, 0, low) for number, end, _, low in topic_ends.queues))
+            for topic, topic_ends in ends.topics.items()
+        }
+        promise = replace(ends, recovery_offset=self._files.start_offset, topics=nothing_filed)
         save_queue_ends(self._disk, self._config.queue_ends_path, promise.encode())
+        StoreCheckpoint().save(self._disk, self._config.checkpoint_path)
         for queue in missing:
-            self._queues.files.forget(queue)
-            self._disk.remove_tree(self._queues.files.path_of(queue))
-            self._positions[queue] = []
-            queue.restart_at(queue.next_offset, min_offset=queue.next_offset)
+            self._start_empty(queue)
+
+    def _start_empty(self, queue: ConsumeQueue) -> None:
+        """Remove the files of a queue none of whose units was promised: what is in them may be half written."""
+        self._queues.files.forget(queue)
+        self._disk.remove_tree(self._queues.files.path_of(queue))
+        self._positions[queue] = []
+        self._unfiled.add(queue)
+        queue.restart_at(queue.next_offset, min_offset=queue.next_offset)
 
     def _has_units(self, queue: ConsumeQueue, min_offset: int, filed_end: int) -> bool:
         """Whether the files hold every unit below `filed_end` that is of use. Removes files in front of a gap.
@@ -216,11 +235,7 @@ class Recovery:
         while positions[0] < first:
             self._disk.remove(f"{self._queues.files.path_of(queue)}/{file_name(positions.pop(0))}")
         self._positions[queue] = positions
-        if first <= min_offset * UNIT.size:
-            return True
-        # Units below are of no use if already the first one that is there points below the log's minimum.
-        unit = queue.unit(first // UNIT.size)
-        return not unit.is_empty and unit.physical_offset <= self._files.start_offset
+        return first <= min_offset * UNIT.size
 
     def _remove_stale_folders(self) -> None:
         """Remove folders of topics and queues that are not in the table."""
@@ -237,17 +252,15 @@ class Recovery:
                 if name.isdecimal() and int(name) not in queues:
                     self._disk.remove_tree(f"{root}/{topic}/{name}")
 
-    def _begin(self, queue: ConsumeQueue, record: ScannedRecord, *, is_rebuilt: bool, was_counted: bool) -> None:
+    def _begin(self, queue: ConsumeQueue, record: ScannedRecord, *, was_counted: bool) -> None:
         """Take a queue back to the first of its records in the scan."""
         if record.queue_offset >= queue.next_offset:
             return
-        if not is_rebuilt and not was_counted:
+        if not was_counted and queue not in self._unfiled:
             # Not ours: between two runs another broker deleted the topic and made it again.
             logger.warning("queue starts anew topic=%s queue_id=%d", queue.topic, queue.queue_id)
-            self._queues.files.forget(queue)
-            self._disk.remove_tree(self._queues.files.path_of(queue))
-            self._positions[queue] = []
-        is_empty = is_rebuilt or not was_counted
+            self._start_empty(queue)
+        is_empty = queue in self._unfiled
         queue.restart_at(record.queue_offset, min_offset=record.queue_offset if is_empty else None)
 
     # -- as Apache RocketMQ does -----------------------------------------------------------------------------------
@@ -379,6 +392,7 @@ class Recovery:
             delay_levels_ms=self._delay_levels_ms,
         )
         queue.append_unit(record.physical_offset, record.size_bytes, tags_code)
+        self._placed.add(queue)
         self._tail_bytes += UNIT.size
         if self._tail_bytes >= TAILS_BYTES_MAX:
             self._queues.write_dirty()
@@ -404,6 +418,8 @@ class Recovery:
             queue.write_tail()
             self._queues.dirty.discard(queue)
             if must_cut:
+                if queue in self._placed:
+                    self._queues.files.doubt_names(queue)
                 positions = self._positions.get(queue)
                 if positions is None:
                     positions = self._queues.files.base_positions(queue.topic, queue.queue_id)
@@ -439,3 +455,5 @@ class Recovery:
                 file.write(bytes(file.view[position - file.base_offset : stop - file.base_offset]), position)
                 position = stop
             file.file.sync(site=SyncSite.LOG_RECOVER)
+        # The tail's name may be known to the page cache only.
+        self._disk.sync_directory(self._files.directory, site=SyncSite.LOG_DIRECTORY)

@@ -13,7 +13,8 @@ too: the log is paused until room has come back, since a broker that cannot dele
 
 `plan` (loop thread) raises the minimum of the log, and with it of every queue, at once: no read begins below it from
 then on. `execute` (helper thread) unlinks. A read that is under way keeps its mapped slices.
-Queue files whose units all lie below the queue's minimum go too, some queues a round, never the newest of a queue.
+Queue files whose units all lie below the queue's minimum go too, some queues a round, never the newest of a queue, and
+only when that minimum is durable: recovery must not take them for lost.
 Source: DefaultMessageStore.CleanCommitLogService, Apache RocketMQ 5.3.
 """
 
@@ -23,12 +24,13 @@ import contextlib
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from thermocline.store.commit_log import CommitLog
 from thermocline.store.consume_queue import ConsumeQueue
 from thermocline.store.consume_queue_table import ConsumeQueueTable
+from thermocline.store.derived_sync import DerivedRounds
 from thermocline.store.disk import Disk
 from thermocline.store.mapped_file import MappedFile
 from thermocline.store.store_config import StoreConfig
@@ -77,18 +79,21 @@ class Retention:
         *,
         log: CommitLog,
         queues: ConsumeQueueTable,
-        recovery_offset: Callable[[], int],
+        rounds: DerivedRounds,
     ) -> None:
-        """`recovery_offset`: below it everything derived is durable."""
+        """`rounds`: how far what is derived is durable."""
         self._disk = disk
         self._config = config
         self._log = log
         self._queues = queues
-        self._recovery_offset = recovery_offset
+        self._rounds = rounds
         self._round: Iterator[ConsumeQueue] = iter(())
         # Out of the log but not yet off the disk. Oldest first whatever happens: a hole would be taken for a lost file.
         self._doomed: deque[MappedFile] = deque()
         self._executing = threading.Lock()
+        # Queue files that may go once a round that began after this one is committed.
+        self._waiting_paths: list[str] = []
+        self._waiting_for_round = 0
 
     def follow(self, config: StoreConfig) -> None:
         """Decide by these settings from the next plan on; folders and file sizes stay as they were."""
@@ -114,7 +119,7 @@ class Retention:
             self._queues.files.log_min_offset = self._log.min_offset
             logger.info("log minimum raised min_offset=%d files=%d used_ratio=%.3f", min_offset, len(files), used_ratio)
         self._doomed.extend(files)
-        return RetentionPlan(log_file_count=len(self._doomed), queue_paths=tuple(self._queue_paths()))
+        return RetentionPlan(log_file_count=len(self._doomed), queue_paths=self._ripe_queue_paths())
 
     def execute(self, plan: RetentionPlan) -> None:
         """Unlink what was planned, and what an earlier plan has left. Helper thread.
@@ -133,7 +138,7 @@ class Retention:
     def _new_minimum(self, gate: RetentionGate, used_ratio: float, *, now_ms: int, hour: int) -> int:
         """The file border below which all goes."""
         config = self._config
-        limit = min(gate.offset, self._log.flush_offset, self._recovery_offset())
+        limit = min(gate.offset, self._log.flush_offset, self._rounds.recovery_offset)
         is_time = not config.delete_when_hours or hour in config.delete_when_hours
         by_age = is_time or used_ratio > config.disk_used_ratio_max
         by_force = used_ratio > config.disk_used_ratio_force
@@ -155,6 +160,15 @@ class Retention:
         elif self._log.refusal == DISK_NEARLY_FULL:
             logger.warning("sends are taken again used_ratio=%.3f", used_ratio)
             self._log.resume()
+
+    def _ripe_queue_paths(self) -> tuple[str, ...]:
+        """Queue files that may go now. Those found in one round wait until the queues' minimums are durable."""
+        paths: tuple[str, ...] = ()
+        if self._rounds.committed >= self._waiting_for_round:
+            paths = tuple(self._waiting_paths)
+            self._waiting_paths = self._queue_paths()
+            self._waiting_for_round = self._rounds.begun + 1
+        return paths
 
     def _queue_paths(self) -> list[str]:
         """Files below the minimum of the next queues in turn that have more than one."""

@@ -38,7 +38,7 @@ from thermocline.remoting.server import RemotingServer
 from thermocline.store.disk import Disk
 from thermocline.store.index_service import IndexService
 from thermocline.store.message_store import MessageStore
-from thermocline.store.retention import Retention, RetentionGate
+from thermocline.store.retention import RetentionGate
 from thermocline.store.store_config import FlushDiskType, StoreConfig
 from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.tier_config import TierConfig
@@ -187,13 +187,7 @@ class WholeBroker:
         )
         self._rounds = StoreRounds(
             store,
-            retention=Retention(
-                self.disk,
-                self._store_config,
-                log=store.commit_log,
-                queues=store.queues,
-                recovery_offset=lambda: store.recovery_offset,
-            ),
+            retention=store.retention,
             page=page,
             clock=self.clock,
             gate=lambda: RetentionGate(

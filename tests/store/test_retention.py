@@ -136,8 +136,14 @@ def test_queue_files_go_when_all_their_records_are_gone(disk: SimulatedDisk) -> 
         store.put(draft(body=b"." * 300))
     store.sync_derived()
     before = len(disk.list_directory("/store/consumequeue/orders/0"))
+    assert run(store, hour=OTHER_HOUR, now_ms=0) > 2
+    for _ in range(4):
+        run(store)
+        assert len(disk.list_directory("/store/consumequeue/orders/0")) == before, "before its minimum is durable"
+    store.sync_derived()
     for _ in range(3):
         run(store)
+        store.sync_derived()
     queue = store.queues.find("orders", 0)
     assert queue is not None
     left = disk.list_directory("/store/consumequeue/orders/0")
