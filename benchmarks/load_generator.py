@@ -57,7 +57,11 @@ class LoadResult(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadShape:
-    """What to send. `rate_per_s` makes it an open loop; otherwise each connection keeps `window` requests in flight."""
+    """What to send. `rate_per_s` makes it an open loop; otherwise each connection keeps `window` requests in flight.
+
+    `fill`: bodies that are all the same (constant), or each another (json, random). `until`: a pull reads each queue
+    once, from 0 up to this offset, and ends then.
+    """
 
     mode: str = "send"
     connections: int = 1
@@ -66,6 +70,9 @@ class LoadShape:
     batch_count: int = 32
     rate_per_s: int | None = None
     queues: int = 4
+    fill: str = "constant"
+    until: int | None = None
+    group: str = "BenchmarkGroup"
 
     def arguments(self) -> list[str]:
         """The generator's command line for it."""
@@ -76,7 +83,11 @@ class LoadShape:
             "body": self.body_bytes,
             "batch": self.batch_count,
             "queues": self.queues,
+            "fill": self.fill,
+            "group": self.group,
         }
+        if self.until is not None:
+            arguments["until"] = self.until
         if self.rate_per_s is not None:
             arguments["rate"] = self.rate_per_s
         return [f"--{name}={value}" for name, value in arguments.items()]

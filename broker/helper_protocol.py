@@ -262,11 +262,13 @@ class TopicTierReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True
 
 
 class TierReportReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """Answer to TIER_REPORT. `requests`: to the object store since the tier process began, by verb."""
+    """Answer to TIER_REPORT. `requests` (by verb) and bytes: of the object store since the tier process began."""
 
     version: int
     last_error: str
     requests: dict[str, int]
+    sent_bytes: int
+    received_bytes: int
     topics: list[TopicTierReport]
 
 

@@ -308,6 +308,8 @@ class TierRole:
             version=service.catalog.version if service else -1,
             last_error=service.last_error if service else self._last_error,
             requests={verb.value: count for verb, count in counters.requests.items()},
+            sent_bytes=counters.sent_bytes,
+            received_bytes=counters.received_bytes,
             topics=self._topic_reports(service, request) if service else [],
         )
         return RemotingCommand.response(command, body=msgspec.msgpack.encode(reply))

@@ -97,6 +97,8 @@ class TierProcessor:
             "ledgerVersion": reply.version if reply else None,
             "lastError": reply.last_error if reply else "the tier process is away",
             "requests": reply.requests if reply else {},
+            "sentBytes": reply.sent_bytes if reply else 0,
+            "receivedBytes": reply.received_bytes if reply else 0,
             "servedBytes": self._context.stats.rates.transferred_bytes,
             "helpers": self._helper_rows(),
             "topics": states,

@@ -23,6 +23,7 @@ class S3Options:
     connections_max: int = 32
     connect_timeout_s: float = 5.0
     read_timeout_s: float = 30.0
-    put_bytes_max: int = 128 * MIB
+    put_bytes_max: int = 192 * MIB
+    """Above the default segment size, so that what does not compress is one request as well: parts cost six more."""
     part_bytes: int = 32 * MIB
     part_concurrency_max: int = 4
