@@ -117,13 +117,6 @@ class BrokerProcess:
         async with asyncio.timeout(20):
             return await self._process.wait()
 
-    def resident_bytes(self) -> int:
-        """Memory of the hot process."""
-        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1]) * 1024
-        raise AssertionError("no VmRSS line")
-
     @property
     def log(self) -> str:
         """Everything that the broker's processes wrote."""
@@ -146,6 +139,14 @@ async def until(condition: Callable[[], bool], *, timeout_s: float = 30.0) -> No
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 - the condition lies in another process
             await asyncio.sleep(0.005)
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory that a process has to itself: mapped files are the page cache's."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no RssAnon line")
 
 
 def _is_alive(pid: int) -> bool:
