@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thermocline.client.consumer.allocation import (
@@ -44,6 +44,7 @@ def test_shares_equal_those_of_the_official_classes(
 
 
 @pytest.mark.parametrize("strategy", [AllocateAveragely(), AllocateAveragelyByCircle(), AllocateByConsistentHash()])
+@settings(deadline=None)
 @given(queue_count=st.integers(0, 40), client_count=st.integers(1, 50))
 def test_each_queue_has_exactly_one_owner(strategy: AllocationStrategy, queue_count: int, client_count: int) -> None:
     queues = queues_of("broker-a", count=queue_count)

@@ -11,7 +11,13 @@ from thermocline.client.message import Message
 from thermocline.client.producer.async_producer import AsyncProducer
 from thermocline.client.send_result import SendResult
 from thermocline.client.testing import FakeBroker
-from thermocline.remoting.errors import BrokerBusyError, ClosedError, InvalidRequestError, MQError
+from thermocline.remoting.errors import (
+    BrokerBusyError,
+    ClosedError,
+    InvalidRequestError,
+    MessageTooLargeError,
+    MQError,
+)
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 
@@ -95,6 +101,33 @@ async def test_callbacks_are_told_every_outcome(broker: FakeBroker) -> None:
         broker.refuse(RequestCode.SEND_MESSAGE_V2, response_code=ResponseCode.MESSAGE_ILLEGAL)
         producer.send_async(Message("orders", b"y"), outcomes.append)
     assert [type(outcome).__name__ for outcome in outcomes] == ["SendResult", "MessageIllegalError"]
+
+
+async def test_a_callback_that_fails_costs_no_connection(broker: FakeBroker) -> None:
+    def fail(outcome: SendResult | MQError) -> None:
+        raise KeyError("application")
+
+    async with AsyncProducer(namesrv=broker.namesrv_address) as producer:
+        sent = [producer.send_async(Message("orders", b"%d" % i), fail) for i in range(5)]
+        assert len(await asyncio.gather(*sent)) == 5
+    assert len(broker.messages("orders")) == 5
+
+
+async def test_what_lingers_leaves_in_halves_when_it_is_too_large_together(broker: FakeBroker) -> None:
+    async with AsyncProducer(namesrv=broker.namesrv_address, auto_batch=True, max_message_bytes=2_000) as producer:
+        wordy = [Message("orders", b"%d" % i, properties={"text": "x" * 500}) for i in range(10)]
+        hopeless = Message("orders", b"y", properties={"text": "x" * 3_000})
+        results = await asyncio.gather(*(producer.send(one) for one in [*wordy, hopeless]), return_exceptions=True)
+    assert [type(result) for result in results] == [SendResult] * 10 + [MessageTooLargeError]
+    assert sorted(message.body for message in broker.messages("orders")) == [b"%d" % i for i in range(10)]
+    assert len(broker.requests(RequestCode.SEND_BATCH_MESSAGE)) > 1
+
+
+async def test_compressed_messages_do_not_linger(broker: FakeBroker) -> None:
+    async with AsyncProducer(namesrv=broker.namesrv_address, auto_batch=True) as producer:
+        await producer.send(Message("orders", b"long" * 2_000))
+    assert not broker.requests(RequestCode.SEND_BATCH_MESSAGE)
+    assert broker.messages("orders")[0].body == b"long" * 2_000
 
 
 async def test_lifecycle() -> None:

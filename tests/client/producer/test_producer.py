@@ -271,6 +271,12 @@ def test_async_sends_call_back_and_complete_their_future(broker: FakeBroker, pro
     assert isinstance(outcomes[1], InvalidRequestError)
 
 
+def test_an_async_send_cannot_be_called_back(broker: FakeBroker, producer: Producer) -> None:
+    future = producer.send_async(Message("orders", b"x"))
+    assert not future.cancel()
+    assert isinstance(future.result(), SendResult)
+
+
 def test_send_many_keeps_order_in_each_queue(broker: FakeBroker, producer: Producer) -> None:
     results = producer.send_many((Message("orders", b"%d" % i, sharding_key=str(i % 3)) for i in range(300)), window=16)
     assert len(results) == 300
