@@ -13,7 +13,7 @@ from thermocline.remoting.request_code import RequestCode
 NOT_OURS = frozenset({"build", "data", "dist", "thermocline-data"})
 """Made by commands of the documents, and not part of the repository."""
 FOLDERS = sorted(
-    path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "." and path.name not in NOT_OURS
+    path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] not in "._" and path.name not in NOT_OURS
 )
 NAMED = re.compile(rf"(?<![\w/.{{}}-])(?:{'|'.join(FOLDERS)})/[\w./-]*\w")
 
