@@ -9,6 +9,7 @@ from tests.broker.control_broker import Clock, ControlBroker, control_broker
 from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.broker_settings import SETTINGS, BrokerSettings, decode_changes
 from thermocline.broker.context_builder import settings_path
+from thermocline.broker.main import BrokerArguments, load_broker_settings
 from thermocline.broker.rocketmq_properties import REQUIRED, WITHOUT_EFFECT
 from thermocline.broker.setting_sources import (
     LoadedSettings,
@@ -62,6 +63,17 @@ def test_a_broker_conf_of_rocketmq_is_understood() -> None:
     assert loaded.store.delete_when_hours == (4, 16)
     assert loaded.store.disk_used_ratio_max == 0.8
     assert loaded.ignored == ("sendMessageThreadPoolNums",)
+
+
+def test_the_store_is_in_the_home_folder_unless_something_says_otherwise(tmp_path: Path) -> None:
+    environment = {"HOME": str(tmp_path)}
+    assert load_broker_settings(BrokerArguments(), environment).store.root_path == str(tmp_path / "store")
+    flagged = BrokerArguments(flags={"storePathRootDir": str(tmp_path / "elsewhere")})
+    assert load_broker_settings(flagged, environment).store.root_path == str(tmp_path / "elsewhere")
+
+
+def test_variables_of_a_name_server_are_passed_over() -> None:
+    assert not environment_source({"THERMOCLINE_NAME_SERVER_LISTEN_PORT": "1", "THERMOCLINE_LOG_LEVEL": "INFO"}).values
 
 
 def test_toml_has_tables_or_property_names() -> None:

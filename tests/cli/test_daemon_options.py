@@ -6,6 +6,7 @@ import click
 import pytest
 
 from thermocline.cli.daemon_options import broker_flags, parse_listen, parse_settings
+from thermocline.cli.main import EXIT_MISUSED, run
 
 
 def test_addresses_to_listen_on() -> None:
@@ -38,3 +39,9 @@ def test_settings_by_name_win_over_options() -> None:
         "coldUrl": "memory://x",
         "brokerName": "broker-c",
     }
+
+
+@pytest.mark.parametrize("daemon", ["dev", "namesrv", "broker"])
+def test_a_log_level_that_is_none_is_misuse(daemon: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([daemon, "--log-level", "loud"]) == EXIT_MISUSED
+    assert "'loud' is not one of" in capsys.readouterr().err

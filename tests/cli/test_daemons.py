@@ -132,6 +132,15 @@ def test_time_to_live(dev: dict[str, str], capsys: pytest.CaptureFixture[str]) -
     assert (queue["min_offset"], queue["max_offset"]) == (10, 10), "in effect at once"
 
 
+def test_without_a_time_of_its_own_a_topic_has_its_reserve_time(
+    dev: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ask(capsys, dev, "topic", "create", "reserved", "--attribute", "reserve.time=2")
+    ask(capsys, dev, "ttl", "set", "reserved", "1h")
+    assert ask(capsys, dev, "ttl", "clear", "reserved", "--dry-run")[0]["ttl"] == "2h"
+    assert ask(capsys, dev, "ttl", "clear", "reserved")[0]["ttl"] == "2h"
+
+
 def test_name_server_and_broker_run_apart_and_stop_on_interrupt(tmp_path: Path) -> None:
     name_server = Daemon(["namesrv", "--listen", "127.0.0.1:0"], tmp_path)
     try:
