@@ -109,6 +109,9 @@ class ColdReads(Protocol):
     def bounds(self, topic: str, queue_id: int) -> ColdBounds | None:
         """What the tier serves of a queue; both bounds equal when it serves nothing. None: not known."""
 
+    def held(self, pull: ColdPull) -> ColdPullResult | None:
+        """The answer to a pull when it is in memory: records that came with an earlier one, some expired by now."""
+
     async def pull(self, pull: ColdPull) -> ColdPullResult:
         """Messages of a queue.
 
@@ -159,6 +162,10 @@ class NoColdTier:
     def bounds(self, topic: str, queue_id: int) -> ColdBounds:
         """Nothing, and that is known."""
         return ColdBounds(min_offset=0, end_offset=0)
+
+    def held(self, pull: ColdPull) -> ColdPullResult | None:
+        """Nothing."""
+        return None
 
     async def pull(self, pull: ColdPull) -> ColdPullResult:
         """Nothing."""

@@ -17,8 +17,9 @@ Rules
   - At most 32 messages and 256 KiB, 8 and 64 KiB when they lie so far back that the page cache has hardly kept them
     (settings `maxTransfer...OnMessageInMemory` and `...InDisk`); what the client asks for is a limit too; one message
     always goes.
-  - An offset below the local minimum is the cold tier's to answer: `find` raises ColdNeeded, `find_cold` asks it. Cold
-    messages that expire while they are on their way are cut off.
+  - An offset below the local minimum is the cold tier's to answer. What it has sent already is in memory
+    (cold_runs.py); else `find` raises ColdNeeded, and `find_cold` asks it. Cold messages that expire on their way are
+    cut off.
 Source: DefaultMessageStore.java (getMessage), PullMessageProcessor.java (composeResponseHeader), Apache RocketMQ 5.3.
 """
 
@@ -28,7 +29,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from thermocline.broker.broker_config import BrokerConfig
-from thermocline.broker.cold_reads import ColdPull
+from thermocline.broker.cold_reads import ColdPull, ColdPullResult
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.machine_memory import total_memory_bytes
 from thermocline.broker.pull_reply import PullAnswer
@@ -129,7 +130,10 @@ class PullFinder:
                 return self._moved(GetStatus.OFFSET_TOO_SMALL.value, start, queue)
             # When even the oldest local message has expired, so has everything in front of it.
             if cold_start is None or start == queue.min_offset or offset < cold_start:
-                raise ColdNeeded
+                answer = self._find_held(request, codes, queue)
+                if answer is None:
+                    raise ColdNeeded
+                return answer
         return self._read(header, codes, queue, start=max(offset, start), end=end)
 
     async def find_cold(self, request: PullRequest, codes: frozenset[int] | None) -> PullAnswer:
@@ -152,28 +156,42 @@ class PullFinder:
         if offset >= bounds.end_offset:
             # Neither tier holds what lies between: it was given up, and is stepped over.
             return self._stepped(queue, queue.min_offset)
-        result = await self._context.cold.pull(
-            ColdPull(
-                topic=header.topic,
-                queue_id=header.queue_id,
-                offset=offset,
-                count_max=_count_max(header, self._limits.near),
-                bytes_max=_bytes_max(header, self._limits.near),
-                codes=codes,
-                expired_before_ms=visible.expired_before_ms(header.topic),
-                group=header.consumer_group,
-            )
-        )
+        result = await self._context.cold.pull(self._cold_pull(request, codes))
         if result.next_offset <= offset:
             raise UnavailableError("the cold tier does not hold what it said it holds", topic=header.topic)
-        records, dropped_count = without_expired(result.records, visible.expired_before_ms(header.topic))
+        return self._cold_answer(result, queue)
+
+    def _find_held(self, request: PullRequest, codes: frozenset[int] | None, queue: ConsumeQueue) -> PullAnswer | None:
+        """What the cold tier has sent already, as far as it still says that it serves it."""
+        cold = self._context.cold
+        bounds = cold.bounds(queue.topic, queue.queue_id)
+        if bounds is None or not bounds.min_offset <= request.offset < bounds.end_offset:
+            return None
+        result = cold.held(self._cold_pull(request, codes))
+        return None if result is None else self._cold_answer(result, queue)
+
+    def _cold_pull(self, request: PullRequest, codes: frozenset[int] | None) -> ColdPull:
+        header, limits = request.header, self._limits.near
+        return ColdPull(
+            topic=header.topic,
+            queue_id=header.queue_id,
+            offset=request.offset,
+            count_max=_count_max(header, limits),
+            bytes_max=_bytes_max(header, limits),
+            codes=codes,
+            expired_before_ms=self._visible.expired_before_ms(header.topic),
+            group=header.consumer_group,
+        )
+
+    def _cold_answer(self, result: ColdPullResult, queue: ConsumeQueue) -> PullAnswer:
+        records, dropped_count = without_expired(result.records, self._visible.expired_before_ms(queue.topic))
         if not records:
             return self._stepped(queue, result.next_offset)
         return PullAnswer(
             ResponseCode.SUCCESS,
             GetStatus.FOUND.value,
             next_offset=result.next_offset,
-            min_offset=visible.near_minimum(queue),
+            min_offset=self._visible.near_minimum(queue),
             max_offset=self._context.store.max_offset(queue),
             buffers=records,
             message_count=result.message_count - dropped_count,

@@ -23,6 +23,7 @@ from thermocline.broker.cold_reads import (
     ColdRecord,
     ColdTimeSearch,
 )
+from thermocline.broker.cold_runs import ColdRuns
 from thermocline.broker.helper_hub import HelperHub, decode_body
 from thermocline.broker.helper_protocol import (
     CatalogTable,
@@ -59,7 +60,7 @@ class TierLink:
         incarnation_of: Callable[[str], int],
         timeout_ms: int,
         on_connected: Callable[[], None],
-        on_fenced: Callable[[str], None],
+        on_fenced: Callable[[Fenced], None],
     ) -> None:
         self._hub = hub
         self._incarnation_of = incarnation_of
@@ -70,6 +71,7 @@ class TierLink:
         self._version = -1
         self._sequence = 0
         self._committed_offset = 0
+        self._runs = ColdRuns(self._ask_records)
         hub.add_role(ROLE, self)
 
     @property
@@ -92,7 +94,7 @@ class TierLink:
     def helper_told(self, code: int, body: bytes | memoryview) -> None:
         """Take in a catalog table, or the news that another writer has taken over."""
         if code == HelperRequestCode.FENCED:
-            self._on_fenced(decode_body(body, Fenced).reason)
+            self._on_fenced(decode_body(body, Fenced))
             return
         assert code == HelperRequestCode.CATALOG_TABLE
         table = decode_body(body, CatalogTable)
@@ -117,9 +119,16 @@ class TierLink:
             return NOTHING
         return ColdBounds(min_offset=cold_range.min_offset, end_offset=cold_range.end_offset)
 
+    def held(self, pull: ColdPull) -> ColdPullResult | None:
+        """Messages that the tier process has sent already; see ColdReads."""
+        return self._runs.held(pull, self._incarnation_of(pull.topic))
+
     async def pull(self, pull: ColdPull) -> ColdPullResult:
         """Messages of a queue; see ColdReads."""
-        request = ColdPullRequest(version=self._version, incarnation=self._incarnation_of(pull.topic), pull=pull)
+        return await self._runs.pull(pull, self._incarnation_of(pull.topic))
+
+    async def _ask_records(self, pull: ColdPull, incarnation: int) -> ColdPullResult:
+        request = ColdPullRequest(version=self._version, incarnation=incarnation, pull=pull)
         response = await self._ask(HelperRequestCode.COLD_PULL, request)
         reply = decode_header(ColdPullReply, response.ext_fields)
         records = (response.body,) if len(response.body) else ()

@@ -54,6 +54,9 @@ class MemoryColdTier:
             return ColdBounds(min_offset=0, end_offset=0)
         return ColdBounds(min_offset=held[0][0].queue_offset, end_offset=held[-1][0].queue_offset + 1)
 
+    def held(self, pull: ColdPull) -> ColdPullResult | None:
+        return None
+
     async def pull(self, pull: ColdPull) -> ColdPullResult:
         self.pulls.append(pull)
         await self._answer()
