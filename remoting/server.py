@@ -4,7 +4,8 @@ It belongs to one event loop and its thread. Close it with `close`, which stops 
 sends what is unsent and closes the connections.
 
 Rules
-  - A connection on which nothing passed for `idle_timeout_ms`, in either direction, is closed.
+  - A connection on which nothing passed for `idle_timeout_ms`, in either direction, is closed, unless a request of it
+    is being handled.
   - Above `connections_max` a new connection is closed at once.
   - A unix socket is made with mode 0600 before it listens.
 Source: NettyRemotingServer.java, Apache RocketMQ 5.3.
@@ -153,7 +154,13 @@ class RemotingServer:
     def close_idle(self) -> int:
         """Close every connection that was idle for too long; how many. Runs by itself, a few times a period."""
         now = asyncio.get_running_loop().time() if self._clock is None else self._clock()
-        idle = [c for c in self._connections if now - c.last_active >= self._idle_timeout_s and not c.is_closed]
+        idle = [
+            connection
+            for connection in self._connections
+            if now - connection.last_active >= self._idle_timeout_s
+            # Its peer waits for an answer that takes long (a seal of everything): that is not idle.
+            and not (connection.is_closed or connection.requests_running)
+        ]
         for connection in idle:
             logger.info("connection closed, idle remote=%s", connection.remote_address)
             connection.close()

@@ -117,6 +117,22 @@ async def test_idle_connections_are_closed() -> None:
     await server.close()
 
 
+async def test_a_connection_whose_request_is_being_handled_is_not_idle() -> None:
+    now = 0.0
+    handler = Handler()
+    server = RemotingServer(handler, idle_timeout_ms=120_000, clock=lambda: now)
+    client = await ClientConnection.open(f"127.0.0.1:{await server.start('127.0.0.1', 0)}")
+    answer = client.start_call(RemotingCommand.request(SLOW), timeout_ms=TIMEOUT_MS)
+    await handler.started.wait()
+    now += 1_000.0
+    assert server.close_idle() == 0
+    handler.release.set()
+    assert (await answer).remark == "slow"
+    now += 1_000.0
+    assert server.close_idle() == 1
+    await server.close()
+
+
 async def test_idle_connections_are_looked_for() -> None:
     now = 0.0
     server = RemotingServer(Handler(), idle_timeout_ms=20, clock=lambda: now)
