@@ -13,7 +13,7 @@ same segments in ranges of 4 MiB, `--get-concurrency` at once.
   PUTs/GiB   PUT and create-if-absent requests of fill and seal, ledger and checkpoints included, for each GiB raw
 
 Wanted: a ratio of at least 0.5 or 100 MB/s raw a core, whichever is less; fetched at most 1.1; PUTs/GiB at most 40 at
-the default segment size. `--full` writes 1 GiB of bodies for each topic at the default segment size; without it both
+the default segment size. `--full` writes 1 GiB raw for each topic at the default segment size; without it both
 are an eighth, which the report says. Exit status 1 when something wanted is missed or an answer was wrong.
 """
 
@@ -100,7 +100,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure and print; 1 when something is missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cold_read")
     parser.add_argument("--server", default="versitygw", help="an S3 server of localstack/ (default: %(default)s)")
-    parser.add_argument("--full", action="store_true", help="1 GiB of bodies a topic, default segment size")
+    parser.add_argument("--full", action="store_true", help="1 GiB raw a topic, default segment size")
     parser.add_argument("--bodies", type=_numbers, default=[1024, 100], help="body sizes (default: 1024,100)")
     parser.add_argument("--fills", type=lambda text: text.split(","), default=["json", "random"])
     parser.add_argument("--queues", type=_numbers, default=[4, 1], help="how many queues at once (default: 4,1)")
@@ -132,7 +132,7 @@ def main(arguments: list[str] | None = None) -> int:
             topics = {(fill, size): f"ColdRead-{fill}-{size}" for fill in options.fills for size in options.bodies}
             before = _tier_status(broker)
             for (fill, size), topic in topics.items():
-                _fill(broker, topic, fill=fill, body_bytes=size, bytes_wanted=GIB // scale)
+                _fill(broker, topic, fill=fill, body_bytes=size, raw_bytes=GIB // scale)
             _ask(broker, TierRequestCode.TIER_SEAL)
             puts_per_gib = _puts_per_gib(before, _tier_status(broker))
             _delete_local_files(broker, set(topics.values()))
@@ -158,16 +158,21 @@ def _cold_url(server: S3Server) -> str:
 # -- filling -----------------------------------------------------------------------------------------------------------
 
 
-def _fill(broker: BrokerUnderTest, topic: str, *, fill: str, body_bytes: int, bytes_wanted: int) -> None:
+def _fill(broker: BrokerUnderTest, topic: str, *, fill: str, body_bytes: int, raw_bytes: int) -> None:
+    """Write until the log has grown by `raw_bytes`."""
     shape = LoadShape(mode="batch", connections=4, window=2, body_bytes=body_bytes, queues=QUEUE_COUNT, fill=fill)
-    written, seconds = 0, 0.2
-    while written < bytes_wanted:
+    start, written, seconds = _log_end(broker), 0, 0.2
+    while written < raw_bytes:
         result = run_load(shape, address=broker.address, topic=topic, seconds=seconds, warm_s=0.0)
         if result.errors or result.protocol_errors:
             raise SystemExit(f"filling failed: {result}")
-        written += result.messages * body_bytes
-        seconds = min(5.0, max(0.1, (bytes_wanted - written) / max(1.0, result.messages_per_s * body_bytes)))
-    print(f"filled {topic}: {written / 1e6:.0f} MB of bodies", file=sys.stderr, flush=True)
+        before, written = written, _log_end(broker) - start
+        seconds = min(5.0, max(0.1, seconds * (raw_bytes - written) / (written - before)))
+    print(f"filled {topic}: {written / 1e6:.0f} MB raw", file=sys.stderr, flush=True)
+
+
+def _log_end(broker: BrokerUnderTest) -> int:
+    return int(broker.runtime_info()["commitLogMaxOffset"])
 
 
 def _delete_local_files(broker: BrokerUnderTest, topics: set[str]) -> None:
@@ -321,9 +326,9 @@ def _report(figures: list[Figures], puts_per_gib: float, options: argparse.Names
     print(
         f"cold reads, {options.server}, window {options.window}; "
         + (
-            "1 GiB of bodies a topic, segments of 128 MiB"
+            "1 GiB raw a topic, segments of 128 MiB"
             if options.full
-            else "scaled: 128 MiB a topic, segments of 16 MiB"
+            else "scaled: 128 MiB raw a topic, segments of 16 MiB"
         )
     )
     print(
