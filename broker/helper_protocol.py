@@ -121,9 +121,10 @@ class ColdRange(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 class Fenced(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """Why the tier process has stopped committing for good."""
+    """Why the tier process has stopped committing for good. `is_foreign`: the prefix never was this store's."""
 
     reason: str
+    is_foreign: bool = False
 
 
 class CatalogTable(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ from thermocline.broker.descriptor_limit import raise_descriptor_limit
 from thermocline.broker.health import HealthServer
 from thermocline.broker.helper_hub import HelperHub
 from thermocline.broker.helper_process import SOCKET_LIMITS
-from thermocline.broker.helper_protocol import HelloReply
+from thermocline.broker.helper_protocol import Fenced, HelloReply
 from thermocline.broker.helpers import Helpers, InProcessHelpers
 from thermocline.broker.hot_server import HotServer
 from thermocline.broker.housekeeping import Housekeeping
@@ -85,6 +85,8 @@ class HotProcess:
         self._single_process = single_process
         self._resources = AsyncExitStack()
         self._fenced = ""
+        self.refusal: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """Done when this broker must not run: the cold tier's prefix holds another store's history."""
         self._is_closing = False
 
     async def start(self) -> str:
@@ -295,11 +297,15 @@ class HotProcess:
             held_offset=self._context.delays.earliest_undelivered_offset(),
         )
 
-    def _fence(self, reason: str) -> None:
+    def _fence(self, fenced: Fenced) -> None:
         """Another writer has taken over the cold tier: take no message, leave the NameServers, delete nothing."""
         if self._fenced:
             return
-        self._fenced = reason
+        reason = self._fenced = fenced.reason
+        if fenced.is_foreign:
+            self._store.commit_log.pause(reason)
+            self.refusal.set_result(reason)
+            return
         logger.error("fenced: another broker writes to this cold tier; sends are refused reason=%s", reason)
         self._store.commit_log.fail(f"fenced: {reason}")
         self._leaving = asyncio.get_running_loop().create_task(self._context.registration.unregister())

@@ -24,7 +24,7 @@ from thermocline.broker.setting_sources import (
 )
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
-from thermocline.remoting.errors import InvalidParameterError
+from thermocline.remoting.errors import InvalidParameterError, InvalidRequestError
 from thermocline.store.disk import RealDisk
 
 logger = logging.getLogger(__name__)
@@ -139,14 +139,19 @@ async def _run(
         single_process=arguments.single_process,
     )
     address = await process.start()
+    process.refusal.add_done_callback(lambda _: stop.set())
     try:
         await _wait_complete(process, helpers_timeout_s, stop)
+        if process.refusal.done():
+            raise InvalidRequestError(process.refusal.result())
         on_ready(
             ReadyAddresses(
                 name_server=settings.broker.name_server_addresses, broker=address, cold_url=settings.tier.cold_url
             )
         )
         await stop.wait()
+        if process.refusal.done():
+            raise InvalidRequestError(process.refusal.result())
     finally:
         await process.close()
 

@@ -117,6 +117,11 @@ class BrokerProcess:
         async with asyncio.timeout(20):
             return await self._process.wait()
 
+    async def wait(self) -> int:
+        """Wait until it ends by itself; returns the exit status."""
+        assert self._process is not None
+        return await self._process.wait()
+
     @property
     def log(self) -> str:
         """Everything that the broker's processes wrote."""
