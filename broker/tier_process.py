@@ -11,7 +11,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
@@ -38,6 +38,7 @@ from thermocline.remoting.errors import FencedError, ObjectStoreUnavailableError
 from thermocline.store.disk import Disk, RealDisk
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cold_reader import ColdReader
+from thermocline.tiered.errors import ForeignLedgerError
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
 from thermocline.tiered.local_files import LocalLog, LocalQueues
@@ -67,9 +68,15 @@ class TierRole:
     """What the hot process talks to. Belongs to the process's loop."""
 
     def __init__(
-        self, *, disk: Disk | None = None, clock: Callable[[], int] = now_ms, keeps_spool_in_memory: bool = False
+        self,
+        *,
+        disk: Disk | None = None,
+        clock: Callable[[], int] = now_ms,
+        keeps_spool_in_memory: bool = False,
+        open_store: Callable[[str, ObjectStoreOptions], Awaitable[ObjectStore]] = open_object_store,
     ) -> None:
         """`disk`: where the hot process has its store; `clock`: milliseconds since 1970."""
+        self._open_store = open_store
         self._disk: Disk = disk if disk is not None else RealDisk()
         self._clock = clock
         self._keeps_spool_in_memory = keeps_spool_in_memory
@@ -97,7 +104,7 @@ class TierRole:
         """
         self._link = link
         config = link.settings.tier
-        store = await self._open_store(config.cold_url)
+        store = await self._open_store(config.cold_url, ObjectStoreOptions(counters=self._counters))
         try:
             writer = await self._open_ledger(store, link)
             try:
@@ -156,9 +163,6 @@ class TierRole:
             await reader.close()
             await cache.close()
             log.close()
-
-    async def _open_store(self, url: str) -> ObjectStore:
-        return await open_object_store(url, ObjectStoreOptions(counters=self._counters))
 
     async def _open_ledger(self, store: ObjectStore, link: HelperLink) -> LedgerWriter:
         """Claim the next epoch; tried again for as long as the store does not answer."""
@@ -233,10 +237,10 @@ class TierRole:
             ),
         )
 
-    def fenced(self, error: FencedError) -> None:
+    def fenced(self, error: FencedError | ForeignLedgerError, *, is_foreign: bool) -> None:
         """Tell the hot process that this broker's time as a writer is over."""
         if self._link is not None:
-            self._link.tell(HelperRequestCode.FENCED, Fenced(reason=str(error)))
+            self._link.tell(HelperRequestCode.FENCED, Fenced(reason=str(error), is_foreign=is_foreign))
 
     # -- RequestHandler ------------------------------------------------------------------------------------------------
 
@@ -354,7 +358,8 @@ async def serve(options: HelperOptions, stop: asyncio.Event, *, role: TierRole |
     """Run the role until `stop`, or until the hot process goes away.
 
     Raises:
-        FencedError: Another writer has taken over, or the hot process is of another build.
+        FencedError: Another writer has taken over, the prefix is another store's, or the hot process is of another
+            build.
         MQError: The cold tier cannot be used.
     """
     role = role or TierRole()
@@ -365,11 +370,11 @@ async def serve(options: HelperOptions, stop: asyncio.Event, *, role: TierRole |
         await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
         if work.done():
             work.result()
-    except FencedError as error:
-        role.fenced(error)
+    except (FencedError, ForeignLedgerError) as error:
+        role.fenced(error, is_foreign=isinstance(error, ForeignLedgerError))
         with contextlib.suppress(UnavailableError):
             await link.connection.wait_writable()
-        raise
+        raise FencedError(error.message, **error.context) from error
     finally:
         for task in (work, stopping):
             task.cancel()
