@@ -268,9 +268,14 @@ class Recovery:
     def _recover_as_rocketmq_does(self, ends: QueueEnds | None) -> _Outcome:
         known_ends = self._load_queues()
         dispatch_offset = max(known_ends.values(), default=-1)
-        start_offset = self._find_scan_start(dispatch_offset)
+        checkpoint = StoreCheckpoint.load(self._disk, self._config.checkpoint_path)
+        start_offset = self._find_scan_start(dispatch_offset, checkpoint)
         scan = LogScan(self._files, start_offset, check_tears=not self._was_clean)
-        outcome = _Outcome(scan_start_offset=start_offset, end_offset=start_offset)
+        outcome = _Outcome(
+            scan_start_offset=start_offset,
+            end_offset=start_offset,
+            store_timestamp_ms=checkpoint.log_timestamp_ms,
+        )
         for record in scan:
             outcome.record_count += 1
             outcome.store_timestamp_ms = max(outcome.store_timestamp_ms, record.store_timestamp_ms)
@@ -343,9 +348,8 @@ class Recovery:
         last = queue.unit(queue.next_offset - 1)
         return 0 if last.is_empty else last.physical_offset + last.size_bytes
 
-    def _find_scan_start(self, dispatch_offset: int) -> int:
+    def _find_scan_start(self, dispatch_offset: int, checkpoint: StoreCheckpoint) -> int:
         """Where the scan begins: the start of the newest file that fits the rule; the oldest file's when none does."""
-        checkpoint = StoreCheckpoint.load(self._disk, self._config.checkpoint_path)
         for file in reversed(list(self._files)):
             first = next(iter(LogScan(self._files, file.base_offset)), None)
             if first is None or first.store_timestamp_ms == 0:

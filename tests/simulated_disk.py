@@ -187,6 +187,7 @@ class SimulatedDisk:
             self._is_cut = False
             self.cut_at_step = None
             self.is_full = False
+            self.fail_syncs.clear()
             self._locks.clear()
 
     def sync_everything(self) -> None:

@@ -149,10 +149,10 @@ class Trial:
         end = self.random.choices(("cut", "kill", "close"), (6, 2, 2))[0]
         if end != "close":
             self.disk.cut_at_step = self.disk.step_count + self.random.randrange(1, STEPS_MAX)
-        is_open = False
+        is_open = was_open = False
         try:
             store = self.open()
-            is_open = True
+            is_open = was_open = True
             index = self.open_index(store)
             self.check(store, index)
             while self.disk.cut_at_step is not None or self.random.random() < 0.97:
@@ -174,7 +174,7 @@ class Trial:
         if is_open:
             assert self.disk.exists(self.config.abort_path), "the abort mark is gone"
         if end != "cut":
-            self.delete_derived()
+            self.delete_derived(was_open=was_open)
 
     def open(self) -> MessageStore:
         """Recover."""
@@ -335,8 +335,8 @@ class Trial:
         assert store.commit_log.is_failed
         raise ProcessDied
 
-    def delete_derived(self) -> None:
-        """Somebody removes what can be made anew."""
+    def delete_derived(self, *, was_open: bool) -> None:
+        """Somebody removes what can be made anew. Not the queue ends of a recovery that did not come to its end."""
         config, kind = self.config, self.random.random()
         if kind < 0.1:
             self.disk.remove_tree(config.consume_queue_path)
@@ -359,7 +359,7 @@ class Trial:
         elif kind < 0.6 and self.disk.exists(config.identity_path):
             self.disk.remove(config.identity_path)
             self.model.store_id = None
-        elif kind < 0.7:
+        elif kind < 0.7 and was_open:
             for path in (config.queue_ends_path, config.queue_ends_path + BACKUP_SUFFIX):
                 if self.disk.exists(path):
                     self.disk.remove(path)
