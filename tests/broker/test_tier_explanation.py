@@ -1,0 +1,77 @@
+"""What the broker says of a queue's future."""
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from thermocline.broker.tier_explanation import QueueTierState, TopicTierState, explain
+from thermocline.tiered.tier_config import TierConfig
+
+TIER = TierConfig(cold_url="memory://explained", segment_bytes=1 << 20, frame_bytes=1 << 16, seal_age_ms=60_000)
+WAITING = QueueTierState(
+    queue_id=3,
+    local_min=10,
+    local_end=30,
+    cold_min=0,
+    cold_end=20,
+    waiting_messages=10,
+    waiting_bytes=1 << 18,
+    first_waiting_ms=100_000,
+)
+TOPIC = TopicTierState(
+    topic="orders", tiered=True, ttl_ms=86_400_000, segments=1, raw_bytes=1, stored_bytes=1, queues=[WAITING]
+)
+
+
+def test_a_waiting_queue_says_when_it_is_sealed_and_why() -> None:
+    (row,) = explain(TOPIC, TIER, now_ms=130_000, is_tier_away=False)
+    assert (row.topic, row.queue_id) == ("orders", 3)
+    assert (row.local, row.cold, row.waiting) == ("[10, 30)", "[0, 20)", "10 messages, 256.0 KiB")
+    assert row.ttl == "expires after 1 d"
+    assert row.next.startswith("sealed in 30 s, ")
+    assert row.next.endswith("or sooner after another 768.0 KiB")
+
+
+def test_a_seal_that_is_overdue_is_not_in_the_past() -> None:
+    (row,) = explain(TOPIC, TIER, now_ms=10_000_000, is_tier_away=False)
+    assert row.next.startswith("sealed in 0 ms, ")
+
+
+@pytest.mark.parametrize(
+    ("state", "tier", "away", "expected"),
+    [
+        (TOPIC, replace(TIER, cold_url="none"), False, "stays local: there is no cold tier (coldUrl=none)"),
+        (
+            msgspec.structs.replace(TOPIC, tiered=False),
+            TIER,
+            False,
+            "stays local: the broker keeps unfinished work in this topic",
+        ),
+        (TOPIC, TIER, True, "waits for the tier process, which is away; local files are kept meanwhile"),
+    ],
+)
+def test_what_keeps_messages_local(state: TopicTierState, tier: TierConfig, away: bool, expected: str) -> None:
+    (row,) = explain(state, tier, now_ms=0, is_tier_away=away)
+    assert row.next == expected
+
+
+@pytest.mark.parametrize(
+    ("local_min", "expected"),
+    [
+        (10, "all committed; local files go when local retention lets them"),
+        (30, "all committed and served from the cold tier"),
+    ],
+)
+def test_a_committed_queue(local_min: int, expected: str) -> None:
+    queue = msgspec.structs.replace(
+        WAITING, local_min=local_min, cold_end=30, waiting_messages=0, waiting_bytes=0, first_waiting_ms=None
+    )
+    (row,) = explain(msgspec.structs.replace(TOPIC, queues=[queue], ttl_ms=None), TIER, now_ms=0, is_tier_away=False)
+    assert (row.next, row.waiting, row.ttl) == (expected, "none", "kept for ever")
+
+
+def test_what_only_the_tier_process_knows_is_unknown_while_it_is_away() -> None:
+    queue = msgspec.structs.replace(WAITING, cold_min=None, cold_end=None, waiting_messages=None, waiting_bytes=None)
+    (row,) = explain(msgspec.structs.replace(TOPIC, queues=[queue]), TIER, now_ms=0, is_tier_away=True)
+    assert (row.cold, row.waiting) == ("unknown", "unknown")
