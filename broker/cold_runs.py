@@ -54,20 +54,20 @@ class _Reader:
 
     def cut(self, count_max: int, bytes_max: int) -> tuple[memoryview, int]:
         """Take records off the front, at least one; those, and how many they are."""
-        data, start = self.data, self.position
+        data, start, data_end, unpack_from = self.data, self.position, len(self.data), INT.unpack_from
         end, stop, count = start, start + bytes_max, 0
-        while count < count_max and end < len(data):
-            following = end + INT.unpack_from(data, end + POSITION_SIZE)[0]
+        while count < count_max and end < data_end:
+            following = end + unpack_from(data, end + POSITION_SIZE)[0]
             if count and following > stop:
                 break
             end = following
             count += 1
         assert count
-        assert end <= len(data)
+        assert end <= data_end
         self.next_offset += count
         self.position = end
         records = memoryview(data)[start:end]
-        if end == len(data):
+        if end == data_end:
             self.data, self.position = b"", 0
         return records, count
 

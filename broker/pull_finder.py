@@ -130,10 +130,12 @@ class PullFinder:
                 return self._moved(GetStatus.OFFSET_TOO_SMALL.value, start, queue)
             # When even the oldest local message has expired, so has everything in front of it.
             if cold_start is None or start == queue.min_offset or offset < cold_start:
-                answer = self._find_held(request, codes, queue)
-                if answer is None:
+                pull = self._cold_pull(request, codes)
+                # Below `cold_start` lies what the tier does not serve any more, whatever it has sent before.
+                held = None if cold_start is None or offset < cold_start else context.cold.held(pull)
+                if held is None:
                     raise ColdNeeded
-                return answer
+                return self._cold_answer(held, queue, expired_before_ms=pull.expired_before_ms)
         return self._read(header, codes, queue, start=max(offset, start), end=end)
 
     async def find_cold(self, request: PullRequest, codes: frozenset[int] | None) -> PullAnswer:
@@ -159,16 +161,7 @@ class PullFinder:
         result = await self._context.cold.pull(self._cold_pull(request, codes))
         if result.next_offset <= offset:
             raise UnavailableError("the cold tier does not hold what it said it holds", topic=header.topic)
-        return self._cold_answer(result, queue)
-
-    def _find_held(self, request: PullRequest, codes: frozenset[int] | None, queue: ConsumeQueue) -> PullAnswer | None:
-        """What the cold tier has sent already, as far as it still says that it serves it."""
-        cold = self._context.cold
-        bounds = cold.bounds(queue.topic, queue.queue_id)
-        if bounds is None or not bounds.min_offset <= request.offset < bounds.end_offset:
-            return None
-        result = cold.held(self._cold_pull(request, codes))
-        return None if result is None else self._cold_answer(result, queue)
+        return self._cold_answer(result, queue, expired_before_ms=visible.expired_before_ms(header.topic))
 
     def _cold_pull(self, request: PullRequest, codes: frozenset[int] | None) -> ColdPull:
         header, limits = request.header, self._limits.near
@@ -183,8 +176,8 @@ class PullFinder:
             group=header.consumer_group,
         )
 
-    def _cold_answer(self, result: ColdPullResult, queue: ConsumeQueue) -> PullAnswer:
-        records, dropped_count = without_expired(result.records, self._visible.expired_before_ms(queue.topic))
+    def _cold_answer(self, result: ColdPullResult, queue: ConsumeQueue, *, expired_before_ms: int) -> PullAnswer:
+        records, dropped_count = without_expired(result.records, expired_before_ms)
         if not records:
             return self._stepped(queue, result.next_offset)
         return PullAnswer(
