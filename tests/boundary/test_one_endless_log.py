@@ -1,9 +1,10 @@
 """Hot and cold together are one endless log: random histories, read in every way, against plain lists.
 
 A history is appends, seals, local deletion, changes of TTL, topics deleted and made again, time that passes, and
-restarts of the tier process and of the broker, clean or not. After every few steps each queue is asked for its bounds,
-read from somewhere, and searched by time; topics are searched by key, and single messages viewed by their place. Every
-answer must be that of `EndlessLog`.
+restarts of the tier process and of the broker, clean or not; the tier process may die at any of its requests. Between
+the steps each queue is asked for its bounds, read from somewhere, and searched by time; topics are searched by key, and
+single messages viewed by their place. Every answer must be that of `EndlessLog`. In the end the bucket holds what the
+ledger's readable versions name, and nothing more.
 """
 
 from __future__ import annotations
@@ -22,18 +23,21 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.boundary.endless_log import EndlessLog, Message
-from tests.boundary.whole_broker import WholeBroker
+from tests.boundary.whole_broker import GRACE_MS, WholeBroker
 from tests.crash import wire
+from tests.crash.bucket import listed_keys, named_keys
 from thermocline.remoting.message_record import MessageRecord
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.remoting.string_hash import tags_code
 from thermocline.store.store_config import FlushDiskType
+from thermocline.tiered.wrappers import Fault
 
 TOPICS = ("Steam", "Brine")
 QUEUES = 2
 KEYS = ("red", "green", "blue")
 TAGS = ("a", "b")
 SAMPLES = 4
+COLLECTING_ROUNDS = 5
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,14 @@ class RestartTier:
 
 
 @dataclass(frozen=True)
+class CrashTier:
+    """It dies at one of the requests that a seal makes, or of the collection that follows; another takes over."""
+
+    calls: int
+    is_carried_out: bool
+
+
+@dataclass(frozen=True)
 class RestartBroker:
     """The whole broker stops and starts."""
 
@@ -106,7 +118,19 @@ class Check:
     """Everything is read."""
 
 
-Step = Append | Pass | Seal | DeleteLocalFiles | MoveToCold | SetTtl | Remake | RestartTier | RestartBroker | Check
+Step = (
+    Append
+    | Pass
+    | Seal
+    | DeleteLocalFiles
+    | MoveToCold
+    | SetTtl
+    | Remake
+    | RestartTier
+    | CrashTier
+    | RestartBroker
+    | Check
+)
 
 _topics = st.sampled_from(TOPICS)
 _ttls = st.sampled_from((0, 500, 2_000, 10_000))
@@ -133,6 +157,8 @@ _steps: st.SearchStrategy[Step] = st.one_of(
     st.builds(SetTtl, _topics, _ttls),
     st.builds(Remake, _topics, _ttls, st.booleans()),
     st.just(RestartTier()),
+    st.builds(CrashTier, st.integers(0, 25), st.booleans()),
+    st.builds(CrashTier, st.integers(0, 12), st.booleans()),
     st.builds(RestartBroker, st.booleans()),
     st.just(Check()),
 )
@@ -159,6 +185,7 @@ class History:
                 await self.take(step)
                 await self.check_bounds()
             await self.check_everything()
+            await self._check_bucket()
         finally:
             await self.broker.stop(is_crash=True)
             await self.broker.remove_objects()
@@ -190,6 +217,18 @@ class History:
                 await wire.make_topic(connection, step.topic, queues=QUEUES, ttl_ms=step.ttl_ms)
                 self.log.make_topic(step.topic, step.ttl_ms or None)
             case RestartTier():
+                await broker.stop_tier()
+                await broker.start_tier()
+            case CrashTier():
+                fault = Fault.CRASH_AFTER if step.is_carried_out else Fault.CRASH_BEFORE
+                broker.crashes.crash_after(step.calls, fault)
+                try:
+                    await wire.seal(connection)
+                    self._witness["crashes behind a seal"] += 1
+                except wire.Refused as refused:
+                    if refused.code not in wire.TRY_AGAIN:
+                        raise
+                    self._witness["crashes in a seal"] += 1
                 await broker.stop_tier()
                 await broker.start_tier()
             case RestartBroker():
@@ -329,6 +368,20 @@ class History:
             with pytest.raises(wire.Refused):
                 await wire.view(connection, message.physical_offset)
 
+    async def _check_bucket(self) -> None:
+        """When the grace period is over, and what earlier tier processes left has been looked for."""
+        broker = self.broker
+        await broker.stop_tier()
+        await broker.start_tier()
+        for _ in range(COLLECTING_ROUNDS):
+            broker.clock.now_ms += GRACE_MS
+            await broker.report()
+            await wire.seal(broker.connection)
+        # Collecting goes on behind the answer to a seal; the next seal waits for it.
+        await wire.seal(broker.connection)
+        there, named = await listed_keys(broker.objects), await named_keys(broker.objects)
+        assert there == named, f"too much: {sorted(there - named)}, missing: {sorted(named - there)}"
+
 
 def check_same(record: MessageRecord, message: Message) -> None:
     """A record is the message that was sent."""
@@ -378,6 +431,12 @@ def test_hot_and_cold_are_one_endless_log(runner: asyncio.Runner, folder: Path, 
         shutil.rmtree(case)
 
     run_case()
-    for name in ("segments", "cold pulls answered 0", "cold pulls answered 20", "times found cold", "views cold"):
+    for name in (
+        "segments",
+        "cold pulls answered 0",
+        "times found cold",
+        "keys cold",
+        "views cold",
+        "crashes in a seal",
+    ):
         assert witness[name], f"no case met this: {name}; {witness}"
-    assert witness["keys cold"]

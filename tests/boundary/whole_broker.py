@@ -8,6 +8,7 @@ syncs, retention and the tier's rounds. So a case repeats exactly.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -41,9 +42,13 @@ from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import RetentionGate
 from thermocline.store.store_config import FlushDiskType, StoreConfig
 from thermocline.tiered.memory import MemoryObjectStore
+from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.object_store_url import ObjectStoreOptions, open_object_store
 from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.wrappers import Fault, FaultInjectingObjectStore, ProcessCrash, StoreCall
 
 NEVER_MS = 1 << 40
+GRACE_MS = 1_000
 START_MS = 4_000_000_000_000
 """Far in the future, so that no file seems to be written to later than now."""
 DEADLINE_S = 20.0
@@ -58,6 +63,24 @@ class Clock:
 
     def __call__(self) -> int:
         return self.now_ms
+
+
+class CrashPlan:
+    """Where the tier process dies: at which of its requests, and on which side of it."""
+
+    def __init__(self) -> None:
+        self._calls_left: int | None = None
+        self._fault = Fault.NONE
+
+    def crash_after(self, calls: int, fault: Fault) -> None:
+        """Let so many more requests through."""
+        self._calls_left, self._fault = calls, fault
+
+    def __call__(self, number: int, call: StoreCall) -> Fault:
+        if self._calls_left is None:
+            return Fault.NONE
+        self._calls_left -= 1
+        return self._fault if self._calls_left < 0 else Fault.NONE
 
 
 class BuiltIndex:
@@ -121,13 +144,14 @@ class WholeBroker:
             seal_age_ms=NEVER_MS,
             frame_bytes=4 << 10,
             sweep_interval_ms=100,
-            grace_ms=1_000,
+            grace_ms=GRACE_MS,
             cache_bytes=1 << 20,
             account_interval_ms=NEVER_MS,
         )
         self._resources = AsyncExitStack()
         self._tier_stop = asyncio.Event()
         self._tier_task: asyncio.Task[None] | None = None
+        self.crashes = CrashPlan()
         self.store: MessageStore
         self.context: BrokerContext
         self.cold: TierLink
@@ -222,15 +246,22 @@ class WholeBroker:
             self._index.service.close()
             self.store.close()
 
+    @property
+    def objects(self) -> MemoryObjectStore:
+        """The bucket."""
+        return MemoryObjectStore(self._cold_name)
+
     async def remove_objects(self) -> None:
         """Let go of the cold tier: stores in memory last as long as the process."""
-        store = MemoryObjectStore(self._cold_name)
-        await store.delete_many(list(store.objects))
+        await self.objects.delete_many(list(self.objects.objects))
 
     async def start_tier(self) -> None:
         """Let a new tier process take the next epoch; serves when this returns."""
         self._tier_stop = asyncio.Event()
-        role = TierRole(disk=self.disk, clock=self.clock, keeps_spool_in_memory=True)
+        self.crashes = CrashPlan()
+        role = TierRole(
+            disk=self.disk, clock=self.clock, keeps_spool_in_memory=True, open_store=self._open_crashing_store
+        )
         self._tier_task = asyncio.create_task(serve(self._options, self._tier_stop, role=role))
         await self._until(lambda: self._hub.is_connected("tier"))
         await self.report()
@@ -240,10 +271,11 @@ class WholeBroker:
         await self._hub.ask("tier", HelperRequestCode.TIER_REPORT, request, timeout_ms=int(DEADLINE_S * 1_000))
 
     async def stop_tier(self) -> None:
-        """End the tier process; what is not committed is lost with it."""
+        """End the tier process, if it has not died; what is not committed is lost with it."""
         if self._tier_task is not None:
             self._tier_stop.set()
-            await self._tier_task
+            with contextlib.suppress(ProcessCrash, BaseExceptionGroup):
+                await self._tier_task
             self._tier_task = None
             await self._until(lambda: not self._hub.is_connected("tier"))
 
@@ -264,6 +296,9 @@ class WholeBroker:
         self._index.service.checkpoint()
         await self._rounds.sync_derived()
         await self._rounds.run_retention()
+
+    async def _open_crashing_store(self, url: str, options: ObjectStoreOptions) -> ObjectStore:
+        return FaultInjectingObjectStore(await open_object_store(url, options), self.crashes)
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(DEADLINE_S):

@@ -17,6 +17,8 @@ from thermocline.remoting.errors import UnavailableError
 
 SEED = 20_261_121
 START_SECONDS_MAX = 20.0
+MOVE_TIMEOUT_S = 240.0
+"""A tier process that was killed a hundred times has much to catch up with."""
 SMALL_FILES = {
     "mappedFileSizeCommitLog": str(1 << 20),
     "mappedFileSizeConsumeQueue": "600",
@@ -83,7 +85,7 @@ async def move_to_cold(broker: BrokerProcess) -> None:
     """Commit everything, and wait until local files have gone."""
     connection = await ClientConnection.open(broker.address)
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(MOVE_TIMEOUT_S):
             while True:
                 try:
                     await wire.seal(connection)

@@ -38,7 +38,7 @@ from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 
 TIMEOUT_MS = 15_000
-SEAL_TIMEOUT_MS = 120_000
+SEAL_TIMEOUT_MS = 240_000
 SUBSCRIPTION_BIT = 0x4
 TIER_STATUS = 90101
 TIER_SEAL = 90102
