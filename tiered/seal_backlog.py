@@ -172,7 +172,7 @@ class SealBacklog:
     def account(self) -> None:
         """Count the bytes of records reported since the last call; reads the units of changed queues."""
         changed, self._changed = self._changed | self._unreadable, set()
-        self._unreadable = set()
+        known, self._unreadable = self._unreadable, set()
         for topic, queue_id in changed:
             progress = self._topics.get(topic)
             queue = progress.queues.get(queue_id) if progress is not None else None
@@ -182,7 +182,8 @@ class SealBacklog:
                 self._account_queue(topic, queue_id, queue)
             except (ObjectNotFoundError, CorruptDataError) as error:
                 # Mostly its topic was deleted, which will be reported; until then it holds back local deletion.
-                logger.warning("queue cannot be read topic=%s queue_id=%d: %s", topic, queue_id, error)
+                if (topic, queue_id) not in known:
+                    logger.info("queue cannot be read topic=%s queue_id=%d: %s", topic, queue_id, error)
                 self._unreadable.add((topic, queue_id))
 
     def _account_queue(self, topic: str, queue_id: int, queue: QueueProgress) -> None:

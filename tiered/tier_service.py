@@ -272,7 +272,8 @@ class TierService:
                 logger.info("topic went away while it was planned topic=%s: %s", topic, error)
                 continue
             except CorruptDataError as error:
-                logger.error("topic not sealed topic=%s: %s", topic, error)
+                # Its files may be those of the topic's next life, of which we will be told.
+                logger.warning("topic not sealed topic=%s: %s", topic, error)
                 continue
             if plan is not None:
                 plans.append(plan)

@@ -46,6 +46,7 @@ SETTINGS = {
 }
 COLLECTED_TIMEOUT_S = 90.0
 POLL_S = 0.03
+MOMENT_TIMEOUT_S = 120.0
 
 
 @dataclass(slots=True)
@@ -137,19 +138,26 @@ class Moments:
             case "seal":
                 await asyncio.sleep(self._chance.random() * 0.5)
             case "upload":
-                await self._see(KEYS.topics_prefix, lambda before, now: bool(now - before))
+                await self._see_new(KEYS.topics_prefix)
             case "commit":
-                await self._see(KEYS.ledger_prefix, lambda before, now: bool(now - before))
+                await self._see_new(KEYS.ledger_prefix)
             case "checkpoint":
-                await self._see(KEYS.checkpoints_prefix, lambda before, now: bool(now - before))
+                await self._see_new(KEYS.checkpoints_prefix)
             case "delete":
-                await self._see(KEYS.ledger_prefix, lambda before, now: bool(before - now))
+                await self._see_gone(KEYS.ledger_prefix)
         await asyncio.sleep(self._chance.choice((0, 0.01, 0.05, 0.2)) * self._chance.random())
 
-    async def _see(self, prefix: str, has_come: Callable[[set[str], set[str]], bool]) -> None:
-        before = await listed_keys(self._store, prefix)
-        async with asyncio.timeout(60):
-            while not has_come(before, await listed_keys(self._store, prefix)):  # noqa: ASYNC110 - another process
+    async def _see_new(self, prefix: str) -> None:
+        known = await listed_keys(self._store, prefix)
+        async with asyncio.timeout(MOMENT_TIMEOUT_S):
+            while not await listed_keys(self._store, prefix) - known:  # noqa: ASYNC110 - another process
+                await asyncio.sleep(POLL_S)
+
+    async def _see_gone(self, prefix: str) -> None:
+        known: set[str] = set()
+        async with asyncio.timeout(MOMENT_TIMEOUT_S):
+            while not known - (now := await listed_keys(self._store, prefix)):
+                known |= now
                 await asyncio.sleep(POLL_S)
 
 
