@@ -124,6 +124,9 @@ class Recovery:
         # Only after a clean stop of ours is it known that nothing lies behind the ends.
         is_as_we_left_it = self._was_clean and usable and outcome.record_count == 0
         self._finish(outcome, must_cut=not is_as_we_left_it)
+        if not usable:
+            # What was found and not written anew is now promised, too, so it must be durable.
+            self._disk.sync_tree(self._config.consume_queue_path, site=SyncSite.QUEUE_TREE)
         return RecoveryReport(
             was_clean=self._was_clean,
             used_queue_ends=usable,

@@ -179,6 +179,8 @@ class Retention:
             if queue is None:
                 self._round = iter([each for each in self._queues if each.next_offset > units_per_file])
                 break
-            if queue.min_offset >= units_per_file and self._queues.find(queue.topic, queue.queue_id) is queue:
+            if self._queues.find(queue.topic, queue.queue_id) is not queue:
+                continue  # deleted with its topic since the round began
+            if queue.min_offset >= units_per_file:
                 paths += self._queues.files.delete_before(queue, queue.min_offset)
         return paths

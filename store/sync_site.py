@@ -37,6 +37,8 @@ class SyncSite(StrEnum):
     """Units below the recovery position: a queue with empty units."""
     QUEUE_DIRECTORY = "queue directory"
     """A queue file's name, below the recovery position."""
+    QUEUE_TREE = "queue tree"
+    """Queue files that recovery found without queue ends, and builds upon."""
     QUEUE_ENDS_FILE = "queue ends file"
     """Recovery position and queue ends: unbounded recovery, and forgotten ends."""
     QUEUE_ENDS_DIRECTORY = "queue ends directory"

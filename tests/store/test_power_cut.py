@@ -15,13 +15,18 @@ import pytest
 
 from tests.simulated_disk import PowerCut, SimulatedDisk
 from tests.store.power_cut import Trial, seed_shown
-from tests.store.store_parts import LOG_FILE_BYTES, draft, open_store
+from tests.store.store_parts import LOG_FILE_BYTES, bodies_of, draft, open_store
 from thermocline.remoting.errors import CorruptDataError
 from thermocline.store.checkpoint import StoreCheckpoint
 from thermocline.store.sync_site import SyncSite
 
 SEEDS_PER_SITE_MAX = 400
-DIRECTED_SITES = {SyncSite.IDENTITY_DIRECTORY, SyncSite.CHECKPOINT_DIRECTORY, SyncSite.LOG_TRUNCATE}
+DIRECTED_SITES = {
+    SyncSite.IDENTITY_DIRECTORY,
+    SyncSite.CHECKPOINT_DIRECTORY,
+    SyncSite.LOG_TRUNCATE,
+    SyncSite.QUEUE_TREE,
+}
 """Their folders are soon synced for other reasons, so a random cut hardly ever finds the gap: tests of their own do."""
 
 
@@ -78,6 +83,23 @@ def test_a_new_checkpoint_survives_a_cut_after_its_round(*, ignored: bool) -> No
 
     checkpoint = StoreCheckpoint.load(disk.after_power_cut(Random(0), kept_share=0), "/store/checkpoint")
     assert (checkpoint.queue_timestamp_ms == store.clock.last_ms) is not ignored
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_queue_files_that_are_built_upon_are_made_durable(*, ignored: bool) -> None:
+    """A process died with units in the page cache, and the queue ends are gone: what is found is promised again."""
+    disk = SimulatedDisk(ignored_sites={SyncSite.QUEUE_TREE} if ignored else ())
+    store = open_store(disk)
+    store.put(draft())
+    store.tick()
+    store.commit_log.flush()
+    disk.revive()
+    disk.remove("/store/thermocline/queueEnds")
+    assert bodies_of(open_store(disk)) == [b"hello"]
+
+    store = open_store(disk.after_power_cut(Random(0), kept_share=0))
+    assert (store.recovery_report.rebuilt_queue_count == 0) is not ignored
+    assert bodies_of(store) == [b"hello"]
 
 
 @pytest.mark.parametrize("ignored", [False, True])
