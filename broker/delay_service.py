@@ -13,7 +13,8 @@ Rules
     last is delivered again after a crash; a clean stop repeats nothing.
   - Work is done in slices: at most `SLICE_MESSAGES_MAX` messages, then the loop serves others first.
   - A time of delivery further away than the level's delay (a clock that was set back) means now.
-  - A level whose append fails rests for 10 s; the others go on. A message whose topic was deleted is dropped.
+  - A level whose append fails rests for 10 s; the others go on. A message whose topic was deleted is dropped, also
+    when the name was made again since: it belongs to the topic's earlier life.
   - Records of undelivered messages must stay in the local log: `earliest_undelivered_offset` is for retention to ask.
 Owner: the hot process's event loop.
 Source: broker/schedule/ScheduleMessageService.java, Apache RocketMQ 5.3.
@@ -188,6 +189,9 @@ class DelayService:
             return True
         draft = _due_draft(record)
         if draft is None:
+            return True
+        if not self._store.incarnations.is_live(draft.topic, physical_offset):
+            logger.info("delayed message of a deleted topic dropped topic=%s", draft.topic)
             return True
         try:
             self._appender.append(draft)

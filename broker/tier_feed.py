@@ -96,7 +96,8 @@ class TierFeed:
 
     def tell_cuts(self) -> None:
         """Let the next tables say what has expired by then."""
-        self._changed_topics.update(dict.fromkeys(self._topics.topics_with_ttl()))
+        if self._is_telling:
+            self._changed_topics.update(dict.fromkeys(self._topics.topics_with_ttl()))
 
     async def flush(self) -> None:
         """Tell everything that has changed by now; returns when it is on its way, or the tier process is away."""
@@ -104,11 +105,13 @@ class TierFeed:
             await asyncio.sleep(SLICE_PAUSE_S)
 
     def _queue_written(self, queue: ConsumeQueue) -> None:
-        self._changed_queues[queue] = None
+        if self._is_telling:
+            self._changed_queues[queue] = None
 
     def _topic_changed(self, topic: str, config: TopicConfig | None) -> None:
-        self._changed_topics[topic] = None
-        self._wake.set()
+        if self._is_telling:
+            self._changed_topics[topic] = None
+            self._wake.set()
 
     async def _run(self) -> None:
         while True:

@@ -103,7 +103,10 @@ class TierLink:
         if table.sequence == 1:
             self._ranges.clear()  # a full table, from a tier process that has just opened the ledger
         for cold_range in table.ranges:
-            self._ranges[cold_range.topic, cold_range.queue_id] = cold_range
+            if cold_range.min_offset < cold_range.end_offset:
+                self._ranges[cold_range.topic, cold_range.queue_id] = cold_range
+            else:
+                self._ranges.pop((cold_range.topic, cold_range.queue_id), None)
         assert table.version >= self._version
         self._version = table.version
         self._committed_offset = max(self._committed_offset, table.committed_offset)

@@ -31,6 +31,7 @@ from thermocline.broker.helper_protocol import (
     TierReportRequest,
     TopicTierReport,
 )
+from thermocline.broker.pending_tables import PendingTables
 from thermocline.broker.tier_reads import TierReads
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
@@ -84,11 +85,11 @@ class TierRole:
         self._service: TierService | None = None
         self._reads: TierReads | None = None
         self._counters = StoreCounters()
-        self._pending: list[QueueTable] = []
+        self._pending = PendingTables()
         self._last_error = "the cold tier is being opened"
         self._received = 0
         self._sent = 0
-        self._told: dict[tuple[str, int], set[int]] = {}
+        self._told: dict[str, set[int]] = {}
 
     @property
     def is_serving(self) -> bool:
@@ -152,9 +153,9 @@ class TierRole:
         self._service = service
         self._reads = TierReads(reader, catalog=self._catalog, cut_ms=self._cut_ms)
         try:
-            for table in self._pending:
+            table = self._pending.take()
+            if table is not None:
                 self._take(table, service)
-            self._pending.clear()
             service.backlog.account()
             self._committed(writer.catalog, frozenset(writer.catalog.topics))
             await service.run()
@@ -214,7 +215,7 @@ class TierRole:
                     minimums[run.queue_id] = min(run.start_offset, minimums.get(run.queue_id, run.start_offset))
             ends = entry.queue_ends()
             # A queue that was told of and has lost its last segment is told of once more, as empty.
-            known = self._told.setdefault((topic, entry.incarnation), set())
+            known = self._told.pop(topic, set())
             ranges.extend(
                 ColdRange(
                     topic=topic,
@@ -225,7 +226,8 @@ class TierRole:
                 )
                 for queue_id in known | minimums.keys()
             )
-            known.update(minimums)
+            if minimums:
+                self._told[topic] = set(minimums)
         self._sent += 1
         link.tell(
             HelperRequestCode.CATALOG_TABLE,
@@ -283,7 +285,7 @@ class TierRole:
         assert table.sequence == self._received + 1, "the hot process numbers its tables"
         self._received = table.sequence
         if self._service is None:
-            self._pending.append(table)
+            self._pending.add(table)
         else:
             self._take(table, self._service)
 

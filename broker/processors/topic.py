@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 
+from thermocline.broker import consumer_offsets
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.processors.dispatcher import Handler
 from thermocline.broker.topic_attributes import MESSAGE_TYPE, MESSAGE_TYPE_MIXED, parse_change
@@ -103,6 +104,9 @@ class TopicProcessor:
             await context.topics.delete(name)
             context.offsets.remove_topic(name)
             context.stats.remove_topic(name)
+        if context.offsets.is_dirty:
+            # Were they still there after a crash, a group would skip the first messages of the topic's next life.
+            await context.persister.save(consumer_offsets.FILE_NAME)
         logger.info("topics deleted topics=%s by=%s", ",".join(topics), connection.remote_address)
         return RemotingCommand.response(command)
 

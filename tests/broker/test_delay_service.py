@@ -195,3 +195,13 @@ async def test_the_official_file_is_read(broker: ControlBroker) -> None:
     assert {level: at for level, (at, _) in delays.progress().items()} == {1: 64, 17: 0}
     with pytest.raises(CorruptDataError):
         delays.load(b"{")
+
+
+async def test_a_message_of_a_topics_earlier_life_is_dropped(broker: ControlBroker) -> None:
+    send_delayed(broker, 1, b"earlier life")
+    await broker.context.topics.delete("T")
+    await broker.create_topic("T")
+    send_delayed(broker, 1, b"this life")
+    broker.clock.now_ms += 1_000
+    deliver_all(broker)
+    assert delivered(broker) == [b"this life"]
