@@ -3,8 +3,8 @@
     small, large, keyed messages one by one, batches, delayed ones; on the side a topic that is deleted and made again
 
 Promises that are checked: each acknowledged (queue, offset) is served exactly once with its body, in order, without a
-gap between the queue's first offset and its end; a delayed message at least once; a topic that was made again shows
-nothing of its earlier lives.
+gap between the queue's first offset and its end, and found by its key; a delayed message at least once; a topic that
+was made again shows nothing of its earlier lives, nor do the offsets of its groups.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ RECONNECT_S = 0.02
 DELAY = "DELAY\x011\x02"
 DELAYED_DEADLINE_S = 60.0
 LIFE_MESSAGES = 20
+GROUP = "crash-group"
+KEYS_CHECKED = 40
 
 Acknowledgements = dict[tuple[str, int], dict[int, bytes]]
 
@@ -53,6 +55,7 @@ class MixedLoad:
         self._count = 0
         self.acknowledged: Acknowledgements = defaultdict(dict)
         self.delayed: set[bytes] = set()
+        self.keyed: dict[str, bytes] = {}
         self.life = 0
         """Which life of the topic that is made again its acknowledged messages are of."""
 
@@ -116,9 +119,12 @@ class MixedLoad:
             await wire.send(connection, topic, queue_id, body, properties=DELAY)
             self.delayed.add(body)
             return
-        properties = f"KEYS\x01k{self._count}\x02TAGS\x01t{self._count % 3}\x02" if topic == KEYED else ""
+        key = f"k{self._count}"
+        properties = f"KEYS\x01{key}\x02TAGS\x01t{self._count % 3}\x02" if topic == KEYED else ""
         answer = await wire.send(connection, topic, queue_id, body, properties=properties)
         self._acknowledge(topic, answer.queue_id, answer.queue_offset, body)
+        if topic == KEYED:
+            self.keyed[key] = body
 
     def _acknowledge(self, topic: str, queue_id: int, queue_offset: int, body: bytes) -> None:
         offsets = self.acknowledged[topic, queue_id]
@@ -132,11 +138,17 @@ class MixedLoad:
         await wire.delete_topic(connection, REMADE)
         self.life += 1
         await wire.make_topic(connection, REMADE, queues=QUEUES)
+        for queue_id in range(QUEUES):
+            offset = await wire.patiently(
+                lambda queue_id=queue_id: wire.consumer_offset(connection, GROUP, REMADE, queue_id)
+            )
+            assert not offset, f"the group begins a new life at {offset}"
         for number in range(self._random.randrange(1, LIFE_MESSAGES)):
             body = f"life {self.life}/{number}".encode()
             answer = await wire.send(connection, REMADE, self._random.randrange(QUEUES), body)
             assert answer.queue_offset <= number, f"a new life begins at {answer.queue_offset}"
             self._acknowledge(REMADE, answer.queue_id, answer.queue_offset, body)
+            await wire.commit_offset(connection, GROUP, REMADE, answer.queue_id, answer.queue_offset + 1)
 
     # -- afterwards ----------------------------------------------------------------------------------------------------
 
@@ -152,6 +164,9 @@ class MixedLoad:
             if topic == REMADE:
                 lives = {record.body.partition(b"/")[0] for record in records}
                 assert lives == {f"life {self.life}".encode()}, f"{topic}/{queue_id}"
+        for key in self._random.sample(sorted(self.keyed), min(KEYS_CHECKED, len(self.keyed))):
+            found = await wire.patiently(lambda key=key: wire.query_key(connection, KEYED, key))
+            assert [record.body for record in found] == [self.keyed[key]], key
         await self._check_delayed(connection)
 
     async def _check_delayed(self, connection: ClientConnection) -> None:

@@ -86,12 +86,7 @@ async def move_to_cold(broker: BrokerProcess) -> None:
     connection = await ClientConnection.open(broker.address)
     try:
         async with asyncio.timeout(MOVE_TIMEOUT_S):
-            while True:
-                try:
-                    await wire.seal(connection)
-                    break
-                except wire.Refused:  # the tier process is on its way back
-                    await asyncio.sleep(0.1)
+            await wire.patiently(lambda: wire.seal(connection), timeout_s=MOVE_TIMEOUT_S)
             while not await local_minimums(connection):  # noqa: ASYNC110 - the broker's own rounds
                 await asyncio.sleep(0.1)
     except UnavailableError as error:

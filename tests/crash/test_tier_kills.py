@@ -98,12 +98,7 @@ def now_ms() -> int:
 
 async def minimum_of(connection: ClientConnection, topic: str, queue_id: int) -> int:
     """A queue's minimum, asked until the tier process is there to say it."""
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                return await wire.min_offset(connection, topic, queue_id)
-            except wire.Refused:
-                await asyncio.sleep(POLL_S)
+    return await wire.patiently(lambda: wire.min_offset(connection, topic, queue_id))
 
 
 async def read_anywhere(broker: BrokerProcess, load: MixedLoad, seed: str) -> None:

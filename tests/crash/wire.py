@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from thermocline.remoting.batch import BatchMessage, encode_batch
 from thermocline.remoting.client import ClientConnection
@@ -23,8 +23,10 @@ from thermocline.remoting.headers.read import (
     OffsetResponseHeader,
     PullMessageRequestHeader,
     PullMessageResponseHeader,
+    QueryConsumerOffsetRequestHeader,
     QueryMessageRequestHeader,
     SearchOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
     ViewMessageRequestHeader,
 )
 from thermocline.remoting.headers.send import (
@@ -36,6 +38,8 @@ from thermocline.remoting.message_id import decode_message_id
 from thermocline.remoting.message_record import MessageRecord, iterate_records
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
+
+Result = TypeVar("Result")
 
 TIMEOUT_MS = 15_000
 SEAL_TIMEOUT_MS = 240_000
@@ -104,6 +108,18 @@ async def ask(
     if response.code != ResponseCode.SUCCESS:
         raise Refused(response.code, response.remark)
     return response
+
+
+async def patiently(call: Callable[[], Awaitable[Result]], *, timeout_s: float = 60.0) -> Result:
+    """Ask again for as long as the broker asks for it: what only a helper process knows may not be known now."""
+    async with asyncio.timeout(timeout_s):
+        while True:
+            try:
+                return await call()
+            except Refused as refused:
+                if refused.code not in TRY_AGAIN:
+                    raise
+            await asyncio.sleep(0.05)
 
 
 # -- sending -----------------------------------------------------------------------------------------------------------
@@ -218,6 +234,26 @@ async def offset_by_time(
     """An offset by store time; `boundary` is lower or upper. Raises as `ask`."""
     header = SearchOffsetRequestHeader(topic=topic, queue_id=queue_id, timestamp=timestamp_ms, boundary_type=boundary)
     response = await ask(connection, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+    return response.header(OffsetResponseHeader).offset
+
+
+async def commit_offset(connection: ClientConnection, group: str, topic: str, queue_id: int, offset: int) -> None:
+    """Store a group's offset. Raises as `ask`."""
+    header = UpdateConsumerOffsetRequestHeader(
+        consumer_group=group, topic=topic, queue_id=queue_id, commit_offset=offset
+    )
+    await ask(connection, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+
+
+async def consumer_offset(connection: ClientConnection, group: str, topic: str, queue_id: int) -> int | None:
+    """A group's offset; None when it has none. Raises as `ask`."""
+    header = QueryConsumerOffsetRequestHeader(consumer_group=group, topic=topic, queue_id=queue_id)
+    try:
+        response = await ask(connection, RequestCode.QUERY_CONSUMER_OFFSET, header)
+    except Refused as refused:
+        if refused.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        raise
     return response.header(OffsetResponseHeader).offset
 
 
