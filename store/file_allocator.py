@@ -58,12 +58,13 @@ class FileAllocator:
         return MappedFile(file, base_offset=base_offset, size_bytes=self._file_bytes)
 
     def close(self) -> None:
-        """Wait for what is being made; the file stays for the next start to find. Idempotent."""
+        """Wait for what is being made, and remove it: nothing was written to it. Idempotent."""
         if self._prepared is not None:
-            _, future = self._prepared
+            base_offset, future = self._prepared
             self._prepared = None
             with contextlib.suppress(Exception):
                 future.result().close()
+                self._disk.remove(f"{self._directory}/{file_name(base_offset)}")
 
     def _make(self, base_offset: int) -> DiskFile:
         name = file_name(base_offset)

@@ -300,6 +300,8 @@ class MessageStore:
         topic_bytes_max = config.system_topic_bytes_max if is_system else config.topic_bytes_max
         if not 0 < topic_bytes <= topic_bytes_max:
             raise MessageIllegalError("impossible topic length", size_bytes=topic_bytes, size_bytes_max=topic_bytes_max)
+        if "/" in message.topic or "\0" in message.topic or message.topic in (".", ".."):
+            raise MessageIllegalError("the topic cannot name a folder", topic=message.topic)
         if message.queue_id < 0:
             raise MessageIllegalError("impossible queue id", queue_id=message.queue_id)
         if len(message.body) > config.message_bytes_max:
