@@ -26,8 +26,8 @@ from thermocline.remoting.errors import (
 )
 from thermocline.spark.arrow_decoder import INT64_MAX, RowSelection
 from thermocline.spark.blocking_store import BlockingStore, blocking_store
-from thermocline.spark.read_options import EARLIEST, LATEST, QueueName, ReadOptions
 from thermocline.spark.read_plan import ColdSource, QueueRange, ReadPlan, SegmentSlice, cut_queue, pack_tasks
+from thermocline.spark.source_options import EARLIEST, LATEST, QueueName, ReadOptions
 from thermocline.spark.store_url import broker_roots, possible_prefixes
 from thermocline.tiered.catalog import Catalog, TopicEntry
 from thermocline.tiered.ledger_reader import open_catalog

@@ -31,9 +31,9 @@ from thermocline.spark.arrow_decoder import ArrowDecoder
 from thermocline.spark.blocking_store import BlockingStore, blocking_store
 from thermocline.spark.frame_buffer import FrameBuffer
 from thermocline.spark.message_columns import choose_columns
-from thermocline.spark.read_options import ReadOptions
 from thermocline.spark.read_plan import SegmentSlice
 from thermocline.spark.record_heads import Mask, read_heads
+from thermocline.spark.source_options import ReadOptions
 from thermocline.spark.store_options import StoreOptions
 from thermocline.tiered.errors import SegmentFormatError
 from thermocline.tiered.queue_columns import decode_columns_block, decode_columns_footer

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.spark.cold_plan import pinned_options, resolve_plan
 from thermocline.spark.hadoop_options import FORMAT, read_options
-from thermocline.spark.read_options import read_options_from
+from thermocline.spark.source_options import read_options_from
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

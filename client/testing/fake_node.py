@@ -30,6 +30,7 @@ from thermocline.remoting.bodies import (
 )
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.error_table import error_response
 from thermocline.remoting.errors import (
     GroupNotFoundError,
     InvalidParameterError,
@@ -375,25 +376,32 @@ class FakeNode:
 
     def _wake_pulls(self, topic: str, queue_id: int) -> None:
         for pull in self._waiting_pulls.pop((topic, queue_id), []):
-            answer = self._try_pull(pull.command, pull.header)
+            answer = self._look_again(pull)
             if answer.code == ResponseCode.PULL_NOT_FOUND:
                 self._waiting_pulls.setdefault((topic, queue_id), []).append(pull)
                 continue
             pull.timer.cancel()
             pull.connection.send(answer)
 
+    def _look_again(self, pull: _WaitingPull) -> RemotingCommand:
+        """The answer to a pull that waited. What is wrong with it by now is told to its own client, not to a sender."""
+        try:
+            return self._try_pull(pull.command, pull.header)
+        except MQError as error:
+            return error_response(pull.command, error)
+
     def _end_waiting_pull(self, key: tuple[str, int], opaque: int, connection: Connection) -> None:
         pulls = self._waiting_pulls.get(key, [])
         for pull in [pull for pull in pulls if pull.command.opaque == opaque and pull.connection is connection]:
             pulls.remove(pull)
-            pull.connection.send(self._try_pull(pull.command, pull.header))
+            pull.connection.send(self._look_again(pull))
 
     def end_waiting_pulls(self, topic: str) -> None:
         """Answer every waiting pull of a topic now, as after its time."""
         for key in [key for key in self._waiting_pulls if key[0] == topic]:
             for pull in self._waiting_pulls.pop(key):
                 pull.timer.cancel()
-                pull.connection.send(self._try_pull(pull.command, pull.header))
+                pull.connection.send(self._look_again(pull))
 
     # -- offsets -----------------------------------------------------------------------------------------------------
 

@@ -18,8 +18,8 @@ from thermocline.remoting.errors import (
     TopicNotFoundError,
 )
 from thermocline.spark.cold_plan import pinned_options, resolve_plan
-from thermocline.spark.read_options import read_options_from
 from thermocline.spark.read_plan import ReadPlan
+from thermocline.spark.source_options import read_options_from
 from thermocline.tiered.errors import VersionExpiredError
 from thermocline.tiered.ledger_entry import (
     CatalogSettings,

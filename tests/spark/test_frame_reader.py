@@ -19,7 +19,7 @@ from thermocline.spark.blocking_store import BlockingStore, blocking_store
 from thermocline.spark.cold_plan import resolve_plan
 from thermocline.spark.frame_reader import FrameReader
 from thermocline.spark.message_columns import MESSAGE_COLUMNS
-from thermocline.spark.read_options import read_options_from
+from thermocline.spark.source_options import read_options_from
 from thermocline.tiered.ledger_entry import LedgerChanges, TopicChange
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.segment_format import MAGIC_BYTES
