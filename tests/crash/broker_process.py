@@ -139,7 +139,7 @@ class BrokerProcess:
             assert not is_bug or any(text in line for text in expected), "\n".join(lines[max(0, number - 3) :][:60])
 
 
-async def until(condition: Callable[[], bool], *, timeout_s: float = 30.0) -> None:
+async def until(condition: Callable[[], bool], *, timeout_s: float = 120.0) -> None:
     """Wait for a condition of another process, which nothing here can wait on."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 - the condition lies in another process

@@ -32,7 +32,7 @@ SMALL, LARGE, KEYED, BATCHED, DELAYED, REMADE = (
 TOPICS = (SMALL, LARGE, KEYED, BATCHED)
 RECONNECT_S = 0.02
 DELAY = "DELAY\x011\x02"
-DELAYED_DEADLINE_S = 60.0
+DELAYED_DEADLINE_S = wire.PATIENCE_S
 LIFE_MESSAGES = 20
 GROUP = "crash-group"
 KEYS_CHECKED = 40
@@ -152,12 +152,12 @@ class MixedLoad:
 
     # -- afterwards ----------------------------------------------------------------------------------------------------
 
-    async def check(self, connection: ClientConnection, *, deadline_s: float = 60.0) -> None:
+    async def check(self, connection: ClientConnection) -> None:
         """Read every queue from its start to its end."""
         for (topic, queue_id), bodies in sorted(self.acknowledged.items()):
             end = await wire.max_offset(connection, topic, queue_id)
             assert end > max(bodies), f"{topic}/{queue_id} ends at {end}, acknowledged up to {max(bodies)}"
-            records = await wire.read_queue(connection, topic, queue_id, start=0, end=end, deadline_s=deadline_s)
+            records = await wire.read_queue(connection, topic, queue_id, start=0, end=end)
             assert [record.queue_offset for record in records] == list(range(end)), f"{topic}/{queue_id}"
             for offset, body in bodies.items():
                 assert records[offset].body == body, f"{topic}/{queue_id}/{offset}"

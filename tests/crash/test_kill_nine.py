@@ -17,7 +17,7 @@ from thermocline.remoting.errors import UnavailableError
 
 SEED = 20_261_121
 START_SECONDS_MAX = 20.0
-MOVE_TIMEOUT_S = 240.0
+MOVE_TIMEOUT_S = wire.PATIENCE_S
 """A tier process that was killed a hundred times has much to catch up with."""
 SMALL_FILES = {
     "mappedFileSizeCommitLog": str(1 << 20),
@@ -62,7 +62,7 @@ async def test_kills_lose_nothing_acknowledged(tmp_path: Path, case_count: Calla
             if chance.random() < 0.5:
                 # A tier process that is always killed young never commits: let it come to something now and then.
                 sealed = segments_in(cold)
-                await until(lambda sealed=sealed: segments_in(cold) > sealed, timeout_s=60.0)
+                await until(lambda sealed=sealed: segments_in(cold) > sealed, timeout_s=wire.PATIENCE_S)
             if victim in ("index", "tier"):
                 broker.kill_helper(victim)
                 continue

@@ -29,7 +29,7 @@ from thermocline.remoting.client import ClientConnection
 TOPIC = "Replayed"
 QUEUES = 4
 BATCH = 50
-REPLAY_TIMEOUT_S = 120.0
+REPLAY_TIMEOUT_S = wire.PATIENCE_S
 OUTAGE_S = 1.5
 
 

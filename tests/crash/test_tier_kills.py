@@ -44,9 +44,9 @@ SETTINGS = {
     "coldSweepIntervalMs": "200",
     "coldGraceMs": str(GRACE_MS),
 }
-COLLECTED_TIMEOUT_S = 90.0
+COLLECTED_TIMEOUT_S = wire.PATIENCE_S
 POLL_S = 0.03
-MOMENT_TIMEOUT_S = 120.0
+MOMENT_TIMEOUT_S = wire.PATIENCE_S
 
 
 @dataclass(slots=True)

@@ -41,6 +41,8 @@ from thermocline.remoting.response_code import ResponseCode
 
 Result = TypeVar("Result")
 
+PATIENCE_S = 240.0
+"""How long something may be away: on a busy machine a niced helper process takes minutes to start."""
 TIMEOUT_MS = 15_000
 SEAL_TIMEOUT_MS = 240_000
 SUBSCRIPTION_BIT = 0x4
@@ -110,7 +112,7 @@ async def ask(
     return response
 
 
-async def patiently(call: Callable[[], Awaitable[Result]], *, timeout_s: float = 60.0) -> Result:
+async def patiently(call: Callable[[], Awaitable[Result]], *, timeout_s: float = PATIENCE_S) -> Result:
     """Ask again for as long as the broker asks for it: what only a helper process knows may not be known now."""
     async with asyncio.timeout(timeout_s):
         while True:
@@ -323,7 +325,7 @@ async def read_queue(
     *,
     start: int,
     end: int,
-    deadline_s: float = 60.0,
+    deadline_s: float = PATIENCE_S,
 ) -> list[MessageRecord]:
     """Every record of [start, end), in the order served; asks again where official clients would.
 
