@@ -48,12 +48,12 @@ def victims(chance: random.Random) -> Iterator[str]:
 @pytest.mark.crash
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 async def test_kills_lose_nothing_acknowledged(tmp_path: Path, case_count: Callable[..., int], flush: str) -> None:
-    kills = case_count(quick=4, soak=100)
+    kills = case_count(quick=3, soak=100)
     chance = random.Random(f"{SEED}/{flush}")
     cold = tmp_path / "cold"
     broker = BrokerProcess(tmp_path / "broker", {**SMALL_FILES, "flushDiskType": flush, "coldUrl": f"file://{cold}"})
     await broker.start()
-    load = MixedLoad(broker, f"{SEED}/{flush}")
+    load = MixedLoad(broker, f"{SEED}/{flush}", pause_s=0.005)
     await load.start(6)
     try:
         for number, victim in zip(range(kills), victims(chance), strict=False):

@@ -277,4 +277,4 @@ async def test_tier_kills_on_s3(tmp_path: Path, case_count: Callable[..., int], 
         f"s3://{bucket.name}/cold?endpoint={bucket.endpoint}&region={bucket.region}&path_style=true"
         f"&access_key={bucket.access_key}&secret_key={bucket.secret_key}"
     )
-    await kill_and_check(tmp_path / "broker", url, kills=case_count(quick=2, soak=100), seed=f"{SEED}/s3")
+    await kill_and_check(tmp_path / "broker", url, kills=case_count(quick=1, soak=100), seed=f"{SEED}/s3")
