@@ -22,7 +22,7 @@ class BrokerProcess:
     def __init__(self, folder: Path, properties: dict[str, str]) -> None:
         self.folder = folder
         self.store = folder / "store"
-        self._properties = {
+        self.properties = {
             "listenPort": "0",
             "bindAddress": "127.0.0.1",
             "storePathRootDir": str(self.store),
@@ -48,7 +48,7 @@ class BrokerProcess:
         """Start and wait for the ready line; fails the test with what the broker wrote when it does not come."""
         self.folder.mkdir(parents=True, exist_ok=True)
         configuration = self.folder / "broker.conf"
-        configuration.write_text("".join(f"{name}={value}\n" for name, value in self._properties.items()))
+        configuration.write_text("".join(f"{name}={value}\n" for name, value in self.properties.items()))
         log = (self.folder / "broker.log").open("ab")
         started = time.monotonic()
         self._process = await asyncio.create_subprocess_exec(
@@ -68,7 +68,7 @@ class BrokerProcess:
             raise AssertionError(f"no ready line in time: {self.log_tail()}") from None
         assert line.startswith("ready "), f"{line!r}: {self.log_tail()}"
         self.address = dict(part.split("=", 1) for part in line.split()[1:])["broker"]
-        self._properties["listenPort"] = self.address.rpartition(":")[2]
+        self.properties["listenPort"] = self.address.rpartition(":")[2]
         self.start_seconds = time.monotonic() - started
 
     def helper_pid(self, role: str) -> int | None:
@@ -121,6 +121,11 @@ class BrokerProcess:
         """Wait until it ends by itself; returns the exit status."""
         assert self._process is not None
         return await self._process.wait()
+
+    def newest_log_file(self) -> int:
+        """The offset at which the newest file of the commit log begins."""
+        names = [path.name for path in (self.store / "commitlog").iterdir() if path.name.isdecimal()]
+        return max(map(int, names), default=0)
 
     @property
     def log(self) -> str:

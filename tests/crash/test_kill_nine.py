@@ -69,6 +69,7 @@ async def test_kills_lose_nothing_acknowledged(tmp_path: Path, case_count: Calla
             await broker.kill(helpers_first=victim == "all")
             await broker.start()
             assert broker.start_seconds < START_SECONDS_MAX, f"kill {number}: served after {broker.start_seconds:.1f} s"
+        await write_log_files(broker, 3)
         await load.stop()
         await move_to_cold(broker)
         assert await broker.stop() == 0
@@ -79,6 +80,12 @@ async def test_kills_lose_nothing_acknowledged(tmp_path: Path, case_count: Calla
         await load.stop()
         if broker.is_running:
             await broker.kill()
+
+
+async def write_log_files(broker: BrokerProcess, count: int) -> None:
+    """Wait until the load has filled so many files more: the last one never leaves the local disk."""
+    wanted = broker.newest_log_file() + count * int(broker.properties["mappedFileSizeCommitLog"])
+    await until(lambda: broker.newest_log_file() >= wanted, timeout_s=wire.PATIENCE_S)
 
 
 async def move_to_cold(broker: BrokerProcess) -> None:

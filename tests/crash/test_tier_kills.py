@@ -22,7 +22,7 @@ from tests.crash import wire
 from tests.crash.broker_process import BrokerProcess, until
 from tests.crash.bucket import KEYS, listed_keys, named_keys, newest
 from tests.crash.mixed_load import KEYED, QUEUES, SMALL, MixedLoad
-from tests.crash.test_kill_nine import SMALL_FILES, check_from_both_tiers, move_to_cold
+from tests.crash.test_kill_nine import SMALL_FILES, check_from_both_tiers, move_to_cold, write_log_files
 from tests.fixtures_s3 import new_bucket
 from thermocline.localstack import S3Server
 from thermocline.remoting.client import ClientConnection
@@ -38,7 +38,7 @@ GRACE_MS = 400
 MOMENTS = ("seal", "upload", "commit", "checkpoint", "delete", "start")
 SETTINGS = {
     **SMALL_FILES,
-    "mappedFileSizeCommitLog": str(256 << 10),
+    "mappedFileSizeCommitLog": str(128 << 10),
     "coldSegmentBytes": str(64 << 10),
     "coldFrameBytes": str(8 << 10),
     "coldSweepIntervalMs": "200",
@@ -196,6 +196,7 @@ async def kill_and_check(folder: Path, cold_url: str, *, kills: int, seed: str) 
                 for task in tasks:
                     if task.done():
                         task.result()
+            await write_log_files(broker, 2)
             await load.stop()
             await cancel(tasks)
             await check_fleeting(broker, fleeting)
