@@ -111,7 +111,7 @@ final class Consumers {
         return null;
     }
 
-    /** Starts a lite pull consumer and a thread that polls it; mode "assign" reads all queues from their beginning. */
+    /** Starts a lite pull consumer and a thread that polls it; mode "assign" takes all queues itself. */
     Object startLitePull(JSONObject request) throws Exception {
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(request.getString("group"));
         consumer.setNamesrvAddr(request.getString("namesrv"));
@@ -124,11 +124,9 @@ final class Consumers {
         }
         consumer.start();
         if (assign) {
-            Collection<MessageQueue> queues = consumer.fetchMessageQueues(request.getString("topic"));
-            consumer.assign(queues);
-            for (MessageQueue queue : queues) {
-                consumer.seekToBegin(queue);
-            }
+            // No seek here: this client's seek interrupts pulls of other queues, and one that was interrupted
+            // on its first pull after its own seek goes on at the offset from before that seek.
+            consumer.assign(consumer.fetchMessageQueues(request.getString("topic")));
         }
         LitePull handle = new LitePull(consumer);
         handle.start();
