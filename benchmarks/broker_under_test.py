@@ -100,6 +100,10 @@ class BrokerUnderTest:
                 with contextlib.suppress(ProcessLookupError):
                     os.sched_setaffinity(thread_id, hot_cpus if number == 0 else other_cpus)
 
+    def make_real_time(self) -> None:
+        """Let nothing but the kernel run before its main process (SCHED_FIFO); all threads of an official broker."""
+        real_time(self.processes[0].process_id)
+
     def _signal(self, number: signal.Signals) -> None:
         for process in self.processes:
             os.killpg(process.process_id, number)
@@ -162,6 +166,17 @@ def start_thermocline(
             yield under_test
     finally:
         process.stop(timeout_s=30.0)
+
+
+def real_time(process_id: int) -> None:
+    """Give all threads of a process the lowest real-time priority.
+
+    Raises:
+        PermissionError: The system does not let this user.
+    """
+    for thread_id in _threads_of(process_id):
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setscheduler(thread_id, os.SCHED_FIFO, os.sched_param(1))
 
 
 def _environment_name(setting: str) -> str:

@@ -8,6 +8,11 @@ Sessions: `async` (asynchronous flush) and `sync` (every answer after fdatasync)
 Pinning: our hot process has the first core; its helpers, the load generator and, in its turn, half of the Java broker
 (which is given both cores) have the second.
 
+The open loops (10 000 sends a second) are measured at the null responder too, which answers at once and stores nothing:
+the floor that the machine's scheduler and the generator put under any broker's latency. With `--real-time` the hot
+process, the Java broker, the null responder and the generator run at real-time priority: what is left then is the
+brokers' own.
+
 Every answer is checked; a run with any error is shown as such and spoils no ratio in silence.
 """
 
@@ -30,7 +35,8 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.broker_under_test import OFFICIAL, THERMOCLINE, BrokerUnderTest, start_official, start_thermocline
-from benchmarks.load_generator import LoadResult, LoadShape, build_load_generator, run_load
+from benchmarks.load_generator import Latency, LoadResult, LoadShape, build_load_generator, run_load
+from benchmarks.null_responder import start_null_responder
 from thermocline.localstack import ToolMissingError
 from tooling.java_libraries import OFFICIAL_ROCKETMQ, find_jars
 from tooling.official_rocketmq import OfficialSoftware
@@ -39,6 +45,8 @@ from tooling.system_packages import find_java_home
 HOT_CPUS, OTHER_CPUS = {0}, {1}
 GENERATOR_CPUS = "1"
 DISK_FREE_BYTES_MIN = 25 << 30
+SETTLED_BYTES_MAX = 1 << 20
+SETTLE_TIMEOUT_S = 300.0
 PULL_FILL_S = 2.0
 PULL_TOPIC = "BenchPull"
 
@@ -90,6 +98,7 @@ class ShapeRuns:
 
     shape: LoadShape
     pairs: list[dict[str, Run]] = field(default_factory=list)
+    floor: list[LoadResult] = field(default_factory=list)  # of the null responder, in an open loop
 
     def of(self, kind: str) -> list[Run]:
         return [pair[kind] for pair in self.pairs if kind in pair]
@@ -147,6 +156,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", default="", help="shapes whose name contains this")
     parser.add_argument("--broker", choices=("both", OFFICIAL, THERMOCLINE), default="both")
     parser.add_argument("--quick", action="store_true", help="one round of short runs: does it work at all?")
+    parser.add_argument("--real-time", action="store_true", help="real-time priority for all that is measured")
     parser.add_argument("--no-pin", action="store_true", help="leave all processes to the scheduler")
     parser.add_argument("--directory", type=Path, help="where stores are written (default: the temporary directory)")
     parser.add_argument("--output", type=Path, help="write every figure to this JSON file")
@@ -164,8 +174,11 @@ def _run_session(
     options: argparse.Namespace,
 ) -> None:
     with contextlib.ExitStack() as stack:
+        floor = stack.enter_context(start_null_responder(directory, cpus=HOT_CPUS, is_real_time=options.real_time))
         brokers = list(_start(session, stack, software, directory, options))
         for broker in brokers:
+            if options.real_time:
+                broker.make_real_time()
             _warm(broker, options)
             broker.pause()
         for number in range(options.rounds):
@@ -175,6 +188,8 @@ def _run_session(
                     pair[broker.kind] = _measure(broker, name, runs.shape, options)
                     _progress(f"round {number + 1}/{options.rounds} {name} {broker.kind}", runs, pair[broker.kind])
                 runs.pairs.append(pair)
+                if runs.shape.rate_per_s:
+                    runs.floor.append(_load(runs.shape, floor, "Floor", options))
 
 
 def _start(
@@ -207,15 +222,10 @@ def _measure(broker: BrokerUnderTest, name: str, shape: LoadShape, options: argp
     topic = PULL_TOPIC if shape.mode == "pull" else "Bench" + "".join(filter(str.isalnum, name))
     broker.resume()
     try:
+        if shape.rate_per_s:
+            _settle(broker)
         log_before, cpu_before, started = _log_end(broker.runtime_info()), broker.cpu_s(), time.monotonic()
-        result = run_load(
-            shape,
-            address=broker.address,
-            topic=topic,
-            seconds=options.seconds,
-            warm_s=1.0,
-            cpus=None if options.no_pin else GENERATOR_CPUS,
-        )
+        result = _load(shape, broker.address, topic, options)
         cpu_s, elapsed_s = broker.cpu_s() - cpu_before, time.monotonic() - started
         info = broker.runtime_info()
         log_rate = (_log_end(info) - log_before) / elapsed_s
@@ -231,6 +241,27 @@ def _measure(broker: BrokerUnderTest, name: str, shape: LoadShape, options: argp
         broker.pause()
 
 
+def _settle(broker: BrokerUnderTest) -> None:
+    """Wait until its index has what earlier shapes sent as fast as they could."""
+    deadline = time.monotonic() + SETTLE_TIMEOUT_S
+    while int(broker.runtime_info()["dispatchBehindBytes"]) > SETTLED_BYTES_MAX:
+        if time.monotonic() > deadline:
+            raise SystemExit(f"the index of the {broker.kind} broker does not catch up")
+        time.sleep(0.2)
+
+
+def _load(shape: LoadShape, address: str, topic: str, options: argparse.Namespace) -> LoadResult:
+    return run_load(
+        shape,
+        address=address,
+        topic=topic,
+        seconds=options.seconds,
+        warm_s=1.0,
+        cpus=None if options.no_pin else GENERATOR_CPUS,
+        is_real_time=options.real_time,
+    )
+
+
 def _log_end(info: dict[str, str]) -> int:
     return int(info["commitLogMaxOffset"])
 
@@ -244,7 +275,8 @@ def _progress(what: str, runs: ShapeRuns, run: Run) -> None:
 
 def _table(measured: dict[str, ShapeRuns], options: argparse.Namespace) -> str:
     lines = [
-        f"{options.rounds} alternations of {options.seconds:g} s, warmed {options.warm:g} s;"
+        f"{options.rounds} alternations of {options.seconds:g} s, warmed {options.warm:g} s"
+        f"{', at real-time priority' if options.real_time else ''};"
         f" {os.cpu_count()} cores, {platform.platform()}",
         "closed loop: messages/s and broker cores; open loop (10 000/s): p50/p99/p99.9 in us; medians [spread];"
         " lag: worst of our index",
@@ -256,6 +288,8 @@ def _table(measured: dict[str, ShapeRuns], options: argparse.Namespace) -> str:
         lag_s = max((run.index_lag_s for run in runs.of(THERMOCLINE)), default=0.0)
         errors = sum(not run.result.is_clean for pair in runs.pairs for run in pair.values())
         lines.append(f"{name:24} {ours:>34} {theirs:>34} {ratio:>18} {per_cpu_s:>18} {lag_s:>6.1f} {errors:>6}")
+        if runs.floor:
+            lines.append(f"{'  null responder':24} {_latency_cell([result.latency_us for result in runs.floor]):>34}")
     return "\n".join(lines)
 
 
@@ -268,16 +302,19 @@ def _cell(runs: ShapeRuns, kind: str) -> str:
     if not of_kind:
         return "-"
     if runs.shape.rate_per_s:
-        latencies = [run.result.latency_us for run in of_kind]
-        p50, p99, p999 = (
-            statistics.median(values)
-            for values in zip(*((latency.p50, latency.p99, latency.p999) for latency in latencies), strict=True)
-        )
-        spread = [latency.p99 for latency in latencies]
-        return f"{p50:,.0f}/{p99:,.0f}/{p999:,.0f} [{min(spread):,.0f}-{max(spread):,.0f}]"
+        return _latency_cell([run.result.latency_us for run in of_kind])
     rates = [run.result.messages_per_s for run in of_kind]
     cores = statistics.median(run.broker_cores for run in of_kind)
     return f"{statistics.median(rates):,.0f} [{min(rates):,.0f}-{max(rates):,.0f}] {cores:.2f}c"
+
+
+def _latency_cell(latencies: list[Latency]) -> str:
+    p50, p99, p999 = (
+        statistics.median(values)
+        for values in zip(*((latency.p50, latency.p99, latency.p999) for latency in latencies), strict=True)
+    )
+    spread = [latency.p99 for latency in latencies]
+    return f"{p50:,.0f}/{p99:,.0f}/{p999:,.0f} [{min(spread):,.0f}-{max(spread):,.0f}]"
 
 
 def _record(measured: dict[str, ShapeRuns], options: argparse.Namespace) -> dict[str, object]:
@@ -285,12 +322,14 @@ def _record(measured: dict[str, ShapeRuns], options: argparse.Namespace) -> dict
         "rounds": options.rounds,
         "seconds": options.seconds,
         "warm_s": options.warm,
+        "real_time": options.real_time,
         "machine": platform.platform(),
         "cores": os.cpu_count(),
         "shapes": {
             name: {
                 "ratios": runs.ratios(),
                 "ratios_per_cpu_s": runs.ratios_per_cpu_s(),
+                "floor": [msgspec.to_builtins(result) for result in runs.floor],
                 "runs": [
                     {
                         "kind": run.kind,

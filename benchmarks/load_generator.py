@@ -1,24 +1,17 @@
-"""The load generator (`load_generator.c`) as a function: one shape of load in, one result out.
-
-It is compiled on first use into the cache, under a name that carries a digest of its source.
-"""
+"""The load generator (`load_generator.c`) as a function: one shape of load in, one result out."""
 
 from __future__ import annotations
 
-import hashlib
 import subprocess
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from thermocline.localstack.cache_directory import default_cache_directory
-from tooling.system_packages import find_c_compiler
+from benchmarks.compiled_c import compile_c
 
 SOURCE = Path(__file__).resolve().parent / "load_generator.c"
-COMPILER_OPTIONS = ("-O2", "-Wall", "-Wextra", "-std=gnu11")
 
 
 class Latency(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,16 +92,7 @@ def build_load_generator() -> Path:
     Raises:
         ToolMissingError: There is no C compiler.
     """
-    compiler = find_c_compiler()
-    digest = hashlib.sha256(SOURCE.read_bytes() + " ".join(COMPILER_OPTIONS).encode()).hexdigest()[:12]
-    target = default_cache_directory() / "bin" / f"load_generator-{digest}"
-    if not target.is_file():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".build-") as directory:
-            built = Path(directory) / "load_generator"
-            subprocess.run([str(compiler), *COMPILER_OPTIONS, "-o", str(built), str(SOURCE)], check=True)
-            built.replace(target)
-    return target
+    return compile_c(SOURCE)
 
 
 def run_load(
@@ -120,13 +104,16 @@ def run_load(
     warm_s: float,
     broker_name: str = "broker-a",
     cpus: str | None = None,
+    is_real_time: bool = False,
 ) -> LoadResult:
     """Run the shape against the broker at `address`: `warm_s` unmeasured, then `seconds` measured.
 
-    `cpus` pins the generator (a list as `taskset -c` takes it).
+    `cpus` pins the generator (a list as `taskset -c` takes it). `is_real_time`: it runs when it wants to (SCHED_FIFO),
+    whatever else is on its cores, so that what it measures is never its own wait for a core.
     """
     host, _, port = address.rpartition(":")
     command = [
+        *(["chrt", "--fifo", "1"] if is_real_time else []),
         *(["taskset", "-c", cpus] if cpus else []),
         str(build_load_generator()),
         *("--host", host),
