@@ -78,7 +78,7 @@ class Acknowledgements:
     def answer_chunk(
         self, connection: Connection, replies: Sequence[bytes], queues: Sequence[ConsumeQueue], *, append_end: int
     ) -> None:
-        """Answer what the fast path stored; `replies` are whole frames."""
+        """Answer what the fast path stored of one connection's chunk; `replies` are whole frames."""
         if not self.waits_for_flush:
             if replies:
                 connection.write(replies[0] if len(replies) == 1 else b"".join(replies))
@@ -89,6 +89,24 @@ class Acknowledgements:
             frames = replies if status is PutStatus.PUT_OK else with_status(replies, status)
             if frames:
                 connection.write(b"".join(frames))
+            self._long_polling.arrived(queues)
+
+        self._wait(append_end, flushed)
+
+    def answer_frames(
+        self, answers: Sequence[tuple[Connection, bytes]], queues: Sequence[ConsumeQueue], *, append_end: int
+    ) -> None:
+        """Answer what the fast path stored of many connections' frames."""
+        if not self.waits_for_flush:
+            for connection, frame in answers:
+                connection.write(frame)
+                connection.flush()
+            self._long_polling.arrived(queues)
+            return
+
+        def flushed(status: PutStatus) -> None:
+            for connection, frame in answers:
+                connection.write(frame if status is PutStatus.PUT_OK else with_status((frame,), status)[0])
             self._long_polling.arrived(queues)
 
         self._wait(append_end, flushed)

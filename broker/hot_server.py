@@ -1,6 +1,7 @@
 """Hot server: the message path of the hot process, put together.
 
     received chunk -> sends: store/fast_path.py      -> acknowledgements -> replies, waiting pulls are woken
+                      (a chunk that is one send waits for those of other connections in the same round of the loop)
                    -> pulls: processors/pull.py      -> replies, or they wait
                    -> anything else: dispatcher -> processors
 
@@ -8,6 +9,8 @@
 the control plane. `tick` is to be called every TICK_MS; `start` does so in a task of its own.
 
 Rules
+  - Of one connection everything is handled in the order in which it came: whatever comes behind a send that waits for
+    the end of its round ends that round first.
   - The settings that the fast path depends on are compared by identity once a chunk; a change of configuration takes
     effect with the next chunk.
   - While sends are not accepted (time of start, broker without write permission, too much waiting for the flush), the
@@ -23,7 +26,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 
 from thermocline.broker.acknowledgements import Acknowledgements
-from thermocline.broker.broker_config import PERM_WRITE, BrokerConfig
+from thermocline.broker.broker_config import PERM_WRITE
 from thermocline.broker.cold_pull_limits import ColdPullLimits
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.key_index import KeyIndex
@@ -112,6 +115,9 @@ class HotServer:
         """For the dispatcher; `connection_closed` is to be told of every connection that ends."""
         self._config = context.config
         self._fast_path = self._make_fast_path()
+        self._loop = asyncio.get_running_loop()
+        self._round: dict[Connection, bytes] = {}  # one send of each connection, whole frames
+        self._round_is_ending = False
         self._flush_executor: ThreadPoolExecutor | None = None
         self._ticker: asyncio.Task[None] | None = None
 
@@ -148,6 +154,8 @@ class HotServer:
 
     def feed(self, connection: Connection, buffer: memoryview) -> int:
         """Take the common sends and pulls at the front of `buffer`; bytes of whole frames taken."""
+        if connection in self._round:
+            self.end_round()
         position = 0
         was_send = False
         while len(buffer) - position > FRAME_HEAD_BYTES + JSON_PREFIX_BYTES:
@@ -156,6 +164,8 @@ class HotServer:
             if prefix in SEND_PREFIXES:
                 if was_send:
                     break  # the fast path has stopped here: the frame is not whole, or not a common one
+                if not position and self._keep_for_round(connection, buffer):
+                    return len(buffer)
                 taken = self._feed_sends(connection, buffer[position:] if position else buffer)
                 was_send = True
             elif prefix in PULL_PREFIXES and connection.unsent_bytes <= UNSENT_BYTES_MAX:
@@ -168,12 +178,50 @@ class HotServer:
             position += taken
         return position
 
+    def end_round(self) -> None:
+        """Handle the sends that wait for others of their round; the loop calls it once it has read what came."""
+        waiting, self._round = self._round, {}
+        if not waiting:
+            return
+        self._round_is_ending = True
+        try:
+            left = dict(waiting) if not self._is_ready() else self._feed_round(waiting)
+            for connection, frame in left.items():
+                connection.handle_frames(frame)
+        except Exception:  # their peers must not wait for answers that never come
+            logger.exception("connections dropped, a bug of ours count=%d", len(waiting))
+            for connection in waiting:
+                connection.abort()
+        finally:
+            self._round_is_ending = False
+
+    def _keep_for_round(self, connection: Connection, buffer: memoryview) -> bool:
+        """Keep a chunk that is one whole send until the end of the round; False when it is more, or less."""
+        if self._round_is_ending or LENGTH.unpack_from(buffer)[0] + LENGTH.size != len(buffer):
+            return False
+        if not self._round:
+            self._loop.call_soon(self.end_round)
+        self._round[connection] = bytes(buffer)
+        return True
+
+    def _feed_round(self, waiting: dict[Connection, bytes]) -> dict[Connection, bytes]:
+        """Store and answer what the fast path takes; the rest."""
+        result = self._fast_path.feed_frames(
+            [(frame, connection.remote_host_bytes) for connection, frame in waiting.items()]
+        )
+        left: dict[Connection, bytes] = {}
+        answers: list[tuple[Connection, bytes]] = []
+        for connection, answer in zip(waiting, result.answers, strict=True):
+            if answer is None:
+                left[connection] = waiting[connection]
+            elif answer:
+                answers.append((connection, answer))
+        if result.queues:
+            self._acknowledgements.answer_frames(answers, result.queues, append_end=result.append_end)
+        return left
+
     def _feed_sends(self, connection: Connection, buffer: memoryview) -> int:
-        config = self._context.settings.broker
-        if config is not self._config:
-            self._config = config
-            self._fast_path = self._make_fast_path()
-        if not self._may_send(config):
+        if not self._is_ready():
             return 0
         result = self._fast_path.feed(buffer, connection.remote_host_bytes)
         if result.queues:
@@ -193,7 +241,12 @@ class HotServer:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _may_send(self, config: BrokerConfig) -> bool:
+    def _is_ready(self) -> bool:
+        """Whether sends are accepted just now; the fast path follows the settings."""
+        config = self._context.settings.broker
+        if config is not self._config:
+            self._config = config
+            self._fast_path = self._make_fast_path()
         return (
             bool(config.permission & PERM_WRITE)
             and (not config.accept_sends_from_ms or config.accept_sends_from_ms <= self._context.clock())

@@ -1,6 +1,7 @@
 """Connection: one socket that speaks remoting frames, at either end.
 
-    chunk received -> whole frames -> responses settle calls, requests go to the handler -> answers leave in one write
+    chunk received -> whole frames -> responses settle calls, requests go to the handler -> answers leave in one write,
+    behind whatever else the loop has received by then (see `Outbox`)
 
 It belongs to one event loop and its thread; no method may be called from another.
 
@@ -36,6 +37,7 @@ from thermocline.remoting.errors import (
 )
 from thermocline.remoting.frames import FRAME_BYTES_MAX, LENGTH, check_frame_size
 from thermocline.remoting.message_record import Host, encode_host
+from thermocline.remoting.outbox import Outbox
 from thermocline.remoting.pending_calls import PendingCalls
 from thermocline.remoting.request_code import request_name
 from thermocline.remoting.request_handler import ChunkHandler, RequestHandler
@@ -102,8 +104,8 @@ class Connection(asyncio.BufferedProtocol):
         "_handling",
         "_is_server",
         "_limits",
-        "_loop",
         "_on_closed",
+        "_outbox",
         "_partial",
         "_read_paused",
         "_receive",
@@ -120,6 +122,7 @@ class Connection(asyncio.BufferedProtocol):
         "context",
         "last_active",
         "local_address",
+        "loop",
         "remote_address",
         "remote_host",
         "remote_host_bytes",
@@ -135,20 +138,23 @@ class Connection(asyncio.BufferedProtocol):
         receive_buffer: memoryview | None = None,
         is_server: bool,
         on_closed: Callable[[Connection], None] | None = None,
+        outbox: Outbox | None = None,
         traffic: Traffic | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """`receive_buffer` may be shared by all connections of `loop`; without it the connection makes its own.
+        """`receive_buffer` and `outbox` may be shared by all connections of `loop`; without them the connection makes
+        its own.
 
         `clock` gives seconds for `last_active`; without it the loop's own time is taken.
         """
-        self._loop = loop
+        self.loop = loop
         self._handler = handler
         self._chunk_handler = chunk_handler
         self._limits = limits or ConnectionLimits()
         self._receive = receive_buffer if receive_buffer is not None else memoryview(bytearray(RECEIVE_BYTES))
         self._is_server = is_server
         self._on_closed = on_closed
+        self._outbox = outbox or Outbox()
         self._transport: asyncio.Transport | None = None
         self._partial = bytearray()
         self._unsent: list[Buffer] = []
@@ -225,9 +231,8 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._unsent.extend(data)
             self._unsent_bytes += sum(map(len, data))
-        if not self._corked and not self._flush_scheduled:
-            self._flush_scheduled = True
-            self._loop.call_soon(self._flush)
+        if not self._corked:
+            self._flush_soon()
 
     def send(self, command: RemotingCommand) -> None:
         """Send a request without waiting for an answer, or an answer."""
@@ -276,6 +281,16 @@ class Connection(asyncio.BufferedProtocol):
         if self.unsent_bytes > self._limits.unsent_bytes_max:
             raise BrokerBusyError("the peer does not take what is sent", address=self.remote_address)
 
+    def handle_frames(self, frames: bytes) -> None:
+        """Handle whole frames that the chunk handler took and kept for a moment, before any that came behind them."""
+        if self._closed:
+            return
+        assert not self._partial
+        view = memoryview(frames)
+        consumed = self._handle_guarded(view)
+        if consumed < len(view):
+            self._keep(view[consumed:])
+
     async def wait_writable(self) -> None:
         """Wait until the peer has taken enough of what was written; at once if it has. Cancelling is safe."""
         while self._write_paused and not self._closed:
@@ -287,7 +302,7 @@ class Connection(asyncio.BufferedProtocol):
         """Close after what was written is sent. Idempotent."""
         if self._closed or self._transport is None:
             return
-        self._flush()
+        self.flush()
         self._shut("closed by this side", abort=False)
 
     def abort(self) -> None:
@@ -356,7 +371,7 @@ class Connection(asyncio.BufferedProtocol):
         self._write_paused = True
         self._taken_mark = self._taken_bytes()
         if self._drain_timer is None:
-            self._drain_timer = self._loop.call_later(self._limits.drain_timeout_ms / 1000, self._check_drain)
+            self._drain_timer = self.loop.call_later(self._limits.drain_timeout_ms / 1000, self._check_drain)
         self._update_reading()
 
     def resume_writing(self) -> None:
@@ -392,7 +407,7 @@ class Connection(asyncio.BufferedProtocol):
         assert not self._partial
         self._partial = bytearray(rest)
         if self._stalled and not self._read_paused:  # the peer caught up while the answers were being written
-            self._loop.call_soon(self._continue_reading)
+            self.loop.call_soon(self._continue_reading)
 
     def _handle_guarded(self, view: memoryview) -> int:
         """Handle whole frames at the front of `view`; their bytes. Whatever goes wrong ends at this connection."""
@@ -403,7 +418,7 @@ class Connection(asyncio.BufferedProtocol):
             return self._handle_frames(view)
         except ProtocolError as error:
             logger.info("connection dropped remote=%s reason=%s", self.remote_address, error)
-            self._flush()
+            self.flush()
             self._shut(str(error), abort=False)
             return len(view)
         except Exception:  # the end of this connection's work: no peer may take the loop down
@@ -413,7 +428,8 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             self._handling = False
             self._corked = False
-            self._flush()
+            if self._unsent:
+                self._flush_soon()
 
     def _handle_frames(self, view: memoryview) -> int:
         end = len(view)
@@ -443,7 +459,7 @@ class Connection(asyncio.BufferedProtocol):
     def _may_go_on(self) -> bool:
         """Whether the next request may be handled, as far as this connection's bounds go."""
         if self._unsent_bytes > self._limits.unsent_bytes_high:
-            self._flush()
+            self.flush()
         if self._read_paused:
             self._stalled = True
             return False
@@ -465,7 +481,7 @@ class Connection(asyncio.BufferedProtocol):
             if not command.is_oneway:
                 self.send(answer)
             return
-        task = self._loop.create_task(self._answer_later(command, answer))
+        task = self.loop.create_task(self._answer_later(command, answer))
         self._running.add(task)
         task.add_done_callback(self._request_done)
         if len(self._running) >= self._limits.requests_running_max:
@@ -518,7 +534,13 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
-    def _flush(self) -> None:
+    def _flush_soon(self) -> None:
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._outbox.add(self)
+
+    def flush(self) -> None:
+        """Hand what was written to the transport now; happens by itself at the end of each round of the loop."""
         self._flush_scheduled = False
         unsent = self._unsent
         transport = self._transport
@@ -552,7 +574,7 @@ class Connection(asyncio.BufferedProtocol):
             self._drop_slow("it takes nothing")
             return
         self._taken_mark = taken_bytes
-        self._drain_timer = self._loop.call_later(self._limits.drain_timeout_ms / 1000, self._check_drain)
+        self._drain_timer = self.loop.call_later(self._limits.drain_timeout_ms / 1000, self._check_drain)
 
     def _taken_bytes(self) -> int:
         """All bytes that the operating system has taken so far."""
@@ -587,7 +609,7 @@ class Connection(asyncio.BufferedProtocol):
             timeout_s = self._limits.drain_timeout_ms / 1000
             if self._drain_timer is not None:
                 self._drain_timer.cancel()
-            self._drain_timer = self._loop.call_later(timeout_s, transport.abort)
+            self._drain_timer = self.loop.call_later(timeout_s, transport.abort)
         if self._writable is not None:
             self._writable.set()
             self._writable = None

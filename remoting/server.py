@@ -29,6 +29,7 @@ from thermocline.remoting.connection import (
     Traffic,
     close_all,
 )
+from thermocline.remoting.outbox import Outbox
 
 __all__ = [
     "ChunkHandler",
@@ -66,6 +67,7 @@ class RemotingServer:
         self._connections_max = connections_max
         self._clock = clock
         self._receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self._outbox = Outbox()
         self._listeners: list[asyncio.Server] = []
         self._unix_paths: list[str] = []
         self._connections: set[Connection] = set()
@@ -194,6 +196,7 @@ class _ServerConnection(Connection):
             receive_buffer=server._receive_buffer,
             is_server=True,
             on_closed=server._connections.discard,
+            outbox=server._outbox,
             traffic=server.traffic,
             clock=server._clock,
         )

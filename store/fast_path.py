@@ -1,10 +1,11 @@
-"""Fast path: the common send, a whole received chunk at a time.
+"""Fast path: the common send, many at a time.
 
-    feed(chunk) -> consumed, replies, append end, queues
+    feed(chunk)         -> consumed, replies, append end, queues       many frames of one connection
+    feed_frames(frames) -> answers, append end, queues                 one frame of each of many connections
 
-All whole frames of the chunk are parsed, turned into records, appended with one write, given their consume queue units
-and answered, under one time stamp. It stops ("punts") at the first frame that it does not fully understand; ordinary
-code handles that one whole, then `feed` goes on behind it. So all semantics live once, in ordinary code
+All frames are parsed, turned into records, appended with one write, given their consume queue units and answered, under
+one time stamp. It stops ("punts") at the first frame of a chunk that it does not fully understand; ordinary code
+handles that one whole, then `feed` goes on behind it. So all semantics live once, in ordinary code
 (`broker/processors/send.py`), and a differential test holds the two together: same frames, same bytes.
 
 Taken here: SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE with a JSON header that starts with its code (every official client's
@@ -18,7 +19,7 @@ does), for a topic in `targets`, to a queue that exists, over IPv4, with a prope
 Rules
   - Everything that can refuse a frame is looked at before anything is changed for it. What can still fail afterwards is
     the append to the log: then the queues are put back, nothing is consumed, and ordinary code answers each frame.
-  - The log is written before anybody can see a queue unit: there is no await in `feed`.
+  - The log is written before anybody can see a queue unit: there is no await in `feed` or `feed_frames`.
   - No message costs a dictionary, a regular expression or a system call of its own.
 
 Belongs to the hot process's loop thread. A compiled twin would stand behind the same `feed`.
@@ -29,7 +30,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -158,24 +159,42 @@ class FastPathSettings:
 
 
 class FeedResult:
-    """What one `feed` took: bytes of whole frames consumed, replies (whole frames, in order), the log's end behind the
-    last record, and the queue of each message. The rest is for `feed` itself."""
+    """What one call took: the log's end behind the last record, and the queue of each message. Of a chunk: bytes of
+    whole frames consumed, and the replies, whole frames in order. Of frames: the answer to each, empty for a one-way
+    send, None when it was not taken. The rest is for the fast path itself."""
 
-    __slots__ = ("append_end", "consumed", "data", "fields", "limit", "parts", "queues", "replies")
+    __slots__ = (
+        "answers",
+        "append_end",
+        "append_start",
+        "consumed",
+        "data",
+        "fields",
+        "limit",
+        "now_ms",
+        "parts",
+        "queues",
+        "replies",
+        "runs",
+    )
 
-    def __init__(self, data: bytes, *, fields: bytes, append_end: int, limit: int) -> None:
+    def __init__(self, *, append_start: int, limit: int, now_ms: int) -> None:
+        self.append_start = append_start
+        self.append_end = append_start
+        self.limit = limit
+        self.now_ms = now_ms
         self.consumed = 0
         self.replies: list[bytes] = []
-        self.append_end = append_end
+        self.answers: list[bytes | None] = []
         self.queues: list[ConsumeQueue] = []
-        self.data = data
-        self.fields = fields
-        self.limit = limit
         self.parts: list[bytes] = []
+        self.runs: list[tuple[str, int, int]] = []  # topic, messages before the run, log offset at its start
+        self.data = b""
+        self.fields = b""
 
 
 class FastPath:
-    """See the module. One chunk is at most a connection's receive buffer, so the length of a call is bounded."""
+    """See the module. A call takes at most a receive buffer of one connection, or a frame of each: it is bounded."""
 
     def __init__(
         self,
@@ -207,24 +226,48 @@ class FastPath:
 
     def feed(self, buffer: memoryview, born_host: bytes) -> FeedResult:
         """Take the frames at the start of `buffer`; `born_host` is the peer's address and port as a record holds it."""
+        result = self._begin()
+        result.consumed = self._take_frames(result, bytes(buffer), born_host)
+        self._commit(result)
+        return result
+
+    def feed_frames(self, frames: Iterable[tuple[bytes, bytes]]) -> FeedResult:
+        """Take whole frames, each with the address and port of the peer that sent it."""
+        result = self._begin()
+        replies = result.replies
+        answers = result.answers
+        for frame, born_host in frames:
+            if not self._take_frames(result, frame, born_host):
+                answers.append(None)
+            elif replies:
+                answers.append(replies.pop())
+            else:
+                answers.append(b"")
+        self._commit(result)
+        return result
+
+    def _begin(self) -> FeedResult:
         log = self._log
         append_start = log.append_offset
-        if len(born_host) != HOST_V4_BYTES or not self._is_enabled or log.refusal is not None:
-            return FeedResult(b"", fields=b"", append_end=append_start, limit=append_start)
-        data = bytes(buffer)
-        data_bytes = len(data)
-        result = FeedResult(
-            data,
-            fields=pack_chunk_fields(born_host, self._clock.now_ms(), self._store_host, 0, 0),
-            append_end=append_start,
-            limit=append_start + log.room_bytes,
+        is_open = self._is_enabled and log.refusal is None
+        return FeedResult(
+            append_start=append_start,
+            limit=append_start + log.room_bytes if is_open else append_start,
+            now_ms=self._clock.now_ms(),
         )
-        queues = result.queues
+
+    def _take_frames(self, result: FeedResult, data: bytes, born_host: bytes) -> int:
+        """Take the frames at the start of `data`; their bytes."""
+        if len(born_host) != HOST_V4_BYTES or result.limit == result.append_start:
+            return 0
+        data_bytes = len(data)
+        result.data = data
+        result.fields = pack_chunk_fields(born_host, result.now_ms, self._store_host, 0, 0)
         targets = self._targets
         waits_for_flush = self._waits_for_flush
         body_bytes_max = self._body_bytes_max
-        runs: list[tuple[str, int, int]] = []  # topic, messages before the run, log offset at its start
-        run_topic = ""
+        runs = result.runs
+        run_topic = runs[-1][0] if runs else ""
         position = 0
         while position + FRAME_HEAD_BYTES <= data_bytes:
             frame_bytes, header_bytes = unpack_frame_head(data, position)
@@ -261,7 +304,7 @@ class FastPath:
                 break
             if target.topic is not run_topic:
                 run_topic = target.topic
-                runs.append((run_topic, len(queues), result.append_end))
+                runs.append((run_topic, len(result.queues), result.append_end))
             if code == SEND_V2:
                 is_taken = not header.batch and self._take_send(
                     result, request, text, unique_key, target, queue_id, queue, header_end, frame_end
@@ -273,22 +316,29 @@ class FastPath:
             if not is_taken:
                 break
             position = frame_end
-        if not queues:
-            return result
+        return position
+
+    def _commit(self, result: FeedResult) -> None:
+        """Write the log; when it refuses, nothing was taken."""
+        if not result.queues:
+            return
         try:
-            log.append(b"".join(result.parts))
+            self._log.append(b"".join(result.parts))
         except MQError as error:
-            logger.warning("chunk refused messages=%d error=%s", len(queues), error)
-            self._take_back(queues)
-            return FeedResult(b"", fields=b"", append_end=append_start, limit=append_start)
-        assert log.append_offset == result.append_end
-        result.consumed = position
-        count_end, append_end = len(queues), result.append_end
-        for topic, count, offset in reversed(runs):
+            logger.warning("sends refused messages=%d error=%s", len(result.queues), error)
+            self._take_back(result.queues)
+            result.consumed = 0
+            result.append_end = result.append_start
+            result.replies.clear()
+            result.queues.clear()
+            result.answers = [None] * len(result.answers)
+            return
+        assert self._log.append_offset == result.append_end
+        count_end, append_end = len(result.queues), result.append_end
+        for topic, count, offset in reversed(result.runs):
             if count_end > count:
                 self._on_put(topic, count_end - count, append_end - offset)
             count_end, append_end = count, offset
-        return result
 
     def _take_back(self, queues: list[ConsumeQueue]) -> None:
         """Put the queues back to where they were before the log refused their messages."""

@@ -16,6 +16,7 @@ from tests.broker.wire import Wire
 from tests.store.send_frames import batch_frame, properties_text, send_frame, unique_key
 from thermocline.broker.hot_server import HotServer
 from thermocline.remoting.batch import BatchMessage
+from thermocline.remoting.command import decode_command
 from thermocline.remoting.connection import Connection
 from thermocline.store.store_config import FlushDiskType
 
@@ -134,6 +135,9 @@ class CountingChunks:
         self.taken_bytes += taken
         return taken
 
+    def end_round(self) -> None:
+        self._hot.end_round()
+
 
 def log_bytes(broker: DataBroker) -> list[bytes]:
     """What every log file holds."""
@@ -191,3 +195,67 @@ async def test_both_ways_store_and_answer_the_same_bytes(
             for offset in range(queue.next_offset):
                 record = fast.store.read_record(queue.unit(offset).physical_offset)
                 assert (record.topic, record.queue_id, record.queue_offset) == (queue.topic, queue.queue_id, offset)
+
+
+@pytest.mark.parametrize("flush", [FlushDiskType.ASYNC_FLUSH, FlushDiskType.SYNC_FLUSH])
+async def test_a_round_of_many_connections_is_as_if_each_had_come_alone(
+    tmp_path: Path, flush: FlushDiskType, case_count: Callable[..., int]
+) -> None:
+    """Single sends of many connections are stored together; each is answered as ordinary code answers it."""
+    store_settings: dict[str, Any] = {"log_file_bytes": 16 * 1024, "flush_disk_type": flush, "message_bytes_max": 2_500}
+    connection_count = 6
+    async with (
+        data_broker(tmp_path / "fast", topics=TOPICS, start=False, **store_settings) as fast,
+        data_broker(tmp_path / "ordinary", topics=TOPICS, start=False, **store_settings) as ordinary,
+    ):
+        for broker in (fast, ordinary):
+            broker.use_random(LastQueue())
+        fast_wires = [Wire(fast.dispatcher, fast.hot) for _ in range(connection_count)]
+        ordinary_wires = [Wire(ordinary.dispatcher) for _ in range(connection_count)]
+        sends_of_a_connection = st.lists(
+            st.one_of(common_sends, common_sends, any_sends).map(lambda fields: send_frame(**fields | {"flag": 0})),
+            max_size=2,
+        )
+        taken_together = 0
+
+        @settings(max_examples=case_count(quick=80, soak=3_000), deadline=None, suppress_health_check=list(HealthCheck))
+        @given(st.lists(sends_of_a_connection, min_size=connection_count, max_size=connection_count))
+        def check(sends: list[list[bytes]]) -> None:
+            nonlocal taken_together
+            for wire, frames in zip(fast_wires, sends, strict=True):
+                for frame in frames:
+                    wire.receive_in_round(frame)
+            answers: list[list[bytes]] = []
+            offset_before = fast.store.commit_log.append_offset
+            fast.hot.end_round()
+            taken_together += fast.store.commit_log.append_offset > offset_before
+            for wire in fast_wires:
+                wire.end_round()
+                answers.append([command.encode() for command in wire.take_commands()])
+            # What one round stores it may store in any order, as long as each connection's own is kept.
+            for wire_number, frame in in_log_order(sends, answers):
+                ordinary_wires[wire_number].receive(frame)
+            assert answers == [[command.encode() for command in wire.take_commands()] for wire in ordinary_wires]
+            assert fast.store.commit_log.append_offset == ordinary.store.commit_log.append_offset
+            for broker in (fast, ordinary):
+                broker.clock.now_ms += 1
+
+        check()
+        assert taken_together > 30, "hardly a round was handled at its end"
+        assert log_bytes(fast) == log_bytes(ordinary)
+        assert queue_units(fast) == queue_units(ordinary)
+        assert len(fast.store.commit_log.files) > 1, "no file was rolled"
+
+
+def in_log_order(sends: list[list[bytes]], answers: list[list[bytes]]) -> list[tuple[int, bytes]]:
+    """The frames with their connections' numbers, in the order in which the log holds what they stored."""
+    placed: list[tuple[float, int, bytes]] = []
+    for number, (frames, of_connection) in enumerate(zip(sends, answers, strict=True)):
+        assert len(frames) == len(of_connection)
+        place = -1.0
+        for frame, answer in zip(frames, of_connection, strict=True):
+            message_id = (decode_command(answer[4:]).ext_fields or {}).get("msgId")
+            # One that stored nothing keeps its place behind the one before it on its connection.
+            place = int(message_id[16:], 16) if message_id else place + 0.5
+            placed.append((place, number, frame))
+    return [(number, frame) for _, number, frame in sorted(placed, key=lambda item: item[0])]

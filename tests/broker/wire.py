@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Protocol
 
 from thermocline.remoting.command import RemotingCommand, decode_command
 from thermocline.remoting.connection import ChunkHandler, Connection, RequestHandler
@@ -11,6 +11,13 @@ from thermocline.remoting.connection import ChunkHandler, Connection, RequestHan
 DEADLINE_S = 10
 HIGH_WATER_BYTES = 1 << 20
 PEER = ("10.7.0.1", 4711)
+
+
+class RoundHandler(ChunkHandler, Protocol):
+    """A fast path that keeps some frames until the loop has read what came."""
+
+    def end_round(self) -> None:
+        """Handle them."""
 
 
 class WireTransport(asyncio.Transport):
@@ -57,9 +64,10 @@ class WireTransport(asyncio.Transport):
 
 
 class Wire:
-    """One client's end."""
+    """One client's end. What it sends makes a round of the loop of its own."""
 
-    def __init__(self, handler: RequestHandler, chunk_handler: ChunkHandler | None = None) -> None:
+    def __init__(self, handler: RequestHandler, chunk_handler: RoundHandler | None = None) -> None:
+        self._chunk_handler = chunk_handler
         self.connection = Connection(
             loop=asyncio.get_running_loop(), handler=handler, chunk_handler=chunk_handler, is_server=True
         )
@@ -73,7 +81,12 @@ class Wire:
         return self._transport.is_closing()
 
     def receive(self, data: bytes) -> None:
-        """Let the broker receive bytes, in chunks no larger than its buffer."""
+        """Let the broker receive bytes, in chunks no larger than its buffer, and handle them."""
+        self.receive_in_round(data)
+        self.end_round()
+
+    def receive_in_round(self, data: bytes) -> None:
+        """The same, but the round goes on: other connections may receive something in it too."""
         view = memoryview(data)
         while view:
             buffer = self.connection.get_buffer(-1)
@@ -81,6 +94,12 @@ class Wire:
             buffer[:count] = view[:count]
             self.connection.buffer_updated(count)
             view = view[count:]
+
+    def end_round(self) -> None:
+        """The loop has read all that came."""
+        if self._chunk_handler is not None:
+            self._chunk_handler.end_round()
+        self.connection.flush()
 
     def slow_down(self) -> None:
         """Take nothing of what is sent from now on, until `catch_up`."""

@@ -246,6 +246,52 @@ def test_a_log_that_refuses_leaves_the_queues_as_they_were(bench: Bench, monkeyp
     assert bench.feed(send_frame()).consumed
 
 
+def test_frames_of_many_peers_are_stored_with_one_write(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with its own born host; what is not for the fast path is left out, and a one-way send has no answer."""
+    writes: list[int] = []
+    append = bench.store.commit_log.append
+
+    def count(data: bytes) -> int:
+        writes.append(len(data))
+        return append(data)
+
+    monkeypatch.setattr(bench.store.commit_log, "append", count)
+    other = encode_host(("10.1.2.3", 99))
+    frames = [
+        (send_frame(queue_id=1, body=b"one"), BORN),
+        (send_frame(topic="unknown"), other),
+        (send_frame(queue_id=1, body=b"two", flag=2), other),
+        (send_frame(queue_id=2, body=b"three", opaque=9), other),
+    ]
+    result = bench.path.feed_frames(frames)
+    first, unknown, oneway, last = result.answers
+    assert (unknown, oneway) == (None, b"")
+    assert first is not None
+    assert last is not None
+    assert [decode_command(answer[4:]).ext_fields["queueOffset"] for answer in (first, last)] == ["0", "0"]
+    assert len(writes) == 1
+    records = list(iterate_records(bench.store.commit_log.record_view(0, result.append_end)))
+    assert [(bytes(record.body), record.born_host) for record in records] == [
+        (b"one", BORN_HOST),
+        (b"two", ("10.1.2.3", 99)),
+        (b"three", ("10.1.2.3", 99)),
+    ]
+    assert [queue.queue_id for queue in result.queues] == [1, 1, 2]
+
+
+def test_frames_are_all_left_when_the_log_refuses(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a chunk is."""
+    state = bench.state()
+
+    def no_room(data: bytes) -> int:
+        raise DiskFullError("no room left on the disk")
+
+    monkeypatch.setattr(bench.store.commit_log, "append", no_room)
+    result = bench.path.feed_frames([(send_frame(), BORN), (send_frame(flag=2), BORN), (b"\0\0\0\4none", BORN)])
+    assert (result.answers, result.queues) == ([None, None, None], [])
+    assert bench.state() == state
+
+
 def test_a_read_only_log_is_left_to_ordinary_code(bench: Bench) -> None:
     bench.store.commit_log.pause("disk is full")
     assert bench.feed(send_frame()).consumed == 0
