@@ -14,7 +14,7 @@ does), for a topic in `targets`, to a queue that exists, over IPv4, with a prope
 
     frame   int32 bytes that follow | int8 serialisation (0 JSON), int24 header bytes | header | body
     record  see remoting/message_record.py; what follows the born timestamp is one constant per chunk
-    batch   see remoting/batch.py; each message in it becomes a record of its own
+    batch   see remoting/batch.py and fast_batch.py; each message in it becomes a record of its own
 
 Rules
   - Everything that can refuse a frame is looked at before anything is changed for it. What can still fail afterwards is
@@ -30,23 +30,24 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
-from thermocline.remoting.batch import HEAD as BATCH_HEAD
 from thermocline.remoting.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.frames import LENGTH
 from thermocline.remoting.header_codec import Int, encode_header
 from thermocline.remoting.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
-from thermocline.remoting.message_record import CHECKSUM_MASK, HEAD, MAGIC_V1, TOPIC_BYTES_MAX_V1, encode_host
+from thermocline.remoting.message_record import CHECKSUM_MASK, MAGIC_V1, TOPIC_BYTES_MAX_V1, encode_host
 from thermocline.remoting.properties import PROPERTIES_BYTES_MAX, VALUE_END
 from thermocline.remoting.string_hash import tags_code
 from thermocline.remoting.sys_flag import COMPRESSED, COMPRESSION_MASK
 from thermocline.store.consume_queue import UNIT, ConsumeQueue
+from thermocline.store.fast_batch import RUN_COUNT_MAX, BatchPlace, make_records, pack_units
 from thermocline.store.message_store import MessageStore
+from thermocline.store.record_head import CHUNK_FIELDS, RECORD_HEAD
 from thermocline.store.send_properties import (
     TAGS_MARK,
     UNIQUE_KEY_MARK,
@@ -67,35 +68,8 @@ FRAME_HEAD = struct.Struct(
     ">i"  # bytes that follow
     "i"  # serialisation type in the high byte, header bytes in the rest
 )
-CHUNK_FIELDS = struct.Struct(
-    ">8s"  # born host, IPv4
-    "q"  # store timestamp, ms
-    "8s"  # store host, IPv4
-    "i"  # reconsume times
-    "q"  # prepared transaction offset
-)
-RECORD_HEAD = struct.Struct(
-    ">i"  # record size, bytes
-    "i"  # magic
-    "i"  # body checksum
-    "i"  # queue id
-    "i"  # flag
-    "q"  # queue offset
-    "q"  # physical offset
-    "i"  # system flag
-    "q"  # born timestamp, ms
-    f"{CHUNK_FIELDS.size}s"
-    "i"  # body size, bytes
-)
-assert RECORD_HEAD.size == HEAD.size, "the same fields as message_record.HEAD"
-MESSAGE_ID = struct.Struct(
-    ">8s"  # store host, IPv4
-    "q"  # physical offset
-)
-
 FRAME_HEAD_BYTES = FRAME_HEAD.size
 LENGTH_BYTES = LENGTH.size
-BATCH_HEAD_BYTES = BATCH_HEAD.size
 HOST_V4_BYTES = 8
 PROPERTIES_SIZE_BYTES = 2
 
@@ -108,10 +82,8 @@ PLAIN_SYS_FLAG = COMPRESSED | COMPRESSION_MASK
 
 unpack_frame_head = FRAME_HEAD.unpack_from
 pack_frame_head = FRAME_HEAD.pack
-unpack_batch_head = BATCH_HEAD.unpack_from
 pack_chunk_fields = CHUNK_FIELDS.pack
 pack_record_head = RECORD_HEAD.pack
-pack_message_id = MESSAGE_ID.pack
 pack_unit = UNIT.pack
 
 
@@ -220,8 +192,9 @@ class FastPath:
         )
         self._body_bytes_max = settings.body_bytes_max
         self._waits_for_flush = settings.waits_for_flush
-        message_id = self._store_host.hex().upper()
-        self._reply = reply_template(settings, message_id=f"{message_id}%016X")
+        message_id = f"{self._store_host.hex().upper()}%016X"
+        self._message_ids = [b",".join([message_id.encode()] * count) for count in range(RUN_COUNT_MAX + 1)]
+        self._reply = reply_template(settings, message_id=message_id)
         self._batch_reply = reply_template(settings, message_id="%b")
 
     def feed(self, buffer: memoryview, born_host: bytes) -> FeedResult:
@@ -414,79 +387,42 @@ class FastPath:
     ) -> bool:
         """The messages of one batch, all or none; False leaves everything as it was."""
         header = request.ext_fields
-        data = result.data
-        topic_field = target.topic_field
-        fixed_bytes = target.record_bytes
-        sys_flag = header.sys_flag
-        born_timestamp_ms = header.born_timestamp
-        chunk_fields = result.fields
-        store_host = self._store_host
-        physical_offset = result.append_end
-        first_offset = queue_offset = queue.next_offset
-        parts: list[bytes] = []
-        units: list[bytes] = []
-        message_ids: list[bytes] = []
-        position = body_start
-        while position < body_end:
-            if position + BATCH_HEAD_BYTES > body_end:
-                return False
-            message_bytes, _magic, _checksum, flag, body_bytes = unpack_batch_head(data, position)
-            message_body_start = position + BATCH_HEAD_BYTES
-            message_body_end = message_body_start + body_bytes
-            properties_start = message_body_end + PROPERTIES_SIZE_BYTES
-            position += message_bytes
-            properties_bytes = position - properties_start
-            if body_bytes < 0 or position > body_end or not 0 <= properties_bytes <= PROPERTIES_BYTES_MAX:
-                return False
-            properties_size = data[message_body_end:properties_start]
-            properties = data[properties_start:position]
-            if int.from_bytes(properties_size, "big") != properties_bytes:
-                return False
-            try:
-                text = properties.decode()
-            except UnicodeDecodeError:
-                return False
-            if not is_plain(text, False):
-                return False
-            body = data[message_body_start:message_body_end]
-            record_bytes = fixed_bytes + body_bytes + properties_bytes
-            parts += (
-                pack_record_head(
-                    record_bytes,
-                    MAGIC_V1,
-                    crc32(body) & CHECKSUM_MASK,
-                    queue_id,
-                    flag,
-                    queue_offset,
-                    physical_offset,
-                    sys_flag,
-                    born_timestamp_ms,
-                    chunk_fields,
-                    body_bytes,
-                ),
-                body,
-                topic_field,
-                properties_size,
-                properties,
-            )
-            units.append(pack_unit(physical_offset, record_bytes, tags_code(property_of(text, TAGS_MARK))))
-            message_ids.append(pack_message_id(store_host, physical_offset))
-            queue_offset += 1
-            physical_offset += record_bytes
-        if physical_offset > result.limit:
+        first_offset = queue.next_offset
+        records = make_records(
+            result.data,
+            body_start,
+            body_end,
+            BatchPlace(
+                queue_id=queue_id,
+                queue_offset=first_offset,
+                physical_offset=result.append_end,
+                sys_flag=header.sys_flag,
+                born_timestamp_ms=header.born_timestamp,
+                chunk_fields=result.fields,
+                topic_field=target.topic_field,
+                record_bytes=target.record_bytes,
+            ),
+        )
+        if records is None or records.append_end > result.limit:
             return False
-        result.parts += parts
-        result.queues += [queue] * len(units)
-        result.append_end = physical_offset
+        count = len(records.physical_offsets)
+        result.parts += records.parts
+        result.queues += [queue] * count
+        result.append_end = records.append_end
         if not queue.tail:
             self._dirty.add(queue)
-        queue.next_offset = queue_offset
-        queue.tail += b"".join(units)
+        queue.next_offset = first_offset + count
+        queue.tail += pack_units(records.units)
         if not request.flag & FLAG_ONEWAY:
-            ids = b"".join(message_ids).hex(",", MESSAGE_ID.size).upper().encode()
+            ids = self._format_ids(records.physical_offsets)
             reply = self._batch_reply % (ids, queue_id, first_offset, unique_key, request.opaque)
             result.replies.append(pack_frame_head(len(reply) + LENGTH_BYTES, len(reply)) + reply)
         return True
+
+    def _format_ids(self, physical_offsets: Sequence[int]) -> bytes:
+        """The message ids of a batch."""
+        runs = [physical_offsets[at : at + RUN_COUNT_MAX] for at in range(0, len(physical_offsets), RUN_COUNT_MAX)]
+        return b",".join([self._message_ids[len(run)] % tuple(run) for run in runs])
 
 
 def reply_template(settings: FastPathSettings, *, message_id: str) -> bytes:

@@ -42,13 +42,18 @@ def is_plain(text: str, wait_matters: bool) -> bool:
     """
     if (
         "DELAY" not in text
-        and "TRAN_MSG" not in text
-        and "TIMER_" not in text
-        and "INNER_" not in text
         and "POP_CK" not in text
-        and "MSG_REGION" not in text
-        and "TRACE_ON" not in text
-        and "CLUSTER" not in text
+        and (
+            "R" not in text  # all the others have one, and this is the cheapest search
+            or (
+                "TRAN_MSG" not in text
+                and "TIMER_" not in text
+                and "INNER_" not in text
+                and "MSG_REGION" not in text
+                and "TRACE_ON" not in text
+                and "CLUSTER" not in text
+            )
+        )
         and not (wait_matters and _WAIT_MARK in text and _WAIT_TRUE_MARK not in text)
     ):
         return True
