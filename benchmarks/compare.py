@@ -13,6 +13,8 @@ the floor that the machine's scheduler and the generator put under any broker's 
 process, the Java broker, the null responder and the generator run at real-time priority: what is left then is the
 brokers' own.
 
+Before each run the index has caught up; its lag at the end of a run is in seconds of that run's traffic.
+
 Every answer is checked; a run with any error is shown as such and spoils no ratio in silence.
 """
 
@@ -222,8 +224,7 @@ def _measure(broker: BrokerUnderTest, name: str, shape: LoadShape, options: argp
     topic = PULL_TOPIC if shape.mode == "pull" else "Bench" + "".join(filter(str.isalnum, name))
     broker.resume()
     try:
-        if shape.rate_per_s:
-            _settle(broker)
+        _settle(broker)
         log_before, cpu_before, started = _log_end(broker.runtime_info()), broker.cpu_s(), time.monotonic()
         result = _load(shape, broker.address, topic, options)
         cpu_s, elapsed_s = broker.cpu_s() - cpu_before, time.monotonic() - started

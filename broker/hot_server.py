@@ -267,7 +267,7 @@ class HotServer:
                 waits_for_flush=self._waits_for_flush,
             ),
             choose_queue=context.random.randrange,
-            on_put=context.stats.add_put,
+            on_puts=context.stats.add_puts,
         )
 
     async def _keep_time(self) -> None:

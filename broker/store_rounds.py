@@ -2,7 +2,8 @@
 
     every TICK_MS                queue units to their files; watermarks to the shared page; the tier feed told
     flush_interval_ms            the log made durable (ASYNC_FLUSH; with SYNC_FLUSH senders drive the flush themselves)
-    derived_sync_interval_ms     queue files, queue ends and checkpoint made durable, in slices and a helper thread
+    derived_sync_interval_ms     queue files, queue ends and checkpoint made durable, in slices and a helper thread;
+                                 less often when a round is long, so that rounds take a twentieth of the loop's time
     every RETENTION_MS           local files that may go: minimums raised here, unlinked in a helper thread
 
 The helper thread only sits in system calls that release the interpreter lock. A round that fails on a disk error is
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 TICK_MS = 50
 RETENTION_MS = 1_000
+DERIVED_SYNC_REST = 20
+"""From one derived sync to the next, in multiples of the loop's time that the first one took; or its interval."""
 
 
 class StoreRounds:
@@ -50,6 +53,7 @@ class StoreRounds:
         self._index_timestamp_ms = index_timestamp_ms
         self._on_tick = on_tick
         self._pressure = False
+        self._derived_rest_until_s = 0.0
         self._tasks: list[asyncio.Task[None]] = []
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store-rounds")
 
@@ -62,7 +66,7 @@ class StoreRounds:
         self._tasks = [
             loop.create_task(self._repeat("tick", TICK_MS, self._tick)),
             loop.create_task(self._repeat("flush", config.flush_interval_ms, self._flush)),
-            loop.create_task(self._repeat("derived sync", config.derived_sync_interval_ms, self.sync_derived)),
+            loop.create_task(self._repeat("derived sync", config.derived_sync_interval_ms, self._sync_derived_if_due)),
             loop.create_task(self._repeat("retention", RETENTION_MS, self.run_retention)),
         ]
 
@@ -104,6 +108,12 @@ class StoreRounds:
         if log.flush_offset < log.append_offset:
             self._store.flush.flush()
 
+    async def _sync_derived_if_due(self) -> None:
+        """With tens of thousands of queues in use a round writes a file of each: the next one waits for as long as it
+        takes to keep all of them together to a small part of the loop's time."""
+        if asyncio.get_running_loop().time() >= self._derived_rest_until_s:
+            await self.sync_derived()
+
     async def sync_derived(self) -> None:
         """Make queue files, queue ends and checkpoint durable, if the log has grown since the last time.
 
@@ -116,9 +126,17 @@ class StoreRounds:
         store.index_timestamp_ms = self._index_timestamp_ms()
         sync = store.begin_derived_sync()
         committed = False
+        clock = asyncio.get_running_loop().time
+        started_s, busy_s = clock(), 0.0
         try:
-            while not sync.advance():  # noqa: ASYNC110 - lets requests in between two slices
-                await asyncio.sleep(0)
+            is_done = False
+            while not is_done:
+                slice_start_s = clock()
+                is_done = sync.advance()
+                busy_s += clock() - slice_start_s
+                if not is_done:
+                    await asyncio.sleep(0)  # lets requests in between two slices
+            self._derived_rest_until_s = started_s + busy_s * DERIVED_SYNC_REST
             await self._in_thread(sync.commit)
             committed = True
         finally:

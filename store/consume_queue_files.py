@@ -37,7 +37,8 @@ class DirtyQueues:
     __slots__ = ("_queues",)
 
     def __init__(self) -> None:
-        self._queues: dict[ConsumeQueue, None] = {}
+        # Taking off the first of a plain dictionary again and again costs the square of their number.
+        self._queues: OrderedDict[ConsumeQueue, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._queues)

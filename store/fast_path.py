@@ -73,6 +73,9 @@ LENGTH_BYTES = LENGTH.size
 HOST_V4_BYTES = 8
 PROPERTIES_SIZE_BYTES = 2
 
+Put = tuple[str, int, int]
+"""A topic, so many messages, record bytes in all."""
+
 SEND_V2 = b'{"code":310,'
 SEND_BATCH = b'{"code":320,'
 CODE_BYTES = len(SEND_V2)
@@ -175,16 +178,16 @@ class FastPath:
         *,
         settings: FastPathSettings,
         choose_queue: Callable[[int], int],
-        on_put: Callable[[str, int, int], None],
+        on_puts: Callable[[Sequence[Put]], None],
     ) -> None:
-        """`choose_queue(count)` gives the queue of a message that names none; `on_put(topic, count, record_bytes)` is
-        told what was stored, once for each run of frames of one topic in a chunk."""
+        """`choose_queue(count)` gives the queue of a message that names none; `on_puts` is told what each
+        call has stored, one `Put` for each run of frames of one topic."""
         self._clock = store.clock
         self._log = store.commit_log
         self._dirty = store.queues.dirty
         self._targets = targets
         self._choose_queue = choose_queue
-        self._on_put = on_put
+        self._on_puts = on_puts
         self._store_host = encode_host(settings.store_host)
         self._is_enabled = len(self._store_host) == HOST_V4_BYTES
         self._suffix = broker_suffix(
@@ -307,11 +310,13 @@ class FastPath:
             result.answers = [None] * len(result.answers)
             return
         assert self._log.append_offset == result.append_end
+        puts: list[Put] = []
         count_end, append_end = len(result.queues), result.append_end
         for topic, count, offset in reversed(result.runs):
             if count_end > count:
-                self._on_put(topic, count_end - count, append_end - offset)
+                puts.append((topic, count_end - count, append_end - offset))
             count_end, append_end = count, offset
+        self._on_puts(puts)
 
     def _take_back(self, queues: list[ConsumeQueue]) -> None:
         """Put the queues back to where they were before the log refused their messages."""

@@ -53,7 +53,7 @@ class Bench:
                 waits_for_flush=waits_for_flush,
             ),
             choose_queue=lambda count: count - 1,
-            on_put=lambda *put: self.puts.append(put),
+            on_puts=self.puts.extend,
         )
 
     def feed(self, *frames: bytes) -> FeedResult:
