@@ -282,10 +282,13 @@ class Connection(asyncio.BufferedProtocol):
             raise BrokerBusyError("the peer does not take what is sent", address=self.remote_address)
 
     def handle_frames(self, frames: bytes) -> None:
-        """Handle whole frames that the chunk handler took and kept for a moment, before any that came behind them."""
+        """Handle whole frames that the chunk handler took and kept for a moment, before what came behind them."""
         if self._closed:
             return
-        assert not self._partial
+        if self._partial:
+            self._partial[:0] = frames
+            self._handle_partial()
+            return
         view = memoryview(frames)
         consumed = self._handle_guarded(view)
         if consumed < len(view):
