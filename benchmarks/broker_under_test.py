@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from thermocline.localstack import S3Server
 from thermocline.localstack.child_process import ChildProcess
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
@@ -28,6 +29,7 @@ THERMOCLINE = "thermocline"
 READY_LINE = re.compile(r"^ready namesrv=(?P<namesrv>\S+) broker=(?P<broker>\S+) cold=(?P<cold>\S+)", re.MULTILINE)
 READY_TIMEOUT_S = 60.0
 REQUEST_TIMEOUT_MS = 10_000
+EVERY_HOUR = ";".join(f"{hour:02}" for hour in range(24))  # for deleteWhen
 CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -166,6 +168,13 @@ def start_thermocline(
             yield under_test
     finally:
         process.stop(timeout_s=30.0)
+
+
+def make_cold_tier(server: S3Server) -> str:
+    """The URL of a cold tier in a new bucket, its keys in the environment of what this process starts from now on."""
+    server.make_bucket("cold")
+    os.environ |= {"AWS_ACCESS_KEY_ID": server.access_key, "AWS_SECRET_ACCESS_KEY": server.secret_key}
+    return f"s3://cold/bench?endpoint={server.endpoint}&region={server.region}"
 
 
 def real_time(process_id: int) -> None:

@@ -185,7 +185,7 @@ class HotServer:
             return
         self._round_is_ending = True
         try:
-            left = dict(waiting) if not self._is_ready() else self._feed_round(waiting)
+            left = self._feed_round(waiting) if self._is_ready() else waiting
             for connection, frame in left.items():
                 connection.handle_frames(frame)
         except Exception:  # their peers must not wait for answers that never come

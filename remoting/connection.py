@@ -234,6 +234,13 @@ class Connection(asyncio.BufferedProtocol):
         if not self._corked:
             self._flush_soon()
 
+    def write_now(self, frame: bytes) -> None:
+        """Send a whole frame behind what was written before, without waiting for the end of the round."""
+        if not self._closed:
+            self._unsent.append(frame)
+            self._unsent_bytes += len(frame)
+            self.flush()
+
     def send(self, command: RemotingCommand) -> None:
         """Send a request without waiting for an answer, or an answer."""
         body = command.body

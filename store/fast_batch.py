@@ -18,6 +18,7 @@ from functools import lru_cache
 from itertools import chain, repeat
 
 from thermocline.remoting.batch import HEAD as BATCH_HEAD
+from thermocline.remoting.crc32 import crc32
 from thermocline.remoting.message_record import (
     CHECKSUM_MASK,
     MAGIC_V1,
@@ -31,11 +32,6 @@ from thermocline.remoting.string_hash import tags_code
 from thermocline.store.consume_queue import UNIT
 from thermocline.store.record_head import RECORD_HEAD
 from thermocline.store.send_properties import TAGS_MARK, is_plain, property_of
-
-try:
-    from isal.isal_zlib import crc32
-except ImportError:
-    from zlib import crc32
 
 RUN_COUNT_MAX = 64
 """The most messages of a batch that are packed in one step."""

@@ -36,6 +36,7 @@ from dataclasses import dataclass
 import msgspec
 
 from thermocline.remoting.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
+from thermocline.remoting.crc32 import crc32
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.frames import LENGTH
 from thermocline.remoting.header_codec import Int, encode_header
@@ -56,11 +57,6 @@ from thermocline.store.send_properties import (
     property_of,
     reply_properties,
 )
-
-try:
-    from isal.isal_zlib import crc32
-except ImportError:
-    from zlib import crc32
 
 logger = logging.getLogger(__name__)
 

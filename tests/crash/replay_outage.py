@@ -19,7 +19,6 @@ from typing import Protocol, Self
 from tests.crash import wire
 from tests.crash.broker_process import BrokerProcess, until
 from tests.crash.test_kill_nine import MOVE_TIMEOUT_S, SMALL_FILES, local_minimums, move_to_cold
-from tests.fixtures_s3 import new_bucket
 from thermocline.localstack import S3Server
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
@@ -203,12 +202,3 @@ async def replay_through(
         if broker.is_running:
             await broker.kill()
         await name_server.close()
-
-
-def s3_url(server: S3Server) -> str:
-    """A cold tier in a new bucket of this server."""
-    bucket = new_bucket(server)
-    return (
-        f"s3://{bucket.name}/cold?endpoint={bucket.endpoint}&region={bucket.region}&path_style=true"
-        f"&access_key={bucket.access_key}&secret_key={bucket.secret_key}"
-    )

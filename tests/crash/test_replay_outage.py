@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.replay_outage import TOPIC, StoreOutage, TierOutage, replay_through, s3_url
+from tests.crash.replay_outage import TOPIC, StoreOutage, TierOutage, replay_through
+from tests.fixtures_s3 import new_bucket
 from thermocline.client import AsyncPushConsumer, ConsumeContext, ConsumeFromWhere, ReceivedMessage
 from thermocline.localstack import S3Server
 
@@ -61,5 +62,5 @@ async def test_the_object_store_dies_during_a_replay(
     tmp_path: Path, case_count: Callable[..., int], private_s3_server: S3Server
 ) -> None:
     outages = case_count(quick=1, soak=20)
-    url = s3_url(private_s3_server)
+    url = new_bucket(private_s3_server).cold_url
     await replay_through(tmp_path, url, lambda _: StoreOutage(private_s3_server), SdkReplay, outages=outages)

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.replay_outage import TOPIC, StoreOutage, TierOutage, replay_through, s3_url
+from tests.crash.replay_outage import TOPIC, StoreOutage, TierOutage, replay_through
+from tests.fixtures_s3 import new_bucket
 from tests.interop.java_agent import JavaAgent
 from thermocline.localstack import S3Server
 
@@ -78,7 +79,7 @@ async def test_the_s3_server_dies_during_a_replay(
 ) -> None:
     await replay_through(
         tmp_path,
-        s3_url(private_s3_server),
+        new_bucket(private_s3_server).cold_url,
         lambda _: StoreOutage(private_s3_server),
         lambda group, name_server: JavaReplay(java_agent_process, group, name_server),
         outages=case_count(quick=1, soak=20),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.broker.wire import WireTransport
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.outbox import Outbox
@@ -26,32 +27,19 @@ class Handler:
         """Nothing to do."""
 
 
-class NotingTransport(asyncio.Transport):
-    """Notes what is written, in one list for all."""
+class NotingTransport(WireTransport):
+    """Notes who writes, in one list for all."""
 
-    def __init__(self, name: str, written: list[str]) -> None:
-        super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
+    def __init__(self, name: str, writers: list[str]) -> None:
+        super().__init__()
         self.is_broken = False
-        self.is_aborted = False
         self._name = name
-        self._written = written
+        self._writers = writers
 
     def write(self, data: Any) -> None:
         if self.is_broken:
             raise RuntimeError("this transport is broken")
-        self._written.append(self._name)
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """There is no buffer."""
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def is_closing(self) -> bool:
-        return False
-
-    def abort(self) -> None:
-        self.is_aborted = True
+        self._writers.append(self._name)
 
 
 def connect(name: str, outbox: Outbox, written: list[str]) -> tuple[Connection, NotingTransport]:
@@ -90,6 +78,6 @@ async def test_a_broken_connection_is_dropped_and_the_others_get_their_answers(
     with caplog.at_level(logging.CRITICAL):  # the error's own line is wanted in the log, not on the screen
         await asyncio.sleep(0)
     assert written == ["b"]
-    assert broken.is_aborted
+    assert broken.is_closing()
     assert first.is_closed
     assert not second.is_closed
