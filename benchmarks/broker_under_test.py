@@ -96,11 +96,15 @@ class BrokerUnderTest:
                     os.kill(process_id, signal.SIGCONT)
 
     def pin(self, *, hot_cpus: set[int], other_cpus: set[int]) -> None:
-        """Put the main process on some cores and its helpers on others."""
+        """Put the loop of the main process on some cores, its helper processes on others, its helper threads on any.
+
+        A thread that is made later inherits the core of the thread that makes it: call it again after the warm-up.
+        """
         for number, process_id in enumerate(self.process_ids()):
             for thread_id in _threads_of(process_id):
+                cpus = other_cpus if number else hot_cpus if thread_id == process_id else hot_cpus | other_cpus
                 with contextlib.suppress(ProcessLookupError):
-                    os.sched_setaffinity(thread_id, hot_cpus if number == 0 else other_cpus)
+                    os.sched_setaffinity(thread_id, cpus)
 
     def make_real_time(self) -> None:
         """Let nothing but the kernel run before its main process (SCHED_FIFO); all threads of an official broker."""

@@ -209,10 +209,7 @@ def _start(
         ours = start_thermocline(
             directory / THERMOCLINE, properties=PROPERTIES[session], cold_url=None if options.cold else "none"
         )
-        broker = stack.enter_context(ours)
-        if not options.no_pin:
-            broker.pin(hot_cpus=HOT_CPUS, other_cpus=OTHER_CPUS)
-        yield broker
+        yield stack.enter_context(ours)
     if options.broker != THERMOCLINE:
         yield stack.enter_context(start_official(software, directory / OFFICIAL, properties=PROPERTIES[session]))
 
@@ -224,6 +221,8 @@ def _warm(broker: BrokerUnderTest, options: argparse.Namespace) -> None:
     # The first send creates the topic; answers before that is done may be errors and are not counted.
     run_load(WARM_SHAPE, address=broker.address, topic="BenchWarm", seconds=options.warm, warm_s=1.0, cpus=cpus)
     run_load(fill, address=broker.address, topic=PULL_TOPIC, seconds=PULL_FILL_S, warm_s=0.0, cpus=cpus)
+    if broker.kind == THERMOCLINE and not options.no_pin:
+        broker.pin(hot_cpus=HOT_CPUS, other_cpus=OTHER_CPUS)
 
 
 def _measure(broker: BrokerUnderTest, name: str, shape: LoadShape, options: argparse.Namespace) -> Run:

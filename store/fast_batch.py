@@ -184,8 +184,8 @@ def _equal_tags_codes(joined: bytes, text_bytes: int, count: int) -> Sequence[in
     if tags.count(first) == count:
         code = _code_of_tag(first)
         return None if code is None else (code,) * count
-    codes = [_code_of_tag(tag) for tag in tags]
-    return None if None in codes else [code or 0 for code in codes]
+    codes = {tag: _code_of_tag(tag) for tag in set(tags)}
+    return None if None in codes.values() else [codes[tag] or 0 for tag in tags]
 
 
 def _code_of_tag(text: bytes) -> int | None:

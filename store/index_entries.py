@@ -25,8 +25,8 @@ ROWS_MIN = 8
 """Fewer rows than this are not worth an array."""
 PATTERNS_MAX = 4
 """How many looks the rows of one length may have, until the rest is read one by one."""
-ROWS_BYTES_MAX = 1 << 22
-"""Of rows laid under each other at once."""
+ROWS_BYTES_MAX = 1 << 18
+"""Of rows laid under each other at once: what a processor's cache holds, several times over."""
 
 _EVERY_BIT = 0xFF
 _NOT_ASCII = 0x80
@@ -92,14 +92,22 @@ class _Pattern:
         """Bits that must be the same; where no mark may be; where all must be ASCII, so that bytes are
         what Java hashes; where spaces must be at the same places."""
         self._ascii[:topic_bytes] = _NOT_ASCII
+        self._spaces = (row == _SEPARATOR[0]).view(np.uint8)
         self._read()
 
     def like(self, rows: Bytes) -> npt.NDArray[np.bool_]:
         """Which rows are so."""
-        unlike = (rows ^ self._row) & self._same
-        unlike |= (rows <= _VALUE_END[0]) & self._values
-        unlike |= rows & self._ascii
-        unlike |= ((rows == _SEPARATOR[0]) ^ (self._row == _SEPARATOR[0])) & self._words
+        unlike = rows ^ self._row
+        unlike &= self._same
+        other = (rows <= _VALUE_END[0]).view(np.uint8)
+        other &= self._values
+        unlike |= other
+        np.bitwise_and(rows, self._ascii, out=other)
+        unlike |= other
+        np.equal(rows, _SEPARATOR[0], out=other.view(np.bool_))
+        other ^= self._spaces
+        other &= self._words
+        unlike |= other
         return np.asarray(np.bitwise_or.reduce(unlike, axis=1) == 0)
 
     def hashes(self, rows: Bytes) -> Hashes:

@@ -43,7 +43,7 @@ from thermocline.store.sync_site import SyncSite
 logger = logging.getLogger(__name__)
 
 FILE_NAME_DIGITS = 17
-RECORDS_PER_BUILD = 8_192
+RECORDS_PER_BUILD = 4_096
 TAG_INDEX_TYPE = "T"
 
 
