@@ -267,7 +267,8 @@ class HotServer:
                 waits_for_flush=self._waits_for_flush,
             ),
             choose_queue=context.random.randrange,
-            on_puts=context.stats.add_puts,
+            put_meter=context.stats.put_meter,
+            on_stored=context.stats.add_stored,
         )
 
     async def _keep_time(self) -> None:
