@@ -182,14 +182,14 @@ def make_cold_tier(server: S3Server) -> str:
 
 
 def real_time(process_id: int) -> None:
-    """Give all threads of a process the lowest real-time priority.
+    """Give all threads that a process has now the lowest real-time priority; those that they make do not inherit it.
 
     Raises:
         PermissionError: The system does not let this user.
     """
     for thread_id in _threads_of(process_id):
         with contextlib.suppress(ProcessLookupError):
-            os.sched_setscheduler(thread_id, os.SCHED_FIFO, os.sched_param(1))
+            os.sched_setscheduler(thread_id, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
 
 
 def _environment_name(setting: str) -> str:

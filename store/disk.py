@@ -36,8 +36,8 @@ FALLOCATE_ZERO_RANGE = 0x10
 FALLOCATE_PUNCH_HOLE = 0x03
 """Hole, with the length kept."""
 ZEROES_BYTES = 1 << 20
-PAGES_BYTES = 1 << 17
-"""Kernels take no more advice at once."""
+PAGES_BYTES = 1 << 16
+"""Loaded by one system call: kernels may not take the core from it meanwhile."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 Buffer = bytes | bytearray | memoryview
