@@ -7,39 +7,67 @@ goes first.
 Filling: the slot's chain gives the newest unit first (`add_older`); a unit that is enqueued for this tick meanwhile or
 afterwards is `add`ed, and one that is due already joins the stretch that is going out. Nothing goes before the chain
 has been walked to its end (`finish_loading`), as a recall marker may lie anywhere in it.
+
+Progress: units go stretch by stretch, and within one by position; so the last one that is in the store stands for all
+before it, and a restart in the middle of a tick leaves them out. That needs each unit to lie in its stretch by its own
+time: one that comes for a stretch that is over gets a later time in the timer log (`earliest_ms`).
 Memory: 8 bytes a unit.
 """
 
 from __future__ import annotations
 
 from array import array
+from dataclasses import dataclass
 
 STRETCH_MS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotProgress:
+    """The last unit of a tick that went out, and is in the store."""
+
+    stretch: int = 0
+    position: int = -1
 
 
 class OpenSlot:
     """Positions in the timer log, in the order of delivery."""
 
-    __slots__ = ("_arrived", "_index", "_stretch", "_stretches", "is_loaded", "time_ms")
+    __slots__ = ("_arrived", "_index", "_progress", "_stretch", "_stretches", "is_loaded", "time_ms")
 
-    def __init__(self, time_ms: int, *, precision_ms: int) -> None:
+    def __init__(self, time_ms: int, *, precision_ms: int, progress: SlotProgress) -> None:
+        """`progress`: what went out before a restart; that is not taken in."""
         assert precision_ms % STRETCH_MS == 0
         self.time_ms = time_ms
         self.is_loaded = False
         self._stretches = [array("q") for _ in range(precision_ms // STRETCH_MS)]
-        self._stretch = 0
+        self._progress = progress
+        self._stretch = min(progress.stretch, len(self._stretches) - 1)
         self._index = 0
         self._arrived: list[tuple[int, int]] = []
+
+    @property
+    def earliest_ms(self) -> int:
+        """The earliest time that a unit which is enqueued now may have."""
+        return self.time_ms + self._stretch * STRETCH_MS + 1
+
+    def is_out(self, position: int, deliver_ms: int) -> bool:
+        """Whether a unit of this tick went out before the restart."""
+        stretch = self._stretch_of(deliver_ms)
+        return (stretch, position) <= (self._progress.stretch, self._progress.position)
 
     def add_older(self, position: int, deliver_ms: int) -> None:
         """Add a unit that is older than all before it."""
         assert not self.is_loaded
-        self._stretches[self._stretch_of(deliver_ms)].append(position)
+        if not self.is_out(position, deliver_ms):
+            self._stretches[self._stretch_of(deliver_ms)].append(position)
 
     def add(self, position: int, deliver_ms: int) -> None:
-        """Add a unit that is newer than all before it."""
+        """Add a unit that is newer than all before it; its time is not before `earliest_ms`."""
         if self.is_loaded:
-            self._stretches[max(self._stretch, self._stretch_of(deliver_ms))].append(position)
+            stretch = self._stretch_of(deliver_ms)
+            assert stretch >= self._stretch
+            self._stretches[stretch].append(position)
         else:
             self._arrived.append((position, deliver_ms))
 
@@ -72,6 +100,10 @@ class OpenSlot:
             self._stretches[self._stretch] = array("q")
             self._stretch += 1
             self._index = 0
+
+    def progress_at(self, position: int) -> SlotProgress:
+        """The progress once the unit that was just taken from `position` is in the store."""
+        return SlotProgress(stretch=self._stretch, position=position)
 
     @property
     def is_empty(self) -> bool:

@@ -13,7 +13,8 @@ and behind them ours:
     8 bytes "TCTIMER1"
     int64 wheel position           units below it are in the wheel's file
     int64 held position            units below it are not needed any more: delivered, or rolled ahead of their time
-    uint32 CRC-32 of the 80 bytes before
+    int64 stretch, int64 position  the last unit of the tick at the read time that went out (open_slot.py)
+    uint32 CRC-32 of all before
 
 Both lie in one sector, so a power cut leaves the old ones or the new. When RocketMQ has written its part since, the
 checksum fails: ours does not count then, and its own rules for taking over apply (timer_recovery.py).
@@ -27,6 +28,7 @@ from dataclasses import dataclass
 from zlib import crc32
 
 from thermocline.store.disk import Disk, parent_of
+from thermocline.timers.open_slot import SlotProgress
 from thermocline.timers.sync_site import TimerSyncSite
 
 FILE_BYTES = 4_096
@@ -47,6 +49,8 @@ OWN = struct.Struct(
     ">8s"  # magic
     "q"  # wheel position
     "q"  # held position
+    "q"  # stretch of the last unit that went out
+    "q"  # its position
 )
 CHECKSUM = struct.Struct(">I")
 
@@ -57,6 +61,7 @@ class OwnPart:
 
     wheel_position: int
     held_position: int
+    progress: SlotProgress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,10 +88,11 @@ class TimerCheckpoint:
         own = None
         checked_bytes = SHARED.size + OWN.size
         if len(data) >= checked_bytes + CHECKSUM.size:
-            magic, wheel, held = OWN.unpack_from(data, SHARED.size)
+            magic, wheel, held, stretch, position = OWN.unpack_from(data, SHARED.size)
             (checksum,) = CHECKSUM.unpack_from(data, checked_bytes)
             if magic == MAGIC and checksum == crc32(data[:checked_bytes]):
-                own = OwnPart(wheel_position=wheel, held_position=held)
+                progress = SlotProgress(stretch=stretch, position=position)
+                own = OwnPart(wheel_position=wheel, held_position=held, progress=progress)
         return cls(
             read_time_ms=read_time_ms,
             log_position=log_position,
@@ -111,8 +117,10 @@ class TimerCheckpoint:
     def save(self, disk: Disk, path: str) -> None:
         """Write it in place, as RocketMQ does; durable on return. Helper thread. OSError when the disk fails."""
         data = self.encode_shared()
-        if self.own is not None:
-            data += OWN.pack(MAGIC, self.own.wheel_position, self.own.held_position)
+        own = self.own
+        if own is not None:
+            progress = own.progress
+            data += OWN.pack(MAGIC, own.wheel_position, own.held_position, progress.stretch, progress.position)
             data += CHECKSUM.pack(crc32(data))
         assert len(data) <= SECTOR_BYTES
         is_new = not disk.exists(path)

@@ -25,7 +25,7 @@ from thermocline.remoting.message_record import MessageRecord
 from thermocline.remoting.properties import PropertyName
 from thermocline.store.message_store import MessageStore
 from thermocline.timers.due_message import DueKind, DueMessage
-from thermocline.timers.open_slot import OpenSlot
+from thermocline.timers.open_slot import OpenSlot, SlotProgress
 from thermocline.timers.timer_config import TimerConfig
 from thermocline.timers.timer_log import NO_POSITION, TimerLog, TimerUnit
 from thermocline.timers.timer_metrics import TimerMetrics
@@ -44,6 +44,7 @@ class _Given(msgspec.Struct, frozen=True, gc=False):
     topic: str
     count: int
     """What its going changes in the metrics. One that is rolled is counted again when it is enqueued."""
+    progress: SlotProgress
 
 
 class TimerDequeue:
@@ -58,8 +59,9 @@ class TimerDequeue:
         config: TimerConfig,
         *,
         slot_ms: int,
+        progress: SlotProgress,
     ) -> None:
-        """`slot_ms`: the first tick that is not delivered."""
+        """`slot_ms`: the first tick that is not delivered, of which `progress` has gone out."""
         assert slot_ms % config.precision_ms == 0
         self.released_position = 0
         """Units below it are not needed: their messages were put into the timer topic again ahead of their time."""
@@ -68,7 +70,9 @@ class TimerDequeue:
         self._wheel = wheel
         self._metrics = metrics
         self._precision_ms = config.precision_ms
-        self._slot = OpenSlot(slot_ms, precision_ms=config.precision_ms)
+        self._slot = OpenSlot(slot_ms, precision_ms=config.precision_ms, progress=progress)
+        self.progress = progress
+        """What of the open tick is in the store."""
         self._next_older: int | None = None
         """Where the walk along the chain goes on; None before it has begun."""
         self._had_units = False
@@ -86,6 +90,11 @@ class TimerDequeue:
     def slot_ms(self) -> int:
         """The open tick."""
         return self._slot.time_ms
+
+    @property
+    def earliest_ms(self) -> int:
+        """The earliest time that a unit which is enqueued for the open tick now may have."""
+        return self._slot.earliest_ms
 
     @property
     def unconfirmed_count(self) -> int:
@@ -164,7 +173,8 @@ class TimerDequeue:
         slot_ms = self._wheel.next_occupied(
             self._slot.time_ms + precision_ms, now_ms // precision_ms * precision_ms, slots_max=SCAN_SLOTS_MAX
         )
-        self._slot = OpenSlot(slot_ms, precision_ms=precision_ms)
+        self.progress = SlotProgress()
+        self._slot = OpenSlot(slot_ms, precision_ms=precision_ms, progress=self.progress)
         self._next_older = None
 
     # -- giving ----------------------------------------------------------------------------------------------------
@@ -180,7 +190,7 @@ class TimerDequeue:
             position = self._slot.take(now_ms)
             while position is not None:
                 unit = self._log.unit(position)
-                self._give(unit, now_ms)
+                self._give(unit, self._slot.progress_at(position), now_ms)
                 count += 1
                 size_bytes += unit.record_bytes
                 if count == count_max or size_bytes > BATCH_BYTES_MAX:
@@ -194,11 +204,11 @@ class TimerDequeue:
         assert count <= len(self._batch)
         for given in self._batch[:count]:
             self._metrics.add(given.topic, given.count, now_ms=now_ms)
-            if given.message.kind is DueKind.DELIVER:
-                self.delivered_count += 1
+            self.delivered_count += given.message.kind is DueKind.DELIVER
+            self.progress = given.progress
         del self._batch[:count]
 
-    def _give(self, unit: TimerUnit, now_ms: int) -> None:
+    def _give(self, unit: TimerUnit, progress: SlotProgress, now_ms: int) -> None:
         topic: str | None = None
         count = 1 if unit.is_marker else -1
         try:
@@ -222,7 +232,7 @@ class TimerDequeue:
             self._metrics.add(topic, count, now_ms=now_ms)
         else:
             message = DueMessage(kind=kind, draft=draft, physical_offset=unit.physical_offset)
-            self._batch.append(_Given(message, topic, count))
+            self._batch.append(_Given(message, topic, count, progress))
 
     def _read(self, unit: TimerUnit) -> MessageRecord:
         return read_record(self._store.commit_log, unit.physical_offset, unit.record_bytes)

@@ -130,6 +130,9 @@ class TimerEnqueue:
         slot_ms = max(open_ms, self._roll_ms(record) if is_roll else self._tick_of(record.out_ms))
         if slot_ms - open_ms >= config.wheel_span_ms:
             return False
+        deliver_ms = 0 if is_roll else record.deliver_ms
+        if slot_ms == open_ms and (record.out_ms < open_ms or 0 < deliver_ms < self._dequeue.earliest_ms):
+            deliver_ms = self._dequeue.earliest_ms
         slot = self._wheel.slot(slot_ms)
         magic = MAGIC_DEFAULT | (MAGIC_ROLL if is_roll else 0) | (MAGIC_DELETE if record.is_marker else 0)
         position = self._log.append(
@@ -140,7 +143,7 @@ class TimerEnqueue:
             physical_offset=physical_offset,
             record_bytes=size_bytes,
             topic_hash=topic_hash(record.real_topic),
-            deliver_ms=0 if is_roll else record.deliver_ms,
+            deliver_ms=deliver_ms,
         )
         self.enqueued_count += 1
         count = -1 if record.is_marker else 1

@@ -20,7 +20,7 @@ Every call does a slice of work: a few ms at most, whatever waits.
 
 What is promised
   - A message that was stored in the timer topic is put at least once, after its time. Twice only when the process died
-    in between, at most as far back as the last round, or the open tick's start.
+    in between, and only what was put since the last round. A clean stop repeats nothing.
   - Retention that stops at `held_offset` deletes no record that a pending message needs; `release_below` raises it.
 After a failed sync there are no rounds: messages go out as before, nothing is let go of, and the next start repeats
 what was delivered since.
@@ -41,6 +41,7 @@ from thermocline.store.message_store import MessageStore
 from thermocline.timers.due_message import DueMessage
 from thermocline.timers.errors import TimerCongestedError
 from thermocline.timers.held_records import HeldRecords
+from thermocline.timers.open_slot import SlotProgress
 from thermocline.timers.timer_checkpoint import OwnPart, TimerCheckpoint
 from thermocline.timers.timer_config import COUNT_MAX, TimerConfig
 from thermocline.timers.timer_dequeue import TimerDequeue
@@ -105,7 +106,13 @@ class TimerMessageStore:
         self._log = recovered.log
         self._wheel = recovered.wheel
         self._dequeue = TimerDequeue(
-            store, self._log, self._wheel, self.metrics, config, slot_ms=recovered.read_time_ms
+            store,
+            self._log,
+            self._wheel,
+            self.metrics,
+            config,
+            slot_ms=recovered.read_time_ms,
+            progress=recovered.progress,
         )
         self._enqueue = TimerEnqueue(
             store,
@@ -131,7 +138,7 @@ class TimerMessageStore:
             self._log,
             start=recovered.held_position,
             end=self._log.append_position,
-            read_time_ms=recovered.read_time_ms,
+            is_out=recovered.is_out(config.precision_ms),
             topic_of=self._topic_of,
         )
         self._durable = recovered.checkpoint or TimerCheckpoint()
@@ -203,15 +210,14 @@ class TimerMessageStore:
         """
         now_ms = self._clock()
         timed = timed_draft(draft, properties, self.config, now_ms=now_ms)
-        if timed is not None and PropertyName.TIMER_DELETE_UNIQUE_KEY not in properties:
+        has_limit = self.config.slot_count_max < COUNT_MAX
+        if has_limit and timed is not None and PropertyName.TIMER_DELETE_UNIQUE_KEY not in properties:
             deliver_ms = requested_ms(properties, now_ms=now_ms, delay_ms_max=self.config.delay_ms_max)
             self._check_room(due_tick_ms(deliver_ms, self.config.precision_ms))
         return timed
 
     def _check_room(self, tick_ms: int) -> None:
         limit = self.config.slot_count_max
-        if limit >= COUNT_MAX:
-            return
         slot = self._wheel.slot(tick_ms)
         count = 0 if slot is None else slot.count
         if count > limit and (count >= 2 * limit or self._random() * limit < count - limit):
@@ -294,7 +300,6 @@ class TimerMessageStore:
             self._wheel_position = self._durable.log_position
         self._wheel.begin_round(was_covered=self._is_covered)
         self._is_covered = False
-        held_position = self._held.position
         metrics = None
         if self._pending_count.is_done:
             self._log.forget_before(self._own_part().held_position)
@@ -313,7 +318,11 @@ class TimerMessageStore:
                 queue_offset=self._enqueue.queue_offset,
                 timestamp_ms=now_ms,
                 number=self._durable.number + 1,
-                own=OwnPart(wheel_position=self._wheel_position, held_position=held_position),
+                own=OwnPart(
+                    wheel_position=self._wheel_position,
+                    held_position=self._held.position,
+                    progress=self._dequeue.progress,
+                ),
             ),
             held_offset=self._held.offset,
             metrics=metrics,
@@ -347,17 +356,18 @@ class TimerMessageStore:
 
     def _has_progress(self) -> bool:
         """Whether a crash would repeat work, or the wheel's file lacks something."""
-        durable = self._durable
+        durable, own, dequeue = self._durable, self._own_part(), self._dequeue
         return (
             durable.queue_offset != self._enqueue.queue_offset
             or durable.log_position != self._log.append_position
-            or self._own_part().held_position != self._held.position
-            or durable.read_time_ms <= self._dequeue.delivered_ms
+            or own.held_position != self._held.position
+            or durable.read_time_ms <= dequeue.delivered_ms
+            or (dequeue.progress != SlotProgress() and own.progress != dequeue.progress)
             or self._wheel.is_dirty
         )
 
     def _own_part(self) -> OwnPart:
-        return self._durable.own or OwnPart(wheel_position=0, held_position=0)
+        return self._durable.own or OwnPart(wheel_position=0, held_position=0, progress=SlotProgress())
 
     # -- looking ---------------------------------------------------------------------------------------------------
 

@@ -111,15 +111,15 @@ class PendingCount:
         *,
         start: int,
         end: int,
-        read_time_ms: int,
+        is_out: Callable[[TimerUnit], bool],
         topic_of: Callable[[TimerUnit], str | None],
     ) -> None:
-        """`read_time_ms`: units of slots before it were delivered already. `topic_of`: reads it from the record."""
+        """`is_out`: whether a unit was delivered before. `topic_of`: reads it from the record."""
         self._metrics = metrics
         self._log = log
         self._position = start
         self._end = end
-        self._read_time_ms = read_time_ms
+        self._is_out = is_out
         self._topic_of = topic_of
 
     @property
@@ -136,7 +136,7 @@ class PendingCount:
             if position >= self._end:
                 break
             unit = self._log.unit(position)
-            if unit.slot_ms >= self._read_time_ms:
+            if not self._is_out(unit):
                 counts[unit.topic_hash] = counts.get(unit.topic_hash, 0) + (-1 if unit.is_marker else 1)
                 last[unit.topic_hash] = unit
             position = self._log.next_position(position)

@@ -20,17 +20,19 @@ Source: TimerMessageStore.java (recover, reviseQueueOffset), Apache RocketMQ 5.3
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
 from thermocline.remoting.topic_validation import TIMER_TOPIC
 from thermocline.store.disk import Disk
 from thermocline.store.message_store import MessageStore
+from thermocline.timers.open_slot import OpenSlot, SlotProgress
 from thermocline.timers.sync_site import TimerSyncSite
 from thermocline.timers.timer_checkpoint import OwnPart, TimerCheckpoint
 from thermocline.timers.timer_config import TimerConfig
 from thermocline.timers.timer_enqueue import DeliveredBefore
-from thermocline.timers.timer_log import TimerLog
+from thermocline.timers.timer_log import TimerLog, TimerUnit
 from thermocline.timers.timer_record import read_record
 from thermocline.timers.timer_request import TIMER_QUEUE_ID
 from thermocline.timers.timer_wheel import TimerWheel, usable
@@ -49,6 +51,8 @@ class RecoveredTimers:
     log: TimerLog
     wheel: TimerWheel
     read_time_ms: int
+    progress: SlotProgress
+    """What of the tick at the read time has gone out."""
     queue_offset: int
     held_position: int
     wheel_position: int
@@ -58,6 +62,18 @@ class RecoveredTimers:
     delivered_before: DeliveredBefore
     replayed_count: int
     """Units that were put into the wheel."""
+
+    def is_out(self, precision_ms: int) -> Callable[[TimerUnit], bool]:
+        """Tells whether a unit had gone out before."""
+        read_time_ms = self.read_time_ms
+        slot = OpenSlot(read_time_ms, precision_ms=precision_ms, progress=self.progress)
+
+        def is_out(unit: TimerUnit) -> bool:
+            if unit.slot_ms >= read_time_ms + precision_ms:
+                return False
+            return unit.slot_ms < read_time_ms or slot.is_out(unit.position, unit.deliver_ms)
+
+        return is_out
 
 
 class TimerRecovery:
@@ -107,7 +123,7 @@ class TimerRecovery:
         if not usable(self._disk, config.wheel_path, slot_count=config.wheel_slots):
             # Before there is an empty wheel that looks like a good one.
             logger.warning("timer wheel is made anew held_position=%d", own.held_position)
-            own = OwnPart(wheel_position=own.held_position, held_position=own.held_position)
+            own = replace(own, wheel_position=own.held_position)
             checkpoint = replace(checkpoint, own=own)
         checkpoint.save(self._disk, config.checkpoint_path)
         if is_lost:  # and nothing in it was pending
@@ -126,6 +142,7 @@ class TimerRecovery:
             queue_offset=self._within_queue(checkpoint.queue_offset),
             held_position=held_position,
             wheel_position=wheel_position,
+            progress=own.progress if not is_lost else SlotProgress(),
             checkpoint=None if is_lost else checkpoint,
             delivered_before=DeliveredBefore(),
             replayed_count=self._replayed_count,
@@ -159,6 +176,7 @@ class TimerRecovery:
             queue_offset=self._within_queue(queue_offset),
             held_position=log.start_position,
             wheel_position=log.start_position,
+            progress=SlotProgress(),
             checkpoint=None,
             delivered_before=DeliveredBefore(),
             replayed_count=self._replayed_count,
@@ -181,6 +199,7 @@ class TimerRecovery:
             queue_offset=min_offset,
             held_position=log.append_position,
             wheel_position=log.append_position,
+            progress=SlotProgress(),
             checkpoint=None,
             delivered_before=DeliveredBefore(
                 queue_offset=known.queue_offset, time_ms=max(0, known.read_time_ms - DELIVERED_MARGIN_MS)

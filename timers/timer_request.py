@@ -61,8 +61,8 @@ def timed_draft(
 ) -> MessageDraft | None:
     """The draft as it is to be stored until its time; None when that has come, and it is to be stored as it is.
 
-    `properties` are the draft's own, decoded; `is_timer_request` says that they ask for a time. Whether the tick of its
-    TIMER_OUT_MS has room (`TimerMessageStore.check_room`) is the caller's next question.
+    `properties` are the draft's own, decoded; `is_timer_request` says that they ask for a time. Whether its tick has
+    room is for `TimerMessageStore.schedule` to say.
 
     Raises:
         MessageIllegalError: The time is no number or too far away, or a recall marker's time has come.

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from tests.simulated_disk import PowerCut, SimulatedDisk
+from thermocline.timers.open_slot import SlotProgress
 from thermocline.timers.timer_checkpoint import OwnPart, TimerCheckpoint
 
 PATH = "/store/config/timercheck"
@@ -25,7 +26,7 @@ CHECKPOINT = TimerCheckpoint(
     queue_offset=330,
     timestamp_ms=1_795_248_788_909,
     number=167,
-    own=OwnPart(wheel_position=17_108, held_position=52),
+    own=OwnPart(wheel_position=17_108, held_position=52, progress=SlotProgress(stretch=7, position=104)),
 )
 
 OFFICIAL = bytes.fromhex(
@@ -73,7 +74,10 @@ def test_a_missing_or_empty_file_is_no_checkpoint() -> None:
 
 def test_a_power_cut_leaves_one_or_the_other() -> None:
     later = TimerCheckpoint(
-        read_time_ms=5, log_position=6, queue_offset=7, own=OwnPart(wheel_position=8, held_position=9)
+        read_time_ms=5,
+        log_position=6,
+        queue_offset=7,
+        own=OwnPart(wheel_position=8, held_position=9, progress=SlotProgress()),
     )
     found = set()
     for seed in range(40):

@@ -1,4 +1,4 @@
-"""What tests of timers share: a small store with small timers on any disk, and a driver that does what the broker does."""
+"""What tests of timers share: a small store with small timers on any disk, and a driver like the broker's."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from thermocline.store.store_config import StoreConfig
 from thermocline.timers.due_message import DueKind, DueMessage
 from thermocline.timers.timer_config import TimerConfig
 from thermocline.timers.timer_message_store import TimerMessageStore
+from thermocline.timers.timer_request import is_timer_request
 
 NOW_MS = 1_000_000_000_250
 """A wall clock a quarter into a tick."""
@@ -97,7 +98,9 @@ class World:
             born_timestamp_ms=self.clock.now_ms,
             born_host=("10.0.0.2", 4000),
         )
-        stored = self.timers.schedule(draft, properties) or draft
+        stored = draft
+        if is_timer_request(properties):
+            stored = self.timers.schedule(draft, properties) or draft
         self.store.put(stored)
         return stored
 
