@@ -99,6 +99,8 @@ class TimerLog:
         self.file_bytes = file_bytes
         self.append_position = 0
         """Where the next unit goes."""
+        self.has_gap = False
+        """Whether a file is missing between others."""
         self._units_per_file = (file_bytes - BLANK.size) // UNIT_BYTES
         assert self._units_per_file > 0
         self._disk = disk
@@ -114,26 +116,33 @@ class TimerLog:
         self._forgotten: list[DiskFile] = []
 
     @classmethod
-    def open(cls, disk: Disk, directory: str, *, file_bytes: int) -> TimerLog:
-        """Open the files of the folder. A last file of another length (a crash while it was made) is removed.
+    def open(cls, disk: Disk, directory: str, *, file_bytes: int, start: int = 0, end: int | None = None) -> TimerLog:
+        """Open the files of the folder that hold units of [start, end), and remove the others: after a power cut names
+        may be back that were removed, and names be missing before others that are there, but none in between.
 
         Raises:
-            CorruptDataError: A file has another length, or is missing in the middle.
+            CorruptDataError: A file has another length, or is missing in the middle while `end` is not known.
         """
         log = cls(disk, directory, file_bytes=file_bytes)
         names = disk.list_directory(directory) if disk.exists(directory) else []
-        positions = [position for position in map(base_offset_of, names) if position is not None]
-        if positions and disk.size_bytes(log._path(positions[-1])) != file_bytes:
-            disk.remove(log._path(positions.pop()))
-        for position in positions:
-            if log._files and position != log.files_end:
-                raise CorruptDataError("timer log file is missing", path=directory, start=log.files_end, end=position)
-            file = disk.open(log._path(position))
-            log._files[position] = file
-            if file.size_bytes != file_bytes or position % file_bytes:
-                log.close()
-                raise CorruptDataError("impossible timer log file", path=file.path, expected_bytes=file_bytes)
+        for base in [base for base in map(base_offset_of, names) if base is not None]:
+            if base + file_bytes <= start or (end is not None and base >= end):
+                disk.remove(log._path(base))
+            else:
+                log._open_file(base)
+        bases = list(log._files)
+        log.has_gap = bases != list(range(bases[0], bases[0] + len(bases) * file_bytes, file_bytes)) if bases else False
+        if log.has_gap and end is None:
+            log.close()
+            raise CorruptDataError("timer log file is missing", path=directory, files=len(bases))
         return log
+
+    def _open_file(self, base: int) -> None:
+        file = self._disk.open(self._path(base))
+        self._files[base] = file
+        if file.size_bytes != self.file_bytes or base % self.file_bytes:
+            self.close()
+            raise CorruptDataError("impossible timer log file", path=file.path, expected_bytes=self.file_bytes)
 
     def start(self, append_position: int) -> None:
         """Go on at this position: what lies behind it is no unit, and is made zero."""

@@ -62,6 +62,10 @@ PASS_SLICE = 200
 COUNT_SLICE = 500
 RELEASE_TURN = 4
 """Every so many steps a release goes before what is due, so that the disk gets room however much is due."""
+WAIT_STEPS_MAX = 50
+"""How long a backlog of entries without a slot may hold up the opening of ticks, in steps."""
+CATCH_UP_STEPS_MAX = 100_000
+"""The same after a start: ten million entries."""
 METRICS_INTERVAL_MS = 10_000
 
 
@@ -147,6 +151,7 @@ class TimerMessageStore:
         self._held_offset = self._held.offset
         self._failure: str | None = None
         self._steps = 0
+        self._waited_steps = -CATCH_UP_STEPS_MAX
         self._metrics_due_ms = 0
         self._is_closed = False
 
@@ -239,7 +244,9 @@ class TimerMessageStore:
         enqueue, dequeue, held = self._enqueue, self._dequeue, self._held
         is_waiting = dequeue.unconfirmed_count or held.unconfirmed_count
         enqueue.step(now_ms, count_max=ENQUEUE_SLICE)
-        has_opened = dequeue.advance(now_ms, units_max=LOAD_SLICE) if not is_waiting else False
+        has_opened = False
+        if not is_waiting and self._may_advance():
+            has_opened = dequeue.advance(now_ms, units_max=LOAD_SLICE)
         due: list[DueMessage] = []
         if not dequeue.unconfirmed_count and (held.unconfirmed_count or self._steps % RELEASE_TURN == 0):
             due = held.step(now_ms, units_max=PASS_SLICE, count_max=DUE_SLICE)
@@ -258,6 +265,16 @@ class TimerMessageStore:
             or not self._pending_count.is_done
         )
         return due
+
+    def _may_advance(self) -> bool:
+        """Whether a tick may be opened or closed: when what was sent before has its slot, so that a message and its
+        recall marker meet. After the start that is waited for; later a backlog holds ticks up for a while only."""
+        if not self._enqueue.has_more:
+            self._waited_steps = 0
+        elif self._waited_steps < WAIT_STEPS_MAX:
+            self._waited_steps += 1
+            return False
+        return True
 
     def confirm(self, count: int) -> None:
         """The first `count` messages of the last step are in the store, or can never be."""

@@ -69,9 +69,11 @@ class RecoveredTimers:
         slot = OpenSlot(read_time_ms, precision_ms=precision_ms, progress=self.progress)
 
         def is_out(unit: TimerUnit) -> bool:
-            if unit.slot_ms >= read_time_ms + precision_ms:
-                return False
-            return unit.slot_ms < read_time_ms or slot.is_out(unit.position, unit.deliver_ms)
+            if unit.slot_ms < read_time_ms:
+                return True
+            # A marker counts until its tick is closed.
+            is_open = unit.slot_ms < read_time_ms + precision_ms and (unit.is_roll or not unit.is_marker)
+            return is_open and slot.is_out(unit.position, unit.deliver_ms)
 
         return is_out
 
@@ -98,7 +100,14 @@ class TimerRecovery:
         # At every start: one before this may have died between making the folder and syncing its name.
         disk.sync_directory(config.root_path, site=TimerSyncSite.ROOT_DIRECTORY)
         checkpoint = TimerCheckpoint.load(disk, config.checkpoint_path)
-        log = TimerLog.open(disk, config.log_path, file_bytes=config.log_file_bytes)
+        own = None if checkpoint is None else checkpoint.own
+        log = TimerLog.open(
+            disk,
+            config.log_path,
+            file_bytes=config.log_file_bytes,
+            start=own.held_position if own is not None else 0,
+            end=checkpoint.log_position if checkpoint is not None and own is not None else None,
+        )
         try:
             return self._run(log, checkpoint)
         except BaseException:
@@ -113,7 +122,7 @@ class TimerRecovery:
             if log.files_end < checkpoint.log_position:
                 return self._begin_anew(log, checkpoint)
             return self._take_over(log, checkpoint)
-        is_lost = log.files_end < checkpoint.log_position or log.start_position > own.held_position
+        is_lost = log.files_end < checkpoint.log_position or log.start_position > own.held_position or log.has_gap
         if is_lost and own.held_position < checkpoint.log_position:
             return self._begin_anew(log, checkpoint)
         return self._go_on(log, checkpoint, own, is_lost=is_lost)

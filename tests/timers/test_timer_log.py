@@ -208,13 +208,29 @@ def test_a_file_of_another_length_or_a_missing_one_is_an_error() -> None:
         TimerLog.open(disk, ROOT, file_bytes=LOG_FILE_BYTES // 2)
 
 
-def test_a_last_file_that_was_not_finished_is_removed() -> None:
+def test_names_around_what_is_wanted_are_removed() -> None:
+    """Whatever a power cut has left of them: here one in front of a gap, one behind another, and one half made."""
     disk = SimulatedDisk()
     log = new_log(disk)
-    append(log, 1)
+    positions = [append(log, number) for number in range(120)]
     log.write()
-    disk.open(f"{ROOT}/{LOG_FILE_BYTES:020d}", create=True).truncate(10)
-    assert open_log(disk).files_end == LOG_FILE_BYTES
+    for number in (1, 5):
+        disk.remove(f"{ROOT}/{number * LOG_FILE_BYTES:020d}")
+    disk.open(f"{ROOT}/{6 * LOG_FILE_BYTES:020d}").truncate(10)
+    log = TimerLog.open(disk, ROOT, file_bytes=LOG_FILE_BYTES, start=positions[40], end=positions[80])
+    assert not log.has_gap
+    log.start(positions[80])
+    assert [unit.position for unit in log.units(positions[40], positions[80])] == positions[40:80]
+    assert len(disk.list_directory(ROOT)) == 3
+
+
+def test_a_gap_in_what_is_wanted_is_noticed() -> None:
+    disk = SimulatedDisk()
+    log = new_log(disk)
+    positions = [append(log, number) for number in range(120)]
+    log.write()
+    disk.remove(f"{ROOT}/{3 * LOG_FILE_BYTES:020d}")
+    assert TimerLog.open(disk, ROOT, file_bytes=LOG_FILE_BYTES, start=positions[40], end=positions[80]).has_gap
 
 
 def test_what_is_no_unit_is_an_error() -> None:
