@@ -25,7 +25,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from thermocline.store.commit_log import CommitLog
 from thermocline.store.consume_queue import ConsumeQueue
@@ -120,6 +120,10 @@ class Retention:
             logger.info("log minimum raised min_offset=%d files=%d used_ratio=%.3f", min_offset, len(files), used_ratio)
         self._doomed.extend(files)
         return RetentionPlan(log_file_count=len(self._doomed), queue_paths=self._ripe_queue_paths())
+
+    def wanted_offset(self, gate: RetentionGate, *, now_ms: int, hour: int) -> int:
+        """Below which offset files would go now if nobody held them: whoever does (`held_offset`) may let go of them."""
+        return self._new_minimum(replace(gate, held_offset=None), self.used_ratio(), now_ms=now_ms, hour=hour)
 
     def execute(self, plan: RetentionPlan) -> None:
         """Unlink what was planned, and what an earlier plan has left. Helper thread.
