@@ -122,7 +122,7 @@ class Retention:
         return RetentionPlan(log_file_count=len(self._doomed), queue_paths=self._ripe_queue_paths())
 
     def wanted_offset(self, gate: RetentionGate, *, now_ms: int, hour: int) -> int:
-        """Below which offset files would go now if nobody held them: whoever does (`held_offset`) may let go of them."""
+        """Below which offset files would go now if nobody held them: who does (`held_offset`) may let go of them."""
         return self._new_minimum(replace(gate, held_offset=None), self.used_ratio(), now_ms=now_ms, hour=hour)
 
     def execute(self, plan: RetentionPlan) -> None:

@@ -147,7 +147,12 @@ class TimerEnqueue:
         )
         self.enqueued_count += 1
         count = -1 if record.is_marker else 1
-        self._wheel.add(slot_ms, position, count=count)
+        if slot is None:
+            self._wheel.put(slot_ms, first_position=position, last_position=position, count=count)
+        else:
+            self._wheel.put(
+                slot_ms, first_position=slot.first_position, last_position=position, count=slot.count + count
+            )
         self._metrics.add(record.real_topic, count, now_ms=now_ms)
         if slot_ms == open_ms:
             self._dequeue.arrived(self._log.unit(position))

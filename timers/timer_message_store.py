@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
@@ -55,17 +56,17 @@ from thermocline.timers.timer_round import TimerRound
 
 logger = logging.getLogger(__name__)
 
-ENQUEUE_SLICE = 100
+ENQUEUE_SLICE = 150
 LOAD_SLICE = 500
 DUE_SLICE = 64
-PASS_SLICE = 200
+PASS_SLICE = 500
 COUNT_SLICE = 500
 RELEASE_TURN = 4
 """Every so many steps a release goes before what is due, so that the disk gets room however much is due."""
-WAIT_STEPS_MAX = 50
+WAIT_STEPS_MAX = 10
 """How long a backlog of entries without a slot may hold up the opening of ticks, in steps."""
 CATCH_UP_STEPS_MAX = 100_000
-"""The same after a start: ten million entries."""
+"""The same after a start: 15 million entries."""
 METRICS_INTERVAL_MS = 10_000
 
 
@@ -173,11 +174,15 @@ class TimerMessageStore:
             CorruptDataError: The timer log is damaged. Without its folder the topic's queue is enqueued again.
             DiskFullError, OSError: A file cannot be written.
         """
-        recovered = TimerRecovery(store, disk, config, now_ms=clock()).run()
-        timers = cls(store, disk, config, recovered, clock=clock, random=random)
-        if recovered.checkpoint is None:
-            # From here on our own rules of recovery apply.
-            timers.run_round(is_forced=True)
+        with ExitStack() as resources:
+            recovered = TimerRecovery(store, disk, config, now_ms=clock()).run()
+            resources.callback(recovered.log.close)
+            resources.callback(recovered.wheel.close)
+            timers = cls(store, disk, config, recovered, clock=clock, random=random)
+            if recovered.checkpoint is None:
+                # From here on our own rules of recovery apply.
+                timers.run_round(is_forced=True)
+            resources.pop_all()
         logger.info(
             "timers open read_time_ms=%d queue_offset=%d log_position=%d replayed=%d",
             recovered.read_time_ms,
