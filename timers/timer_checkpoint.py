@@ -14,6 +14,7 @@ and behind them ours:
     int64 wheel position           units below it are in the wheel's file
     int64 held position            units below it are not needed any more: delivered, or rolled ahead of their time
     int64 stretch, int64 position  the last unit of the tick at the read time that went out (open_slot.py)
+    int64 precision, ms            what slots and chains were made with
     uint32 CRC-32 of all before
 
 Both lie in one sector, so a power cut leaves the old ones or the new. When RocketMQ has written its part since, the
@@ -51,6 +52,7 @@ OWN = struct.Struct(
     "q"  # held position
     "q"  # stretch of the last unit that went out
     "q"  # its position
+    "q"  # precision, ms
 )
 CHECKSUM = struct.Struct(">I")
 
@@ -62,6 +64,7 @@ class OwnPart:
     wheel_position: int
     held_position: int
     progress: SlotProgress
+    precision_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,11 +91,11 @@ class TimerCheckpoint:
         own = None
         checked_bytes = SHARED.size + OWN.size
         if len(data) >= checked_bytes + CHECKSUM.size:
-            magic, wheel, held, stretch, position = OWN.unpack_from(data, SHARED.size)
+            magic, wheel, held, stretch, position, precision_ms = OWN.unpack_from(data, SHARED.size)
             (checksum,) = CHECKSUM.unpack_from(data, checked_bytes)
             if magic == MAGIC and checksum == crc32(data[:checked_bytes]):
                 progress = SlotProgress(stretch=stretch, position=position)
-                own = OwnPart(wheel_position=wheel, held_position=held, progress=progress)
+                own = OwnPart(wheel_position=wheel, held_position=held, progress=progress, precision_ms=precision_ms)
         return cls(
             read_time_ms=read_time_ms,
             log_position=log_position,
@@ -120,7 +123,14 @@ class TimerCheckpoint:
         own = self.own
         if own is not None:
             progress = own.progress
-            data += OWN.pack(MAGIC, own.wheel_position, own.held_position, progress.stretch, progress.position)
+            data += OWN.pack(
+                MAGIC,
+                own.wheel_position,
+                own.held_position,
+                progress.stretch,
+                progress.position,
+                own.precision_ms,
+            )
             data += CHECKSUM.pack(crc32(data))
         assert len(data) <= SECTOR_BYTES
         is_new = not disk.exists(path)

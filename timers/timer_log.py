@@ -126,7 +126,8 @@ class TimerLog:
         log = cls(disk, directory, file_bytes=file_bytes)
         names = disk.list_directory(directory) if disk.exists(directory) else []
         for base in [base for base in map(base_offset_of, names) if base is not None]:
-            if base + file_bytes <= start or (end is not None and base >= end):
+            is_empty = end is None and disk.size_bytes(log._path(base)) == 0  # RocketMQ died while it made the file
+            if base + file_bytes <= start or (end is not None and base >= end) or is_empty:
                 disk.remove(log._path(base))
             else:
                 log._open_file(base)

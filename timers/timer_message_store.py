@@ -324,7 +324,8 @@ class TimerMessageStore:
         self._is_covered = False
         metrics = None
         if self._pending_count.is_done:
-            self._log.forget_before(self._own_part().held_position)
+            if self._durable.own is not None:
+                self._log.forget_before(self._durable.own.held_position)
             if now_ms >= self._metrics_due_ms:
                 metrics = self.metrics.take_unsaved()
                 self._metrics_due_ms = now_ms + METRICS_INTERVAL_MS
@@ -344,6 +345,7 @@ class TimerMessageStore:
                     wheel_position=self._wheel_position,
                     held_position=self._held.position,
                     progress=self._dequeue.progress,
+                    precision_ms=self.config.precision_ms,
                 ),
             ),
             held_offset=self._held.offset,
@@ -378,18 +380,16 @@ class TimerMessageStore:
 
     def _has_progress(self) -> bool:
         """Whether a crash would repeat work, or the wheel's file lacks something."""
-        durable, own, dequeue = self._durable, self._own_part(), self._dequeue
+        durable, own, dequeue = self._durable, self._durable.own, self._dequeue
         return (
-            durable.queue_offset != self._enqueue.queue_offset
+            own is None
+            or durable.queue_offset != self._enqueue.queue_offset
             or durable.log_position != self._log.append_position
             or own.held_position != self._held.position
             or durable.read_time_ms <= dequeue.delivered_ms
             or (dequeue.progress != SlotProgress() and own.progress != dequeue.progress)
             or self._wheel.is_dirty
         )
-
-    def _own_part(self) -> OwnPart:
-        return self._durable.own or OwnPart(wheel_position=0, held_position=0, progress=SlotProgress())
 
     # -- looking ---------------------------------------------------------------------------------------------------
 

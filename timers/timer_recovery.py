@@ -92,7 +92,8 @@ class TimerRecovery:
         """Recover; the timer log can be appended to, the wheel holds every unit that is pending.
 
         Raises:
-            CorruptDataError: A unit that should be there is none, or a file of the timer log is missing in the middle.
+            CorruptDataError: A unit that should be there is none, a file of the timer log is missing in the middle, or
+                messages wait that were enqueued with another precision or file length.
             OSError: A file cannot be written.
         """
         disk, config = self._disk, self._config
@@ -123,8 +124,15 @@ class TimerRecovery:
                 return self._begin_anew(log, checkpoint)
             return self._take_over(log, checkpoint)
         is_lost = log.files_end < checkpoint.log_position or log.start_position > own.held_position or log.has_gap
-        if is_lost and own.held_position < checkpoint.log_position:
-            return self._begin_anew(log, checkpoint)
+        if own.held_position < checkpoint.log_position:
+            if own.precision_ms != self._config.precision_ms:
+                raise CorruptDataError(
+                    "messages wait in a timer wheel of another precision",
+                    precision_ms=own.precision_ms,
+                    configured_ms=self._config.precision_ms,
+                )
+            if is_lost:
+                return self._begin_anew(log, checkpoint)
         return self._go_on(log, checkpoint, own, is_lost=is_lost)
 
     def _go_on(self, log: TimerLog, checkpoint: TimerCheckpoint, own: OwnPart, *, is_lost: bool) -> RecoveredTimers:
@@ -151,7 +159,7 @@ class TimerRecovery:
             queue_offset=self._within_queue(checkpoint.queue_offset),
             held_position=held_position,
             wheel_position=wheel_position,
-            progress=own.progress if not is_lost else SlotProgress(),
+            progress=SlotProgress() if is_lost or own.precision_ms != config.precision_ms else own.progress,
             checkpoint=None if is_lost else checkpoint,
             delivered_before=DeliveredBefore(),
             replayed_count=self._replayed_count,

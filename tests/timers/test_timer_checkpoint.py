@@ -26,7 +26,9 @@ CHECKPOINT = TimerCheckpoint(
     queue_offset=330,
     timestamp_ms=1_795_248_788_909,
     number=167,
-    own=OwnPart(wheel_position=17_108, held_position=52, progress=SlotProgress(stretch=7, position=104)),
+    own=OwnPart(
+        wheel_position=17_108, held_position=52, progress=SlotProgress(stretch=7, position=104), precision_ms=200
+    ),
 )
 
 OFFICIAL = bytes.fromhex(
@@ -77,7 +79,7 @@ def test_a_power_cut_leaves_one_or_the_other() -> None:
         read_time_ms=5,
         log_position=6,
         queue_offset=7,
-        own=OwnPart(wheel_position=8, held_position=9, progress=SlotProgress()),
+        own=OwnPart(wheel_position=8, held_position=9, progress=SlotProgress(), precision_ms=1_000),
     )
     found = set()
     for seed in range(40):

@@ -233,6 +233,15 @@ def test_a_gap_in_what_is_wanted_is_noticed() -> None:
     assert TimerLog.open(disk, ROOT, file_bytes=LOG_FILE_BYTES, start=positions[40], end=positions[80]).has_gap
 
 
+def test_a_file_that_rocketmq_had_just_begun_is_removed() -> None:
+    disk = SimulatedDisk()
+    log = new_log(disk)
+    append(log, 1)
+    log.write()
+    disk.open(f"{ROOT}/{LOG_FILE_BYTES:020d}", create=True)
+    assert open_log(disk).files_end == LOG_FILE_BYTES
+
+
 def test_what_is_no_unit_is_an_error() -> None:
     disk = SimulatedDisk()
     log = new_log(disk)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from random import Random
 
 import pytest
 
 from tests.simulated_disk import SimulatedDisk
+from tests.store.store_parts import Clock
 from tests.timers.timer_parts import NOW_MS, WINDOW_MS, World
+from thermocline.remoting.errors import CorruptDataError
 from thermocline.timers.timer_checkpoint import SHARED, TimerCheckpoint
 from thermocline.timers.timer_log import BLANK_MAGIC, UNIT, UNIT_BYTES
 
@@ -186,6 +189,21 @@ def test_a_full_disk_delays_rounds_and_nothing_else() -> None:
     simulated(world).is_full = False
     rounds(world)
     assert bodies(world.kill()) == list(range(1, 62))
+
+
+def test_another_precision_is_refused_while_messages_wait() -> None:
+    world = world_with_messages(10)
+    world.close()
+    other = dataclasses.replace(world.config, precision_ms=500)
+    with pytest.raises(CorruptDataError, match="precision"):
+        World(world.disk, store_config=world.store_config, config=other, clock=Clock(NOW_MS))
+    simulated(world).revive()
+    world = world.reopen()
+    world.jump(NOW_MS + 20_000)
+    world.close()
+    world = World(world.disk, store_config=world.store_config, config=other, clock=Clock(NOW_MS + 21_000))
+    world.send_at(NOW_MS + 25_000)
+    assert bodies(world) == [1]
 
 
 # -- Apache RocketMQ wrote last ----------------------------------------------------------------------------------------
