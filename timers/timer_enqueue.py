@@ -99,7 +99,7 @@ class TimerEnqueue:
         """
         self.has_more = False
         queue = self.queue
-        if queue is None or self.queue_offset >= queue.next_offset or not self._log.has_room:
+        if queue is None or self.queue_offset >= queue.next_offset or not self._log.make_room():
             return
         if self.queue_offset < queue.min_offset:
             logger.error("timer queue offset corrected from=%d to=%d", self.queue_offset, queue.min_offset)

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.errors import CorruptDataError, DiskFullError
 from thermocline.store.disk import Disk, DiskFile
 from thermocline.store.mapped_file import base_offset_of, file_name
 from thermocline.timers.sync_site import TimerSyncSite
@@ -61,8 +61,8 @@ NO_POSITION = -1
 
 BLOCK_BYTES = 32 * 1024
 """How much one read takes in; units of one slot mostly lie near each other."""
-BUFFER_BYTES_MAX = 1 << 20
-"""Units kept in memory when the disk has no room."""
+BUFFER_BYTES = 32 * 1024
+"""How many units are kept in memory, but for one slice more, before they are written. Rounds write them, too."""
 
 
 class TimerUnit(msgspec.Struct, frozen=True, gc=False):
@@ -187,10 +187,13 @@ class TimerLog:
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
-    @property
-    def has_room(self) -> bool:
-        """Whether units may be appended. Not, when those before have found no room on the disk for long."""
-        return len(self._buffer) < BUFFER_BYTES_MAX
+    def make_room(self) -> bool:
+        """Whether units may be appended: not when those before find no room on the disk."""
+        if len(self._buffer) < BUFFER_BYTES:
+            return True
+        with contextlib.suppress(DiskFullError):
+            self.write()
+        return len(self._buffer) < BUFFER_BYTES
 
     def append(
         self,
@@ -272,7 +275,8 @@ class TimerLog:
         """
         assert self.start_position <= position < self.append_position
         if position >= self._buffer_position:
-            return self._decode(bytes(self._buffer), position - self._buffer_position, position)
+            offset = position - self._buffer_position
+            return self._decode(bytes(self._buffer[offset : offset + UNIT_BYTES]), 0, position)
         offset = self._find(position, limit=self._buffer_position)
         return self._decode(self._block, offset, position)
 

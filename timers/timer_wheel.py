@@ -38,6 +38,8 @@ assert SLOT.size == 32, "on-disk format shared with Apache RocketMQ"
 SLOT_BYTES = SLOT.size
 
 SCAN_SLOTS = 2_048
+SCAN_SLOTS_MIN = 4
+"""Where messages are many the next slot is near; where there are none, the steps soon grow."""
 _EMPTY_SCAN = bytes(SCAN_SLOTS * SLOT_BYTES)
 
 
@@ -125,9 +127,11 @@ class TimerWheel:
         precision_ms, slot_count = self._precision_ms, self._slot_count
         tick = start_ms // precision_ms
         end = min(end_ms // precision_ms, tick + slots_max)
+        scan_slots = SCAN_SLOTS_MIN
         while tick < end:
             index = tick % slot_count
-            count = min(end - tick, slot_count - index, SCAN_SLOTS)
+            count = min(end - tick, slot_count - index, scan_slots)
+            scan_slots = min(scan_slots * 8, SCAN_SLOTS)
             data = self._file.read_at(count * SLOT_BYTES, index * SLOT_BYTES)
             found = tick + count
             if data != _EMPTY_SCAN[: len(data)]:
@@ -137,16 +141,21 @@ class TimerWheel:
                         break
             # A slot in memory counts more than the same in the file, but only ever replaces one of a turn before.
             for slots in (self._changed, self._sealed, self._writing):
-                if count == 1:
-                    slot = slots.get(index)
-                    if slot is not None and slot.tick == tick:
-                        return tick * precision_ms
-                else:
-                    found = min((slot.tick for slot in slots.values() if tick <= slot.tick < found), default=found)
+                found = self._first_of(slots, tick, found)
             if found < tick + count:
                 return found * precision_ms
             tick += count
         return max(start_ms, end * precision_ms)
+
+    def _first_of(self, slots: dict[int, WheelSlot], start: int, end: int) -> int:
+        """The first tick in [start, end) that is among these slots, else `end`."""
+        if len(slots) < end - start:
+            return min((slot.tick for slot in slots.values() if start <= slot.tick < end), default=end)
+        for tick in range(start, end):
+            slot = slots.get(tick % self._slot_count)
+            if slot is not None and slot.tick == tick:
+                return tick
+        return end
 
     # -- rounds ----------------------------------------------------------------------------------------------------
 
