@@ -9,6 +9,7 @@ import pytest
 
 from tests.simulated_disk import SimulatedDisk
 from tests.store.store_parts import Clock
+from tests.timers.test_timer_message_store import recall
 from tests.timers.timer_parts import NOW_MS, WINDOW_MS, World
 from thermocline.remoting.errors import CorruptDataError
 from thermocline.timers.timer_checkpoint import SHARED, TimerCheckpoint
@@ -87,6 +88,19 @@ def test_a_power_cut_loses_nothing_that_was_flushed(kept_share: float) -> None:
             world.timers.run_round()
         survivor = simulated(world).after_power_cut(Random(seed), kept_share=kept_share)
         assert set(bodies(world.reopen(survivor))) == set(range(1, 101))
+
+
+def test_a_marker_behind_a_backlog_is_in_time_after_a_restart() -> None:
+    """Nothing goes out before what was sent before the kill has its slot."""
+    world = World()
+    stored = world.send_at(NOW_MS + 5_000)
+    world.run()
+    rounds(world)
+    for _ in range(500):
+        world.send_at(NOW_MS + 60_000)
+    recall(world, stored)
+    world = world.kill()
+    assert world.jump(NOW_MS + 30_000) == []
 
 
 def test_a_lost_wheel_is_made_from_the_timer_log_also_when_that_is_cut_off() -> None:
