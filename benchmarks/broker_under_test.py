@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from thermocline.localstack import S3Server
 from thermocline.localstack.child_process import ChildProcess
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
@@ -28,6 +29,7 @@ THERMOCLINE = "thermocline"
 READY_LINE = re.compile(r"^ready namesrv=(?P<namesrv>\S+) broker=(?P<broker>\S+) cold=(?P<cold>\S+)", re.MULTILINE)
 READY_TIMEOUT_S = 60.0
 REQUEST_TIMEOUT_MS = 10_000
+EVERY_HOUR = ";".join(f"{hour:02}" for hour in range(24))  # for deleteWhen
 CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -94,11 +96,15 @@ class BrokerUnderTest:
                     os.kill(process_id, signal.SIGCONT)
 
     def pin(self, *, hot_cpus: set[int], other_cpus: set[int]) -> None:
-        """Put the main process on some cores and its helpers on others."""
+        """Put the loop of the main process on some cores, its helper processes on others, its helper threads on any.
+
+        A thread that is made later inherits the core of the thread that makes it: call it again after the warm-up.
+        """
         for number, process_id in enumerate(self.process_ids()):
             for thread_id in _threads_of(process_id):
+                cpus = other_cpus if number else hot_cpus if thread_id == process_id else hot_cpus | other_cpus
                 with contextlib.suppress(ProcessLookupError):
-                    os.sched_setaffinity(thread_id, hot_cpus if number == 0 else other_cpus)
+                    os.sched_setaffinity(thread_id, cpus)
 
     def make_real_time(self) -> None:
         """Let nothing but the kernel run before its main process (SCHED_FIFO); all threads of an official broker."""
@@ -166,6 +172,13 @@ def start_thermocline(
             yield under_test
     finally:
         process.stop(timeout_s=30.0)
+
+
+def make_cold_tier(server: S3Server) -> str:
+    """The URL of a cold tier in a new bucket, its keys in the environment of what this process starts from now on."""
+    server.make_bucket("cold")
+    os.environ |= {"AWS_ACCESS_KEY_ID": server.access_key, "AWS_SECRET_ACCESS_KEY": server.secret_key}
+    return f"s3://cold/bench?endpoint={server.endpoint}&region={server.region}"
 
 
 def real_time(process_id: int) -> None:

@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -34,11 +33,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from benchmarks.broker_under_test import BrokerUnderTest, start_thermocline
+from benchmarks.broker_under_test import EVERY_HOUR, BrokerUnderTest, make_cold_tier, start_thermocline
 from benchmarks.load_generator import LoadShape, build_load_generator, run_load
 from thermocline.broker.event_loop import run
 from thermocline.client.tier_codes import TierRequestCode
-from thermocline.localstack import LocalStackError, S3Server, start_server
+from thermocline.localstack import LocalStackError, start_server
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.tiered.catalog import Catalog
@@ -115,7 +114,7 @@ def main(arguments: list[str] | None = None) -> int:
     settings = {
         "mappedFileSizeCommitLog": str(64 * MIB if options.full else 16 * MIB),
         "fileReservedTime": "0",
-        "deleteWhen": ";".join(f"{hour:02}" for hour in range(24)),
+        "deleteWhen": EVERY_HOUR,
         "coldSegmentBytes": str(SEGMENT_BYTES // scale),
         # Smaller than what is read between two reads of one topic.
         "coldCacheBytes": str(64 * MIB),
@@ -124,7 +123,7 @@ def main(arguments: list[str] | None = None) -> int:
         tempfile.TemporaryDirectory(prefix="thermocline-bench-", dir=options.directory) as name,
         start_server(options.server, Path(name) / "s3") as server,
     ):
-        url = _cold_url(server)
+        url = make_cold_tier(server)
         with (
             start_thermocline(Path(name), properties=settings, cold_url=url) as broker,
             ProcessPoolExecutor(1, mp_context=get_context("spawn")) as elsewhere,
@@ -147,12 +146,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
-
-
-def _cold_url(server: S3Server) -> str:
-    server.make_bucket("cold")
-    os.environ |= {"AWS_ACCESS_KEY_ID": server.access_key, "AWS_SECRET_ACCESS_KEY": server.secret_key}
-    return f"s3://cold/bench?endpoint={server.endpoint}&region={server.region}"
 
 
 # -- filling -----------------------------------------------------------------------------------------------------------

@@ -4,6 +4,9 @@
 is measured on one and on the other in turn, several times over, the order changing each time, while the one that waits
 is stopped. The ratio of a shape is the median of the ratios of neighbouring runs, so slow drift of the machine cancels.
 
+Neither has a cold tier here, as the official broker can have none; `--cold` gives ours one. What that costs while it
+works is the question of `latency_under_offload.py`.
+
 Sessions: `async` (asynchronous flush) and `sync` (every answer after fdatasync), each with freshly started brokers.
 Pinning: our hot process has the first core; its helpers, the load generator and, in its turn, half of the Java broker
 (which is given both cores) have the second.
@@ -158,6 +161,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", default="", help="shapes whose name contains this")
     parser.add_argument("--broker", choices=("both", OFFICIAL, THERMOCLINE), default="both")
     parser.add_argument("--quick", action="store_true", help="one round of short runs: does it work at all?")
+    parser.add_argument("--cold", action="store_true", help="let ours keep a cold tier in a directory meanwhile")
     parser.add_argument("--real-time", action="store_true", help="real-time priority for all that is measured")
     parser.add_argument("--no-pin", action="store_true", help="leave all processes to the scheduler")
     parser.add_argument("--directory", type=Path, help="where stores are written (default: the temporary directory)")
@@ -202,11 +206,10 @@ def _start(
     options: argparse.Namespace,
 ) -> Iterator[BrokerUnderTest]:
     if options.broker != OFFICIAL:
-        ours = start_thermocline(directory / THERMOCLINE, properties=PROPERTIES[session])
-        broker = stack.enter_context(ours)
-        if not options.no_pin:
-            broker.pin(hot_cpus=HOT_CPUS, other_cpus=OTHER_CPUS)
-        yield broker
+        ours = start_thermocline(
+            directory / THERMOCLINE, properties=PROPERTIES[session], cold_url=None if options.cold else "none"
+        )
+        yield stack.enter_context(ours)
     if options.broker != THERMOCLINE:
         yield stack.enter_context(start_official(software, directory / OFFICIAL, properties=PROPERTIES[session]))
 
@@ -218,6 +221,8 @@ def _warm(broker: BrokerUnderTest, options: argparse.Namespace) -> None:
     # The first send creates the topic; answers before that is done may be errors and are not counted.
     run_load(WARM_SHAPE, address=broker.address, topic="BenchWarm", seconds=options.warm, warm_s=1.0, cpus=cpus)
     run_load(fill, address=broker.address, topic=PULL_TOPIC, seconds=PULL_FILL_S, warm_s=0.0, cpus=cpus)
+    if broker.kind == THERMOCLINE and not options.no_pin:
+        broker.pin(hot_cpus=HOT_CPUS, other_cpus=OTHER_CPUS)
 
 
 def _measure(broker: BrokerUnderTest, name: str, shape: LoadShape, options: argparse.Namespace) -> Run:
@@ -277,7 +282,7 @@ def _progress(what: str, runs: ShapeRuns, run: Run) -> None:
 def _table(measured: dict[str, ShapeRuns], options: argparse.Namespace) -> str:
     lines = [
         f"{options.rounds} alternations of {options.seconds:g} s, warmed {options.warm:g} s"
-        f"{', at real-time priority' if options.real_time else ''};"
+        f"{', at real-time priority' if options.real_time else ''}{', ours with a cold tier' if options.cold else ''};"
         f" {os.cpu_count()} cores, {platform.platform()}",
         "closed loop: messages/s and broker cores; open loop (10 000/s): p50/p99/p99.9 in us; medians [spread];"
         " lag: worst of our index",
@@ -324,6 +329,7 @@ def _record(measured: dict[str, ShapeRuns], options: argparse.Namespace) -> dict
         "seconds": options.seconds,
         "warm_s": options.warm,
         "real_time": options.real_time,
+        "cold": options.cold,
         "machine": platform.platform(),
         "cores": os.cpu_count(),
         "shapes": {

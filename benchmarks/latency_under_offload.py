@@ -28,7 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.broker_under_test import BrokerUnderTest, start_thermocline
+from benchmarks.broker_under_test import EVERY_HOUR, BrokerUnderTest, make_cold_tier, start_thermocline
 from benchmarks.load_generator import LoadResult, LoadShape, build_load_generator, run_load
 from thermocline.localstack import LocalStackError, start_server
 
@@ -42,7 +42,7 @@ COLD_TIMEOUT_S = 300.0
 SETTINGS = {
     "mappedFileSizeCommitLog": str(LOG_FILE_BYTES),
     "fileReservedTime": "0",
-    "deleteWhen": ";".join(f"{hour:02}" for hour in range(24)),
+    "deleteWhen": EVERY_HOUR,
     "coldSegmentBytes": str(32 << 20),
     "coldSealAgeMs": "2000",
     # Smaller than the history, so that a replay in a loop is a replay from the store and not from this cache.
@@ -100,9 +100,7 @@ def _cold_tier(kind: str, directory: Path) -> Iterator[str | None]:
         return
     with start_server(kind, directory / "s3") as server:
         os.sched_setaffinity(server.process_id, OTHER_CPUS)
-        server.make_bucket("cold")
-        os.environ |= {"AWS_ACCESS_KEY_ID": server.access_key, "AWS_SECRET_ACCESS_KEY": server.secret_key}
-        yield f"s3://cold/bench?endpoint={server.endpoint}&region={server.region}"
+        yield make_cold_tier(server)
 
 
 def _fill(broker: BrokerUnderTest, directory: Path, options: argparse.Namespace) -> None:

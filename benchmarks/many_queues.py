@@ -39,7 +39,7 @@ TIMEOUT_MS = 60_000
 CREATORS = 64
 HOT_CPUS, OTHER_CPUS = {0}, {1}
 PING_PERIOD_S = 0.002
-SETTLE_S = 30.0
+SETTLE_S = 30.0  # what the brokers do behind the answers (queue files, index, uploads) is to be over
 ONE_TOPIC = "OneQueue"
 
 

@@ -99,8 +99,7 @@ class Acknowledgements:
         """Answer what the fast path stored of many connections' frames."""
         if not self.waits_for_flush:
             for connection, frame in answers:
-                connection.write(frame)
-                connection.flush()
+                connection.write_now(frame)
             self._long_polling.arrived(queues)
             return
 

@@ -1,7 +1,7 @@
 """Broker statistics: what topics and groups put and got, for mqadmin, the runtime information and humans.
 
-The hot path calls `add_puts` once per chunk and `add_get` once per pull; everything else is derived from
-meters (stats_meter.py) and rates (store_rates.py) when somebody asks.
+The hot path adds to a topic's meter once per run of its messages, calls `add_stored` once per chunk and `add_get` once
+per pull; everything else is derived from meters (stats_meter.py) and rates (store_rates.py) when somebody asks.
 
     statistic                            key             shows
     TOPIC_PUT_NUMS, TOPIC_PUT_SIZE       topic           messages, bytes stored
@@ -14,13 +14,11 @@ Owner: the hot process's event loop; `sample` is to be called every second.
 Source: store/stats/BrokerStatsManager.java, broker/BrokerStats.java, Apache RocketMQ 5.3.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
-from thermocline.broker.stats_meter import MeterSet, Window, WindowSum
+from thermocline.broker.stats_meter import Meter, MeterSet, Window, WindowSum
 from thermocline.broker.store_rates import StoreRates
-from thermocline.store.fast_path import Put
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,20 +67,18 @@ class BrokerStats:
 
     def add_put(self, topic: str, count: int, bytes_: int) -> None:
         """`count` messages of `bytes_` record bytes in all were stored in a topic."""
-        self.add_puts(((topic, count, bytes_),))
+        self._topic_put.add(topic, count, bytes_)
+        self.add_stored(count, bytes_)
 
-    add = add_put
+    def put_meter(self, topic: str) -> Meter:
+        """What counts a topic's puts, until the topic is removed. Who adds to it himself calls `add_stored` for it."""
+        return self._topic_put.find_or_create(topic)
 
-    def add_puts(self, puts: Sequence[Put]) -> None:
-        """The same for several topics, or one several times. Once per chunk."""
-        count_sum = bytes_sum = 0
-        for topic, count, bytes_ in puts:
-            self._topic_put.add(topic, count, bytes_)
-            count_sum += count
-            bytes_sum += bytes_
-        self._broker_put.add(self._cluster_name, count_sum, bytes_sum)
-        self.rates.put_count += count_sum
-        self.rates.put_bytes += bytes_sum
+    def add_stored(self, count: int, bytes_: int) -> None:
+        """So much was stored, whatever the topics: once per chunk."""
+        self._broker_put.add(self._cluster_name, count, bytes_)
+        self.rates.put_count += count
+        self.rates.put_bytes += bytes_
 
     def add_put_failed(self, count: int = 1) -> None:
         """`count` messages were refused by the store."""

@@ -185,7 +185,7 @@ class HotServer:
             return
         self._round_is_ending = True
         try:
-            left = dict(waiting) if not self._is_ready() else self._feed_round(waiting)
+            left = self._feed_round(waiting) if self._is_ready() else waiting
             for connection, frame in left.items():
                 connection.handle_frames(frame)
         except Exception:  # their peers must not wait for answers that never come
@@ -267,7 +267,8 @@ class HotServer:
                 waits_for_flush=self._waits_for_flush,
             ),
             choose_queue=context.random.randrange,
-            on_puts=context.stats.add_puts,
+            put_meter=context.stats.put_meter,
+            on_stored=context.stats.add_stored,
         )
 
     async def _keep_time(self) -> None:

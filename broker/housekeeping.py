@@ -3,6 +3,7 @@
     every second       statistics take their samples
     every 5 s          consumer offsets that changed are written (flushConsumerOffsetInterval)
     every 10 s         clients that fell silent leave; expired queue locks are dropped
+    every 30 s         huge pages are asked for, for what the heap has grown by
     always             delayed messages are delivered (delay_service.py)
 
 `close` ends the tasks and writes offsets and delay progress a last time, so that a clean stop repeats no message.
@@ -15,12 +16,14 @@ import logging
 
 from thermocline.broker import consumer_offsets, delay_service
 from thermocline.broker.context import BrokerContext
+from thermocline.broker.huge_pages import advise_heap
 from thermocline.remoting.errors import UnavailableError
 
 logger = logging.getLogger(__name__)
 
 STEP_MS = 1_000
 CLIENT_SCAN_MS = 10_000
+HEAP_ADVICE_MS = 30_000
 
 
 class Housekeeping:
@@ -31,6 +34,7 @@ class Housekeeping:
         self._tasks: list[asyncio.Task[None]] = []
         self._offsets_due_ms = 0
         self._scan_due_ms = 0
+        self._heap_due_ms = 0
 
     def start(self) -> None:
         """Begin; returns at once."""
@@ -80,6 +84,9 @@ class Housekeeping:
             self._scan_due_ms = now + CLIENT_SCAN_MS
             context.clients.expire(context.config.client_expiry_ms)
             context.locks.expire()
+        if now >= self._heap_due_ms:
+            self._heap_due_ms = now + HEAP_ADVICE_MS
+            await asyncio.to_thread(advise_heap)
         if now >= self._offsets_due_ms:
             self._offsets_due_ms = now + context.config.offset_flush_interval_ms
             if context.offsets.is_dirty:

@@ -234,6 +234,13 @@ class Connection(asyncio.BufferedProtocol):
         if not self._corked:
             self._flush_soon()
 
+    def write_now(self, frame: bytes) -> None:
+        """Send a whole frame behind what was written before, without waiting for the end of the round."""
+        if not self._closed:
+            self._unsent.append(frame)
+            self._unsent_bytes += len(frame)
+            self.flush()
+
     def send(self, command: RemotingCommand) -> None:
         """Send a request without waiting for an answer, or an answer."""
         body = command.body
@@ -282,10 +289,13 @@ class Connection(asyncio.BufferedProtocol):
             raise BrokerBusyError("the peer does not take what is sent", address=self.remote_address)
 
     def handle_frames(self, frames: bytes) -> None:
-        """Handle whole frames that the chunk handler took and kept for a moment, before any that came behind them."""
+        """Handle whole frames that the chunk handler took and kept for a moment, before what came behind them."""
         if self._closed:
             return
-        assert not self._partial
+        if self._partial:
+            self._partial[:0] = frames
+            self._handle_partial()
+            return
         view = memoryview(frames)
         consumed = self._handle_guarded(view)
         if consumed < len(view):

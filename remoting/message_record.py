@@ -35,6 +35,7 @@ from functools import lru_cache
 
 import msgspec
 
+from thermocline.remoting.crc32 import crc32
 from thermocline.remoting.errors import (
     InvalidRequestError,
     MessageTooLargeError,
@@ -45,11 +46,6 @@ from thermocline.remoting.errors import (
 )
 from thermocline.remoting.properties import PROPERTIES_BYTES_MAX, PropertyName, decode_properties, find_property
 from thermocline.remoting.sys_flag import BORN_HOST_V6, STORE_HOST_V6
-
-try:
-    from isal.isal_zlib import crc32
-except ImportError:
-    from zlib import crc32
 
 MAGIC_V1 = -626_843_481  # 0xDAA320A7
 MAGIC_V2 = -626_843_477  # 0xDAA320AB

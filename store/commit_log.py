@@ -56,6 +56,8 @@ from thermocline.store.sync_site import SyncSite
 
 logger = logging.getLogger(__name__)
 
+LOADED_BYTES = 1 << 23
+"""How far ahead of the append offset pages are loaded; again when half of that is used up."""
 HOST_V6_MORE_BYTES = 12
 """How much later a field lies for an IPv6 host before it."""
 
@@ -75,6 +77,7 @@ class CommitLog:
         self._tail: MappedFile | None = None
         self._tail_base_offset = 0
         self._torn_end = 0
+        self._loaded_offset = self._load_at = 0
         self._refusal: str | None = "not open"
         self._paused = False
         self._flush_lock = threading.Lock()
@@ -172,6 +175,8 @@ class CommitLog:
         self._torn_end = 0
         self.append_offset = physical_offset + size_bytes
         self.room_bytes -= size_bytes
+        if self.append_offset > self._load_at:
+            self._load_ahead(tail)
         return physical_offset
 
     def fit(self, size_bytes: int) -> int:
@@ -236,6 +241,14 @@ class CommitLog:
                     raise self._refused() from error
                 self.flush_offset = end_offset
             return self.flush_offset
+
+    def _load_ahead(self, tail: MappedFile) -> None:
+        """Have the pages loaded that will be written to next, up to the end of the file."""
+        start = max(self._loaded_offset, self.append_offset)
+        end = min(self.append_offset + LOADED_BYTES, tail.end_offset)
+        self._loaded_offset = end
+        self._load_at = end if end == tail.end_offset else end - LOADED_BYTES // 2
+        self._allocator.load_pages(tail.file, position=start - tail.base_offset, size_bytes=end - start)
 
     def _over_torn(self, data: Buffer) -> Buffer:
         """The data, with zeroes over what is left of a write that failed."""

@@ -100,7 +100,7 @@ class ConsumeQueue:
         self.next_offset += len(units) // _UNIT_BYTES
 
     def write_tail(self) -> None:
-        """Write the tail to its files.
+        """Write the tail to its files; the caller takes the queue off the dirty ones.
 
         Raises:
             DiskFullError: There is no room; the tail is kept, the same call may work later.
@@ -193,7 +193,10 @@ class ConsumeQueue:
     def restart_at(self, next_offset: int, *, min_offset: int | None = None) -> None:
         """Forget what lies at or behind `next_offset`, tail included; recovery only. Files are not touched."""
         keep_bytes = max(0, next_offset - self.tail_offset) * _UNIT_BYTES
-        del self.tail[keep_bytes:]
+        if self.tail:
+            del self.tail[keep_bytes:]
+            if not self.tail:
+                self._files.dirty.discard(self)
         self.next_offset = next_offset
         self._min_offset = min(self._min_offset, next_offset) if min_offset is None else min_offset
         self._min_log_offset = -1

@@ -15,8 +15,8 @@ Owner: the loop thread; `UnsyncedFiles.sync` runs in a helper thread.
 from __future__ import annotations
 
 import contextlib
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Sequence
 
 from thermocline.remoting.errors import CorruptDataError
 from thermocline.store.consume_queue import FILLER, UNIT, ConsumeQueue
@@ -32,32 +32,39 @@ FileKey = tuple[ConsumeQueue, int]
 
 
 class DirtyQueues:
-    """Queues whose tail holds units, in the order in which they got their first one."""
+    """Queues whose tail holds units, in the order in which they got their first one.
 
-    __slots__ = ("_queues",)
+    A queue is on exactly while its tail holds something; who makes that so calls `add`, `discard` or `take_first`.
+    """
+
+    __slots__ = ("_left", "_queues", "add")
 
     def __init__(self) -> None:
-        # Taking off the first of a plain dictionary again and again costs the square of their number.
-        self._queues: OrderedDict[ConsumeQueue, None] = OrderedDict()
+        self._queues: deque[ConsumeQueue] = deque()
+        self._left: dict[ConsumeQueue, int] = {}
+        """Queues that were taken off out of their turn: how many of their places, the first ones, stand empty."""
+        self.add = self._queues.append
+        """Put on one queue that is not on. It is called for every message when there are as many queues."""
 
     def __len__(self) -> int:
-        return len(self._queues)
-
-    def add(self, queue: ConsumeQueue) -> None:
-        """Mark one queue; its place in the order stays when it is marked already."""
-        self._queues[queue] = None
-
-    def update(self, queues: Iterable[ConsumeQueue]) -> None:
-        """Mark several."""
-        self._queues.update(dict.fromkeys(queues))
+        return len(self._queues) - sum(self._left.values())
 
     def discard(self, queue: ConsumeQueue) -> None:
-        """Take one off, if it is on."""
-        self._queues.pop(queue, None)
+        """Take off one that is on."""
+        self._left[queue] = self._left.get(queue, 0) + 1
 
     def first(self) -> ConsumeQueue | None:
         """The queue that has waited longest."""
-        return next(iter(self._queues), None)
+        queues, left = self._queues, self._left
+        while left and (count := left.pop(queues[0], 0)):
+            queue = queues.popleft()
+            if count > 1:
+                left[queue] = count - 1
+        return queues[0] if queues else None
+
+    def take_first(self) -> None:
+        """Take off the queue that `first` has just given."""
+        self._queues.popleft()
 
 
 class UnsyncedFiles:
@@ -197,7 +204,8 @@ class ConsumeQueueFiles:
 
     def forget(self, queue: ConsumeQueue) -> None:
         """Close what is open of a queue that goes away."""
-        self.dirty.discard(queue)
+        if queue.tail:
+            self.dirty.discard(queue)
         for key in [key for key in self._open if key[0] is queue]:
             self._forget(*key)
 
@@ -228,7 +236,8 @@ class ConsumeQueueFiles:
             file = self._disk.open(f"{self.path_of(queue)}/{file_name(base_position)}", random_access=True)
         except FileNotFoundError:
             return None
-        if file.size_bytes != self._file_bytes:
+        # One that was written to since the last sync has been looked at.
+        if key not in self._unsynced.files and file.size_bytes != self._file_bytes:
             file.close()
             return None
         self._remember(key, file)

@@ -112,7 +112,7 @@ class ConsumeQueueTable:
             except OSError as error:
                 self._log.fail(f"queue file not written: {error}")
                 return written
-            dirty.discard(queue)
+            dirty.take_first()
             self.on_written(queue)
         if count and self._log.refusal == NO_ROOM_FOR_UNITS:
             self._log.resume()

@@ -16,12 +16,14 @@ interpreter lock, so helper threads may sit in them.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import fcntl
 import mmap
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -34,6 +36,8 @@ FALLOCATE_ZERO_RANGE = 0x10
 FALLOCATE_PUNCH_HOLE = 0x03
 """Hole, with the length kept."""
 ZEROES_BYTES = 1 << 20
+PAGES_BYTES = 1 << 17
+"""Kernels take no more advice at once."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 Buffer = bytes | bytearray | memoryview
@@ -82,6 +86,10 @@ class DiskFile(Protocol):
 
     def punch_from(self, position: int) -> None:
         """Make everything from `position` to the end zero, its blocks given back. The length never changes."""
+        ...
+
+    def load_pages(self, position: int, size_bytes: int) -> None:
+        """Have this range in memory, so that a write to it need not wait for memory. Only advice; any thread."""
         ...
 
     def sync(self, *, site: str = "") -> None:
@@ -302,6 +310,14 @@ class RealFile:
             if data.count(0) != len(data):
                 self.write_at(bytes(len(data)), position)
             position += len(data)
+
+    def load_pages(self, position: int, size_bytes: int) -> None:
+        """Have this range in the page cache; what was allocated and never written costs no read of the disk."""
+        if sys.platform != "linux":
+            return
+        for start in range(position, position + size_bytes, PAGES_BYTES):
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(self._descriptor, start, PAGES_BYTES, os.POSIX_FADV_WILLNEED)
 
     def sync(self, *, site: str = "") -> None:
         """fdatasync: content, and the length that is needed to read it."""

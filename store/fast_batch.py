@@ -18,27 +18,44 @@ from functools import lru_cache
 from itertools import chain, repeat
 
 from thermocline.remoting.batch import HEAD as BATCH_HEAD
-from thermocline.remoting.message_record import CHECKSUM_MASK, MAGIC_V1
+from thermocline.remoting.crc32 import crc32
+from thermocline.remoting.message_record import (
+    CHECKSUM_MASK,
+    MAGIC_V1,
+    POSITION_BODY_CHECKSUM,
+    POSITION_QUEUE_ID,
+    POSITION_QUEUE_OFFSET,
+    POSITION_SYS_FLAG,
+)
 from thermocline.remoting.properties import NAME_END, PROPERTIES_BYTES_MAX, VALUE_END
 from thermocline.remoting.string_hash import tags_code
 from thermocline.store.consume_queue import UNIT
-from thermocline.store.record_head import RECORD_HEAD, RECORD_HEAD_FIELDS
+from thermocline.store.record_head import RECORD_HEAD
 from thermocline.store.send_properties import TAGS_MARK, is_plain, property_of
-
-try:
-    from isal.isal_zlib import crc32
-except ImportError:
-    from zlib import crc32
 
 RUN_COUNT_MAX = 64
 """The most messages of a batch that are packed in one step."""
 
 BATCH_HEAD_BYTES = BATCH_HEAD.size
 PROPERTIES_SIZE_BYTES = 2
-MESSAGE_FIELD_COUNT = 6  # of `_messages_struct`
+MESSAGE_FIELD_COUNT = 4  # of `_messages_struct`
 
 UNITS = tuple(struct.Struct(">" + "qiq" * count) for count in range(RUN_COUNT_MAX + 1))
 assert UNITS[1].size == UNIT.size, "the same fields as consume_queue.UNIT"
+
+# The pieces of a record's head: what differs between the records of a batch lies between them.
+HEAD_START = slice(POSITION_BODY_CHECKSUM)
+HEAD_MIDDLE = slice(POSITION_QUEUE_ID, POSITION_QUEUE_OFFSET)
+HEAD_END = slice(POSITION_SYS_FLAG, RECORD_HEAD.size)
+HEAD_FORMAT = (
+    f"{HEAD_START.stop}s"
+    "i"  # body checksum
+    f"{HEAD_MIDDLE.stop - HEAD_MIDDLE.start}s"
+    "q"  # queue offset
+    "q"  # physical offset
+    f"{HEAD_END.stop - HEAD_END.start}s"
+)
+assert struct.calcsize(">" + HEAD_FORMAT) == RECORD_HEAD.size
 
 _TAGS_START = f"{VALUE_END}{TAGS_MARK}".encode()
 _TAGS_END = VALUE_END.encode()
@@ -96,43 +113,51 @@ def pack_units(fields: list[int]) -> bytes:
 def _from_equal(
     data: bytes, start: int, place: BatchPlace, count: int, body_bytes: int, properties_bytes: int
 ) -> BatchRecords | None:
-    """All messages at once; None unless each is as long in body and properties as the first."""
+    """All messages at once; None unless their heads are the same and each has a text as long as the first's."""
     fields = _messages_struct(count, body_bytes, properties_bytes).unpack_from(data, start)
-    message_bytes = BATCH_HEAD_BYTES + body_bytes + PROPERTIES_SIZE_BYTES + properties_bytes
-    bodies, properties = fields[3::MESSAGE_FIELD_COUNT], fields[5::MESSAGE_FIELD_COUNT]
+    head, properties_size = fields[0], properties_bytes.to_bytes(PROPERTIES_SIZE_BYTES, "big")
     if (
-        fields[0::MESSAGE_FIELD_COUNT].count(message_bytes) != count
-        or fields[2::MESSAGE_FIELD_COUNT].count(body_bytes) != count
-        or fields[4::MESSAGE_FIELD_COUNT].count(properties_bytes) != count
+        fields[0::MESSAGE_FIELD_COUNT].count(head) != count
+        or fields[2::MESSAGE_FIELD_COUNT].count(properties_size) != count
     ):
         return None
+    bodies, properties = fields[1::MESSAGE_FIELD_COUNT], fields[3::MESSAGE_FIELD_COUNT]
     joined = b"".join(properties)
     # Text that names nothing special when joined names nothing special in its pieces.
     if not joined.isascii() or not is_plain(joined.decode(), False):
         return None
-    tags_codes = _equal_tags_codes(properties, joined)
+    tags_codes = _equal_tags_codes(joined, properties_bytes, count)
     if tags_codes is None:
         return None
+    _message_bytes, _magic, _checksum, flag, _body_bytes = BATCH_HEAD.unpack(head)
     record_bytes = place.record_bytes + body_bytes + properties_bytes
     append_end = place.physical_offset + count * record_bytes
     physical_offsets = range(place.physical_offset, append_end, record_bytes)
+    # What is the same in all of them is packed once, from the same struct as any record's head.
+    record_head = _pack_record_head(
+        record_bytes,
+        MAGIC_V1,
+        0,
+        place.queue_id,
+        flag,
+        0,
+        0,
+        place.sys_flag,
+        place.born_timestamp_ms,
+        place.chunk_fields,
+        body_bytes,
+    )
     records = _records_struct(count, body_bytes, len(place.topic_field), properties_bytes).pack(
         *chain.from_iterable(
             zip(
-                repeat(record_bytes, count),
-                repeat(MAGIC_V1),
+                repeat(record_head[HEAD_START], count),
                 [crc32(body) & CHECKSUM_MASK for body in bodies],
-                repeat(place.queue_id),
-                fields[1::MESSAGE_FIELD_COUNT],
+                repeat(record_head[HEAD_MIDDLE]),
                 range(place.queue_offset, place.queue_offset + count),
                 physical_offsets,
-                repeat(place.sys_flag),
-                repeat(place.born_timestamp_ms),
-                repeat(place.chunk_fields),
-                repeat(body_bytes),
+                repeat(record_head[HEAD_END]),
                 bodies,
-                repeat(place.topic_field),
-                repeat(properties_bytes),
+                repeat(place.topic_field + properties_size),
                 properties,
                 strict=False,
             )
@@ -142,18 +167,23 @@ def _from_equal(
     return BatchRecords([records], units, physical_offsets, append_end)
 
 
-def _equal_tags_codes(properties: Sequence[bytes], joined: bytes) -> Sequence[int] | None:
-    """The tags code of each text, when all have their one tag at the same place, or none has one."""
-    count = len(properties)
+def _equal_tags_codes(joined: bytes, text_bytes: int, count: int) -> Sequence[int] | None:
+    """The tags code of each text, when all have their one tag at the same place, or none has one.
+
+    `joined`: `count` texts of `text_bytes` each.
+    """
     tag_count = joined.count(_TAGS_START[1:])
     if not tag_count:
         return (0,) * count
-    first = properties[0]
-    start = first.find(_TAGS_START)
-    end = first.find(_TAGS_END, start + len(_TAGS_START))
-    if tag_count != count or start < 0 or end < 0:
+    start = joined.find(_TAGS_START, 0, text_bytes)
+    end = joined.find(_TAGS_END, start + len(_TAGS_START), text_bytes) + 1
+    if tag_count != count or start < 0 or not end:
         return None
-    tags = [text[start : end + 1] for text in properties]
+    tags = [joined[at : at + end - start] for at in range(start, len(joined), text_bytes)]
+    first = tags[0]
+    if tags.count(first) == count:
+        code = _code_of_tag(first)
+        return None if code is None else (code,) * count
     codes = {tag: _code_of_tag(tag) for tag in set(tags)}
     return None if None in codes.values() else [codes[tag] or 0 for tag in tags]
 
@@ -223,11 +253,12 @@ def _one_by_one(data: bytes, start: int, end: int, place: BatchPlace) -> BatchRe
 
 @lru_cache(maxsize=256)
 def _messages_struct(count: int, body_bytes: int, properties_bytes: int) -> struct.Struct:
-    """So many messages of a batch: size, (magic, checksum,) flag, body size, body, properties size, properties."""
-    return struct.Struct(">" + f"i8xii{body_bytes}sh{properties_bytes}s" * count)
+    """So many messages of a batch: head, body, properties size, properties."""
+    return struct.Struct(">" + f"{BATCH_HEAD_BYTES}s{body_bytes}s{PROPERTIES_SIZE_BYTES}s{properties_bytes}s" * count)
 
 
 @lru_cache(maxsize=256)
 def _records_struct(count: int, body_bytes: int, topic_bytes: int, properties_bytes: int) -> struct.Struct:
-    """So many records: head, body, topic with its size, properties size, properties."""
-    return struct.Struct(">" + f"{RECORD_HEAD_FIELDS}{body_bytes}s{topic_bytes}sh{properties_bytes}s" * count)
+    """So many records: head, with checksum and offsets by themselves; body; topic and properties, with their sizes."""
+    after_head = f"{body_bytes}s{topic_bytes + PROPERTIES_SIZE_BYTES}s{properties_bytes}s"
+    return struct.Struct(">" + f"{HEAD_FORMAT}{after_head}" * count)

@@ -32,10 +32,12 @@ import logging
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 
 from thermocline.remoting.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
+from thermocline.remoting.crc32 import crc32
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.frames import LENGTH
 from thermocline.remoting.header_codec import Int, encode_header
@@ -57,11 +59,6 @@ from thermocline.store.send_properties import (
     reply_properties,
 )
 
-try:
-    from isal.isal_zlib import crc32
-except ImportError:
-    from zlib import crc32
-
 logger = logging.getLogger(__name__)
 
 FRAME_HEAD = struct.Struct(
@@ -72,9 +69,6 @@ FRAME_HEAD_BYTES = FRAME_HEAD.size
 LENGTH_BYTES = LENGTH.size
 HOST_V4_BYTES = 8
 PROPERTIES_SIZE_BYTES = 2
-
-Put = tuple[str, int, int]
-"""A topic, so many messages, record bytes in all."""
 
 SEND_V2 = b'{"code":310,'
 SEND_BATCH = b'{"code":320,'
@@ -101,10 +95,18 @@ class SendRequest(msgspec.Struct):
 decode_send = msgspec.json.Decoder(SendRequest, strict=False).decode
 
 
+class PutMeter(Protocol):
+    """Counts what is put into a topic."""
+
+    def add(self, count: int, bytes_: int) -> None:
+        """`count` messages, of so many record bytes in all, were put at once."""
+        ...
+
+
 class SendTarget:
     """A topic as the fast path sees it. The broker's topic table replaces it when the topic changes."""
 
-    __slots__ = ("queue_count", "queues", "record_bytes", "topic", "topic_field", "write_queue_count")
+    __slots__ = ("meter", "queue_count", "queues", "record_bytes", "topic", "topic_field", "write_queue_count")
 
     def __init__(
         self, topic: str, *, queues: Mapping[int, ConsumeQueue], queue_count: int, write_queue_count: int
@@ -114,6 +116,7 @@ class SendTarget:
         assert 0 < len(name) <= TOPIC_BYTES_MAX_V1
         assert write_queue_count <= queue_count
         self.topic = topic
+        self.meter: PutMeter | None = None  # asked for when something is put
         self.topic_field = bytes((len(name),)) + name
         self.record_bytes = RECORD_HEAD.size + len(self.topic_field) + PROPERTIES_SIZE_BYTES
         self.queues = queues
@@ -148,9 +151,12 @@ class FeedResult:
         "limit",
         "now_ms",
         "parts",
+        "puts",
         "queues",
         "replies",
-        "runs",
+        "run_append_start",
+        "run_start",
+        "run_target",
     )
 
     def __init__(self, *, append_start: int, limit: int, now_ms: int) -> None:
@@ -163,9 +169,21 @@ class FeedResult:
         self.answers: list[bytes | None] = []
         self.queues: list[ConsumeQueue] = []
         self.parts: list[bytes] = []
-        self.runs: list[tuple[str, int, int]] = []  # topic, messages before the run, log offset at its start
+        self.puts: list[tuple[SendTarget, int, int]] = []  # so many messages, record bytes in all
+        self.run_target: SendTarget | None = None
+        self.run_start = 0  # messages before the run that is not among the puts yet
+        self.run_append_start = append_start
         self.data = b""
         self.fields = b""
+
+    def end_run(self, target: SendTarget | None) -> None:
+        """What was taken since the last call is one put; what follows belongs to `target`."""
+        count = len(self.queues)
+        if count > self.run_start and self.run_target is not None:
+            self.puts.append((self.run_target, count - self.run_start, self.append_end - self.run_append_start))
+        self.run_target = target
+        self.run_start = count
+        self.run_append_start = self.append_end
 
 
 class FastPath:
@@ -178,16 +196,19 @@ class FastPath:
         *,
         settings: FastPathSettings,
         choose_queue: Callable[[int], int],
-        on_puts: Callable[[Sequence[Put]], None],
+        put_meter: Callable[[str], PutMeter],
+        on_stored: Callable[[int, int], None],
     ) -> None:
-        """`choose_queue(count)` gives the queue of a message that names none; `on_puts` is told what each
-        call has stored, one `Put` for each run of frames of one topic."""
+        """`choose_queue(count)` gives the queue of a message that names none; `put_meter(topic)` what counts the puts
+        of a topic; `on_stored(count, bytes)` is told what each call has stored."""
         self._clock = store.clock
         self._log = store.commit_log
         self._dirty = store.queues.dirty
+        self._mark_dirty = self._dirty.add
         self._targets = targets
         self._choose_queue = choose_queue
-        self._on_puts = on_puts
+        self._put_meter = put_meter
+        self._on_stored = on_stored
         self._store_host = encode_host(settings.store_host)
         self._is_enabled = len(self._store_host) == HOST_V4_BYTES
         self._suffix = broker_suffix(
@@ -242,8 +263,7 @@ class FastPath:
         targets = self._targets
         waits_for_flush = self._waits_for_flush
         body_bytes_max = self._body_bytes_max
-        runs = result.runs
-        run_topic = runs[-1][0] if runs else ""
+        run_target = result.run_target
         position = 0
         while position + FRAME_HEAD_BYTES <= data_bytes:
             frame_bytes, header_bytes = unpack_frame_head(data, position)
@@ -278,9 +298,9 @@ class FastPath:
             # No key: ordinary code makes one. One with other characters would have to be escaped in the reply.
             if queue is None or not unique_key.isalnum():
                 break
-            if target.topic is not run_topic:
-                run_topic = target.topic
-                runs.append((run_topic, len(result.queues), result.append_end))
+            if target is not run_target:
+                run_target = target
+                result.end_run(target)
             if code == SEND_V2:
                 is_taken = not header.batch and self._take_send(
                     result, request, text, unique_key, target, queue_id, queue, header_end, frame_end
@@ -310,13 +330,13 @@ class FastPath:
             result.answers = [None] * len(result.answers)
             return
         assert self._log.append_offset == result.append_end
-        puts: list[Put] = []
-        count_end, append_end = len(result.queues), result.append_end
-        for topic, count, offset in reversed(result.runs):
-            if count_end > count:
-                puts.append((topic, count_end - count, append_end - offset))
-            count_end, append_end = count, offset
-        self._on_puts(puts)
+        result.end_run(None)
+        for target, count, bytes_ in result.puts:
+            meter = target.meter
+            if meter is None:
+                meter = target.meter = self._put_meter(target.topic)
+            meter.add(count, bytes_)
+        self._on_stored(len(result.queues), result.append_end - result.append_start)
 
     def _take_back(self, queues: list[ConsumeQueue]) -> None:
         """Put the queues back to where they were before the log refused their messages."""
@@ -369,7 +389,7 @@ class FastPath:
             properties,
         )
         if not queue.tail:
-            self._dirty.add(queue)
+            self._mark_dirty(queue)
         queue.next_offset = queue_offset + 1
         queue.tail += pack_unit(physical_offset, record_bytes, tags_code(property_of(text, TAGS_MARK)))
         result.queues.append(queue)
@@ -415,7 +435,7 @@ class FastPath:
         result.queues += [queue] * count
         result.append_end = records.append_end
         if not queue.tail:
-            self._dirty.add(queue)
+            self._mark_dirty(queue)
         queue.next_offset = first_offset + count
         queue.tail += pack_units(records.units)
         if not request.flag & FLAG_ONEWAY:

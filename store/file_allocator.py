@@ -57,6 +57,10 @@ class FileAllocator:
             file = self._make(base_offset)
         return MappedFile(file, base_offset=base_offset, size_bytes=self._file_bytes)
 
+    def load_pages(self, file: DiskFile, *, position: int, size_bytes: int) -> None:
+        """Have a range of a log file in memory before it is written to."""
+        self._executor.submit(file.load_pages, position, size_bytes)
+
     def close(self) -> None:
         """Wait for what is being made, and remove it: nothing was written to it. Idempotent."""
         if self._prepared is not None:

@@ -182,7 +182,7 @@ class IndexFile:
         seconds = (store_timestamps_ms - self.first_timestamp_ms) // 1_000
         entries["seconds"] = np.clip(seconds, 0, INT_MAX)
         entries["previous"][order] = previous
-        self._file.write_at(entries.tobytes(), self._entries_position + self.entry_count * ENTRY.size)
+        self._file.write_at(entries.view(np.uint8).data, self._entries_position + self.entry_count * ENTRY.size)
         self._slots[slots[is_last]] = numbers[is_last]
         self.used_slot_count += int(np.count_nonzero(before == 0))
         self.entry_count += count

@@ -32,9 +32,10 @@ import numpy as np
 from thermocline.remoting.errors import CorruptDataError
 from thermocline.store.checkpoint import StoreCheckpoint
 from thermocline.store.disk import Disk, make_durable_directory, replace_file
+from thermocline.store.index_entries import IndexEntries, entries_of
 from thermocline.store.index_file import IndexFile
-from thermocline.store.index_keys import Hashes, KeyCollector, key_hash, query_text
-from thermocline.store.log_scan import LogScan
+from thermocline.store.index_keys import key_hash, query_text
+from thermocline.store.log_columns import read_columns
 from thermocline.store.mapped_file_queue import MappedFileQueue
 from thermocline.store.store_config import StoreConfig
 from thermocline.store.sync_site import SyncSite
@@ -42,7 +43,7 @@ from thermocline.store.sync_site import SyncSite
 logger = logging.getLogger(__name__)
 
 FILE_NAME_DIGITS = 17
-RECORDS_PER_BUILD = 8_192
+RECORDS_PER_BUILD = 4_096
 TAG_INDEX_TYPE = "T"
 
 
@@ -90,7 +91,6 @@ class IndexService:
         self._log_files = log_files
         self._clock = clock
         self._files: list[IndexFile] = []
-        self._collector = KeyCollector()
         self._made_before: set[int] = set()
         """Hashes under which the record at `next_offset` is filed already."""
 
@@ -144,27 +144,13 @@ class IndexService:
             return 0
         self._log_files.refresh()
         self.next_offset = max(self.next_offset, self._log_files.start_offset)
-        scan = LogScan(self._log_files, self.next_offset, end_offset=end_offset, check_crc=False)
-        collector = self._collector
-        collector.clear()
-        count = 0
-        for record in scan:
-            collector.add(
-                record.topic,
-                record.properties_text,
-                sys_flag=record.sys_flag,
-                physical_offset=record.physical_offset,
-                store_timestamp_ms=record.store_timestamp_ms,
-            )
-            count += 1
-            if count == RECORDS_PER_BUILD:
-                break
-        if scan.end_offset == self.next_offset:
+        columns = read_columns(self._log_files, self.next_offset, end_offset=end_offset, count_max=RECORDS_PER_BUILD)
+        if columns.end_offset == self.next_offset:
             raise CorruptDataError("the log cannot be read on", offset=self.next_offset, end_offset=end_offset)
-        self._append(collector)
-        self.next_offset = scan.end_offset
+        self._append(entries_of(columns))
+        self.next_offset = columns.end_offset
         self._made_before.clear()
-        return count
+        return len(columns)
 
     def checkpoint(self, *, write_slots: bool = False) -> None:
         """Make durable what was built. `write_slots`: also what only Apache RocketMQ needs, 20 MB a time.
@@ -238,28 +224,19 @@ class IndexService:
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
-    def _append(self, collector: KeyCollector) -> None:
-        """File what was collected, in as many files as it takes; all or nothing."""
-        if not len(collector):
-            return
-        hashes: Hashes = collector.hashes()
-        physical_offsets = np.array(collector.physical_offsets, np.int64)
-        store_timestamps_ms = np.array(collector.store_timestamps_ms, np.int64)
+    def _append(self, entries: IndexEntries) -> None:
+        """File these, in as many files as it takes; all or nothing."""
         if self._made_before:
-            made = (physical_offsets == self.next_offset) & np.isin(hashes, list(self._made_before))
-            hashes, physical_offsets, store_timestamps_ms = (
-                hashes[~made],
-                physical_offsets[~made],
-                store_timestamps_ms[~made],
-            )
+            is_of_last = entries.physical_offsets == self.next_offset
+            entries = entries.only(~(is_of_last & np.isin(entries.hashes, list(self._made_before))))
         mark = _Mark(len(self._files), self._files[-1].entry_count if self._files else 1)
         start = 0
         try:
-            while start < len(hashes):
+            while start < len(entries):
                 file = self._file_with_room()
-                stop = min(len(hashes), start + file.room)
-                file.append(hashes[start:stop], physical_offsets[start:stop], store_timestamps_ms[start:stop])
-                start = stop
+                some = entries.only(slice(start, start + file.room))
+                file.append(some.hashes, some.physical_offsets, some.store_timestamps_ms)
+                start += len(some)
         except Exception:
             self._go_back(mark)
             raise

@@ -5,7 +5,8 @@ matches its checksum. With `check_tears` also the part that no checksum covers, 
 cut may lose a 512-byte sector, so topic or properties that are zero from one sector border to the next are torn; the
 last record may have been cut off anywhere, so it does not end with a zero.
 
-A blank leads to the next file. Recovery walks so from its position, the index process up to the watermark.
+A blank leads to the next file. Recovery walks so from its position; the index reads what is flushed in another way,
+see log_columns.py.
 Source: CommitLog.checkMessageAndReturnSize, Apache RocketMQ 5.3.
 """
 
@@ -66,37 +67,24 @@ class ScannedRecord(msgspec.Struct, gc=False):
 class LogScan:
     """One walk. Iterate it once; afterwards `end_offset` says how far the log is sound."""
 
-    def __init__(
-        self,
-        files: MappedFileQueue,
-        start_offset: int,
-        *,
-        end_offset: int | None = None,
-        check_crc: bool = True,
-        check_tears: bool = False,
-    ) -> None:
-        """`start_offset` is a record's border, or a file's. Records that end behind `end_offset` are left out."""
+    def __init__(self, files: MappedFileQueue, start_offset: int, *, check_tears: bool = False) -> None:
+        """`start_offset` is a record's border, or a file's."""
         self.end_offset = start_offset
         self._files = files
-        self._limit = end_offset
-        self._check_crc = check_crc
         self._check_tears = check_tears
         self._topics: dict[bytes, str] = {}
 
     def __iter__(self) -> Iterator[ScannedRecord]:
-        while self.end_offset < self._files.end_offset and (self._limit is None or self.end_offset < self._limit):
+        while self.end_offset < self._files.end_offset:
             file = self._files.find(self.end_offset)
             yield from self._records(file.view, file.base_offset)
-            if self._limit is not None and self._limit < file.end_offset:
-                return
-            if not _is_whole_blank(file.view, self.end_offset - file.base_offset):
+            if not is_whole_blank(file.view, self.end_offset - file.base_offset):
                 return
             self.end_offset = file.end_offset
 
     def _records(self, view: memoryview, base_offset: int) -> Iterator[ScannedRecord]:
         """Sound records from `end_offset` on in one file."""
-        file_end = len(view)
-        stop = file_end if self._limit is None else min(file_end, self._limit - base_offset)
+        stop = len(view)
         position = self.end_offset - base_offset
         while position + RECORD_BYTES_MIN <= stop:
             size_bytes, magic = BLANK.unpack_from(view, position)
@@ -130,7 +118,7 @@ class LogScan:
         (properties_bytes,) = SHORT.unpack_from(view, properties_start - SHORT.size)
         if properties_start + properties_bytes != end or queue_id < 0 or queue_offset < 0:
             return None
-        if self._check_crc and body_bytes and crc32(view[body_start:body_end]) & CHECKSUM_MASK != body_crc:
+        if body_bytes and crc32(view[body_start:body_end]) & CHECKSUM_MASK != body_crc:
             return None
         # Without properties the record itself ends with zeroes: their size.
         text_end = end if properties_bytes else properties_start - SHORT.size
@@ -154,7 +142,7 @@ class LogScan:
         return topic
 
 
-def _is_whole_blank(view: memoryview, position: int) -> bool:
+def is_whole_blank(view: memoryview, position: int) -> bool:
     """Whether the rest of the file is a blank."""
     remaining = len(view) - position
     return remaining >= BLANK.size and BLANK.unpack_from(view, position) == (remaining, MAGIC_BLANK)

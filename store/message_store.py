@@ -56,7 +56,7 @@ RETRY_TOPIC_PREFIX = "%RETRY%"
 DLQ_TOPIC_PREFIX = "%DLQ%"
 UNITS_EXAMINED_MIN = 800
 """How many units a get with tags looks at before it answers that none matched, if it wants fewer messages."""
-TICK_QUEUES_MAX = 64
+TICK_QUEUES_MAX = 24
 NO_HOST: Host = ("127.0.0.1", 0)
 
 

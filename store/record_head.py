@@ -14,8 +14,8 @@ CHUNK_FIELDS = struct.Struct(
     "i"  # reconsume times
     "q"  # prepared transaction offset
 )
-RECORD_HEAD_FIELDS = (
-    "i"  # record size, bytes
+RECORD_HEAD = struct.Struct(
+    ">i"  # record size, bytes
     "i"  # magic
     "i"  # body checksum
     "i"  # queue id
@@ -27,5 +27,4 @@ RECORD_HEAD_FIELDS = (
     f"{CHUNK_FIELDS.size}s"
     "i"  # body size, bytes
 )
-RECORD_HEAD = struct.Struct(">" + RECORD_HEAD_FIELDS)
 assert RECORD_HEAD.size == HEAD.size, "the same fields as message_record.HEAD"

@@ -407,13 +407,18 @@ class Recovery:
 
     def _jump(self, queue: ConsumeQueue, queue_offset: int) -> None:
         """Go on at a later queue offset. Between the two there is no message."""
-        queue.write_tail()
-        self._queues.dirty.discard(queue)
+        self._write_tail(queue)
         if self._queues.files.base_positions(queue.topic, queue.queue_id):
             self._queues.files.fill(queue, queue.next_offset, queue_offset)
             queue.restart_at(queue_offset)
         else:
             queue.restart_at(queue_offset, min_offset=queue_offset)
+
+    def _write_tail(self, queue: ConsumeQueue) -> None:
+        """Write one queue's tail out of its turn."""
+        if queue.tail:
+            queue.write_tail()
+            self._queues.dirty.discard(queue)
 
     def _finish(self, outcome: _Outcome, *, must_cut: bool) -> None:
         """Make log and queues end where the scan ended."""
@@ -422,8 +427,7 @@ class Recovery:
         if outcome.may_be_ahead:
             self._take_back_units(end_offset)
         for queue in self._queues:
-            queue.write_tail()
-            self._queues.dirty.discard(queue)
+            self._write_tail(queue)
             if must_cut:
                 if queue in self._placed:
                     self._queues.files.doubt_names(queue)

@@ -81,10 +81,9 @@ def property_of(text: str, mark: str) -> str:
     start = text.rfind(mark)
     if start < 0:
         return ""
-    if start == 0 or text[start - 1] == VALUE_END:
-        start += len(mark)
+    if not start or text[start - 1] == VALUE_END:
         end = text.find(VALUE_END, start)
-        value = text[start:] if end < 0 else text[start:end]
+        value = text[start + len(mark) : end] if end > 0 else text[start + len(mark) :]
         if value:
             return value
     return decode_properties(text).get(mark[:-1], "")

@@ -35,6 +35,14 @@ class S3Bucket:
     access_key: str
     secret_key: str
 
+    @property
+    def cold_url(self) -> str:
+        """A cold tier in this bucket, as `coldUrl` takes it."""
+        return (
+            f"s3://{self.name}/cold?endpoint={self.endpoint}&region={self.region}&path_style=true"
+            f"&access_key={self.access_key}&secret_key={self.secret_key}"
+        )
+
 
 def check_installed(kind: str) -> None:
     """Servers are installed by `make test`, never inside a test's time limit.

@@ -452,6 +452,8 @@ class SimulatedFile:
         self._path = path
         self._file = file
         self._is_closed = False
+        self.loaded: list[tuple[int, int]] = []
+        """Ranges [start, end) that were asked to be in memory, where everything is anyway."""
 
     @property
     def path(self) -> str:
@@ -519,6 +521,11 @@ class SimulatedFile:
     def punch_from(self, position: int) -> None:
         """Make everything from `position` on zero."""
         self.zero_from(position)
+
+    def load_pages(self, position: int, size_bytes: int) -> None:
+        """Note that it was asked for."""
+        assert position + size_bytes <= self.size_bytes
+        self.loaded.append((position, position + size_bytes))
 
     def sync(self, *, site: str = "") -> None:
         """Make content and length durable."""

@@ -123,3 +123,18 @@ async def test_a_client_that_takes_nothing_is_not_read_from(tmp_path: Path) -> N
             rounds += 1
         assert answered == list(range(100))
         assert rounds > 10
+
+
+async def test_bytes_behind_a_send_that_waits_for_its_round(tmp_path: Path) -> None:
+    """However few they are, they are handled behind it, also when ordinary code has to answer it."""
+    async with data_broker(tmp_path, topics=[TOPIC], start=False) as broker:
+        wire = Wire(broker.dispatcher, broker.hot)
+        for reconsume_times in ("0", "17"):
+            first, second = send_frame(opaque=1, j=reconsume_times), send_frame(opaque=2)
+            wire.receive_in_round(first)
+            wire.receive_in_round(second[:3])
+            wire.end_round()
+            wire.receive(second[3:])
+            answers = await wire.wait_commands(2)
+            assert [answer.opaque for answer in answers] == [1, 2]
+            assert [answer.code for answer in answers] == [0, 0]

@@ -1,59 +1,21 @@
-"""Outages during a cold replay: the tier process dies, or the object store does, while a consumer reads history.
-
-A push consumer of the SDK that starts at the first offset, and a newcomer that starts while nobody can answer for
-history, must both get every message exactly once when the outage is over: the broker asks them to come back meanwhile,
-and never sends them on to what it still has locally.
-"""
+"""The SDK's push consumer through outages of the tier process and of the object store; see `replay_outage.py`."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.crash import wire
-from tests.crash.broker_process import BrokerProcess, until
-from tests.crash.test_kill_nine import MOVE_TIMEOUT_S, SMALL_FILES, local_minimums, move_to_cold
+from tests.crash.replay_outage import TOPIC, StoreOutage, TierOutage, replay_through
 from tests.fixtures_s3 import new_bucket
 from thermocline.client import AsyncPushConsumer, ConsumeContext, ConsumeFromWhere, ReceivedMessage
 from thermocline.localstack import S3Server
-from thermocline.namesrv.name_server_config import NameServerConfig
-from thermocline.namesrv.server import NameServer
-from thermocline.remoting.client import ClientConnection
-
-TOPIC = "Replayed"
-QUEUES = 4
-BATCH = 50
-REPLAY_TIMEOUT_S = wire.PATIENCE_S
-OUTAGE_S = 1.5
 
 
-@dataclass(slots=True)
-class History:
-    """What lies in a topic, most of it in the cold tier alone."""
-
-    bodies: dict[tuple[int, int], bytes] = field(default_factory=dict)
-
-    async def send(self, connection: ClientConnection, count: int) -> None:
-        """Send `count` messages to each queue."""
-        for queue_id in range(QUEUES):
-            for start in range(0, count, BATCH):
-                messages = [
-                    (f"{queue_id}/{number}/".encode().ljust(500, b"."), "")
-                    for number in range(start, min(count, start + BATCH))
-                ]
-                answer = await wire.send_batch(connection, TOPIC, queue_id, messages)
-                for index, (body, _) in enumerate(messages):
-                    self.bodies[queue_id, answer.queue_offset + index] = body
-
-
-class Replay:
-    """A consumer that counts what it gets."""
+class SdkReplay:
+    """A Replay by the SDK."""
 
     def __init__(self, group: str, name_server: str) -> None:
         self.seen: Counter[tuple[int, int]] = Counter()
@@ -71,12 +33,15 @@ class Replay:
         self._consumer.subscribe(TOPIC)
         self._consumer.register_listener(self._listen)
 
-    async def __aenter__(self) -> Replay:
+    async def __aenter__(self) -> SdkReplay:
         await self._consumer.start()
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self._consumer.close()
+
+    async def look(self) -> None:
+        """Nothing to do: the listener has noted what came."""
 
     async def _listen(self, messages: Sequence[ReceivedMessage], context: ConsumeContext) -> None:
         for message in messages:
@@ -84,137 +49,11 @@ class Replay:
             self.seen[place] += 1
             self.bodies[place] = message.body
 
-    async def reach(self, count: int) -> None:
-        """Wait until so many messages have come."""
-        await until(lambda: len(self.seen) >= count, timeout_s=REPLAY_TIMEOUT_S)
-
-    async def check(self, history: History) -> None:
-        """Wait for all, and check that each came once, as it was sent."""
-        await self.reach(len(history.bodies))
-        assert self.bodies == history.bodies
-        assert set(self.seen.values()) == {1}, [place for place, count in self.seen.items() if count > 1][:10]
-
-
-class Outage:
-    """Something that history cannot be read without."""
-
-    async def begin(self) -> None:
-        """Take it away."""
-        raise NotImplementedError
-
-    async def end(self) -> None:
-        """Give it back."""
-        raise NotImplementedError
-
-
-class TierOutage(Outage):
-    """The tier process is killed, and whatever the broker starts in its place."""
-
-    def __init__(self, broker: BrokerProcess) -> None:
-        self._broker = broker
-        self._killer: asyncio.Task[None] | None = None
-
-    async def begin(self) -> None:
-        """Kill it, and go on."""
-        await until(lambda: self._broker.kill_helper("tier"))
-        self._killer = asyncio.create_task(self._hold_down())
-
-    async def end(self) -> None:
-        """Let the next one live."""
-        assert self._killer is not None
-        self._killer.cancel()
-        await asyncio.wait([self._killer])
-
-    async def _hold_down(self) -> None:
-        while True:
-            self._broker.kill_helper("tier")
-            await asyncio.sleep(0.02)
-
-
-class StoreOutage(Outage):
-    """The S3 server is killed; its objects stay."""
-
-    def __init__(self, server: S3Server) -> None:
-        self._server = server
-
-    async def begin(self) -> None:
-        """Kill it."""
-        await asyncio.to_thread(self._server.kill)
-
-    async def end(self) -> None:
-        """Start it again, on the same port."""
-        await asyncio.to_thread(self._server.restart)
-
-
-@contextlib.asynccontextmanager
-async def outage_of(outage: Outage) -> AsyncIterator[None]:
-    """The outage lasts for the block, and a moment longer."""
-    await outage.begin()
-    try:
-        yield
-        await asyncio.sleep(OUTAGE_S)
-    finally:
-        await outage.end()
-
-
-async def replay_through(
-    folder: Path, cold_url: str, make_outage: Callable[[BrokerProcess], Outage], *, outages: int
-) -> None:
-    """Fill a topic, move it to the cold tier, and read it all through outages."""
-    name_server = NameServer(NameServerConfig(listen_host="127.0.0.1", listen_port=0))
-    name_server_address = f"127.0.0.1:{await name_server.start()}"
-    broker = BrokerProcess(
-        folder / "broker",
-        {
-            **SMALL_FILES,
-            "namesrvAddr": name_server_address,
-            "coldUrl": cold_url,
-            "mappedFileSizeCommitLog": str(128 << 10),
-            "coldSegmentBytes": str(128 << 10),
-            "coldFrameBytes": str(16 << 10),
-            "coldCacheBytes": str(1 << 20),
-        },
-    )
-    await broker.start()
-    try:
-        history = History()
-        connection = await ClientConnection.open(broker.address)
-        await wire.make_topic(connection, TOPIC, queues=QUEUES)
-        await history.send(connection, 150 + 150 * outages)
-        await move_to_cold(broker)
-
-        # Most of it is to be in the cold tier alone; local files go with the broker's rounds.
-        cold_count = 0
-        async with asyncio.timeout(MOVE_TIMEOUT_S):
-            while cold_count <= len(history.bodies) // 2:
-                await asyncio.sleep(0.1)
-                minimums = await local_minimums(connection)
-                cold_count = sum(offset < minimums.get((TOPIC, queue_id), 0) for queue_id, offset in history.bodies)
-        outage = make_outage(broker)
-        async with Replay("replay", name_server_address) as replay:
-            for number in range(outages):
-                await replay.reach(cold_count * (number + 1) // (outages + 2))
-                async with outage_of(outage):
-                    assert len(replay.seen) < cold_count, "it had read all of history before the outage"
-            await replay.check(history)
-        newcomer = Replay("newcomer", name_server_address)
-        async with contextlib.AsyncExitStack() as stack:
-            async with outage_of(outage):
-                await stack.enter_async_context(newcomer)
-            await history.send(connection, BATCH)  # the log goes on behind history
-            await newcomer.check(history)
-        connection.close()
-        assert await broker.stop() == 0
-        broker.check_log()
-    finally:
-        if broker.is_running:
-            await broker.kill()
-        await name_server.close()
-
 
 @pytest.mark.crash
 async def test_the_tier_process_dies_during_a_replay(tmp_path: Path, case_count: Callable[..., int]) -> None:
-    await replay_through(tmp_path, f"file://{tmp_path}/cold", TierOutage, outages=case_count(quick=1, soak=20))
+    outages = case_count(quick=1, soak=20)
+    await replay_through(tmp_path, f"file://{tmp_path}/cold", TierOutage, SdkReplay, outages=outages)
 
 
 @pytest.mark.crash
@@ -222,10 +61,6 @@ async def test_the_tier_process_dies_during_a_replay(tmp_path: Path, case_count:
 async def test_the_object_store_dies_during_a_replay(
     tmp_path: Path, case_count: Callable[..., int], private_s3_server: S3Server
 ) -> None:
-    bucket = new_bucket(private_s3_server)
-    url = (
-        f"s3://{bucket.name}/cold?endpoint={bucket.endpoint}&region={bucket.region}&path_style=true"
-        f"&access_key={bucket.access_key}&secret_key={bucket.secret_key}"
-    )
     outages = case_count(quick=1, soak=20)
-    await replay_through(tmp_path, url, lambda _: StoreOutage(private_s3_server), outages=outages)
+    url = new_bucket(private_s3_server).cold_url
+    await replay_through(tmp_path, url, lambda _: StoreOutage(private_s3_server), SdkReplay, outages=outages)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.simulated_disk import SimulatedDisk
+from tests.simulated_disk import SimulatedDisk, SimulatedFile
 from tests.store.inline_executor import InlineExecutor
 from thermocline.remoting.errors import (
     DiskFullError,
@@ -18,6 +18,7 @@ from thermocline.remoting.errors import (
     StoreClosedError,
 )
 from thermocline.remoting.message_record import encode_record
+from thermocline.store import commit_log as commit_log_module
 from thermocline.store.commit_log import CommitLog
 from thermocline.store.file_allocator import FileAllocator
 from thermocline.store.mapped_file_queue import MappedFileQueue
@@ -63,6 +64,22 @@ def record_at(offset: int, *, body: bytes = b"body", born_host: str = "10.0.0.1"
         store_timestamp_ms=77,
         store_host=("10.0.0.1", 1),
     )
+
+
+def test_pages_are_loaded_ahead_of_the_end(log: CommitLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once each, ahead by half of what is loaded at least, up to the end of the file."""
+    monkeypatch.setattr(commit_log_module, "LOADED_BYTES", 200)
+    for _ in range(40):
+        log.fit(50)
+        log.append(bytes(50))
+        file = log.files.last.file
+        assert isinstance(file, SimulatedFile)
+        loaded = [position for start, end in file.loaded for position in range(start, end)]
+        position = log.append_offset - log.files.last.base_offset
+        assert set(range(position, min(position + 100, FILE_BYTES))) <= set(loaded)
+        assert len(loaded) == len(set(loaded))
+        assert max(loaded) <= position + 200
+    assert len(log.files) == 2
 
 
 def test_appends_lie_one_behind_the_other(log: CommitLog) -> None:

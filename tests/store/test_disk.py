@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import mmap
 import os
 import subprocess
 import sys
@@ -14,6 +16,14 @@ from tests.simulated_disk import SimulatedDisk
 from thermocline.remoting.errors import DiskFullError, UnavailableError
 from thermocline.store import disk as disk_module
 from thermocline.store.disk import BACKUP_SUFFIX, Disk, RealDisk, make_durable_directory, parent_of, replace_file
+
+
+def pages_in_memory(view: memoryview) -> bytes:
+    """A byte for each page of a map: 1 when it is in memory."""
+    pages = ctypes.create_string_buffer(-(-len(view) // mmap.PAGESIZE))
+    address = ctypes.addressof(ctypes.c_char.from_buffer(view))
+    assert ctypes.CDLL(None).mincore(ctypes.c_void_p(address), ctypes.c_size_t(len(view)), pages) == 0
+    return bytes(byte & 1 for byte in pages.raw)
 
 
 @pytest.fixture(params=["real", "simulated"])
@@ -229,6 +239,16 @@ class TestRealDisk:
         file.punch_from(4_096)
         assert path.stat().st_blocks < before
         file.close()
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="other systems take no such advice")
+    def test_loaded_pages_are_in_memory(self, tmp_path: Path) -> None:
+        file = RealDisk().open(str(tmp_path / "a"), create=True)
+        file.allocate(4 << 20)
+        file.load_pages(1 << 20, 2 << 20)
+        assert pages_in_memory(file.writable_view())[256 : 3 * 256] == bytes([1]) * 512
+        file.close()
+        file.load_pages(0, 1 << 20)  # by a helper thread, a moment too late
+        assert (tmp_path / "a").read_bytes() == bytes(4 << 20)
 
     def test_modified_time_is_in_ms(self, tmp_path: Path) -> None:
         path = tmp_path / "a"

@@ -26,6 +26,17 @@ BORN = encode_host(BORN_HOST)
 SUFFIX = "MSG_REGION\x01DefaultRegion\x02TRACE_ON\x01true\x02CLUSTER\x01DefaultCluster\x02"
 
 
+class TopicMeter:
+    """Writes down what is put into a topic."""
+
+    def __init__(self, topic: str, puts: list[tuple[str, int, int]]) -> None:
+        self._topic = topic
+        self._puts = puts
+
+    def add(self, count: int, bytes_: int) -> None:
+        self._puts.append((self._topic, count, bytes_))
+
+
 class Bench:
     """A fast path over a real store."""
 
@@ -41,6 +52,7 @@ class Bench:
             )
         }
         self.puts: list[tuple[str, int, int]] = []
+        self.stored: list[tuple[int, int]] = []
         self.path = FastPath(
             self.store,
             self.targets,
@@ -53,7 +65,8 @@ class Bench:
                 waits_for_flush=waits_for_flush,
             ),
             choose_queue=lambda count: count - 1,
-            on_puts=self.puts.extend,
+            put_meter=lambda topic: TopicMeter(topic, self.puts),
+            on_stored=lambda count, bytes_: self.stored.append((count, bytes_)),
         )
 
     def feed(self, *frames: bytes) -> FeedResult:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thermocline.remoting.string_hash import java_string_hash
-from thermocline.store.index_keys import KeyCollector, key_hash, query_text
+from thermocline.store.index_keys import KeyCollector, key_hash, positive_hashes, query_text
 
 word = st.text(st.characters(exclude_characters="\0\1\2 ", exclude_categories=("Cs",)), min_size=1, max_size=30)
 
 
-def collect(*records: tuple[str, bytes], sys_flag: int = 0) -> KeyCollector:
+def collect(*records: tuple[str, bytes]) -> KeyCollector:
     collector = KeyCollector()
     for number, (topic, properties) in enumerate(records):
-        collector.add(topic, properties, sys_flag=sys_flag, physical_offset=number * 100, store_timestamp_ms=number)
+        collector.add(topic.encode(), properties, record_number=number)
     return collector
 
 
@@ -31,12 +32,8 @@ def test_keys_of_a_record_in_their_order() -> None:
     )
     expected = ["t#id", "t#k1", "t#k2", "t#T#red", "u#T#b"]
     assert collector.hashes().tolist() == [key_hash(text) for text in expected]
-    assert collector.physical_offsets == [0, 0, 0, 0, 200]
-    assert collector.store_timestamps_ms == [0, 0, 0, 0, 2]
-    assert len(collector) == 5
-    collector.clear()
-    assert len(collector) == 0
-    assert collector.hashes().tolist() == []
+    assert collector.record_numbers == [0, 0, 0, 0, 2]
+    assert KeyCollector().hashes().tolist() == []
 
 
 def test_odd_texts() -> None:
@@ -51,20 +48,14 @@ def test_odd_texts() -> None:
         assert collect(("t", properties)).hashes().tolist() == [key_hash(f"t#{key}") for key in keys], properties
 
 
-def test_a_rolled_back_record_has_none() -> None:
-    assert len(collect(("t", b"KEYS\x01k\x02"), sys_flag=12)) == 0
-    assert len(collect(("t", b"KEYS\x01k\x02"), sys_flag=4)) == 1
-
-
 def test_queries_name_keys_as_they_are_filed() -> None:
     assert query_text("t", "k", is_tag=False) == "t#k"
     assert query_text("t", "red", is_tag=True) == "t#T#red"
 
 
 def test_the_least_hash_has_no_absolute_value() -> None:
-    collector = collect(("", b"KEYS\x01polygenelubricants\x02"))
-    collector._prefix_hashes = [0]
-    assert collector.hashes().tolist() == [0]
+    least = np.array([java_string_hash("polygenelubricants")], np.int64).astype(np.uint32)
+    assert positive_hashes(least).tolist() == [0]
 
 
 @settings(max_examples=100, deadline=None)

@@ -70,7 +70,10 @@ final class Consumers {
 
     private final Map<String, Running> running = new HashMap<>();
 
-    /** Starts a push consumer: {name, namesrv, group, topics: {topic: expression}, orderly, from, refuse_first}. */
+    /**
+     * Starts a push consumer: {name, namesrv, group, topics: {topic: expression}, orderly, from, refuse_first,
+     * pull_batch_size, pull_threshold_for_queue, pull_interval_ms}.
+     */
     Object startPush(JSONObject request) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(request.getString("group"));
         consumer.setNamesrvAddr(request.getString("namesrv"));
@@ -78,6 +81,10 @@ final class Consumers {
         consumer.setConsumeFromWhere(from(request));
         consumer.setPersistConsumerOffsetInterval(500);
         consumer.setPollNameServerInterval(POLL_NAMESRV_INTERVAL_MS);
+        consumer.setPullBatchSize(request.getIntValue("pull_batch_size", consumer.getPullBatchSize()));
+        consumer.setPullThresholdForQueue(
+                request.getIntValue("pull_threshold_for_queue", consumer.getPullThresholdForQueue()));
+        consumer.setPullInterval(request.getLongValue("pull_interval_ms", consumer.getPullInterval()));
         for (Map.Entry<String, Object> topic : request.getJSONObject("topics").entrySet()) {
             consumer.subscribe(topic.getKey(), topic.getValue().toString());
         }
