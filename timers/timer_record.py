@@ -60,9 +60,6 @@ _DELAYS = ((PropertyName.TIMER_DELAY_S.encode(), 1_000), (PropertyName.TIMER_DEL
 _NUMBER = re.compile(rb"[0-9]{1,18}")
 _QUEUE_ID = re.compile(r"[0-9]{1,9}")
 
-NOT_TARGETS = SEND_FORBIDDEN_TOPICS | {TIMER_TOPIC}
-"""Real topics that no message is delivered to: in the timer topic it would go round for ever."""
-
 
 class TimerRecord(msgspec.Struct, frozen=True, gc=False):
     """What enqueueing needs to know."""
@@ -138,7 +135,7 @@ def due_draft(record: MessageRecord, *, enqueued_ms: int, now_ms: int) -> Messag
     """
     topic = record.property_text(PropertyName.REAL_TOPIC)
     queue_id = record.property_text(PropertyName.REAL_QUEUE_ID)
-    if topic is None or topic in NOT_TARGETS or queue_id is None or not _QUEUE_ID.fullmatch(queue_id):
+    if topic is None or topic in SEND_FORBIDDEN_TOPICS or queue_id is None or not _QUEUE_ID.fullmatch(queue_id):
         raise CorruptDataError("timed message without a place to go", topic=topic, queue_id=queue_id)
     text = _stamped(record.properties_text, enqueued_ms=enqueued_ms, now_ms=now_ms)
     return _draft(record, topic=topic, queue_id=int(queue_id), properties_text=text)

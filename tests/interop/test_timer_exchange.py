@@ -14,11 +14,12 @@ import pytest
 from tests.interop.cluster import official_cluster, wait_until
 from tests.interop.java_agent import JavaAgent
 from thermocline.remoting.properties import PropertyName, encode_properties
+from thermocline.remoting.recall_handle import decode_recall_handle
 from thermocline.store.disk import RealDisk
 from thermocline.store.message_draft import MessageDraft
 from thermocline.store.message_store import MessageStore
 from thermocline.store.store_config import StoreConfig
-from thermocline.timers.recall_handle import decode_recall_handle, recall_handle_of, recall_marker
+from thermocline.timers.recall import recall_handle_of, recall_marker
 from thermocline.timers.timer_config import TimerConfig
 from thermocline.timers.timer_message_store import TimerMessageStore
 from tooling.official_rocketmq import OfficialSoftware

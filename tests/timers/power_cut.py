@@ -26,13 +26,14 @@ from tests.store.store_parts import Clock, open_store, records_of
 from tests.timers.timer_parts import NOW_MS, TICK_MS, WHEEL_SLOTS, WINDOW_MS, log_config, open_timers, timer_config
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.properties import PropertyName, decode_properties, encode_properties
+from thermocline.remoting.recall_handle import decode_recall_handle
 from thermocline.remoting.topic_validation import TIMER_TOPIC
 from thermocline.store.message_draft import MessageDraft, PutResult
 from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import RetentionGate
 from thermocline.timers.due_message import DueKind, DueMessage
 from thermocline.timers.errors import TimerCongestedError
-from thermocline.timers.recall_handle import MARKER_BODY, decode_recall_handle, recall_handle_of, recall_marker
+from thermocline.timers.recall import MARKER_BODY, recall_handle_of, recall_marker
 from thermocline.timers.sync_site import TimerSyncSite
 from thermocline.timers.timer_message_store import TimerMessageStore
 

@@ -9,11 +9,12 @@ import pytest
 from tests.timers.timer_parts import NOW_MS, TICK_MS, WINDOW_MS, World, properties_of, timer_config
 from thermocline.remoting.errors import MessageIllegalError
 from thermocline.remoting.properties import PropertyName, encode_properties
+from thermocline.remoting.recall_handle import decode_recall_handle
 from thermocline.remoting.topic_validation import TIMER_TOPIC
 from thermocline.store.message_draft import MessageDraft
 from thermocline.timers.due_message import DueKind
 from thermocline.timers.errors import TimerCongestedError
-from thermocline.timers.recall_handle import decode_recall_handle, recall_handle_of, recall_marker
+from thermocline.timers.recall import recall_handle_of, recall_marker
 
 
 def recall(world: World, stored: MessageDraft, *, config_changes: dict[str, bool] | None = None) -> None:

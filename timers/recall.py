@@ -1,49 +1,26 @@
-"""Recall handle: what the answer to a timed send carries, and RECALL_MESSAGE brings back.
+"""Recall: the handle of a timed message that was stored, and the marker that takes it back.
 
-    URL-safe base64 of "v1 <topic> <broker name> <TIMER_OUT_MS + 1> <unique id>"
-
-Recalling appends a marker: a timed message in the same tick that names the other one in TIMER_DEL_UNIQKEY. The answer
-means that the marker is stored, not that there was such a message, or that it has not gone out yet.
-Source: RecallMessageHandle.java, RecallMessageProcessor.java, SendMessageProcessor.java (attachRecallHandle), Apache
-RocketMQ 5.3.
+The marker is a timed message in the same tick that names the other one in TIMER_DEL_UNIQKEY. That it is stored does not
+mean that there was such a message, or that it has not gone out yet.
+Source: RecallMessageProcessor.java, SendMessageProcessor.java (attachRecallHandle), Apache RocketMQ 5.3.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
-from dataclasses import dataclass
 
 from thermocline.remoting.errors import IllegalOperationError
 from thermocline.remoting.message_record import Host
 from thermocline.remoting.properties import PropertyName, decode_properties, encode_properties
+from thermocline.remoting.recall_handle import RecallHandle
 from thermocline.remoting.topic_validation import TIMER_TOPIC, is_retry_topic
 from thermocline.store.message_draft import MessageDraft
 from thermocline.timers.timer_config import TimerConfig
 from thermocline.timers.timer_request import timed_draft
 
-VERSION = "v1"
-SEPARATOR = " "
 RECALL_TAG = "_RECALL_TAG_"
 MARKER_BODY = b"0"
 _DIGITS = re.compile(r"[0-9]{1,19}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecallHandle:
-    """Names one timed message."""
-
-    topic: str
-    broker_name: str
-    timestamp_text: str
-    """A time in ms within the tick; as text, as anything may stand here."""
-    unique_key: str
-
-    def encode(self) -> str:
-        """The handle as clients see it."""
-        text = SEPARATOR.join((VERSION, self.topic, self.broker_name, self.timestamp_text, self.unique_key))
-        return base64.urlsafe_b64encode(text.encode()).decode()
 
 
 def recall_handle_of(stored: MessageDraft, *, broker_name: str) -> str | None:
@@ -60,23 +37,6 @@ def recall_handle_of(stored: MessageDraft, *, broker_name: str) -> str | None:
         timestamp_text=str(int(properties[PropertyName.TIMER_OUT_MS]) + 1),
         unique_key=properties.get(PropertyName.UNIQUE_KEY, ""),
     ).encode()
-
-
-def decode_recall_handle(handle: str) -> RecallHandle:
-    """The handle that a client sent.
-
-    Raises:
-        IllegalOperationError: It is none.
-    """
-    try:
-        data = handle.encode("ascii")
-        text = base64.b64decode(data + b"=" * (-len(data) % 4), altchars=b"-_", validate=True).decode()
-    except (UnicodeError, binascii.Error) as error:
-        raise IllegalOperationError("recall handle is invalid") from error
-    words = text.rstrip(SEPARATOR).split(SEPARATOR)
-    if words[0] != VERSION or len(words) < 5:
-        raise IllegalOperationError("recall handle is invalid")
-    return RecallHandle(topic=words[1], broker_name=words[2], timestamp_text=words[3], unique_key=words[4])
 
 
 def recall_marker(
