@@ -32,7 +32,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
 from thermocline.remoting.properties import PropertyName
@@ -101,6 +101,7 @@ class TimerMessageStore:
     ) -> None:
         """Use `open`."""
         self.config = config
+        """What limits are decided by; see `follow`."""
         self.metrics = TimerMetrics.load(disk, config.metrics_path)
         self.has_more = True
         """Whether the last step has left work that can be done at once."""
@@ -209,6 +210,15 @@ class TimerMessageStore:
             self._log.close()
             self._wheel.close()
 
+    def follow(self, config: TimerConfig) -> None:
+        """Refuse by these limits from now on; precision, files and rounds stay as they were opened."""
+        self.config = replace(
+            self.config,
+            delay_ms_max=config.delay_ms_max,
+            slot_count_max=config.slot_count_max,
+            topic_in_delete_key=config.topic_in_delete_key,
+        )
+
     # -- scheduling ------------------------------------------------------------------------------------------------
 
     def schedule(self, draft: MessageDraft, properties: Mapping[str, str]) -> MessageDraft | None:
@@ -216,6 +226,7 @@ class TimerMessageStore:
 
         Raises:
             MessageIllegalError: The time is no number or too far away, or a recall marker's time has come.
+            PropertiesTooLargeError: The property text leaves no room for what is added until the delivery.
             TimerCongestedError: Too many messages are due in its tick.
         """
         now_ms = self._clock()

@@ -60,6 +60,9 @@ _DELAYS = ((PropertyName.TIMER_DELAY_S.encode(), 1_000), (PropertyName.TIMER_DEL
 _NUMBER = re.compile(rb"[0-9]{1,18}")
 _QUEUE_ID = re.compile(r"[0-9]{1,9}")
 
+STAMPS_BYTES_MAX = len(_ENQUEUE) + len(_DEQUEUE) + len(_ROLL_TIMES) + 3 * len(b"\x019223372036854775807\x02")
+"""How much longer delivery and rolls can make a property text: whatever is to wait needs that room from the first."""
+
 
 class TimerRecord(msgspec.Struct, frozen=True, gc=False):
     """What enqueueing needs to know."""

@@ -8,13 +8,26 @@ import pytest
 
 from tests.timers.timer_parts import NOW_MS, TICK_MS, WINDOW_MS, World, properties_of, timer_config
 from thermocline.remoting.errors import MessageIllegalError
-from thermocline.remoting.properties import PropertyName, encode_properties
+from thermocline.remoting.properties import PROPERTIES_BYTES_MAX, PropertyName, encode_properties
 from thermocline.remoting.recall_handle import decode_recall_handle
 from thermocline.remoting.topic_validation import TIMER_TOPIC
 from thermocline.store.message_draft import MessageDraft
 from thermocline.timers.due_message import DueKind
 from thermocline.timers.errors import TimerCongestedError
 from thermocline.timers.recall import recall_handle_of, recall_marker
+from thermocline.timers.timer_record import STAMPS_BYTES_MAX
+
+
+def draft_of(properties: dict[str, str]) -> MessageDraft:
+    """A message with these properties."""
+    return MessageDraft(
+        topic="orders",
+        queue_id=3,
+        body=b"body",
+        properties_text=encode_properties(properties),
+        born_timestamp_ms=NOW_MS,
+        born_host=("10.0.0.2", 4000),
+    )
 
 
 def recall(world: World, stored: MessageDraft, *, config_changes: dict[str, bool] | None = None) -> None:
@@ -192,6 +205,35 @@ def test_what_is_due_beyond_the_window_is_rolled_until_its_time() -> None:
     assert {timed.property_text(PropertyName.TIMER_OUT_MS) for timed in world.timed()} == {
         str(due_ms // TICK_MS * TICK_MS)
     }
+
+
+def test_the_longest_property_text_that_is_taken_is_rolled_and_delivered() -> None:
+    world = World()
+    asked = {PropertyName.UNIQUE_KEY: "id-1", PropertyName.TIMER_DELIVER_MS: str(NOW_MS + 2 * WINDOW_MS)}
+    short = world.timers.schedule(draft_of(asked), asked)
+    assert short is not None
+    room = PROPERTIES_BYTES_MAX - STAMPS_BYTES_MAX - len(short.properties_text) - len(b"x\x01\x02")
+    longest = world.timers.schedule(draft_of({**asked, "x": "y" * room}), asked)
+    assert longest is not None
+    world.store.put(longest)
+    went = world.run_until(NOW_MS + 2 * WINDOW_MS + 1_000, step_ms=1_000)
+    assert [body for _, body in went] == [b"body"]
+    assert world.rolls > 0
+
+
+def test_limits_can_be_changed_while_messages_wait() -> None:
+    world = World(config=timer_config(delay_ms_max=10_000))
+    with pytest.raises(MessageIllegalError):
+        world.send(TIMER_DELAY_MS="10001")
+    world.timers.follow(timer_config(delay_ms_max=20_000, slot_count_max=1))
+    for _ in range(2):
+        world.send(TIMER_DELAY_MS="10001")
+        world.run()
+    with pytest.raises(TimerCongestedError):
+        world.send(TIMER_DELAY_MS="10001")
+    world.timers.follow(timer_config(delay_ms_max=20_000))
+    world.send(TIMER_DELAY_MS="10001")
+    assert len(world.run_until(NOW_MS + 11_000)) == 3
 
 
 def test_rolls_of_a_burst_are_spread_and_leave_time_for_the_last_one() -> None:
