@@ -1,12 +1,15 @@
 """Held records: which part of the log pending messages still need, and how a part of it is given back.
 
 The timer log is in log order. One cursor in it stands at the first unit that is still needed: units before it were
-delivered (their slot is closed), or released. Its record, or when all units are done the record of the first entry
-without a unit, is where retention has to stop.
+delivered (their slot is closed), or released. Where a checkpoint has left it, its record, or when all units were done
+the record of the first entry without a unit, is where retention has to stop; the log's end, when there is neither.
 
 Release: what is pending below a physical offset is put into the timer topic again at once, with a new unit in the same
 slot, and the cursor passes the old one, which then counts no more. Units of the open slot are not released: they are
 about to go by themselves.
+  - Pace: copies are records, too, and may be asked for again. So what was asked for counts as far as the log reached
+    at that time; beyond that it counts when as much was appended by others since as by the release. However full the
+    disk is, and however much waits, releases write no more than everybody else.
 Owner: the loop thread.
 """
 
@@ -20,6 +23,7 @@ from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
 from thermocline.remoting.properties import PropertyName
 from thermocline.store.message_store import MessageStore
 from thermocline.timers.due_message import DueKind, DueMessage
+from thermocline.timers.timer_checkpoint import TimerCheckpoint
 from thermocline.timers.timer_dequeue import TimerDequeue
 from thermocline.timers.timer_enqueue import TimerEnqueue
 from thermocline.timers.timer_log import TimerLog, TimerUnit
@@ -61,7 +65,14 @@ class HeldRecords:
         self._enqueue = enqueue
         self._dequeue = dequeue
         self._precision_ms = precision_ms
+        self.wanted_offset = 0
+        """Below which offset the log is wanted back."""
         self._release_offset = 0
+        """How far of that the release may go now."""
+        self._pace_offset = 0
+        """The log's end when the release was last let go on."""
+        self._released_bytes = 0
+        """What was put since."""
         self._batch: list[_Given] = []
         dequeue.released_position = position
 
@@ -70,21 +81,31 @@ class HeldRecords:
         """How many messages were given and not confirmed."""
         return len(self._batch)
 
-    @property
-    def offset(self) -> int:
-        """The first physical offset that is needed; the log's end when none is."""
-        if self.position < self._log.append_position:
-            return self._log.unit(self.position).physical_offset
+    def offset_after(self, durable: TimerCheckpoint) -> int:
+        """The first physical offset that is needed by what this checkpoint leaves to be done; the log's end for none.
+
+        Raises:
+            CorruptDataError: The timer log is damaged.
+        """
+        if durable.own is None:
+            return 0
+        position = max(durable.own.held_position, self._log.start_position)
+        if position < durable.log_position:
+            return self._log.unit(position).physical_offset
         queue = self._enqueue.queue
         if queue is not None:
-            entry = queue.skip_empty(max(self._enqueue.queue_offset, queue.min_offset))
+            entry = queue.skip_empty(max(durable.queue_offset, queue.min_offset))
             if entry < queue.next_offset:
                 return queue.unit(entry).physical_offset
         return self._store.commit_log.append_offset
 
     def release_below(self, physical_offset: int) -> None:
-        """Give back the log below this offset, in slices; `offset` rises as that goes on."""
-        self._release_offset = max(self._release_offset, physical_offset)
+        """Give back the log below this offset, in slices and as far as the pace allows; to be called again."""
+        self.wanted_offset = max(self.wanted_offset, physical_offset)
+        log_end = self._store.commit_log.append_offset
+        if self.wanted_offset > self._pace_offset and 2 * self._released_bytes <= log_end - self._pace_offset:
+            self._pace_offset, self._released_bytes = log_end, 0
+        self._release_offset = min(self.wanted_offset, self._pace_offset)
 
     def step(self, now_ms: int, *, units_max: int, count_max: int) -> list[DueMessage]:
         """Pass units that are done; messages to put in order to pass others, or those given and not confirmed.
@@ -121,6 +142,7 @@ class HeldRecords:
         assert count <= len(self._batch)
         for given in self._batch[:count]:
             self._metrics.add(given.topic, _leaving(given.unit), now_ms=now_ms)
+            self._released_bytes += given.unit.record_bytes
             self._pass(self._log.next_position(given.unit.position))
         del self._batch[:count]
         self.has_more = True

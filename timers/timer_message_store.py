@@ -150,7 +150,6 @@ class TimerMessageStore:
         self._durable = recovered.checkpoint or TimerCheckpoint()
         self._wheel_position = recovered.wheel_position
         self._is_covered = False
-        self._held_offset = self._held.offset
         self._failure: str | None = None
         self._steps = 0
         self._waited_steps = -CATCH_UP_STEPS_MAX
@@ -304,12 +303,26 @@ class TimerMessageStore:
 
     @property
     def held_offset(self) -> int:
-        """The physical offset below which no pending message needs the log, as far as that is durable."""
-        return self._held_offset
+        """The physical offset below which no message needs the log, whatever happens to this process.
+
+        Raises:
+            CorruptDataError: The timer log is damaged.
+        """
+        return self._held.offset_after(self._durable)
 
     def release_below(self, physical_offset: int) -> None:
-        """Put what is pending below this offset into the log again, in slices, so that `held_offset` rises to it."""
+        """Put what is pending below this offset into the log again, so that `held_offset` rises to it: in slices, and
+        not faster than the log grows by other messages. To be called again for as long as it is wanted."""
         self._held.release_below(physical_offset)
+
+    @property
+    def is_release_wanted(self) -> bool:
+        """Whether something holds the log that `release_below` has asked for: then every put helps to make room.
+
+        Raises:
+            CorruptDataError: The timer log is damaged.
+        """
+        return self.held_offset < self._held.wanted_offset
 
     # -- rounds ----------------------------------------------------------------------------------------------------
 
@@ -359,7 +372,6 @@ class TimerMessageStore:
                     precision_ms=self.config.precision_ms,
                 ),
             ),
-            held_offset=self._held.offset,
             metrics=metrics,
         )
 
@@ -368,7 +380,6 @@ class TimerMessageStore:
         if committed:
             self._wheel.end_round()
             self._durable = ended.checkpoint
-            self._held_offset = ended.held_offset
             self._is_covered = True
         elif ended.is_committing:
             self._failure = "the disk failed"

@@ -38,12 +38,9 @@ class TimerRound:
         log: TimerLog,
         wheel: TimerWheel,
         checkpoint: TimerCheckpoint,
-        held_offset: int,
         metrics: bytes | None,
     ) -> None:
         self.checkpoint = checkpoint
-        self.held_offset = held_offset
-        """The first physical offset that is needed once this round is durable."""
         self.is_committing = False
         """Whether `commit` has begun: from then on a failure leaves doubts about what is durable."""
         self._disk = disk

@@ -13,10 +13,13 @@ def world_with_small_logs(disk: Disk | None = None) -> World:
     return World(disk, store_config=log_config(log_file_bytes=4_096, file_reserved_ms=-1, delete_when_hours=()))
 
 
+OTHER_RECORD_BYTES = 196
+
+
 def fill(world: World, count: int = 40) -> None:
     """Other messages, so that the log goes on."""
     for _ in range(count):
-        world.store.put(
+        result = world.store.put(
             MessageDraft(
                 topic="other",
                 queue_id=0,
@@ -26,6 +29,7 @@ def fill(world: World, count: int = 40) -> None:
                 born_host=("10.0.0.2", 1),
             )
         )
+        assert result.size_bytes == OTHER_RECORD_BYTES
 
 
 def rounds(world: World) -> None:
@@ -43,9 +47,21 @@ def retain(world: World) -> None:
 def test_nothing_is_held_when_nothing_waits() -> None:
     world = world_with_small_logs()
     fill(world)
-    rounds(world)
-    world.timers.run_round(is_forced=True)
     assert world.timers.held_offset == world.store.commit_log.append_offset
+
+
+def test_nothing_is_held_once_everything_is_delivered_though_no_round_follows() -> None:
+    """An idle broker makes no rounds, and its log goes on."""
+    world = world_with_small_logs()
+    world.send_at(NOW_MS + 5_000)
+    world.jump(NOW_MS + 7_000)
+    rounds(world)
+    fill(world)
+    assert not world.timers.run_round()
+    assert world.timers.held_offset == world.store.commit_log.append_offset
+    world.send_at(NOW_MS + 50_000)
+    fill(world)
+    assert world.timers.held_offset == world.timed()[1].physical_offset
 
 
 def test_a_pending_message_holds_the_log_from_its_record_on() -> None:
@@ -124,6 +140,51 @@ def test_what_is_released_is_put_again_and_delivered_once_in_its_time() -> None:
     assert all(0 <= went_ms - (NOW_MS + 20_000 + 100 * (int(body) - 1)) <= 40 for went_ms, body in went)
     assert [body for _, body in world.run_until(NOW_MS + 4 * WINDOW_MS, step_ms=1_000)] == [b"31"]
     assert world.timers.metrics.counts() == {"orders": 0}
+
+
+def test_a_release_is_wanted_until_the_log_is_free() -> None:
+    world = world_with_small_logs()
+    world.send_at(NOW_MS + 50_000)
+    fill(world)
+    world.run()
+    rounds(world)
+    assert not world.timers.is_release_wanted
+    world.timers.release_below(world.store.commit_log.files.last.base_offset)
+    assert world.timers.is_release_wanted
+    world.run()
+    assert world.timers.is_release_wanted  # a crash would need it still
+    rounds(world)
+    assert not world.timers.is_release_wanted
+
+
+def test_releases_write_no_more_than_everybody_else() -> None:
+    """More waits than a log file holds, and every file is wanted back at once: copies must not chase copies."""
+    world = world_with_small_logs()
+    log = world.store.commit_log
+    for number in range(30):
+        world.send_at(NOW_MS + 50_000 + number)
+    pending_bytes = log.append_offset
+    world.run()
+
+    def want_everything() -> None:
+        world.timers.release_below(log.files.last.base_offset)
+        world.run()
+        rounds(world)
+        retain(world)
+
+    for _ in range(200):
+        want_everything()
+    assert 30 <= world.releases <= 60  # once, and no second time without another message
+    start = log.append_offset
+    for _ in range(200):
+        fill(world, 1)
+        want_everything()
+    assert world.releases > 60
+    assert log.min_offset > start
+    other_bytes = 200 * OTHER_RECORD_BYTES
+    copied_bytes = log.append_offset - start - other_bytes
+    assert copied_bytes <= other_bytes + 3 * pending_bytes  # blanks, and a copy of all at either end
+    assert len(world.run_until(NOW_MS + 60_000, step_ms=500)) == 30
 
 
 def test_a_release_survives_a_kill_at_any_point() -> None:
