@@ -74,15 +74,15 @@ METRICS_INTERVAL_MS = 10_000
 class TimerStatus:
     """Where the timers are, for runtime information."""
 
-    read_behind_ms: int
+    read_behind_ms: int = 0
     """How far the open tick lies behind the clock."""
-    queue_behind_count: int
+    queue_behind_count: int = 0
     """Messages that have no slot yet."""
-    pending_count: int
+    pending_count: int = 0
     """Messages that wait in slots."""
-    enqueued_count: int
+    enqueued_count: int = 0
     """Since the start."""
-    delivered_count: int
+    delivered_count: int = 0
     """Since the start; rolls not included."""
 
 

@@ -205,6 +205,8 @@ class WholeBroker:
             seed=7,
         )
         resources.push_async_callback(context.persister.close)
+        assert context.timers is not None
+        self._timers = context.timers
         self._index = BuiltIndex(self.disk, self._store_config, store, self.clock)
         self._feed = TierFeed(
             hub, topics=context.topics, queues=store.queues, incarnations=store.incarnations, cut_interval_ms=NEVER_MS
@@ -218,9 +220,11 @@ class WholeBroker:
                 committed_offset=self.cold.committed_offset,
                 index_offset=self._index.service.durable_offset,
                 held_offset=context.delays.earliest_undelivered_offset(),
+                timers_offset=context.timers.held_offset if context.timers is not None else None,
             ),
             index_timestamp_ms=lambda: 0,
             on_tick=lambda _pressure: None,
+            timers=context.timers,
         )
         resources.push_async_callback(self._rounds.close)
         self._rounds.publish()
@@ -244,6 +248,7 @@ class WholeBroker:
             self.disk.revive()
         else:
             self._index.service.close()
+            self._timers.close()
             self.store.close()
 
     @property
