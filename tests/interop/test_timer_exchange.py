@@ -1,6 +1,7 @@
-"""Timers that we left pending go out at the official broker when it opens our store, each once and not before its time.
+"""Messages that wait when a store changes hands go out at the other broker, each once and not before its time.
 
-The other direction needs no official broker: its golden stores are opened by tests/timers/test_java_timers.py.
+Golden stores of the official broker, among them ones left by a killed one, are opened by
+tests/timers/test_java_timers.py.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.cluster import official_cluster, wait_until
+from tests.interop.cluster import Cluster, broker_config, official_cluster, thermocline_cluster, wait_until
 from tests.interop.java_agent import JavaAgent
 from thermocline.remoting.properties import PropertyName, encode_properties
 from thermocline.remoting.recall_handle import decode_recall_handle
@@ -110,3 +111,91 @@ def test_the_official_broker_delivers_what_we_left(
     assert sorted(bodies) == sorted(times)
     for message in read:
         assert int(message.properties[PropertyName.TIMER_DEQUEUE_MS]) >= times[message.body.decode()]
+
+
+# -- whole brokers, with messages of the official client ---------------------------------------------------------------
+
+SENT = 12
+FIRST_DELAY_MS, STEP_MS = 60_000, 500
+"""The other broker has that long to start."""
+FILE_SIZES = (
+    "mappedFileSizeCommitLog",
+    "mappedFileSizeConsumeQueue",
+    "mappedFileSizeTimerLog",
+    "maxHashSlotNum",
+    "maxIndexNum",
+)
+EARLY_MS_MAX = {"official": 1_000, "thermocline": 0}
+"""The official broker rounds down to a tick."""
+
+
+def send_timed(agent: JavaAgent, namesrv: str) -> dict[str, int]:
+    """Messages for later by the official client; body -> time asked for, in ms."""
+    times: dict[str, int] = {}
+    for number in range(SENT):
+        deliver_at_ms = wall_clock_ms() + FIRST_DELAY_MS + STEP_MS * number
+        (answer,) = agent.produce(
+            kind="sync",
+            count=1,
+            start=number,
+            name="timed-producer",
+            group="timed-producers",
+            namesrv=namesrv,
+            topic=TOPIC,
+            prefix=TOPIC,
+            deliver_at_ms=deliver_at_ms,
+        )
+        assert answer.recall_handle is not None
+        times[f"{TOPIC}-{number}"] = deliver_at_ms
+    agent.call("stop_producer", name="timed-producer")
+    return times
+
+
+def read_when_due(agent: JavaAgent, cluster: Cluster, times: dict[str, int]) -> list[str]:
+    """Wait until all must have come; their bodies. None of them is early."""
+    last_ms = max(times.values())
+    wait_until(lambda: wall_clock_ms() > last_ms + 4_000, what="all times have come", timeout_s=START_TIMEOUT_S)
+    read = agent.read_topic(cluster.namesrv, TOPIC)
+    for message in read:
+        assert message.store_timestamp_ms >= times[message.body.decode()] - EARLY_MS_MAX[cluster.kind]
+    return sorted(message.body.decode() for message in read)
+
+
+@pytest.mark.parametrize("ending", ["stopped", "killed"])
+def test_the_official_broker_goes_on_where_our_broker_ended(
+    ending: str, official_software: OfficialSoftware, java_agent_process: JavaAgent, tmp_path: Path
+) -> None:
+    with thermocline_cluster(java_agent_process, tmp_path / "ours") as cluster:
+        cluster.make_topic(TOPIC)
+        times = send_timed(java_agent_process, cluster.namesrv)
+        config = broker_config(cluster)
+        if ending == "killed":
+            time.sleep(2)  # for a round: what is not durable then is enqueued again, which takes as long
+            cluster.process.kill()
+    with official_cluster(
+        official_software,
+        java_agent_process,
+        tmp_path / "official",
+        store_directory=Path(config["storePathRootDir"]),
+        properties={name: config[name] for name in FILE_SIZES},
+    ) as cluster:
+        assert read_when_due(java_agent_process, cluster, times) == sorted(times)
+
+
+def test_our_broker_goes_on_where_the_official_one_ended(
+    official_software: OfficialSoftware, java_agent_process: JavaAgent, tmp_path: Path
+) -> None:
+    store = tmp_path / "ours" / "data" / "store"
+    sizes = {"mappedFileSizeCommitLog": str(LOG_FILE_BYTES), "mappedFileSizeTimerLog": str(TIMER_LOG_FILE_BYTES)}
+    with official_cluster(
+        official_software,
+        java_agent_process,
+        tmp_path / "official",
+        store_directory=store,
+        properties=sizes,
+        ends_cleanly=True,
+    ) as cluster:
+        cluster.make_topic(TOPIC)
+        times = send_timed(java_agent_process, cluster.namesrv)
+    with thermocline_cluster(java_agent_process, tmp_path / "ours", settings=sizes) as cluster:
+        assert read_when_due(java_agent_process, cluster, times) == sorted(times)
