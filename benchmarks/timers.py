@@ -1,251 +1,280 @@
-"""What do timers cost? `python -m benchmarks.timers [--count 1000000] [--rate 5000] [--seconds 20]`
+"""Can a broker hold a million messages that wait for their time, and deliver 5 000 a second when it has come?
 
-Workload: messages with 100-byte bodies and usual properties, through the store and the timers alone, in one thread, as
-the hot process would drive them; asynchronous flush, a round every second of the clock.
+`python -m benchmarks.timers [--count 1000000] [--days 40] [--rate 5000] [--seconds 30]`
 
-    store        records of timed messages put, a batch at a time
-    enqueue      queue -> units and slots, beside it
-    memory       of this process, mapped files included, before and after
-    restart      after the process died: store and timers open, ready to deliver
-    release      all that waits put into the log again, as for a log file that is to go
-    delivery     two days pass: processor time per message that falls due or is rolled
-    lateness     in real time at the rate asked for: from the time asked for to the message in its queue
+One broker (`thermocline dev`), its hot process on the first core, everything else on the second; bodies of 100 B.
+
+    memory     proportional set size of all its processes, when some thousand messages wait, and when `count` more do,
+               at random times in the days that follow; each after a rest
+    idle       the share of a core that all of them use while these wait and nothing else happens
+    restart    seconds from the start of the processes to their being ready, after `kill -9` and after a clean stop, and
+               to the broker's having counted again what waits
+    lateness   `rate` messages fall due in each of so many seconds, spread evenly, while the others wait: from the time
+               asked for to the message in its queue, and to a consumer that pulls by long polling
+
+Every message is looked for: the exit status is 1 when one is missing, early, or came twice. What a message costs the
+loop, step by step: `python -m benchmarks.timer_steps`.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import resource
-import shutil
+import os
+import random
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random
 
-from thermocline.remoting.properties import PropertyName
-from thermocline.store.disk import RealDisk
-from thermocline.store.message_draft import MessageDraft
-from thermocline.store.message_store import MessageStore
-from thermocline.store.store_config import StoreConfig
-from thermocline.timers.due_message import DueKind
-from thermocline.timers.timer_config import TimerConfig
-from thermocline.timers.timer_message_store import TimerMessageStore
-from thermocline.timers.timer_request import timed_draft
+from benchmarks.broker_under_test import BrokerUnderTest, start_thermocline
+from benchmarks.pipelined_sends import send_all
+from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.headers.broker import CreateTopicRequestHeader
+from thermocline.remoting.headers.read import PullMessageRequestHeader
+from thermocline.remoting.headers.send import SendMessageRequestHeader, encode_send_header
+from thermocline.remoting.message_record import iterate_records
+from thermocline.remoting.properties import PropertyName, find_property
+from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.response_code import ResponseCode
 
+HOT_CPUS, OTHER_CPUS = {0}, {1}
+TOPIC, QUEUES = "Timed", 4
+BODY_BYTES = 100
 DAY_MS = 86_400_000
-BATCH = 200
-PAUSE_S = 0.02
-SENT_IN_A_MS = 5
-"""How many messages are sent in a millisecond at the least."""
-DELIVER_AT_MARK = b"TIMER_DELIVER_MS\x01"
+FIRST_COUNT = 10_000
+"""Messages that wait from the first, so that what the timers need for a few is not charged to the many."""
+SETTLE_S = 30.0
+IDLE_S = 20.0
+SENT_IN_A_S = 4_000
+"""How many are sent in a second at the least, while none may fall due yet."""
+LEAD_MS = 5_000
+LATE_MS_MAX = 60_000
+"""How long a message is waited for."""
+SUSPEND_MS = 15_000
+TIMEOUT_MS = 30_000
+PULL_COUNT = 32
+SUSPEND_BIT, SUBSCRIPTION_BIT = 0x2, 0x4
+DELIVER = PropertyName.TIMER_DELIVER_MS.encode()
+TIME_MARK, NUMBER_MARK = "9876543210123", "ABCDEF98"
 
 
-def wall_clock_ms() -> int:
+def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Bench:
-    """A store with timers under a clock that may be set."""
-
-    def __init__(self, folder: Path) -> None:
-        self.offset_ms = 0
-        self.disk = RealDisk()
-        self.store_config = StoreConfig(root_path=str(folder))
-        self.config = TimerConfig(root_path=str(folder), delay_ms_max=41 * DAY_MS)
-        self.open()
-
-    def clock(self) -> int:
-        return wall_clock_ms() + self.offset_ms
-
-    def open(self) -> None:
-        self.store = MessageStore.open(self.store_config, disk=self.disk, clock=self.clock)
-        self.timers = TimerMessageStore.open(
-            self.store, self.config, disk=self.disk, clock=self.clock, random=Random(1).random
-        )
-
-    def run(self) -> int:
-        """Step until nothing is left to do now; how many messages were put."""
-        count = 0
-        while True:
-            due = self.timers.step()
-            for message in due:
-                self.store.put(message.draft)
-            count += len(due)
-            self.timers.confirm(len(due))
-            if not self.timers.has_more:
-                return count
-
-    def drafts(self, times_ms: list[int]) -> Iterator[MessageDraft]:
-        now_ms = self.clock()
-        for number, deliver_ms in enumerate(times_ms):
-            properties = {
-                PropertyName.UNIQUE_KEY: f"7F0000017AB84E0E2F2A68B5{number:08X}",
-                PropertyName.TIMER_DELIVER_MS: str(deliver_ms),
-                PropertyName.WAIT_STORE: "true",
-                PropertyName.TAGS: "tag",
-            }
-            text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items()).encode()
-            draft = MessageDraft(
-                topic="orders",
-                queue_id=number % 4,
-                body=b"a body of a hundred bytes".ljust(100),
-                properties_text=text,
-                born_timestamp_ms=now_ms,
-                born_host=("10.0.0.2", 4000),
-            )
-            timed = timed_draft(draft, properties, self.config, now_ms=now_ms)
-            assert timed is not None
-            yield timed
-
-    def send(self, times_ms: list[int]) -> tuple[float, float]:
-        """Processor time of storing and of enqueueing."""
-        drafts, store_s, enqueue_s, round_due_ms = [], 0.0, 0.0, 0
-        for draft in self.drafts(times_ms):
-            drafts.append(draft)
-            if len(drafts) == BATCH:
-                began_s = time.process_time()
-                self.store.put_batch(drafts)
-                self.store.tick()
-                drafts.clear()
-                stored_s = time.process_time()
-                self.run()
-                if wall_clock_ms() >= round_due_ms:
-                    self.timers.run_round()
-                    round_due_ms = wall_clock_ms() + 1_000
-                store_s += stored_s - began_s
-                enqueue_s += time.process_time() - stored_s
-        if drafts:
-            self.store.put_batch(drafts)
-            self.run()
-        return store_s, enqueue_s
+# -- sending -----------------------------------------------------------------------------------------------------------
 
 
-def resident_bytes() -> dict[str, int]:
-    found = {}
-    for line in Path("/proc/self/status").read_text().splitlines():
-        name, _, value = line.partition(":")
-        if name in ("VmRSS", "RssAnon", "RssFile"):
-            found[name] = int(value.split()[0]) * 1024
+def timed_frames(times_ms: Sequence[int], *, first_number: int) -> Iterator[bytes]:
+    """A send request for each time, to the queues in turn; the number stands in its unique key."""
+    text = (
+        f"{PropertyName.UNIQUE_KEY}\x010A0700016AE04E0E2F2A68B4{NUMBER_MARK}\x02"
+        f"{PropertyName.TIMER_DELIVER_MS}\x01{TIME_MARK}\x02{PropertyName.WAIT_STORE}\x01true\x02"
+    )
+    code = RequestCode.SEND_MESSAGE_V2
+    models = []
+    for queue_id in range(QUEUES):
+        header = SendMessageRequestHeader(producer_group="timers", topic=TOPIC, queue_id=queue_id, properties=text)
+        fields = encode_send_header(code, header)
+        models.append(RemotingCommand.request(code, ext_fields=fields, body=bytes(BODY_BYTES)).encode())
+    time_mark, number_mark = TIME_MARK.encode(), NUMBER_MARK.encode()
+    for number, time_ms in enumerate(times_ms, start=first_number):
+        time_text, number_text = b"%d" % time_ms, b"%08X" % number
+        assert len(time_text) == len(time_mark)
+        yield models[number % QUEUES].replace(time_mark, time_text, 1).replace(number_mark, number_text, 1)
+
+
+def send_timed(broker: BrokerUnderTest, times_ms: Sequence[int], *, first_number: int) -> float:
+    """Send a message for each time; messages per second."""
+    began_s = time.monotonic()
+    asyncio.run(send_all(broker.address, timed_frames(times_ms, first_number=first_number)))
+    return len(times_ms) / (time.monotonic() - began_s)
+
+
+async def make_topic(broker: BrokerUnderTest) -> None:
+    connection = await ClientConnection.open(broker.address)
+    try:
+        header = CreateTopicRequestHeader(topic=TOPIC, read_queue_nums=QUEUES, write_queue_nums=QUEUES)
+        command = RemotingCommand.request(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+        await connection.request(command, timeout_ms=TIMEOUT_MS)
+    finally:
+        connection.close()
+
+
+def wait_for_count(broker: BrokerUnderTest, count: int) -> None:
+    """Until so many messages have their slot; SystemExit when there are more, or fewer after a minute."""
+    deadline_s = time.monotonic() + 60.0
+    while True:
+        info = broker.runtime_info()
+        found = int(info["timerCongestNum"])
+        if found == count and info["timerOffsetBehind"] == "0":
+            return
+        if found > count or time.monotonic() > deadline_s:
+            raise SystemExit(f"{found} messages wait instead of {count}")
+        time.sleep(0.1)
+
+
+# -- receiving ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, kw_only=True)
+class Deliveries:
+    """What a consumer saw. Milliseconds after the time asked for, by unique key."""
+
+    stored_ms: list[int] = field(default_factory=list)
+    received_ms: list[int] = field(default_factory=list)
+    keys: set[str] = field(default_factory=set)
+
+    @property
+    def repeated_count(self) -> int:
+        return len(self.stored_ms) - len(self.keys)
+
+
+async def consume(broker: BrokerUnderTest, *, count: int, until_ms: int) -> Deliveries:
+    """Pull all queues until so many messages came, or the time is over."""
+    found = Deliveries()
+
+    async def pull_queue(queue_id: int) -> None:
+        connection = await ClientConnection.open(broker.address)
+        offset = 0
+        try:
+            while len(found.stored_ms) < count:
+                header = PullMessageRequestHeader(
+                    consumer_group="timers",
+                    topic=TOPIC,
+                    queue_id=queue_id,
+                    queue_offset=offset,
+                    max_msg_nums=PULL_COUNT,
+                    sys_flag=SUSPEND_BIT | SUBSCRIPTION_BIT,
+                    suspend_timeout_millis=SUSPEND_MS,
+                    subscription="*",
+                    expression_type="TAG",
+                )
+                command = RemotingCommand.request(RequestCode.PULL_MESSAGE, header)
+                answer = await connection.call(command, timeout_ms=TIMEOUT_MS)
+                received_ms = now_ms()
+                if answer.code != ResponseCode.SUCCESS:
+                    continue
+                for record in iterate_records(answer.body):
+                    asked_ms = int(find_property(record.properties_text, DELIVER) or b"0")
+                    found.stored_ms.append(record.store_timestamp_ms - asked_ms)
+                    found.received_ms.append(received_ms - asked_ms)
+                    found.keys.add(record.unique_key or "")
+                    offset = record.queue_offset + 1
+        finally:
+            connection.close()
+
+    tasks = [asyncio.create_task(pull_queue(queue_id)) for queue_id in range(QUEUES)]
+    while len(found.stored_ms) < count and now_ms() < until_ms and not any(task.done() for task in tasks):
+        await asyncio.sleep(0.1)
+    for task in tasks:
+        task.cancel()
+    for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(outcome, BaseException) and not isinstance(outcome, asyncio.CancelledError):
+            raise outcome
     return found
 
 
-def megabytes(value: float) -> str:
-    return f"{value / (1 << 20):.1f} MB"
+# -- steps -------------------------------------------------------------------------------------------------------------
 
 
-def waiting(bench: Bench, count: int) -> None:
-    random = Random(1)
-    bench.send([bench.clock() + DAY_MS] * BATCH)
-    times = [bench.clock() + DAY_MS + random.randrange(39 * DAY_MS) for _ in range(count)]
-    before = resident_bytes()
-    store_s, enqueue_s = bench.send(times)
-    after = resident_bytes()
-    print(f"store     {store_s / count * 1e6:8.1f} us a message")
-    print(f"enqueue   {enqueue_s / count * 1e6:8.1f} us a message, {count / enqueue_s:,.0f} a second of a core")
-    more = {name: megabytes(after[name] - before[name]) for name in after}
-    print(f"memory    {bench.timers.status().pending_count:,} wait: {more} more")
-    began_s = time.monotonic()
-    bench.timers.run_round()
-    print(f"round     {time.monotonic() - began_s:8.3f} s, the last one")
-    bench.store.commit_log.flush()
-    bench.store.close()  # the timers are not: for them the process has died
-    began_s = time.monotonic()
-    bench.open()
-    opened_s = time.monotonic() - began_s
-    bench.run()
-    print(f"restart   {opened_s:8.3f} s, counted again after {time.monotonic() - began_s:.3f} s")
-    after = resident_bytes()
-    print(f"memory    after the restart {megabytes(after['VmRSS'] - before['VmRSS'])} more")
+def memory_of(broker: BrokerUnderTest) -> dict[str, float]:
+    return {part: broker.resident_mb(part) for part in ("Pss", "Pss_Anon", "Pss_File")}
 
 
-def release(bench: Bench) -> None:
-    count = bench.timers.status().pending_count
-    began_s = time.process_time()
-    bench.timers.release_below(bench.store.commit_log.append_offset)
-    bench.run()
-    used_s = time.process_time() - began_s
-    print(f"release   {used_s / count * 1e6:8.1f} us a message, put and enqueued again")
-
-
-def delivery(bench: Bench) -> None:
-    count = 0
-    began_s = time.process_time()
-    for _ in range(24):
-        bench.offset_ms += DAY_MS // 12
-        count += bench.run()
-    used_s = time.process_time() - began_s
-    delivered = bench.timers.status().delivered_count
+def measure_waiting(broker: BrokerUnderTest, options: argparse.Namespace) -> None:
+    """Memory and idle load."""
+    chance = random.Random(1)
+    first_ms = now_ms() + DAY_MS
+    send_timed(broker, [first_ms + chance.randrange(DAY_MS) for _ in range(FIRST_COUNT)], first_number=0)
+    wait_for_count(broker, FIRST_COUNT)
+    broker.pin(hot_cpus=HOT_CPUS, other_cpus=OTHER_CPUS)
+    time.sleep(SETTLE_S)
+    before = memory_of(broker)
+    span_ms = (options.days - 1) * DAY_MS
+    times_ms = [first_ms + chance.randrange(span_ms) for _ in range(options.count)]
+    rate = send_timed(broker, times_ms, first_number=FIRST_COUNT)
+    print(f"send      {rate:,.0f} timed messages a second", flush=True)
+    wait_for_count(broker, FIRST_COUNT + options.count)
+    time.sleep(SETTLE_S)
+    after = memory_of(broker)
+    more = {part: after[part] - before[part] for part in after}
     print(
-        f"delivery  {used_s / count * 1e6:8.1f} us a message, {count / used_s:,.0f} a second of a core; {delivered=:,}"
+        f"memory    {before['Pss']:.0f} MB, with {options.count:,} more that wait {after['Pss']:.0f} MB: {more['Pss']:+.0f}"
+        f" (of no file {more['Pss_Anon']:+.0f}, mapped files {more['Pss_File']:+.0f})",
+        flush=True,
     )
+    used_s = broker.cpu_s()
+    time.sleep(IDLE_S)
+    print(f"idle      {(broker.cpu_s() - used_s) / IDLE_S:.2%} of a core", flush=True)
 
 
-async def lateness(bench: Bench, rate: int, seconds: int) -> None:
-    start_ms = bench.clock() + 3_000 + rate * seconds // SENT_IN_A_MS
-    times = [start_ms + number * 1_000 // rate for number in range(rate * seconds)]
-    Random(2).shuffle(times)
-    bench.send(times)
-    assert bench.clock() < start_ms, "messages fell due while they were sent"
-    late_ms: list[int] = []
-    slowest_s, used_s, round_due_ms = 0.0, time.process_time(), 0
-    started_s = time.monotonic()
-    loop = asyncio.get_running_loop()
-    while len(late_ms) < len(times) and bench.clock() < start_ms + seconds * 1_000 + 20_000:
-        began_s = time.thread_time()
-        due = bench.timers.step()
-        slowest_s = max(slowest_s, time.thread_time() - began_s)
-        for message in due:
-            bench.store.put(message.draft)
-            if message.kind is DueKind.DELIVER:
-                text = message.draft.properties_text
-                start = text.find(DELIVER_AT_MARK) + len(DELIVER_AT_MARK)
-                late_ms.append(bench.clock() - int(text[start : text.find(b"\x02", start)]))
-        bench.timers.confirm(len(due))
-        if wall_clock_ms() >= round_due_ms:
-            bench.store.tick()
-            timer_round = bench.timers.begin_round()
-            if timer_round is not None:
-                is_written = False
-                while not is_written:
-                    is_written = timer_round.advance()
-                    await asyncio.sleep(0)
-                await loop.run_in_executor(None, timer_round.commit)
-                bench.timers.end_round(timer_round, committed=True)
-            round_due_ms = wall_clock_ms() + 1_000
-        await asyncio.sleep(0 if bench.timers.has_more else PAUSE_S)
-    late_ms.sort()
-    share = (time.process_time() - used_s) / (time.monotonic() - started_s)
-    quantiles = {name: late_ms[int(len(late_ms) * part)] for name, part in (("p50", 0.5), ("p99", 0.99))}
+def measure_restart(folder: Path, properties: dict[str, str], count: int, *, name: str) -> None:
+    os.sched_setaffinity(0, HOT_CPUS | OTHER_CPUS)
+    began_s = time.monotonic()
+    with start_thermocline(folder, properties=properties) as broker:
+        ready_s = time.monotonic() - began_s
+        wait_for_count(broker, count)
+        counted_s = time.monotonic() - began_s
+    print(f"restart   after {name}: ready in {ready_s:.1f} s, all counted again after {counted_s:.1f} s", flush=True)
+    os.sched_setaffinity(0, OTHER_CPUS)
+
+
+def measure_lateness(broker: BrokerUnderTest, options: argparse.Namespace, *, first_number: int) -> bool:
+    """Whether every message came once and none was early."""
+    count = options.rate * options.seconds
+    start_ms = now_ms() + LEAD_MS + count * 1_000 // SENT_IN_A_S
+    times_ms = [start_ms + number * 1_000 // options.rate for number in range(count)]
+    random.Random(2).shuffle(times_ms)
+    send_timed(broker, times_ms, first_number=first_number)
+    if now_ms() >= start_ms:
+        raise SystemExit("messages fell due while they were sent")
+    broker.pin(hot_cpus=HOT_CPUS, other_cpus=OTHER_CPUS)
+    time.sleep(max(0, start_ms - now_ms() - LEAD_MS // 2) / 1_000)
+    used_s, began_s = broker.cpu_s(), time.monotonic()
+    found = asyncio.run(consume(broker, count=count, until_ms=max(times_ms) + LATE_MS_MAX))
+    share = (broker.cpu_s() - used_s) / (time.monotonic() - began_s)
+    missing = count - len(found.keys)
+    for name, late_ms in (("in queue", sorted(found.stored_ms)), ("received", sorted(found.received_ms))):
+        quantiles = "/".join(f"{late_ms[int(len(late_ms) * part)]}" for part in (0.5, 0.99, 0.999))
+        print(f"lateness  {name}: least {late_ms[0]} ms, p50/p99/p99.9 {quantiles} ms, most {late_ms[-1]} ms")
     print(
-        f"lateness  {len(late_ms):,} at {rate:,} a second: least {late_ms[0]} ms, {quantiles}, most {late_ms[-1]} ms; "
-        f"{share:.0%} of a core; longest step {slowest_s * 1e3:.1f} ms of processor time"
+        f"          {len(found.keys):,} at {options.rate:,} a second; missing {missing}, repeated {found.repeated_count};"
+        f" {share:.0%} of a core, all processes"
     )
+    return not missing and not found.repeated_count and min(found.stored_ms) >= 0
 
 
-def main() -> None:
+def main() -> int:
+    """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=1_000_000)
+    parser.add_argument("--days", type=int, default=40)
     parser.add_argument("--rate", type=int, default=5_000)
-    parser.add_argument("--seconds", type=int, default=20)
+    parser.add_argument("--seconds", type=int, default=30)
+    parser.add_argument("--directory", type=Path, help="where the store is written (default: the temporary directory)")
     options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="timers-"))
-    try:
-        bench = Bench(folder / "lateness")
-        asyncio.run(lateness(bench, options.rate, options.seconds))
-        bench.timers.close()
-        bench.store.close()
-        bench = Bench(folder / "waiting")
-        waiting(bench, options.count)
-        release(bench)
-        delivery(bench)
-        bench.timers.close()
-        bench.store.close()
-        print(f"peak      {megabytes(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)}")
-    finally:
-        shutil.rmtree(folder)
+    properties = {"timerMaxDelaySec": str((options.days + 1) * DAY_MS // 1_000)}
+    os.sched_setaffinity(0, OTHER_CPUS)
+    waiting_count = FIRST_COUNT + options.count
+    with tempfile.TemporaryDirectory(prefix="thermocline-bench-", dir=options.directory) as name:
+        folder = Path(name)
+        with start_thermocline(folder, properties=properties) as broker:
+            broker.pin(hot_cpus=HOT_CPUS, other_cpus=OTHER_CPUS)
+            asyncio.run(make_topic(broker))
+            measure_waiting(broker, options)
+            broker.processes[0].kill()
+        measure_restart(folder, properties, waiting_count, name="kill -9")
+        measure_restart(folder, properties, waiting_count, name="a clean stop")
+        with start_thermocline(folder, properties=properties) as broker:
+            broker.pin(hot_cpus=HOT_CPUS, other_cpus=OTHER_CPUS)
+            is_good = measure_lateness(broker, options, first_number=waiting_count)
+    return 0 if is_good else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
