@@ -10,7 +10,8 @@ Rules
   - While the log is paused for a full disk, these messages pass if local retention waits for the timers: deliveries
     and copies are what lets the files go. Senders wait until there is room.
   - A damaged timer log stops deliveries until somebody looks; the log says so every ten seconds. Nothing is lost by it.
-  - Work is done in slices of a few ms, then the loop serves others.
+  - Work is done in slices of a few ms, then the loop serves others. When there is none, the task sleeps until the next
+    message is due, or one is stored that has to get its slot; a second at most.
 Owner: the hot process's event loop.
 Source: TimerMessageStore.java (doPut), Apache RocketMQ 5.3.
 """
@@ -29,8 +30,9 @@ from thermocline.timers.timer_message_store import TimerMessageStore
 
 logger = logging.getLogger(__name__)
 
-PAUSE_MS = 20
-"""How late a message may be because nobody looked."""
+REST_MS_MAX = 1_000
+GATHER_MS = 20
+"""How long messages that were stored may gather before they get their slots."""
 REFUSED_PAUSE_MS = 100
 DAMAGED_PAUSE_MS = 10_000
 
@@ -47,23 +49,37 @@ class TimerService:
         self._commit_log = commit_log
         self._rates = rates
         self._refusal = ""
+        self._scheduled = asyncio.Event()
+        timers.on_scheduled = self._scheduled.set
 
     async def run(self) -> None:
         """Deliver until cancelled."""
         while True:
+            self._scheduled.clear()
             try:
                 rest_ms = self.deliver_slice()
             except CorruptDataError as error:
                 logger.error("timed messages are not delivered: %s", error)
-                rest_ms = DAMAGED_PAUSE_MS
+                await asyncio.sleep(DAMAGED_PAUSE_MS / 1_000)
             except Exception:
                 # A bug must not stop deliveries for good.
                 logger.exception("delivery of timed messages failed, a bug of ours")
-                rest_ms = DAMAGED_PAUSE_MS
-            await asyncio.sleep(rest_ms / 1000)
+                await asyncio.sleep(DAMAGED_PAUSE_MS / 1_000)
+            else:
+                await self._rest(rest_ms)
+
+    async def _rest(self, rest_ms: int) -> None:
+        """Wait that long, or less when messages were stored."""
+        if rest_ms == 0:
+            await asyncio.sleep(0)
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(rest_ms / 1_000):
+                await self._scheduled.wait()
+                await asyncio.sleep(GATHER_MS / 1_000)
 
     def deliver_slice(self) -> int:
-        """Put what is due, up to a slice; how long to rest afterwards, in ms.
+        """Put what is due, up to a slice; how long to rest afterwards, in ms, if nothing is stored meanwhile.
 
         Raises:
             CorruptDataError: The timers' files are damaged.
@@ -82,7 +98,7 @@ class TimerService:
         self._rates.timer_enqueued, self._rates.timer_delivered = status.enqueued_count, status.delivered_count
         if count < len(due):
             return REFUSED_PAUSE_MS
-        return 0 if timers.has_more else PAUSE_MS
+        return 0 if timers.has_more else max(1, min(timers.idle_ms, REST_MS_MAX))
 
     def _put(self, message: DueMessage) -> bool:
         """Put one message; False when it is to be tried again."""

@@ -101,6 +101,15 @@ class OpenSlot:
             self._stretch += 1
             self._index = 0
 
+    @property
+    def next_ms(self) -> int:
+        """Until then there is nothing to take: the end of the next stretch that holds something, else of the tick."""
+        for number in range(self._stretch, len(self._stretches)):
+            taken = self._index if number == self._stretch else 0
+            if len(self._stretches[number]) > taken:
+                return self.time_ms + (number + 1) * STRETCH_MS
+        return self.time_ms + len(self._stretches) * STRETCH_MS
+
     def progress_at(self, position: int) -> SlotProgress:
         """The progress once the unit that was just taken from `position` is in the store."""
         return SlotProgress(stretch=self._stretch, position=position)

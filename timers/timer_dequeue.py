@@ -97,6 +97,11 @@ class TimerDequeue:
         return self._slot.earliest_ms
 
     @property
+    def next_ms(self) -> int:
+        """Until then there is nothing to give, and no other tick to open; of the open one, once it is loaded."""
+        return self._slot.next_ms
+
+    @property
     def unconfirmed_count(self) -> int:
         """How many messages were given and not confirmed."""
         return len(self._batch)

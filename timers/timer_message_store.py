@@ -13,7 +13,7 @@ Its owner is the loop thread of the process that owns the store. A driver looks 
             put message.draft; stop at the first that the store does not take now
             count += 1
         timers.confirm(count)                 # what is not confirmed comes again
-        rest for 0 or 20 ms, as has_more says
+        go on if has_more, else rest for idle_ms, or until on_scheduled
 
 and beside it, every `round_interval_ms`: `begin_round`, `advance` until done, `commit` in a helper thread, `end_round`.
 Every call does a slice of work: a few ms at most, whatever waits.
@@ -35,7 +35,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
+from thermocline.remoting.message_record import Host
 from thermocline.remoting.properties import PropertyName
+from thermocline.remoting.recall_handle import RecallHandle
 from thermocline.store.disk import Disk
 from thermocline.store.message_draft import MessageDraft
 from thermocline.store.message_store import MessageStore
@@ -43,6 +45,7 @@ from thermocline.timers.due_message import DueMessage
 from thermocline.timers.errors import TimerCongestedError
 from thermocline.timers.held_records import HeldRecords
 from thermocline.timers.open_slot import SlotProgress
+from thermocline.timers.recall import recall_marker
 from thermocline.timers.timer_checkpoint import OwnPart, TimerCheckpoint
 from thermocline.timers.timer_config import COUNT_MAX, TimerConfig
 from thermocline.timers.timer_dequeue import TimerDequeue
@@ -86,6 +89,10 @@ class TimerStatus:
     """Since the start; rolls not included."""
 
 
+def _nobody_waits() -> None:
+    """The default of `on_scheduled`."""
+
+
 class TimerMessageStore:
     """Open timers. `open` and `close` frame their life, within that of the store."""
 
@@ -105,6 +112,8 @@ class TimerMessageStore:
         self.metrics = TimerMetrics.load(disk, config.metrics_path)
         self.has_more = True
         """Whether the last step has left work that can be done at once."""
+        self.on_scheduled: Callable[[], None] = _nobody_waits
+        """Called when a message is about to be stored that has to get its slot. For the driver to set."""
         self._store = store
         self._disk = disk
         self._clock = clock
@@ -234,7 +243,25 @@ class TimerMessageStore:
         if has_limit and timed is not None and PropertyName.TIMER_DELETE_UNIQUE_KEY not in properties:
             deliver_ms = requested_ms(properties, now_ms=now_ms, delay_ms_max=self.config.delay_ms_max)
             self._check_room(due_tick_ms(deliver_ms, self.config.precision_ms))
+        if timed is not None:
+            self.on_scheduled()
         return timed
+
+    def recall(
+        self, handle: RecallHandle, *, topic: str, broker_name: str, producer_group: str | None, born_host: Host
+    ) -> MessageDraft:
+        """The marker to store for a recall. Raises as `recall_marker`."""
+        marker = recall_marker(
+            handle,
+            self.config,
+            topic=topic,
+            broker_name=broker_name,
+            producer_group=producer_group,
+            born_host=born_host,
+            now_ms=self._clock(),
+        )
+        self.on_scheduled()
+        return marker
 
     def _check_room(self, tick_ms: int) -> None:
         limit = self.config.slot_count_max
@@ -290,6 +317,11 @@ class TimerMessageStore:
             self._waited_steps += 1
             return False
         return True
+
+    @property
+    def idle_ms(self) -> int:
+        """How long there is nothing to do when the last step has left nothing, and nothing is stored meanwhile."""
+        return max(0, self._dequeue.next_ms - self._clock())
 
     def confirm(self, count: int) -> None:
         """The first `count` messages of the last step are in the store, or can never be."""

@@ -27,7 +27,6 @@ from thermocline.remoting.properties import PropertyName
 from thermocline.remoting.recall_handle import decode_recall_handle
 from thermocline.remoting.request_code import RequestCode
 from thermocline.store.message_draft import PutStatus
-from thermocline.timers.recall import recall_marker
 
 logger = logging.getLogger(__name__)
 
@@ -71,14 +70,12 @@ class RecallProcessor:
         try:
             if timers is None:
                 raise MQError("timers are switched off")
-            marker = recall_marker(
+            marker = timers.recall(
                 handle,
-                timers.config,
                 topic=header.topic,
                 broker_name=config.broker_name,
                 producer_group=header.producer_group,
                 born_host=connection.remote_host,
-                now_ms=context.clock(),
             )
             status = await context.appender.append_and_wait(marker)
             if status not in STORED:

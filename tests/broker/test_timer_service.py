@@ -11,7 +11,7 @@ import pytest
 from tests.broker.control_broker import Clock, ControlBroker, control_broker
 from tests.broker.timing import bodies_in, deliver_all, open_timers, put_timed, records_in, timer_service
 from tests.simulated_disk import SimulatedDisk
-from thermocline.broker.timer_service import PAUSE_MS, REFUSED_PAUSE_MS
+from thermocline.broker.timer_service import REFUSED_PAUSE_MS, REST_MS_MAX
 from thermocline.remoting.errors import CorruptDataError, ServiceUnavailableError
 from thermocline.remoting.topic_validation import TIMER_TOPIC
 from thermocline.store.retention import DISK_NEARLY_FULL
@@ -50,18 +50,22 @@ async def test_a_message_comes_within_its_time(broker: ControlBroker) -> None:
     assert (stats.rates.timer_enqueued, stats.rates.timer_delivered) == (1, 1)
 
 
-async def test_it_rests_only_when_there_is_nothing_to_do(broker: ControlBroker) -> None:
+async def test_it_rests_until_the_next_message_is_due(broker: ControlBroker) -> None:
     service = timer_service(broker.context)
-    assert deliver_all(service) == PAUSE_MS
+    assert deliver_all(service) == REST_MS_MAX
     for number in range(500):
         put_timed(broker.context, b"%d" % number, 1_500)
     assert service.deliver_slice() == 0
-    deliver_all(service)
-    broker.clock.now_ms += 3_000
+    assert deliver_all(service) == REST_MS_MAX
+    broker.clock.now_ms += 1_000
+    assert deliver_all(service) == 500
+    broker.clock.now_ms += 499
+    assert deliver_all(service) == 1
+    broker.clock.now_ms += 1
     while not bodies_in(broker.context, "T", 1):
         assert service.deliver_slice() == 0
     assert service.deliver_slice() == 0
-    assert deliver_all(service) == PAUSE_MS
+    assert deliver_all(service) == 500
     assert bodies_in(broker.context, "T", 1) == [b"%d" % number for number in range(500)]
 
 
@@ -77,7 +81,7 @@ async def test_a_store_that_refuses_is_asked_again(broker: ControlBroker, caplog
     assert bodies_in(broker.context, "T", 1) == []
     assert caplog.text.count("timed messages cannot be put now") == 1
     log.resume()
-    assert deliver_all(service) == PAUSE_MS
+    assert deliver_all(service) == REST_MS_MAX
     assert bodies_in(broker.context, "T", 1) == [b"a", b"bb"]
 
 
@@ -89,7 +93,7 @@ async def test_a_message_that_can_never_be_put_does_not_stop_those_behind_it(tmp
         put_timed(broker.context, b"short", 5_000)
     async with control_broker(tmp_path, clock=clock, message_bytes_max=50) as broker:
         clock.now_ms += 10_000
-        assert deliver_all(timer_service(broker.context)) == PAUSE_MS
+        assert deliver_all(timer_service(broker.context)) == REST_MS_MAX
         assert bodies_in(broker.context, "T", 1) == [b"short"]
         assert open_timers(broker.context).status().pending_count == 0
 
@@ -133,6 +137,22 @@ async def test_the_task_delivers_by_itself(broker: ControlBroker) -> None:
     await broker.housekeeping.close()
 
 
+async def test_a_message_that_is_stored_ends_the_rest(broker: ControlBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thermocline.broker.timer_service.REST_MS_MAX", 1 << 30)
+    broker.clock.now_ms -= 86_400_000  # set back: until the open tick is over, nothing is due
+    broker.housekeeping.start()
+    timers = open_timers(broker.context)
+    async with asyncio.timeout(5):
+        while timers.has_more:  # noqa: ASYNC110 - until it rests
+            await asyncio.sleep(0.001)
+        assert timers.idle_ms > 80_000_000
+        for number in range(3):
+            put_timed(broker.context, b"%d" % number, 60_000)
+            while timers.status().enqueued_count <= number:  # noqa: ASYNC110 - until it has looked
+                await asyncio.sleep(0.001)
+    await broker.housekeeping.close()
+
+
 # -- a full disk -------------------------------------------------------------------------------------------------------
 
 
@@ -154,7 +174,7 @@ async def test_on_a_full_disk_pending_messages_are_copied_so_that_their_file_can
     timers.release_below(LOG_FILE_BYTES)
     with pytest.raises(ServiceUnavailableError):
         broker.put("T")
-    assert deliver_all(service) == PAUSE_MS
+    assert deliver_all(service) == REST_MS_MAX
     rounds(broker)
     assert timers.held_offset >= LOG_FILE_BYTES
     assert log.refusal == DISK_NEARLY_FULL
@@ -177,7 +197,7 @@ async def test_on_a_full_disk_what_is_due_goes_out_if_the_file_waits_for_it(brok
     log.pause(DISK_NEARLY_FULL)
     assert deliver_all(service) == REFUSED_PAUSE_MS  # nobody wants the file
     timers.release_below(LOG_FILE_BYTES)
-    assert deliver_all(service) == PAUSE_MS
+    assert deliver_all(service) == REST_MS_MAX
     rounds(broker)
     assert bodies_in(context, "T", 1) == [b"due"]
     assert timers.held_offset >= LOG_FILE_BYTES

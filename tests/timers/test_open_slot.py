@@ -49,6 +49,19 @@ def test_units_go_by_time_and_the_older_first() -> None:
     assert slot.is_empty
 
 
+def test_it_says_until_when_there_is_nothing_to_take() -> None:
+    slot = loaded((0, 5_001), (52, 5_001), (104, 5_900))
+    assert slot.next_ms == 5_020
+    assert slot.take(5_020) == 0
+    assert slot.next_ms == 5_020
+    assert taken(slot, 5_020) == [52]
+    assert slot.next_ms == 5_900
+    slot.add(156, 5_500)
+    assert slot.next_ms == 5_500
+    assert taken(slot, 5_900) == [156, 104]
+    assert slot.next_ms == 6_000
+
+
 def test_what_comes_late_goes_with_what_is_going_out() -> None:
     slot = loaded((0, 5_001))
     assert taken(slot, 5_500) == [0]
