@@ -69,9 +69,12 @@ class BrokerUnderTest:
         table: dict[str, str] = json.loads(bytes(asyncio.run(ask()).body))["table"]
         return table
 
-    def resident_mb(self) -> float:
-        """Proportional set size of all its processes, in MB: shared pages are counted once."""
-        return sum(_proportional_kb(process_id) for process_id in self.process_ids()) / 1000
+    def resident_mb(self, part: str = "Pss") -> float:
+        """Proportional set size of all its processes, in MB: shared pages are counted once.
+
+        `part`: "Pss" for all of it, "Pss_Anon" for what no file holds, "Pss_File" for pages of files that are mapped.
+        """
+        return sum(_proportional_kb(process_id, part) for process_id in self.process_ids()) / 1000
 
     def process_ids(self) -> list[int]:
         """The broker's main process first, then all others."""
@@ -241,10 +244,10 @@ def _cpu_s(process_id: int) -> float:
     return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS_PER_S
 
 
-def _proportional_kb(process_id: int) -> int:
+def _proportional_kb(process_id: int, part: str) -> int:
     try:
         rollup = Path(f"/proc/{process_id}/smaps_rollup").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return 0
-    match = re.search(r"^Pss:\s+(\d+) kB", rollup, re.MULTILINE)
+    match = re.search(rf"^{part}:\s+(\d+) kB", rollup, re.MULTILINE)
     return int(match[1]) if match else 0

@@ -18,6 +18,8 @@ from thermocline.remoting.errors import InvalidParameterError
 PERM_INHERIT = 1
 PERM_WRITE = 2
 PERM_READ = 4
+INT_MAX = (1 << 31) - 1
+"""RocketMQ's value for: no limit."""
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 
@@ -96,6 +98,21 @@ class BrokerConfig:
     server_side_reset: bool = setting(True, "useServerSideResetOffset", live=True)
     delay_flush_interval_ms: int = setting(10_000, "flushDelayOffsetInterval", least=100, live=True)
     delay_version_step: int = setting(200, "delayOffsetUpdateVersionStep", least=1)
+
+    # -- messages that wait for a time -------------------------------------------------------------------------------
+    timer_wheel: bool = setting(True, "timerWheelEnable")
+    """Whether messages with a time of delivery are taken and delivered."""
+    timer_delay_s_max: int = setting(3 * 86_400, "timerMaxDelaySec", least=1, most=INT_MAX, live=True)
+    timer_slot_count_max: int = setting(INT_MAX, "timerCongestNumEachSlot", least=1, most=INT_MAX, live=True)
+    timer_precision_ms: int = setting(1_000, "timerPrecisionMs", least=1, most=INT_MAX)
+    """Counts as the next lower of those that RocketMQ has, see `timers.supported_precision_ms`."""
+    timer_roll_window_slots: int = setting(2 * 86_400, "timerRollWindowSlot", least=0, most=INT_MAX)
+    timer_log_file_bytes: int = setting(100 * 1024 * 1024, "mappedFileSizeTimerLog", least=4_096, most=INT_MAX)
+    timer_round_interval_ms: int = setting(1_000, "timerFlushIntervalMs", least=10, most=60_000)
+    timer_topic_in_delete_key: bool = setting(False, "appendTopicForTimerDeleteKey", live=True)
+    recall: bool = setting(False, "recallMessageEnable", live=True)
+    """Whether producers may recall messages that wait."""
+    recall_when_not_writable: bool = setting(True, "allowRecallWhenBrokerNotWriteable", live=True)
 
     # -- messages ------------------------------------------------------------------------------------------------------
     accept_sends_from_ms: int = setting(0, "startAcceptSendRequestTimeStamp", least=0, live=True)

@@ -25,6 +25,7 @@ from thermocline.broker.topic_table import TopicTable
 from thermocline.broker.visible_queues import VisibleQueues
 from thermocline.store.disk import Disk
 from thermocline.store.message_store import MessageStore
+from thermocline.timers.timer_message_store import TimerMessageStore
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,6 +41,8 @@ class BrokerContext:
     clients: ClientRegistry
     locks: QueueLocks
     delays: DelayService
+    timers: TimerMessageStore | None
+    """None while they are switched off. Whoever made the context closes them, before the store."""
     stats: BrokerStats
     persister: ConfigPersister
     cold: ColdReads

@@ -1,12 +1,14 @@
 """Context builder: makes a broker's parts in the order in which they need each other, and takes their files over.
 
-    store, settings -> persister -> topics, groups, offsets, delays (from config/*.json) -> context
+    store, settings -> persister -> topics, groups, offsets, delays (from config/*.json) -> timers -> context
 
 It opens no socket and starts no task: that is the assembly's (what runs beside requests is in housekeeping.py). On
-return the system topics exist and everything that a start changes is durable.
+return the system topics exist and everything that a start changes is durable. The timers are open then: whoever made
+the context closes them before the store.
 """
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import Callable, Iterable
@@ -26,12 +28,18 @@ from thermocline.broker.queue_locks import QueueLocks
 from thermocline.broker.queue_lookup import QueueLookup
 from thermocline.broker.registration import Registration
 from thermocline.broker.system_topics import boot_topics, system_topic_names
+from thermocline.broker.timer_settings import timer_config
 from thermocline.broker.topic_table import TopicTable, decode_ttl_default
 from thermocline.broker.visible_queues import VisibleQueues
+from thermocline.remoting.topic_validation import TIMER_TOPIC
 from thermocline.store.consume_queue import ConsumeQueue
 from thermocline.store.disk import Disk, make_durable_directory
 from thermocline.store.message_store import MessageStore
 from thermocline.store.store_config import StoreConfig
+from thermocline.timers.timer_message_store import TimerMessageStore
+from thermocline.timers.timer_request import TIMER_QUEUE_ID
+
+logger = logging.getLogger(__name__)
 
 
 def wall_clock_ms() -> int:
@@ -60,8 +68,9 @@ async def build_context(
     `store_host`: the advertised address. `arrived`: told of queues that grew by the broker's own messages.
 
     Raises:
-        CorruptDataError: A state file cannot be read.
+        CorruptDataError: A state file cannot be read, or the timers cannot be recovered.
         UnavailableError: A state file could not be written.
+        OSError: The disk failed under the timers.
     """
     config = settings.broker
     store.store_host = store_host
@@ -111,6 +120,9 @@ async def build_context(
         previous_ttl_default_ms=decode_ttl_default(load_file(disk, ttl_default_path)),
     )
 
+    chance = random.Random(seed)
+    timers = _open_timers(settings, store, disk=disk, clock=clock, chance=chance)
+
     visible = VisibleQueues(
         store,
         cold,
@@ -131,6 +143,7 @@ async def build_context(
         ),
         locks=QueueLocks(live_ms=config.queue_lock_live_ms, clock=clock),
         delays=delays,
+        timers=timers,
         stats=stats,
         persister=persister,
         cold=cold,
@@ -144,7 +157,21 @@ async def build_context(
             ha_address=f"{host}:{config.ha_port or port + 1}",
         ),
         clock=clock,
-        random=random.Random(seed),
+        random=chance,
         boot_time_ms=clock(),
         store_host=store_host,
     )
+
+
+def _open_timers(
+    settings: BrokerSettings, store: MessageStore, *, disk: Disk, clock: Callable[[], int], chance: random.Random
+) -> TimerMessageStore | None:
+    """The timers, which follow their settings from now on; None when they are switched off."""
+    if not settings.broker.timer_wheel:
+        queue = store.queues.find(TIMER_TOPIC, TIMER_QUEUE_ID)
+        if queue is not None and queue.next_offset > queue.min_offset:
+            logger.warning("timers are switched off: what waits for its time is not delivered, and may be deleted")
+        return None
+    timers = TimerMessageStore.open(store, timer_config(settings), disk=disk, clock=clock, random=chance.random)
+    settings.add_listener(lambda _: timers.follow(timer_config(settings)))
+    return timers

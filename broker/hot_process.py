@@ -3,7 +3,8 @@
     start   descriptor limit -> store (lock, recovery) -> shared page -> helpers' socket -> port -> parts from their
             files -> requests served -> helper processes -> NameServers
     stop    no new connections -> NameServers told -> requests in flight answered -> recurring work ends, offsets
-            written -> helpers end -> log flushed, queues synced, checkpoint, abort mark last (store.close)
+            written -> timers' last round -> helpers end -> log flushed, queues synced, checkpoint, abort mark last
+            (store.close)
 
 No helper runs while recovery truncates: they start after it. Owner: the one event loop of the process.
 """
@@ -42,6 +43,7 @@ from thermocline.broker.processors.consumer_offset import ConsumerOffsetProcesso
 from thermocline.broker.processors.dispatcher import Dispatcher
 from thermocline.broker.processors.group import GroupProcessor
 from thermocline.broker.processors.lock import LockProcessor
+from thermocline.broker.processors.recall import RecallProcessor
 from thermocline.broker.processors.send_back import SendBackProcessor
 from thermocline.broker.processors.stats import StatsProcessor
 from thermocline.broker.processors.tier import TierProcessor
@@ -164,6 +166,8 @@ class HotProcess:
             store_host=(host, config.advertised_port or port),
             arrived=long_polling.arrived,
         )
+        if context.timers is not None:
+            resources.callback(context.timers.close)
         resources.push_async_callback(context.persister.close)
         feed = self._feed = TierFeed(
             hub,
@@ -180,6 +184,7 @@ class HotProcess:
             gate=self._gate,
             index_timestamp_ms=lambda: index.index_timestamp_ms,
             on_tick=lambda pressure: feed.ticked(pressure=pressure),
+            timers=context.timers,
         )
         settings.add_listener(lambda _: store.retention.follow(settings.store))
         hot = HotServer(context, key_index=index, long_polling=long_polling)
@@ -256,6 +261,7 @@ class HotProcess:
                 ConsumerOffsetProcessor(context),
                 LockProcessor(context),
                 SendBackProcessor(context),
+                RecallProcessor(context),
                 StatsProcessor(context),
                 ConsumerCallProcessor(context),
                 AdminProcessor(
@@ -295,6 +301,7 @@ class HotProcess:
             committed_offset=committed_offset,
             index_offset=self._index.durable_offset,
             held_offset=self._context.delays.earliest_undelivered_offset(),
+            timers_offset=None if self._context.timers is None else self._context.timers.held_offset,
         )
 
     def _fence(self, fenced: Fenced) -> None:

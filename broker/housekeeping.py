@@ -4,7 +4,7 @@
     every 5 s          consumer offsets that changed are written (flushConsumerOffsetInterval)
     every 10 s         clients that fell silent leave; expired queue locks are dropped
     every 30 s         huge pages are asked for, for what the heap has grown by
-    always             delayed messages are delivered (delay_service.py)
+    always             delayed and timed messages are delivered (delay_service.py, timer_service.py)
 
 `close` ends the tasks and writes offsets and delay progress a last time, so that a clean stop repeats no message.
 Owner: the hot process's event loop.
@@ -17,6 +17,7 @@ import logging
 from thermocline.broker import consumer_offsets, delay_service
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.huge_pages import advise_heap
+from thermocline.broker.timer_service import TimerService
 from thermocline.remoting.errors import UnavailableError
 
 logger = logging.getLogger(__name__)
@@ -40,10 +41,16 @@ class Housekeeping:
         """Begin; returns at once."""
         assert not self._tasks
         loop = asyncio.get_running_loop()
+        context = self._context
         self._tasks = [
             loop.create_task(self._run(), name="housekeeping"),
-            loop.create_task(self._context.delays.run(), name="delay service"),
+            loop.create_task(context.delays.run(), name="delay service"),
         ]
+        if context.timers is not None:
+            service = TimerService(
+                context.timers, context.appender, commit_log=context.store.commit_log, rates=context.stats.rates
+            )
+            self._tasks.append(loop.create_task(service.run(), name="timer service"))
 
     async def close(self) -> None:
         """End the tasks and write what they left. Idempotent.

@@ -1,4 +1,4 @@
-"""Message appender: puts messages that the broker makes itself (delayed ones that are due, ones sent back).
+"""Message appender: puts messages that the broker makes itself (those that are due, ones sent back, recall markers).
 
 It does what the send processor does after its checks: append, count, and wake the pulls that wait, as soon as the
 message may be seen: at once, or after the flush where sends wait for it (SYNC_FLUSH).
@@ -42,26 +42,33 @@ class MessageAppender:
             self._grown(draft)
         return result
 
-    async def append_safely(self, draft: MessageDraft) -> PutResult:
+    async def append_and_wait(self, draft: MessageDraft) -> PutStatus:
+        """Put one message, and wait until it is as safe as the broker makes messages; whether it came to that.
+
+        Cancelling leaves it in the log. Raises as MessageStore.put.
+        """
+        result = self.append(draft)
+        if not self._waits_for_flush:
+            return PutStatus.PUT_OK
+        flushed: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
+        deadline_ms = self._store.clock.now_ms() + self._store.config.sync_flush_timeout_ms
+        self._store.flush.wait(
+            result.end_offset,
+            lambda status: None if flushed.done() else flushed.set_result(status),
+            deadline_ms=deadline_ms,
+        )
+        return await flushed
+
+    async def append_safely(self, draft: MessageDraft) -> None:
         """Put one message; on return it is as safe as the broker makes messages. Cancelling leaves it in the log.
 
         Raises:
             ServiceUnavailableError: It is in the log, but the flush failed or took too long.
             MQError: As MessageStore.put.
         """
-        result = self.append(draft)
-        if self._waits_for_flush:
-            flushed: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
-            deadline_ms = self._store.clock.now_ms() + self._store.config.sync_flush_timeout_ms
-            self._store.flush.wait(
-                result.end_offset,
-                lambda status: None if flushed.done() else flushed.set_result(status),
-                deadline_ms=deadline_ms,
-            )
-            status = await flushed
-            if status is not PutStatus.PUT_OK:
-                raise ServiceUnavailableError(status.value)
-        return result
+        status = await self.append_and_wait(draft)
+        if status is not PutStatus.PUT_OK:
+            raise ServiceUnavailableError(status.value)
 
     def _grown(self, draft: MessageDraft) -> None:
         queue = self._store.queues.find(draft.topic, draft.queue_id)

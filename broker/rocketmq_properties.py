@@ -37,7 +37,7 @@ REQUIRED: Mapping[str, frozenset[str]] = {
 _NAMES_WITHOUT_EFFECT = """
     accessMessageInMemoryHotRatio accountStatsEnable accountStatsPrintZeroValues ackMessageThreadPoolNums
     ackThreadPoolQueueCapacity adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity allAckInSyncStateSet
-    allowRecallWhenBrokerNotWriteable appendAckAsync appendCkAsync appendTopicForTimerDeleteKey asyncLearner
+    appendAckAsync appendCkAsync asyncLearner
     asyncSendEnable autoDeleteUnusedStats autoMessageVersionOnTopicLen batchDispatchRequestThreadPoolNums
     bitMapLengthConsumeQueueExt bottomMostCompressionTypeForConsumeQueueStore broadcastOffsetExpireMaxSecond
     broadcastOffsetExpireSecond brokerElectionPriority brokerFastFailureEnable brokerHeartbeatInterval brokerIP2
@@ -84,7 +84,7 @@ _NAMES_WITHOUT_EFFECT = """
     liteSubscriptionCheckTimeoutMills liteTtlCheckInterval loadBalancePollNameServerInterval
     loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity lockInStrictMode
     logicQueueForceSwapMapInterval logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum
-    logicalDiskSpaceCleanForciblyThreshold mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog mappedFileSwapEnable
+    logicalDiskSpaceCleanForciblyThreshold mappedFileSizeConsumeQueueExt mappedFileSwapEnable
     mapperFileSizeBatchConsumeQueue maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange
     maxClientEventCount maxConsumeQueueScan maxErrorRateOfBloomFilter maxFilterMessageSize maxHaTransferByteInSecond
     maxLiteSubscriptionCount maxLmqConsumeQueueNum maxMessageFilterNumForNotification maxMsgsNumBatch maxOffsetMapSize
@@ -103,7 +103,7 @@ _NAMES_WITHOUT_EFFECT = """
     pullBatchMaxMessageCount pullMessageThreadPoolNums pullThreadPoolQueueCapacity putConsumeQueueDataByFileChannel
     putMessageFutureThreadPoolNums putMessageTimeout putMsgIndexHightWater putThreadPoolQueueCapacity
     queryMessageThreadPoolNums queryThreadPoolQueueCapacity readUnCommitted realTimeNotifyConsumerChange
-    realTimePersistRocksDBConfig recallMessageEnable recheckReputOffsetFromCq recoverConcurrently recoverThreadPoolNums
+    realTimePersistRocksDBConfig recheckReputOffsetFromCq recoverConcurrently recoverThreadPoolNums
     redeleteHangedFileInterval replicasPerDiskPartition replyThreadPoolQueueCapacity retrieveMessageFromPopRetryTopicV1
     reviveAckWaitMs reviveInterval reviveMaxSlow reviveScanTime rocketmqHome rocksdbCQDoubleWriteEnable
     rocksdbCompressionType rocksdbFlushWalFrequency rocksdbWalFileRollingThreshold sampleCountThreshold sampleSteps
@@ -116,13 +116,13 @@ _NAMES_WITHOUT_EFFECT = """
     spinLockCollisionRetreatOptimalDegree splitRegistrationSize statRocksDBCQIntervalSec storeReplyMessageEnable
     subscriptionExpiredTimeout syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod
     syncFromLastFile syncMasterFlushOffsetWhenStartup timerCheckMetricsWhen timerColdDataCheckIntervalMs
-    timerCongestNumEachSlot timerEnableCheckMetrics timerEnableDisruptor timerEnableRetryUntilSuccess
-    timerFlushIntervalMs timerGetMessageThreadNum timerInterceptDelayLevel timerMaxDelaySec timerMetricSmallThreshold
-    timerPrecisionMs timerProgressLogIntervalMs timerPutMessageThreadNum timerRecallToTimeWheelEnable
+    timerEnableCheckMetrics timerEnableDisruptor timerEnableRetryUntilSuccess
+    timerGetMessageThreadNum timerInterceptDelayLevel timerMetricSmallThreshold
+    timerProgressLogIntervalMs timerPutMessageThreadNum timerRecallToTimeWheelEnable
     timerRecallToTimelineEnable timerReputServiceCorePoolSize timerReputServiceMaxPoolSize
     timerReputServiceQueueCapacity timerRocksDBEnable timerRocksDBPrecisionMs timerRocksDBRollIntervalHours
     timerRocksDBRollMaxTps timerRocksDBRollRangeHours timerRocksDBStopScan timerRocksDBTimeExpiredMaxTps
-    timerRollWindowSlot timerSkipUnknownError timerStopDequeue timerStopEnqueue timerWarmEnable timerWheelSnapshotFlush
+    timerSkipUnknownError timerStopDequeue timerStopEnqueue timerWarmEnable timerWheelSnapshotFlush
     timerWheelSnapshotIntervalMs topicQueueLockNum totalReplicas transRocksDBEnable transWriteOriginTransHalfEnable
     transactionCheckInterval transactionCheckMax transactionCheckRocksdbCoreThreads transactionCheckRocksdbMaxThreads
     transactionCheckRocksdbQueueCapacity transactionMetricFlushInterval transactionOpBatchInterval
@@ -133,7 +133,6 @@ _NAMES_WITHOUT_EFFECT = """
     waitTimeMillsInAdminBrokerQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue waitTimeMillsInPullQueue
     waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue wakeCommitWhenPutMessage wakeFlushWhenPutMessage
     warmMapedFileEnable writeBufferHighWaterMark writeBufferLowWaterMark writeWithoutMmap rejectTransactionMessage
-    timerWheelEnable
 """
 
 WITHOUT_EFFECT: frozenset[str] = frozenset(_NAMES_WITHOUT_EFFECT.split())

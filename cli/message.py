@@ -1,4 +1,4 @@
-"""`thermocline message`: send, read and find messages."""
+"""`thermocline message`: send, recall, read and find messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from thermocline.cli.application import Application, uses_cluster
 from thermocline.cli.output import Row
-from thermocline.cli.parsing import TIME
+from thermocline.cli.parsing import DURATION, TIME
 
 if TYPE_CHECKING:
     from thermocline.client.admin.admin_client import AdminClient
@@ -22,6 +22,7 @@ __all__ = ["message"]
 COLUMNS = ("broker", "queue", "queue_offset", "store_timestamp_ms", "tags", "keys", "message_id", "body")
 BODY_SHOWN_CHARACTERS = 80
 PULL_COUNT = 32
+GROUP = "thermocline-command"
 
 
 @click.group(short_help="Send, read and find messages.")
@@ -42,7 +43,9 @@ def message() -> None:
 @click.option("--key", "keys", multiple=True, help="A key to find it by; may be given more than once.")
 @click.option("--sharding-key", default="", help="Messages with equal sharding keys go to one queue.")
 @click.option("--property", "properties", multiple=True, metavar="NAME=VALUE", help="May be given more than once.")
-@click.option("--group", "group", default="thermocline-command", show_default=True, help="The producer group.")
+@click.option("--delay", "delay_ms", type=DURATION, help="Have it delivered so much later: 90s, 12h or 1d12h.")
+@click.option("--deliver-at", "deliver_at_ms", type=TIME, help="Have it delivered then: an ISO time, or ms.")
+@click.option("--group", "group", default=GROUP, show_default=True, help="The producer group.")
 @uses_cluster
 def send(
     app: Application,
@@ -53,6 +56,8 @@ def send(
     keys: tuple[str, ...],
     sharding_key: str,
     properties: tuple[str, ...],
+    delay_ms: int | None,
+    deliver_at_ms: int | None,
     group: str,
 ) -> None:
     """Send one message to TOPIC, or one for each line of a file.
@@ -65,12 +70,23 @@ def send(
 
     if (body is None) == (file is None):
         raise click.UsageError("Give either --body or --file.")
+    if delay_ms is not None and deliver_at_ms is not None:
+        raise click.UsageError("Give either --delay or --deliver-at.")
     pairs = dict(text.partition("=")[::2] for text in properties)
     bodies = [body.encode()] if body is not None else _lines(file)
 
     def messages() -> Iterator[Message]:
         for one in bodies:
-            yield Message(topic, one, tags=tag, keys=keys, sharding_key=sharding_key, properties=pairs)
+            yield Message(
+                topic,
+                one,
+                tags=tag,
+                keys=keys,
+                sharding_key=sharding_key,
+                properties=pairs,
+                delay_ms=delay_ms or 0,
+                deliver_at_ms=deliver_at_ms,
+            )
 
     with app.open_producer(group=group) as producer, app.output.progress() as progress:
         task = progress.add_task("sending", total=None)
@@ -82,9 +98,28 @@ def send(
             "queue": one.queue.queue_id,
             "queue_offset": one.queue_offset,
             "message_id": one.message_id,
+            **({} if one.recall_handle is None else {"recall_handle": one.recall_handle}),
         }
         for one in results
     )
+
+
+@message.command("recall", short_help="Take back a message that waits for its time.")
+@click.argument("handle")
+@click.option("--group", "group", default=GROUP, show_default=True, help="The producer group.")
+@uses_cluster
+def recall(app: Application, handle: str, group: str) -> None:
+    """Take back a message by the recall HANDLE that `message send` has shown, unless its time has come.
+
+    The broker allows it when its setting recallMessageEnable is true.
+
+    \b
+    Example:
+      thermocline message recall $HANDLE
+    """
+    with app.open_producer(group=group) as producer:
+        message_id = producer.recall(handle)
+    app.output.text(f"{message_id} is not delivered, if it still waits", value={"message_id": message_id})
 
 
 @message.command("pull", short_help="Read a topic's messages.")

@@ -36,3 +36,4 @@ class SendResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     queue_offset: int
     transaction_id: str | None = None
     recall_handle: str | None = None
+    """For a message that waits for its time: what `Producer.recall` takes it back by."""

@@ -35,6 +35,9 @@ def blocking() -> None:
         assert_type(producer.send_batch([Message("orders", b"x")]), list[SendResult])
         assert_type(producer.fetch_publish_queues("orders"), list[MessageQueue])
         producer.send_one_way(Message("orders", b"x"))
+        later = producer.send(Message("orders", b"x", delay_ms=60_000))
+        assert_type(later.recall_handle, str | None)
+        assert_type(producer.recall(later.recall_handle or ""), str)
         producer.send(Message("orders", b"x"), selector=select_by_hash, argument="JFK", timeout_ms=100)
         producer.send(Message("orders", b"x"), selector=lambda queues, message, argument: queues[0])
 
@@ -55,6 +58,7 @@ async def asynchronous() -> None:
         assert_type(await producer.send(Message("orders", b"x")), SendResult)
         assert_type(producer.send_async(Message("orders", b"x")), asyncio.Future[SendResult])
         assert_type(await producer.send_many([Message("orders", b"x")]), list[SendResult])
+        assert_type(await producer.recall("handle", timeout_ms=100), str)
 
 
 def mistakes(producer: Producer) -> None:

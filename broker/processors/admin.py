@@ -1,8 +1,8 @@
 """Broker administration: settings, runtime information, cleaning up.
 
-    25 UPDATE_BROKER_CONFIG       45 GET_ALL_DELAY_OFFSET          316 CLEAN_UNUSED_TOPIC
-    26 GET_BROKER_CONFIG         306 CLEAN_EXPIRED_CONSUMEQUEUE    329 DELETE_EXPIRED_COMMITLOG
-    28 GET_BROKER_RUNTIME_INFO
+    25 UPDATE_BROKER_CONFIG       45 GET_ALL_DELAY_OFFSET          306 CLEAN_EXPIRED_CONSUMEQUEUE
+    26 GET_BROKER_CONFIG          60 GET_TIMER_CHECK_POINT         316 CLEAN_UNUSED_TOPIC
+    28 GET_BROKER_RUNTIME_INFO    61 GET_TIMER_METRICS             329 DELETE_EXPIRED_COMMITLOG
 
 306 and 329 start a round of local retention, which deletes what may go by its own rules and nothing else.
 316 forgets queues whose topic is not set up any more.
@@ -19,6 +19,7 @@ from thermocline.remoting.bodies import KVTable
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.config_text import parse_config_text
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.errors import MQError
 from thermocline.remoting.headers.broker import GetBrokerConfigResponseHeader
 from thermocline.remoting.request_code import RequestCode
 
@@ -49,6 +50,8 @@ class AdminProcessor:
             RequestCode.GET_BROKER_CONFIG: self.get_config,
             RequestCode.GET_BROKER_RUNTIME_INFO: self.get_runtime_info,
             RequestCode.GET_ALL_DELAY_OFFSET: self.get_delay_offsets,
+            RequestCode.GET_TIMER_CHECK_POINT: self.get_timer_checkpoint,
+            RequestCode.GET_TIMER_METRICS: self.get_timer_metrics,
             RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_expired,
             RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused_topics,
             RequestCode.DELETE_EXPIRED_COMMITLOG: self.clean_expired,
@@ -85,6 +88,20 @@ class AdminProcessor:
         body = delays.encode()
         delays.is_dirty = was_dirty
         return RemotingCommand.response(command, body=body)
+
+    def get_timer_checkpoint(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """60: how far the timers are durable, in the form of RocketMQ's file."""
+        timers = self._context.timers
+        if timers is None:
+            raise MQError("The checkpoint is null")
+        return RemotingCommand.response(command, body=timers.checkpoint.encode_shared())
+
+    def get_timer_metrics(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """61: how many messages of each topic wait for their time."""
+        timers = self._context.timers
+        if timers is None:
+            raise MQError("The timer message store is null")
+        return RemotingCommand.response(command, body=timers.metrics.encode())
 
     async def clean_expired(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """306, 329: delete now what local retention would delete by itself later."""

@@ -1,19 +1,20 @@
 """Send: SEND_MESSAGE 10, SEND_MESSAGE_V2 310, SEND_BATCH_MESSAGE 320, in full; the common case is `store/fast_path.py`.
 
-    checks -> topic (made if missing) -> properties -> retry or dead-letter topic -> delay level -> put -> answer
+    checks -> topic (made if missing) -> properties -> retry or dead-letter topic -> delay level, or time of delivery
+           -> put -> answer
 
 Checks, in RocketMQ's order: sends are accepted yet; broker writable, for ordered topics; topic's name; topic that
 clients may not send to; topic exists or can be made; queue id.
 
 Rules
   - Where a message is stored may differ from where it was sent to: one with a delay level goes to SCHEDULE_TOPIC_XXXX
-    and names its own topic and queue in REAL_TOPIC and REAL_QID; one for a retry topic that was consumed too often, or
-    whose group consumes in order, goes to the dead-letter topic. The answer names the queue that was asked for, and
+    and names its own topic and queue in REAL_TOPIC and REAL_QID; one with a time of delivery (TIMER_*) likewise to the
+    timer topic, and its answer carries the handle to recall it by; one for a retry topic that was consumed too often,
+    or whose group consumes in order, goes to the dead-letter topic. The answer names the queue that was asked for, and
     the place where the message is.
   - A queue id below 0 leaves the choice to the broker.
   - Messages of a batch keep their own properties; the batch's own are only looked at.
-  - Asked for but not built yet, and so refused, never stored as something else: half messages, messages with a time of
-    delivery (TIMER_*). A timed message that was delivered once (it carries TIMER_OUT_MS) is an ordinary one.
+  - Asked for but not built yet, and so refused, never stored as something else: half messages.
 Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java, HookUtils.java, Apache RocketMQ 5.3.
 """
 
@@ -53,6 +54,8 @@ from thermocline.remoting.topic_validation import (
 )
 from thermocline.store.message_draft import MessageDraft, PutResult
 from thermocline.store.send_properties import broker_suffix, reply_properties, stored_text, waits_for_store
+from thermocline.timers.recall import recall_handle_of
+from thermocline.timers.timer_request import TIMER_REQUESTS, is_timer_request
 
 MULTI_TAG = "MULTI_TAG"
 COMPACTION = "COMPACTION"
@@ -62,7 +65,6 @@ RETRY_QUEUE_COUNT = 1
 VERSION_WITH_MAX_RECONSUME_TIMES = 121
 """3.4.9: clients since then may say how often a message is to be consumed again."""
 
-TIMER_REQUESTS = (PropertyName.TIMER_DELAY_S, PropertyName.TIMER_DELAY_MS, PropertyName.TIMER_DELIVER_MS)
 KEPT_SYS_FLAG = sys_flags.COMPRESSED | sys_flags.COMPRESSION_MASK | sys_flags.MULTI_TAGS
 """The bits of a sender's system flag that are its own to set; the rest describes the record."""
 
@@ -220,13 +222,29 @@ class SendProcessor:
         if delay_level > 0:
             level_count = len(self._context.store.config.delay_levels_ms)
             draft = schedule(draft, decode_properties(draft.properties_text), delay_level, level_count=level_count)
+        elif is_timer_request(properties):
+            draft = self._timed(draft, properties)
         result = self._context.store.put(draft)
         self._context.stats.add_put(draft.topic, 1, result.size_bytes)
         if is_dead_letter:
             self._context.stats.add_dead_letter(header.topic, header.topic.removeprefix(RETRY_TOPIC_PREFIX))
         return self._answer(
-            connection, command, [result], queue_id, unique_key=unique_key, waits=waits_for_store(properties)
+            connection,
+            command,
+            [result],
+            queue_id,
+            unique_key=unique_key,
+            recall_handle=recall_handle_of(draft, broker_name=self._context.config.broker_name),
+            waits=waits_for_store(properties),
         )
+
+    def _timed(self, draft: MessageDraft, properties: Mapping[str, str]) -> MessageDraft:
+        """The draft as it is to be stored until its time; as it is, when that has come."""
+        timers = self._context.timers
+        if timers is None:
+            # An MQError of no finer class: RocketMQ answers SYSTEM_ERROR.
+            raise MQError("accurate timer message is not enabled, timerWheelEnable is false")
+        return timers.schedule(draft, properties) or draft
 
     def _send_batch(
         self,
@@ -273,6 +291,7 @@ class SendProcessor:
             results,
             queue_id,
             unique_key=properties.get(PropertyName.UNIQUE_KEY),
+            recall_handle=None,
             waits=waits_for_store(properties),
         )
 
@@ -286,6 +305,7 @@ class SendProcessor:
         queue_id: int,
         *,
         unique_key: str | None,
+        recall_handle: str | None,
         waits: bool,
     ) -> RemotingCommand | None:
         response = None
@@ -296,6 +316,7 @@ class SendProcessor:
                 queue_id=queue_id,
                 queue_offset=results[0].queue_offset,
                 transaction_id=unique_key,
+                recall_handle=recall_handle,
             )
             response = RemotingCommand.response(command, header=header, ext_fields=self._reply_properties)
         return self._acknowledgements.answer(connection, response, append_end=results[-1].end_offset, waits=waits)
@@ -328,13 +349,6 @@ def _check_supported(header: SendMessageRequestHeader, properties: dict[str, str
         raise PermissionDeniedError("messages of transactions are not supported yet", sys_flag=header.sys_flag)
     if header.sys_flag & (sys_flags.INNER_BATCH | sys_flags.NEED_UNWRAP) or PropertyName.INNER_NUM in properties:
         raise MessageIllegalError("the message is an inner batch, but its topic is no batch topic")
-    if (
-        PropertyName.TIMER_OUT_MS not in properties
-        and _delay_level(properties) <= 0
-        and any(name in properties for name in TIMER_REQUESTS)
-    ):
-        # An MQError of no finer class: SYSTEM_ERROR, what RocketMQ answers when its timer wheel is switched off.
-        raise MQError("accurate timer message is not enabled: a time of delivery is not supported yet")
 
 
 def _check_in_batch(properties: dict[str, str]) -> None:
@@ -343,7 +357,7 @@ def _check_in_batch(properties: dict[str, str]) -> None:
         raise MessageIllegalError("a batch takes no half messages")
     if _delay_level(properties) > 0:
         raise MessageIllegalError("a batch takes no delayed messages")
-    if PropertyName.TIMER_OUT_MS not in properties and any(name in properties for name in TIMER_REQUESTS):
+    if is_timer_request(properties):
         raise MessageIllegalError("a batch takes no messages with a time of delivery")
 
 

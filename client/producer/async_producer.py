@@ -46,7 +46,10 @@ from thermocline.remoting.errors import (
     MQError,
     UnsupportedRequestError,
 )
+from thermocline.remoting.headers import RecallMessageRequestHeader, RecallMessageResponseHeader
 from thermocline.remoting.message_id import UniqueIdGenerator
+from thermocline.remoting.recall_handle import decode_recall_handle
+from thermocline.remoting.request_code import RequestCode
 
 __all__ = ["IN_FLIGHT_BYTES_MAX", "AsyncProducer"]
 
@@ -297,6 +300,34 @@ class AsyncProducer(ProducerOptions):
         self._in_flight.add(len(messages), sending.counted_bytes)
         pipeline.submit(sending)
         return await future
+
+    async def recall(self, recall_handle: str, *, timeout_ms: int | None = None) -> str:
+        """Take back a message that waits for its time, and return its message id.
+
+        `recall_handle`: from the `SendResult`. Success says that the broker will not deliver it if it still waits; not
+        that there was such a message. Brokers allow it when their `recallMessageEnable` is true.
+
+        Raises:
+            InvalidRequestError: The handle is none, its time has come, or the broker allows no recalls.
+            UnavailableError: The broker that has the message does not answer.
+            ClosedError: The producer is not started, or closed.
+        """
+        session, _, _ = self._started()
+        handle = decode_recall_handle(recall_handle)
+        route = await session.routes.get(handle.topic)
+        header = RecallMessageRequestHeader(
+            producer_group=self.group,
+            topic=handle.topic,
+            recall_handle=recall_handle,
+            broker_name=handle.broker_name,
+        )
+        answer = await session.call(
+            route.master(handle.broker_name),
+            RequestCode.RECALL_MESSAGE,
+            header,
+            timeout_ms=timeout_ms or self.send_timeout_ms,
+        )
+        return answer.header(RecallMessageResponseHeader).msg_id
 
     async def fetch_publish_queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues that messages of a topic may be sent to, sorted.

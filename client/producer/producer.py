@@ -134,6 +134,7 @@ class Producer(ProducerOptions, BlockingHalf[AsyncProducer]):
 
     send_one_way = blocking(AsyncProducer.send_one_way)
     send_batch = blocking(AsyncProducer.send_batch)
+    recall = blocking(AsyncProducer.recall)
     fetch_publish_queues = blocking(AsyncProducer.fetch_publish_queues)
 
     @property

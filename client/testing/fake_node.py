@@ -1,4 +1,4 @@
-"""FakeNode: one fake broker: send, pull with long polling, offsets, groups, locks, send-back.
+"""FakeNode: one fake broker: send, recall, pull with long polling, offsets, groups, locks, send-back.
 
 It answers like a broker with default settings, and simplifies: nothing is on disk, there are no replicas, and delayed
 and retried messages are delivered at once (`delays_messages=False`) so that tests need not wait for them.
@@ -15,6 +15,7 @@ from typing import TypeAlias
 from thermocline.client.testing.fake_admin import FakeAdmin
 from thermocline.client.testing.fake_groups import FakeGroups, Member
 from thermocline.client.testing.fake_store import FakeStore, FakeTopic, StoredMessage
+from thermocline.client.testing.fake_timers import DELAYS_S, FakeTimers, delay_ms
 from thermocline.client.testing.fault_plan import FaultPlan
 from thermocline.remoting.batch import decode_batch
 from thermocline.remoting.bodies import (
@@ -50,6 +51,8 @@ from thermocline.remoting.headers import (
     PullMessageRequestHeader,
     PullMessageResponseHeader,
     QueryConsumerOffsetRequestHeader,
+    RecallMessageRequestHeader,
+    RecallMessageResponseHeader,
     SearchOffsetRequestHeader,
     SendMessageRequestHeader,
     SendMessageResponseHeader,
@@ -68,6 +71,7 @@ from thermocline.remoting.sys_flag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION,
 from thermocline.remoting.topic_validation import (
     AUTO_CREATE_TOPIC,
     RETRY_TOPIC_PREFIX,
+    TIMER_TOPIC,
     check_topic,
     dlq_topic,
     is_retry_topic,
@@ -115,12 +119,14 @@ class FakeNode:
         self._delays_messages = delays_messages
         self._clock_ms = clock_ms
         self._random = random_source
+        self._timers = FakeTimers(broker_name=name, clock_ms=clock_ms)
         self._waiting_pulls: dict[tuple[str, int], list[_WaitingPull]] = {}
         self._admin = FakeAdmin(self)
         self._served: dict[int, Callable[[Connection, RemotingCommand], RemotingCommand | None]] = {
             RequestCode.SEND_MESSAGE: self._send,
             RequestCode.SEND_MESSAGE_V2: self._send,
             RequestCode.SEND_BATCH_MESSAGE: self._send,
+            RequestCode.RECALL_MESSAGE: self._recall,
             RequestCode.CONSUMER_SEND_MSG_BACK: self._send_back,
             RequestCode.PULL_MESSAGE: self._pull,
             RequestCode.LITE_PULL_MESSAGE: self._pull,
@@ -160,6 +166,7 @@ class FakeNode:
             for pull in pulls:
                 pull.timer.cancel()
         self._waiting_pulls.clear()
+        self._timers.close()
         await self.server.close(timeout_ms=1_000)
 
     # -- connections -------------------------------------------------------------------------------------------------
@@ -207,21 +214,38 @@ class FakeNode:
             parts = [(part.body, part.properties_text, part.flag) for part in decode_batch(bytes(command.body))]
         else:
             parts = [(bytes(command.body), properties.encode(), header.flag)]
-        stored = [
-            self.store.append(
-                header.topic,
-                queue_id,
-                body=body,
-                properties_text=properties_text,
-                born_timestamp_ms=header.born_timestamp,
-                born_host=connection.remote_host,
-                flag=flag,
-                sys_flag=header.sys_flag,
-                reconsume_times=header.reconsume_times or 0,
-            )
-            for body, properties_text, flag in parts
-        ]
-        self._wake_pulls(header.topic, queue_id)
+        pairs = decode_properties(properties)
+        wait_ms = 0 if header.batch else delay_ms(pairs, now_ms=self._clock_ms())
+
+        def store(topic: str, place: int) -> list[StoredMessage]:
+            stored = [
+                self.store.append(
+                    topic,
+                    place,
+                    body=body,
+                    properties_text=properties_text,
+                    born_timestamp_ms=header.born_timestamp,
+                    born_host=connection.remote_host,
+                    flag=flag,
+                    sys_flag=header.sys_flag,
+                    reconsume_times=header.reconsume_times or 0,
+                )
+                for body, properties_text, flag in parts
+            ]
+            self._wake_pulls(topic, place)
+            return stored
+
+        if wait_ms and self._delays_messages:
+            self.store.create_topic(TopicConfig(topic_name=TIMER_TOPIC, read_queue_nums=1, write_queue_nums=1))
+            stored = store(TIMER_TOPIC, 0)
+
+            def deliver() -> None:
+                if header.topic in self.store.topics:  # it may have been deleted meanwhile
+                    store(header.topic, queue_id)
+
+            self._timers.keep(header.topic, pairs.get(PropertyName.UNIQUE_KEY, ""), wait_ms, deliver)
+        else:
+            stored = store(header.topic, queue_id)
         return RemotingCommand.response(
             command,
             self.send_status,
@@ -229,10 +253,16 @@ class FakeNode:
                 msg_id=",".join(encode_message_id(self.host, message.physical_offset) for message in stored),
                 queue_id=queue_id,
                 queue_offset=stored[0].queue_offset,
-                transaction_id=decode_properties(properties).get(PropertyName.UNIQUE_KEY),
+                transaction_id=pairs.get(PropertyName.UNIQUE_KEY),
+                recall_handle=None if header.batch else self._timers.handle_of(header.topic, pairs, wait_ms),
             ),
             ext_fields={"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"},
         )
+
+    def _recall(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        header = command.header(RecallMessageRequestHeader)
+        message_id = self._timers.recall(header.topic, header.recall_handle)
+        return RemotingCommand.response(command, header=RecallMessageResponseHeader(msg_id=message_id))
 
     def _bury(self, header: SendMessageRequestHeader) -> None:
         """Redirect a message that a consumer sent to its retry topic once too often to the dead-letter topic."""
@@ -492,7 +522,3 @@ class FakeNode:
         request = LockBatchRequestBody.decode(command.body)
         self.groups.unlock(request.consumer_group, request.client_id, request.mq_set)
         return RemotingCommand.response(command)
-
-
-DELAYS_S = (1, 5, 10, 30, *(60 * minutes for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)))
-assert len(DELAYS_S) == 18, "RocketMQ's delay levels"

@@ -20,6 +20,7 @@ from thermocline.broker.processors.consumer_offset import ConsumerOffsetProcesso
 from thermocline.broker.processors.dispatcher import Dispatcher
 from thermocline.broker.processors.group import GroupProcessor
 from thermocline.broker.processors.lock import LockProcessor
+from thermocline.broker.processors.recall import RecallProcessor
 from thermocline.broker.processors.send_back import SendBackProcessor
 from thermocline.broker.processors.stats import StatsProcessor
 from thermocline.broker.processors.topic import TopicProcessor
@@ -184,6 +185,7 @@ async def control_broker(
             LockProcessor(context),
             StatsProcessor(context),
             SendBackProcessor(context),
+            RecallProcessor(context),
             ConsumerCallProcessor(context),
             AdminProcessor(context, run_retention=run_retention, dispatch_behind_bytes=lambda: 0),
         ],
@@ -207,6 +209,8 @@ async def control_broker(
         await server.close()
         await broker.housekeeping.close()
         await context.persister.close()
+        if context.timers is not None:
+            context.timers.close()
         store.close()
 
 

@@ -21,6 +21,7 @@ from thermocline.broker.key_index import KeyIndex, KeyMatches, KeyQuery
 from thermocline.broker.long_polling import LongPolling
 from thermocline.broker.processors.client import ClientProcessor
 from thermocline.broker.processors.dispatcher import Dispatcher
+from thermocline.broker.processors.recall import RecallProcessor
 from thermocline.broker.processors.topic import TopicProcessor
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
@@ -166,7 +167,7 @@ async def data_broker(
     connection_closed: list[Callable[..., None]] = [context.clients.connection_closed]
     hot = HotServer(context, key_index=ScanIndex(store), long_polling=long_polling, near_bytes=near_bytes)
     dispatcher = Dispatcher(
-        [TopicProcessor(context), ClientProcessor(context), *hot.processors],
+        [TopicProcessor(context), ClientProcessor(context), RecallProcessor(context), *hot.processors],
         on_closed=[*connection_closed, hot.connection_closed],
     )
     server = RemotingServer(dispatcher, chunk_handler=hot)
@@ -186,4 +187,6 @@ async def data_broker(
         await server.close()
         await hot.close()
         await context.persister.close()
+        if context.timers is not None:
+            context.timers.close()
         store.close()

@@ -30,6 +30,7 @@ from thermocline.remoting.headers.read import (
     ViewMessageRequestHeader,
 )
 from thermocline.remoting.headers.send import (
+    RecallMessageRequestHeader,
     SendMessageRequestHeader,
     SendMessageResponseHeader,
     encode_send_header,
@@ -78,6 +79,7 @@ class Acknowledged:
     queue_id: int
     queue_offset: int
     physical_offsets: tuple[int, ...]
+    recall_handle: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,12 @@ async def _send(
     response = await ask(connection, code, ext_fields=encode_send_header(code, header), body=body)
     answer = response.header(SendMessageResponseHeader)
     places = tuple(decode_message_id(text).physical_offset for text in answer.msg_id.split(","))
-    return Acknowledged(topic, answer.queue_id, answer.queue_offset, places)
+    return Acknowledged(topic, answer.queue_id, answer.queue_offset, places, answer.recall_handle)
+
+
+async def recall(connection: ClientConnection, topic: str, handle: str) -> None:
+    """RECALL_MESSAGE. Raises as `ask`."""
+    await ask(connection, RequestCode.RECALL_MESSAGE, RecallMessageRequestHeader(topic=topic, recall_handle=handle))
 
 
 # -- topics and the cold tier ------------------------------------------------------------------------------------------

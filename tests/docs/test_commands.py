@@ -194,12 +194,24 @@ def test_a_command_that_is_shown_works(
         request.getfixturevalue("java_home")
         assert run(["tier", "seal", "orders"]) == 0
         words[words.index("--from") + 1] = cluster["cold"]
+    if "$HANDLE" in words:
+        words[words.index("$HANDLE")] = recallable(capsys)
     status = run([word.replace("$PWD", str(directory)) for word in words])
     out, err = capsys.readouterr()
     assert status == 0, err
     assert out or "nothing to show" in err
     if "--json" in words:
         json.loads(out)
+
+
+def recallable(capsys: pytest.CaptureFixture[str]) -> str:
+    """The handle of a message that waits, on a broker that allows recalls."""
+    assert run(["broker", "config", "set", "broker-a", "recallMessageEnable=true"]) == 0
+    capsys.readouterr()
+    assert run(["message", "send", "orders", "--body", "later", "--delay", "1h", "--json"]) == 0
+    (sent,) = json.loads(capsys.readouterr().out)
+    handle: str = sent["recall_handle"]
+    return handle
 
 
 @pytest.mark.parametrize("words", DAEMONS)

@@ -72,6 +72,7 @@ class SendAnswer:
     queue_id: int
     queue_offset: int
     region: str
+    recall_handle: str | None = None
 
 
 def message_body(prefix: str, index: int, size_bytes: int = 0) -> bytes:

@@ -28,6 +28,7 @@ public final class Agent {
         Consumers consumers = new Consumers();
         operations.put("admin", AdminCommands::run);
         operations.put("produce", producers::produce);
+        operations.put("recall", producers::recall);
         operations.put("stop_producer", producers::stop);
         operations.put("start_push_consumer", consumers::startPush);
         operations.put("start_lite_pull_consumer", consumers::startLitePull);

@@ -52,6 +52,11 @@ final class Producers {
         }
     }
 
+    /** Takes a timed message back by its handle; the answer is its unique id. */
+    Object recall(JSONObject request) throws Exception {
+        return producer(request).recallMessage(request.getString("topic"), request.getString("handle"));
+    }
+
     Object stop(JSONObject request) {
         DefaultMQProducer producer = producers.remove(request.getString("name"));
         if (producer != null) {
@@ -121,6 +126,7 @@ final class Producers {
         json.put("queue_id", result.getMessageQueue().getQueueId());
         json.put("queue_offset", result.getQueueOffset());
         json.put("region", result.getRegionId());
+        json.put("recall_handle", result.getRecallHandle());
         return json;
     }
 
