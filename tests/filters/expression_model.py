@@ -106,11 +106,31 @@ _KEYWORDS = frozenset(
     {"AND", "OR", "NOT", "BETWEEN", "IN", "IS", "NULL", "TRUE", "FALSE", "CONTAINS", "STARTSWITH", "ENDSWITH"}
 )
 
+_SIGNS = ("(", ")", "(", ")", ",", "+", "-", "=", "<>", "<", "<=", ">", ">=")
+_OPERANDS = ("5", "0", "007", "5L", "0L", "1.5.5", "1e", "1e1", "a", "b", "'x'", "''")
+_NO_TOKENS = ("'", ";", "--", "/*", "*/", "#", '"', "\n", "\u00e9")
+_ODD_WORDS = (*sorted(_KEYWORDS), *_SIGNS, *_OPERANDS, *_NO_TOKENS)
+
 
 def expression_text(tree: Tree, style: int) -> str:
     """The tree as text, in parentheses where it needs them; `style` seeds blanks, comments and case."""
+    return _joined(_words(tree, _OR), Random(style))
+
+
+def damaged_text(tree: Tree, style: int) -> str:
+    """The text of the tree with some words dropped, doubled, exchanged or put in; seldom an expression."""
     random = Random(style)
-    words = [_in_some_case(word, random) if word in _KEYWORDS else word for word in _words(tree, _OR)]
+    words = _words(tree, _OR)
+    for _ in range(random.randint(1, 3)):
+        place = random.randrange(len(words) + 1)
+        words[place : place + random.choice((0, 0, 1, 2))] = random.choices(
+            [*_ODD_WORDS, *words], k=random.choice((0, 1, 2))
+        )
+    return _joined(words, random) if words else ""
+
+
+def _joined(words: Sequence[str], random: Random) -> str:
+    words = [_in_some_case(word, random) if word in _KEYWORDS else word for word in words]
     pieces = [words[0]]
     for before, word in pairwise(words):
         can_touch = before in "(),=" or word in "(),="
