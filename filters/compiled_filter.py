@@ -19,9 +19,6 @@ from thermocline.filters.expression_parser import parse_expression
 from thermocline.filters.java_numbers import EvaluationError
 from thermocline.remoting.properties import decode_properties, find_property
 
-# Up to here, looking for single properties in the text costs less than decoding all of it.
-_FOUND_ONE_BY_ONE_MAX = 4
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledFilter:
@@ -33,7 +30,7 @@ class CompiledFilter:
     ignored_position: int | None
     """Where the text goes on after the expression's end, unread, as in RocketMQ; worth a warning to its author."""
     _evaluate: EvaluateCondition = field(repr=False, compare=False)
-    _names: tuple[tuple[str, bytes], ...] = field(repr=False, compare=False)
+    _only_name: str | None = field(repr=False, compare=False)
 
     def matches(self, properties: Properties) -> bool:
         """Whether a message with these properties is wanted."""
@@ -43,15 +40,12 @@ class CompiledFilter:
             return False
 
     def matches_text(self, properties_text: bytes) -> bool:
-        """The same, from the property text as it lies in a record; decodes no more of it than is asked for."""
-        if len(self._names) > _FOUND_ONE_BY_ONE_MAX:
+        """The same, from the property text as it lies in a record."""
+        if self._only_name is None:
             return self.matches(decode_properties(properties_text))
-        properties: dict[str, str] = {}
-        for name, name_bytes in self._names:
-            value = find_property(properties_text, name_bytes)
-            if value is not None:
-                properties[name] = value.decode("utf-8", "replace")
-        return self.matches(properties)
+        # One property is found in half the time; two take as long as decoding all.
+        value = find_property(properties_text, self._only_name.encode())
+        return self.matches({} if value is None else {self._only_name: value.decode("utf-8", "replace")})
 
     def evaluate(self, properties: Properties) -> Verdict:
         """True, False, or None for null.
@@ -70,10 +64,11 @@ def compile_expression(text: str, *, limits: ExpressionLimits = DEFAULT_LIMITS) 
         ExpressionError: It is no expression.
     """
     parsed = parse_expression(text, limits=limits)
+    names = parsed.property_names
     return CompiledFilter(
         text=text,
-        property_names=parsed.property_names,
+        property_names=names,
         ignored_position=parsed.ignored_position,
         _evaluate=compile_condition(parsed.root),
-        _names=tuple((name, name.encode()) for name in sorted(parsed.property_names)),
+        _only_name=next(iter(names)) if len(names) == 1 else None,
     )
