@@ -97,6 +97,7 @@ _GRAMMAR = r"""
 """
 
 
+_END = Token("$END", "")
 # By the grammar two signs, and so behind an expression the begin of what is not looked at; to people it is a comment.
 _COMMENT_WITHOUT_END = re.compile(r"--[^\n\r]*\Z")
 
@@ -122,25 +123,28 @@ def parse_expression(text: str, *, limits: ExpressionLimits = DEFAULT_LIMITS) ->
     parser = _parser().parse_interactive(text)
     bounds = _TokenBounds(limits)
     token: Token | None = None
-    names: set[str] = set()
+    names: list[str] = []
     ignored_position: int | None = None
     try:
-        for token in parser.lexer_thread.lex(parser.parser_state):
+        for token in parser.iter_parse():  # fed to the parser when the next one is asked for
             bounds.check(token)
-            parser.feed_token(token)
             if token.type == "NAME":
-                names.add(str(token))
-        root = parser.feed_eof(token)
+                names.append(str(token))
+        root = parser.feed_token(_END)
     except UnexpectedCharacters as error:
-        raise ExpressionError(_unexpected_character(text, error.pos_in_stream), position=error.pos_in_stream) from None
+        position = error.pos_in_stream
+        assert position is not None
+        raise ExpressionError(_unexpected_character(text, position), position=position) from None
     except UnexpectedToken as error:
-        if token is None or error.token.type == "$END":
+        if token is None or error.token is _END:
             raise ExpressionError("the expression is not complete", position=len(text)) from None
         ignored_position = _position(token)
         try:
-            root = parser.feed_eof(token)
+            root = parser.feed_token(_END)
         except UnexpectedToken:
             raise ExpressionError(f"{_shown(token)} cannot stand here", position=ignored_position) from None
+        if token.type == "NAME":
+            names.pop()
         if _COMMENT_WITHOUT_END.match(text, ignored_position):
             ignored_position = None
     assert isinstance(root, Node)
