@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 from thermocline.filters.expression_evaluator import EvaluateCondition, Properties, Verdict, compile_condition
 from thermocline.filters.expression_limits import DEFAULT_LIMITS, ExpressionLimits
-from thermocline.filters.expression_parser import parse_expression
 from thermocline.filters.java_numbers import EvaluationError
 from thermocline.remoting.properties import decode_properties, find_property
 
@@ -57,12 +56,15 @@ class CompiledFilter:
 
 
 def compile_expression(text: str, *, limits: ExpressionLimits = DEFAULT_LIMITS) -> CompiledFilter:
-    """Compile an expression. The first call of a process takes some tens of milliseconds more.
+    """Compile an expression. The first call of a process takes up to 200 ms more; any text will do for it.
 
     Raises:
         ExpressionTooLargeError: It is beyond one of the limits.
         ExpressionError: It is no expression.
     """
+    # The parser's library takes some megabytes and some tens of milliseconds: who has no such filter does not pay.
+    from thermocline.filters.expression_parser import parse_expression
+
     parsed = parse_expression(text, limits=limits)
     names = parsed.property_names
     return CompiledFilter(
