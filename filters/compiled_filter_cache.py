@@ -16,16 +16,38 @@ from thermocline.filters.expression_limits import DEFAULT_LIMITS, ExpressionLimi
 
 
 class CompiledFilterCache:
-    """At most `count_max` texts; the one not asked for the longest is dropped. Belongs to one thread."""
+    """At most `count_max` texts, of `chars_max` characters together; the one not asked for the longest is dropped.
 
-    def __init__(self, *, count_max: int = 100, limits: ExpressionLimits = DEFAULT_LIMITS) -> None:
+    A character costs up to 60 bytes once it is compiled. Belongs to one thread.
+    """
+
+    def __init__(
+        self, *, count_max: int = 100, chars_max: int = 1 << 18, limits: ExpressionLimits = DEFAULT_LIMITS
+    ) -> None:
         assert count_max > 0
+        assert chars_max >= limits.expression_chars_max, "the newest text is always kept"
         self._count_max = count_max
+        self._chars_max = chars_max
         self._limits = limits
+        self._chars = 0
         self._entries: OrderedDict[str, CompiledFilter | ExpressionError] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def find(self, text: str) -> CompiledFilter | None:
+        """What compiling gave the last time; None when that is not known.
+
+        Raises:
+            ExpressionError: It was no expression, or one beyond the limits.
+        """
+        entry = self._entries.get(text)
+        if entry is None:
+            return None
+        self._entries.move_to_end(text)
+        if isinstance(entry, ExpressionError):
+            raise copy.copy(entry)  # a new one each time: a raised error collects its traceback
+        return entry
 
     def compile(self, text: str) -> CompiledFilter:
         """`compile_expression(text)`, or what it gave the last time.
@@ -34,25 +56,22 @@ class CompiledFilterCache:
             ExpressionTooLargeError: It is beyond one of the limits.
             ExpressionError: It is no expression.
         """
-        entry = self._entries.get(text)
-        if entry is None:
-            entry = self._compile(text)
-        else:
-            self._entries.move_to_end(text)
-        if isinstance(entry, ExpressionError):
-            raise copy.copy(entry)  # a new one each time: a raised error collects its traceback
-        return entry
-
-    def _compile(self, text: str) -> CompiledFilter | ExpressionError:
-        if len(text) > self._limits.expression_chars_max:
-            return self._attempt(text)  # too large to be kept, and refused at once
-        entry = self._entries[text] = self._attempt(text)
-        if len(self._entries) > self._count_max:
-            self._entries.popitem(last=False)
-        return entry
-
-    def _attempt(self, text: str) -> CompiledFilter | ExpressionError:
+        found = self.find(text)
+        if found is not None:
+            return found
         try:
-            return compile_expression(text, limits=self._limits)
+            compiled = compile_expression(text, limits=self._limits)
         except ExpressionError as error:
-            return copy.copy(error)  # without traceback, which would hold the frames
+            self._keep(text, copy.copy(error))  # without traceback, which would hold the frames
+            raise
+        self._keep(text, compiled)
+        return compiled
+
+    def _keep(self, text: str, entry: CompiledFilter | ExpressionError) -> None:
+        if len(text) > self._limits.expression_chars_max:
+            return  # refused at once the next time too
+        self._entries[text] = entry
+        self._chars += len(text)
+        while len(self._entries) > self._count_max or self._chars > self._chars_max:
+            oldest, _ = self._entries.popitem(last=False)
+            self._chars -= len(oldest)

@@ -41,3 +41,24 @@ def test_a_text_beyond_the_limit_is_not_kept() -> None:
     with pytest.raises(ExpressionTooLargeError):
         cache.compile("a = 1234567")
     assert len(cache) == 0
+
+
+def test_characters_are_bounded_too() -> None:
+    cache = CompiledFilterCache(count_max=100, chars_max=30, limits=ExpressionLimits(expression_chars_max=15))
+    first = cache.compile("a = 1234567890")
+    cache.compile("b = 1234567890")
+    assert cache.find("a = 1234567890") is first
+    cache.compile("c = 1234567890")
+    assert len(cache) == 2
+    assert cache.find("a = 1234567890") is first
+    assert cache.find("b = 1234567890") is None
+
+
+def test_finding_compiles_nothing() -> None:
+    cache = CompiledFilterCache()
+    assert cache.find("a = 1") is None
+    assert len(cache) == 0
+    with pytest.raises(ExpressionError):
+        cache.compile("a =")
+    with pytest.raises(ExpressionError, match="not complete"):
+        cache.find("a =")
