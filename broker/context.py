@@ -17,7 +17,9 @@ from thermocline.broker.config_persister import ConfigPersister
 from thermocline.broker.consumer_offsets import ConsumerOffsets
 from thermocline.broker.delay_service import DelayService
 from thermocline.broker.group_table import GroupTable
+from thermocline.broker.loop_turns import LoopTurns
 from thermocline.broker.message_appender import MessageAppender
+from thermocline.broker.message_filters import MessageFilters
 from thermocline.broker.queue_locks import QueueLocks
 from thermocline.broker.queue_lookup import QueueLookup
 from thermocline.broker.registration import Registration
@@ -38,6 +40,8 @@ class BrokerContext:
     groups: GroupTable
     offsets: ConsumerOffsets
     clients: ClientRegistry
+    turns: LoopTurns
+    filters: MessageFilters
     locks: QueueLocks
     delays: DelayService
     stats: BrokerStats

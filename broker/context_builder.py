@@ -21,7 +21,9 @@ from thermocline.broker.consumer_offsets import ConsumerOffsets
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.delay_service import DelayService
 from thermocline.broker.group_table import GroupTable
+from thermocline.broker.loop_turns import LoopTurns
 from thermocline.broker.message_appender import MessageAppender
+from thermocline.broker.message_filters import MessageFilters
 from thermocline.broker.queue_locks import QueueLocks
 from thermocline.broker.queue_lookup import QueueLookup
 from thermocline.broker.registration import Registration
@@ -116,6 +118,10 @@ async def build_context(
         cold,
         expired_before_ms=topics.expired_before,
     )
+    turns = LoopTurns(call_soon=asyncio.get_running_loop().call_soon)
+    filters = MessageFilters(turns, is_enabled=lambda: settings.broker.property_filter)
+    if config.property_filter:
+        await filters.prepare()
     host, port = store_host
     return BrokerContext(
         settings=settings,
@@ -129,6 +135,8 @@ async def build_context(
             call_soon=asyncio.get_running_loop().call_soon,
             is_notifying=lambda: settings.broker.notify_group_changes,
         ),
+        turns=turns,
+        filters=filters,
         locks=QueueLocks(live_ms=config.queue_lock_live_ms, clock=clock),
         delays=delays,
         stats=stats,

@@ -39,8 +39,11 @@ class CompiledFilterCache:
         """What compiling gave the last time; None when that is not known.
 
         Raises:
+            ExpressionTooLargeError: It has too many characters.
             ExpressionError: It was no expression, or one beyond the limits.
         """
+        if len(text) > self._limits.expression_chars_max:
+            compile_expression(text, limits=self._limits)  # refused at once, so there is nothing to remember
         entry = self._entries.get(text)
         if entry is None:
             return None
@@ -68,8 +71,6 @@ class CompiledFilterCache:
         return compiled
 
     def _keep(self, text: str, entry: CompiledFilter | ExpressionError) -> None:
-        if len(text) > self._limits.expression_chars_max:
-            return  # refused at once the next time too
         self._entries[text] = entry
         self._chars += len(text)
         while len(self._entries) > self._count_max or self._chars > self._chars_max:

@@ -38,8 +38,9 @@ def test_an_error_is_remembered_and_raised_anew() -> None:
 
 def test_a_text_beyond_the_limit_is_not_kept() -> None:
     cache = CompiledFilterCache(limits=ExpressionLimits(expression_chars_max=10))
-    with pytest.raises(ExpressionTooLargeError):
-        cache.compile("a = 1234567")
+    for ask in (cache.compile, cache.find):
+        with pytest.raises(ExpressionTooLargeError):
+            ask("a = 1234567")
     assert len(cache) == 0
 
 

@@ -1,0 +1,115 @@
+"""Message filters: the SQL92 expressions that consumers subscribe with, compiled.
+
+RocketMQ's broker keeps a filter for each group and topic, made when a heartbeat brings a new expression, and writes
+them to config/consumerFilter.json, where it needs their bloom filters, times of birth and times of death: by these it
+notes in the queue beforehand which groups a message may match. Nothing of that is needed to tell whether it does match.
+Here a filter is a function of its expression; the group's subscription names it, and compiled ones are kept by text.
+
+Rules
+  - Compiling takes up to some tens of milliseconds for the largest expressions that are taken at all, so it is done in
+    a turn of the loop of its own (loop_turns.py) by the first pull that needs it: `find` says CompileNeeded,
+    `compile_in_turn` does it. Official clients have their expression checked when they start (46).
+  - A filter that was dropped, as too many others were asked for since, is compiled again.
+  - While `enablePropertyFilter` is off nothing is compiled and every other type than TAG is refused.
+Belongs to the hot process's loop.
+Source: ConsumerFilterManager.java, ClientManageProcessor.java (checkClientConfig), Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from thermocline.broker.loop_turns import LoopTurns
+from thermocline.filters import CompiledFilter, CompiledFilterCache, compile_expression
+from thermocline.remoting.bodies import EXPRESSION_SQL92, EXPRESSION_TAG
+from thermocline.remoting.errors import BrokerBusyError, MQError, SubscriptionParseError
+
+logger = logging.getLogger(__name__)
+
+FILTERS_KEPT_MAX = 4_096
+SHOWN_CHARS = 200
+
+
+class CompileNeeded(Exception):  # noqa: N818 - no failure: the way out of the synchronous path
+    """The expression `text`, of a type that is served, has to be compiled first."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+
+def is_tag_type(expression_type: str | None) -> bool:
+    """Whether messages are to be chosen by their tag."""
+    return not expression_type or expression_type == EXPRESSION_TAG
+
+
+class MessageFilters:
+    """See the module's header."""
+
+    def __init__(self, turns: LoopTurns, *, is_enabled: Callable[[], bool]) -> None:
+        """`is_enabled`: whether messages may be chosen by their properties just now."""
+        self._turns = turns
+        self._is_enabled = is_enabled
+        self._cache = CompiledFilterCache(count_max=FILTERS_KEPT_MAX)
+
+    async def prepare(self) -> None:
+        """Load what compiling needs, some megabytes and a quarter of a second: before the broker serves with it.
+
+        In a thread, for a broker whose setting is changed serves on meanwhile.
+        """
+        await asyncio.to_thread(compile_expression, "TRUE")
+
+    def find(self, expression_type: str, text: str) -> CompiledFilter:
+        """The filter of an expression.
+
+        Raises:
+            CompileNeeded: It is not compiled.
+            SubscriptionParseError: It is no expression, or of a type that nobody knows.
+            MQError: Only tags are served.
+        """
+        if not self._is_enabled():
+            raise MQError(f"The broker does not support consumer to filter message by {expression_type}")
+        if expression_type != EXPRESSION_SQL92:
+            raise SubscriptionParseError(f"no type of expression: {expression_type[:SHOWN_CHARS]}")
+        found = self._cache.find(text)
+        if found is None:
+            raise CompileNeeded(text)
+        return found
+
+    def compile_soon(self, text: str, then: Callable[[], None]) -> bool:
+        """Compile when the loop has time for it, or know what is wrong with the text; then call `then`.
+
+        False when too much waits for such a time already.
+        """
+
+        def compile_it(_: Callable[[], bool]) -> bool:
+            self._compile(text)
+            then()
+            return True
+
+        return self._turns.add(compile_it)
+
+    async def compile_in_turn(self, text: str) -> None:
+        """The same, and return when it is done. Cancelling is safe.
+
+        Raises:
+            BrokerBusyError: Too much waits already.
+        """
+        done = asyncio.Event()
+        if not self.compile_soon(text, done.set):
+            raise BrokerBusyError("too many expressions are to be compiled")
+        await done.wait()
+
+    def _compile(self, text: str) -> None:
+        try:
+            compiled = self._cache.compile(text)
+        except SubscriptionParseError as error:
+            logger.warning("filter refused expression=%r reason=%s", text[:SHOWN_CHARS], error)
+            return
+        if compiled.ignored_position is not None:
+            # RocketMQ's grammar ends where an expression is complete; whoever wrote it may have meant more.
+            logger.warning(
+                "filter is not read to its end position=%d expression=%r", compiled.ignored_position, text[:SHOWN_CHARS]
+            )
