@@ -49,7 +49,8 @@ ALLOWED: dict[str, frozenset[str]] = {
 
 # Single modules that a layer, or one module of it, may name beyond that: the daemons' entry points with their settings
 # and log format, which commands start; the NameServer, which the broker's own entry point can run beside it
-# (`thermocline dev`); the disk seam, with which a reader opens a cold tier that lies in a directory.
+# (`thermocline dev`); the disk seam, with which a reader opens a cold tier that lies in a directory; message filters,
+# which the fake broker for users' tests evaluates as a broker does.
 SINGLE_MODULES: dict[str, frozenset[str]] = {
     "cli": frozenset(
         {
@@ -63,6 +64,7 @@ SINGLE_MODULES: dict[str, frozenset[str]] = {
     ),
     "broker.main": frozenset({"namesrv.name_server_config", "namesrv.server"}),
     "spark": frozenset({"store.disk"}),
+    "client.testing.fake_filters": frozenset({"filters"}),
 }
 
 # Spark reads the cold tier and never writes it.
@@ -161,6 +163,8 @@ def test_the_codec_knows_no_socket_task_or_logger() -> None:
         ("broker.main", "namesrv.server", True),
         ("client.producer.producer", "remoting.client", True),
         ("client.producer.producer", "store.commit_log", False),
+        ("client.producer.producer", "filters", False),
+        ("client.testing.fake_filters", "filters", True),
         ("cli.dev", "broker.main", True),
         ("cli.dev", "broker.context", False),
         ("spark.data_source", "tiered.catalog", True),
