@@ -13,7 +13,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,8 +107,9 @@ class BrokerUnderTest:
                     os.sched_setaffinity(thread_id, cpus)
 
     def make_real_time(self) -> None:
-        """Let nothing but the kernel run before its main process (SCHED_FIFO); all threads of an official broker."""
-        real_time(self.processes[0].process_id)
+        """Let nothing but the kernel run before our loop, or any thread of an official broker (SCHED_FIFO)."""
+        process_id = self.processes[0].process_id
+        real_time([process_id] if self.kind == THERMOCLINE else _threads_of(process_id))
 
     def _signal(self, number: signal.Signals) -> None:
         for process in self.processes:
@@ -181,15 +182,15 @@ def make_cold_tier(server: S3Server) -> str:
     return f"s3://cold/bench?endpoint={server.endpoint}&region={server.region}"
 
 
-def real_time(process_id: int) -> None:
-    """Give all threads of a process the lowest real-time priority.
+def real_time(thread_ids: Iterable[int]) -> None:
+    """Give threads the lowest real-time priority; those that they make do not inherit it.
 
     Raises:
         PermissionError: The system does not let this user.
     """
-    for thread_id in _threads_of(process_id):
+    for thread_id in thread_ids:
         with contextlib.suppress(ProcessLookupError):
-            os.sched_setscheduler(thread_id, os.SCHED_FIFO, os.sched_param(1))
+            os.sched_setscheduler(thread_id, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
 
 
 def _environment_name(setting: str) -> str:

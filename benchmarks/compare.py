@@ -183,9 +183,9 @@ def _run_session(
         floor = stack.enter_context(start_null_responder(directory, cpus=HOT_CPUS, is_real_time=options.real_time))
         brokers = list(_start(session, stack, software, directory, options))
         for broker in brokers:
+            _warm(broker, options)
             if options.real_time:
                 broker.make_real_time()
-            _warm(broker, options)
             broker.pause()
         for number in range(options.rounds):
             for name, runs in shapes.items():

@@ -30,7 +30,7 @@ def start_null_responder(directory: Path, *, cpus: set[int], is_real_time: bool)
         process.wait_until(lambda: process.output().endswith("\n"), timeout_s=START_TIMEOUT_S)
         os.sched_setaffinity(process.process_id, cpus)
         if is_real_time:
-            real_time(process.process_id)
+            real_time([process.process_id])
         yield f"127.0.0.1:{int(process.output())}"
     finally:
         process.kill()

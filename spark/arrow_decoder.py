@@ -25,18 +25,18 @@ import pyarrow.compute as pc
 from thermocline.remoting.compression import decompress
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
 from thermocline.remoting.message_record import POSITION_BORN_HOST, POSITION_STORE_HOST, decode_host
-from thermocline.remoting.sys_flag import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6, compression_type
-from thermocline.spark.arrow_gather import BUFFER_BYTES_MAX, gather_pieces
-from thermocline.spark.inner_batch import inner_batches, unwrap_records
-from thermocline.spark.message_columns import DEFAULT_COLUMNS, arrow_schema
-from thermocline.spark.property_columns import PropertyColumns, read_properties
-from thermocline.spark.record_heads import (
+from thermocline.remoting.record_heads import (
     HOST_V6_EXTRA_BYTES,
     Bytes,
     Mask,
     RecordHeads,
     read_heads,
 )
+from thermocline.remoting.sys_flag import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6, compression_type
+from thermocline.spark.arrow_gather import BUFFER_BYTES_MAX, gather_pieces
+from thermocline.spark.inner_batch import inner_batches, unwrap_records
+from thermocline.spark.message_columns import DEFAULT_COLUMNS, arrow_schema
+from thermocline.spark.property_columns import PropertyColumns, read_properties
 
 INT64_MAX = 2**63 - 1
 HOST_V4_BYTES = 8  # address and port

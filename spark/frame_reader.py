@@ -26,13 +26,13 @@ import numpy as np
 import pyarrow as pa
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError, ObjectStoreUnavailableError
+from thermocline.remoting.record_heads import Mask, read_heads
 from thermocline.remoting.string_hash import tags_code
 from thermocline.spark.arrow_decoder import ArrowDecoder
 from thermocline.spark.blocking_store import BlockingStore, blocking_store
 from thermocline.spark.frame_buffer import FrameBuffer
 from thermocline.spark.message_columns import choose_columns
 from thermocline.spark.read_plan import SegmentSlice
-from thermocline.spark.record_heads import Mask, read_heads
 from thermocline.spark.source_options import ReadOptions
 from thermocline.spark.store_options import StoreOptions
 from thermocline.tiered.errors import SegmentFormatError

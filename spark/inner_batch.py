@@ -22,7 +22,7 @@ from thermocline.remoting.message_record import (
     POSITION_SYS_FLAG,
     SHORT,
 )
-from thermocline.spark.record_heads import Mask, RecordHeads
+from thermocline.remoting.record_heads import Mask, RecordHeads
 
 UNWRAP_MASK = flags.NEED_UNWRAP | flags.INNER_BATCH
 

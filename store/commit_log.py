@@ -56,8 +56,8 @@ from thermocline.store.sync_site import SyncSite
 
 logger = logging.getLogger(__name__)
 
-LOADED_BYTES = 1 << 23
-"""How far ahead of the append offset pages are loaded; again when half of that is used up."""
+LOADED_BYTES, LOAD_STEP_BYTES = 1 << 23, 1 << 19
+"""How far ahead of the append offset pages are loaded, and how many at a time."""
 HOST_V6_MORE_BYTES = 12
 """How much later a field lies for an IPv6 host before it."""
 
@@ -247,7 +247,7 @@ class CommitLog:
         start = max(self._loaded_offset, self.append_offset)
         end = min(self.append_offset + LOADED_BYTES, tail.end_offset)
         self._loaded_offset = end
-        self._load_at = end if end == tail.end_offset else end - LOADED_BYTES // 2
+        self._load_at = end if end == tail.end_offset else end - LOADED_BYTES + LOAD_STEP_BYTES
         self._allocator.load_pages(tail.file, position=start - tail.base_offset, size_bytes=end - start)
 
     def _over_torn(self, data: Buffer) -> Buffer:

@@ -16,19 +16,18 @@ interpreter lock, so helper threads may sit in them.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
 import fcntl
 import mmap
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
 from thermocline.remoting.errors import DiskFullError, UnavailableError
+from thermocline.store.page_loader import load_pages
 
 BACKUP_SUFFIX = ".bak"
 TEMPORARY_SUFFIX = ".tmp"
@@ -36,8 +35,6 @@ FALLOCATE_ZERO_RANGE = 0x10
 FALLOCATE_PUNCH_HOLE = 0x03
 """Hole, with the length kept."""
 ZEROES_BYTES = 1 << 20
-PAGES_BYTES = 1 << 17
-"""Kernels take no more advice at once."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 Buffer = bytes | bytearray | memoryview
@@ -312,12 +309,9 @@ class RealFile:
             position += len(data)
 
     def load_pages(self, position: int, size_bytes: int) -> None:
-        """Have this range in the page cache; what was allocated and never written costs no read of the disk."""
-        if sys.platform != "linux":
-            return
-        for start in range(position, position + size_bytes, PAGES_BYTES):
-            with contextlib.suppress(OSError):
-                os.posix_fadvise(self._descriptor, start, PAGES_BYTES, os.POSIX_FADV_WILLNEED)
+        """Have this range in the page cache."""
+        if size_bytes:
+            load_pages(self._descriptor, position, size_bytes)
 
     def sync(self, *, site: str = "") -> None:
         """fdatasync: content, and the length that is needed to read it."""

@@ -9,13 +9,29 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from concurrent.futures import Executor, Future
+import os
+import threading
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 from thermocline.store.disk import Disk, DiskFile
 from thermocline.store.mapped_file import MappedFile, file_name
 from thermocline.store.sync_site import SyncSite
 
 logger = logging.getLogger(__name__)
+
+
+NICE = 10
+"""By how much the helper thread gives way to the others where cores are few."""
+
+
+def make_allocator_executor() -> ThreadPoolExecutor:
+    """One helper thread."""
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-allocator", initializer=_give_way)
+
+
+def _give_way() -> None:
+    with contextlib.suppress(OSError, AttributeError):  # only Linux knows priorities of threads
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
 
 
 class FileAllocator:

@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from thermocline.remoting.message_record import SHORT
 from thermocline.remoting.properties import KEY_SEPARATOR, NAME_END, VALUE_END, PropertyName
+from thermocline.remoting.record_heads import Bytes, Integers, RecordHeads, gather
 from thermocline.remoting.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from thermocline.store.index_keys import KEY_MARK, TAG_MARK, Hashes, KeyCollector, hash_rows, positive_hashes
-from thermocline.store.log_columns import Bytes, Ints, LogColumns, gather_rows
 
 ROWS_MIN = 8
 """Fewer rows than this are not worth an array."""
@@ -39,8 +39,8 @@ class IndexEntries:
     """Entries of consecutive records, an array for each field."""
 
     hashes: Hashes
-    physical_offsets: Ints
-    store_timestamps_ms: Ints
+    physical_offsets: Integers
+    store_timestamps_ms: Integers
 
     def __len__(self) -> int:
         return len(self.hashes)
@@ -50,14 +50,14 @@ class IndexEntries:
         return IndexEntries(self.hashes[which], self.physical_offsets[which], self.store_timestamps_ms[which])
 
 
-def entries_of(columns: LogColumns) -> IndexEntries:
+def entries_of(heads: RecordHeads) -> IndexEntries:
     """All entries of these records; a rolled back record has none."""
-    is_kept = columns.sys_flags & TRANSACTION_MASK != TRANSACTION_ROLLBACK
-    found: list[tuple[Ints, Hashes]] = []
+    is_kept = heads.sys_flags & TRANSACTION_MASK != TRANSACTION_ROLLBACK
+    found: list[tuple[Integers, Hashes]] = []
     collector = KeyCollector()
-    for numbers in _equally_long(columns, np.flatnonzero(is_kept & (columns.properties_bytes > 0))):
-        for number in _collect_alike(columns, numbers, found).tolist():
-            topic, properties_text = _texts(columns, number)
+    for numbers in _equally_long(heads, np.flatnonzero(is_kept & (heads.properties_bytes > 0))):
+        for number in _collect_alike(heads, numbers, found).tolist():
+            topic, properties_text = _texts(heads, number)
             collector.add(topic, properties_text, record_number=number)
     found.append((np.array(collector.record_numbers, np.int64), collector.hashes()))
     numbers = np.concatenate([numbers for numbers, _ in found])
@@ -65,7 +65,9 @@ def entries_of(columns: LogColumns) -> IndexEntries:
     # All entries of one record were found together and in their order.
     order = np.argsort(numbers, kind="stable")
     numbers = numbers[order]
-    return IndexEntries(hashes[order], columns.physical_offsets[numbers], columns.store_timestamps_ms[numbers])
+    return IndexEntries(
+        hashes[order], heads.integers("physical_offset")[numbers], heads.integers("store_timestamp_ms")[numbers]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,29 +153,30 @@ class _Pattern:
             start += len(word) + 1
 
 
-def _equally_long(columns: LogColumns, numbers: Ints) -> Iterator[Ints]:
+def _equally_long(heads: RecordHeads, numbers: Integers) -> Iterator[Integers]:
     """These records, in groups whose topics and properties are equally long; none that is too much for an array."""
-    lengths = columns.topic_bytes[numbers] << 16 | columns.properties_bytes[numbers]
+    lengths = heads.topic_bytes[numbers] << 16 | heads.properties_bytes[numbers]
     order = np.argsort(lengths, kind="stable")
     borders = np.flatnonzero(np.diff(lengths[order])) + 1
     for group in np.split(numbers[order], borders):
         if len(group):
-            step = max(1, ROWS_BYTES_MAX // _row_bytes(columns, int(group[0])))
+            step = max(1, ROWS_BYTES_MAX // _row_bytes(heads, int(group[0])))
             for start in range(0, len(group), step):
                 yield group[start : start + step]
 
 
-def _collect_alike(columns: LogColumns, numbers: Ints, found: list[tuple[Ints, Hashes]]) -> Ints:
+def _collect_alike(heads: RecordHeads, numbers: Integers, found: list[tuple[Integers, Hashes]]) -> Integers:
     """Add the entries of those of these records that look like others; the rest is returned."""
     if len(numbers) < ROWS_MIN:
         return numbers
     first = int(numbers[0])
-    rows = gather_rows(columns.data, columns.topic_positions[numbers], _row_bytes(columns, first))
-    odd: list[Ints] = []
+    row_bytes = _row_bytes(heads, first)
+    rows = gather(heads.data, heads.topic_starts[numbers], row_bytes).view(np.uint8).reshape(-1, row_bytes)
+    odd: list[Integers] = []
     for _ in range(PATTERNS_MAX):
         if len(numbers) < ROWS_MIN:
             break
-        pattern = _Pattern(rows[0], int(columns.topic_bytes[first]))
+        pattern = _Pattern(rows[0], int(heads.topic_bytes[first]))
         is_like = pattern.like(rows)
         if not is_like[0]:  # it has what no array can have: to be read by itself, whatever the others look like
             odd.append(numbers[:1])
@@ -184,14 +187,14 @@ def _collect_alike(columns: LogColumns, numbers: Ints, found: list[tuple[Ints, H
     return np.concatenate([*odd, numbers])
 
 
-def _row_bytes(columns: LogColumns, number: int) -> int:
-    return int(columns.topic_bytes[number]) + SHORT.size + int(columns.properties_bytes[number])
+def _row_bytes(heads: RecordHeads, number: int) -> int:
+    return int(heads.topic_bytes[number]) + SHORT.size + int(heads.properties_bytes[number])
 
 
-def _texts(columns: LogColumns, number: int) -> tuple[bytes, bytes]:
+def _texts(heads: RecordHeads, number: int) -> tuple[bytes, bytes]:
     """Topic and properties of one record."""
-    start, topic_bytes = int(columns.topic_positions[number]), int(columns.topic_bytes[number])
-    row = columns.data[start : start + _row_bytes(columns, number)].tobytes()
+    start, topic_bytes = int(heads.topic_starts[number]), int(heads.topic_bytes[number])
+    row = heads.data[start : start + _row_bytes(heads, number)].tobytes()
     return row[:topic_bytes], row[topic_bytes + SHORT.size :]
 
 

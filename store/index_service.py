@@ -147,7 +147,7 @@ class IndexService:
         columns = read_columns(self._log_files, self.next_offset, end_offset=end_offset, count_max=RECORDS_PER_BUILD)
         if columns.end_offset == self.next_offset:
             raise CorruptDataError("the log cannot be read on", offset=self.next_offset, end_offset=end_offset)
-        self._append(entries_of(columns))
+        self._append(entries_of(columns.heads))
         self.next_offset = columns.end_offset
         self._made_before.clear()
         return len(columns)

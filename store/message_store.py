@@ -17,7 +17,7 @@ import logging
 import os
 import uuid
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from contextlib import ExitStack
 
 from thermocline.remoting.errors import (
@@ -37,7 +37,7 @@ from thermocline.store.consume_queue_table import ConsumeQueueTable
 from thermocline.store.derived_sync import QUEUES_PER_SLICE, DerivedRounds, DerivedSync
 from thermocline.store.disk import Disk, make_durable_directory, parent_of
 from thermocline.store.dispatch import has_unit, unit_tags_code
-from thermocline.store.file_allocator import FileAllocator
+from thermocline.store.file_allocator import FileAllocator, make_allocator_executor
 from thermocline.store.flush_service import FlushGate
 from thermocline.store.identity import StoreIdentity, load_or_make_identity
 from thermocline.store.incarnation import TopicIncarnations
@@ -133,7 +133,7 @@ class MessageStore:
             disk.sync_directory(config.own_path, site=SyncSite.QUEUE_ENDS_DIRECTORY)
             identity = load_or_make_identity(disk, config.identity_path, make_id=make_id)
             if allocator_executor is None:
-                allocator_executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-allocator")
+                allocator_executor = make_allocator_executor()
                 resources.callback(allocator_executor.shutdown)
             files = MappedFileQueue(disk, config.commit_log_path, file_bytes=config.log_file_bytes)
             resources.callback(files.close)

@@ -7,19 +7,21 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from thermocline.remoting.message_record import (
     POSITION_QUEUE_OFFSET,
     POSITION_STORE_TIMESTAMP,
     POSITION_SYS_FLAG,
     read_properties_text,
 )
+from thermocline.remoting.record_heads import find_records
 from thermocline.remoting.sys_flag import BORN_HOST_V6
 from thermocline.tiered.errors import SegmentFormatError
 from thermocline.tiered.segment_format import FrameInfo, decompress
 
-_SIZE = struct.Struct(">i")
+_SYS_FLAG = struct.Struct(">i")
 _LONG = struct.Struct(">q")
-_RECORD_BYTES_MIN = 91
 _STORE_TIMESTAMP_V6 = POSITION_STORE_TIMESTAMP + 12
 
 
@@ -69,7 +71,7 @@ class DecodedFrame:
 
 def record_store_timestamp_ms(data: bytes | memoryview, position: int) -> int:
     """The store time of the record at `position`."""
-    (sys_flag,) = _SIZE.unpack_from(data, position + POSITION_SYS_FLAG)
+    (sys_flag,) = _SYS_FLAG.unpack_from(data, position + POSITION_SYS_FLAG)
     field = _STORE_TIMESTAMP_V6 if sys_flag & BORN_HOST_V6 else POSITION_STORE_TIMESTAMP
     timestamp_ms: int = _LONG.unpack_from(data, position + field)[0]
     return timestamp_ms
@@ -80,20 +82,14 @@ def decode_frame(stored: bytes | memoryview, info: FrameInfo) -> DecodedFrame:
 
     Raises:
         FrameChecksumError: The frame is damaged.
-        SegmentFormatError: Its records are not those that the footer speaks of.
+        CorruptDataError: It does not hold whole records, or not those that the footer speaks of.
     """
     data = decompress(stored, raw_bytes=info.raw_bytes)
-    end, position = len(data), 0
-    positions = array("I", [0])
-    unpack_size, found = _SIZE.unpack_from, positions.append
-    while position + _RECORD_BYTES_MIN <= end:
-        size_bytes = unpack_size(data, position)[0]
-        if size_bytes < _RECORD_BYTES_MIN:
-            raise SegmentFormatError("impossible record in a frame", position=position, size_bytes=size_bytes)
-        position += size_bytes
-        found(position)
-    if position != end or len(positions) - 1 != info.end_offset - info.start_offset:
-        raise SegmentFormatError("the frame's records are not those of the footer", records=len(positions) - 1)
+    starts, _ = find_records(np.frombuffer(data, np.uint8))
+    if len(starts) != info.end_offset - info.start_offset:
+        raise SegmentFormatError("the frame's records are not those of the footer", records=len(starts))
+    positions = array("I", starts.astype(np.uint32).tobytes())
+    positions.append(len(data))
     (first_offset,) = _LONG.unpack_from(data, POSITION_QUEUE_OFFSET)
     if first_offset != info.start_offset:
         raise SegmentFormatError("the frame starts at another offset", found=first_offset, expected=info.start_offset)

@@ -22,10 +22,11 @@ import numpy.typing as npt
 import zstandard
 
 from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.message_record import MAGIC_V1, MAGIC_V2
 from thermocline.remoting.properties import PropertyName, find_property
+from thermocline.remoting.record_heads import RecordHeads, read_heads_at
 from thermocline.tiered.key_index import encode_key_index, mix_checksums
 from thermocline.tiered.queue_columns import ColumnsWriter, QueueColumns
-from thermocline.tiered.record_heads import check_heads, properties_positions, read_heads, store_timestamps_ms
 from thermocline.tiered.segment_entry import CoarseFrame, PartLocator, SegmentEntry
 from thermocline.tiered.segment_format import (
     FRAME,
@@ -208,11 +209,11 @@ class SegmentWriter:
         count = len(sizes)
         start_offset, end_offset = run.next_offset - count, run.next_offset
         positions = np.cumsum(sizes) - sizes
-        heads = read_heads(raw, positions, sizes)
-        check_heads(heads, sizes, queue_id=run.queue_id, start_offset=start_offset)
-        store_ms = store_timestamps_ms(raw, positions, heads)
-        physical_offsets = heads["physical_offset"].astype(np.int64)
-        self._collect_keys(raw, positions, sizes, heads, physical_offsets)
+        heads = read_heads_at(np.frombuffer(raw, np.uint8), positions, sizes)
+        _check_heads(heads, sizes, queue_id=run.queue_id, start_offset=start_offset)
+        store_ms = heads.integers("store_timestamp_ms")
+        physical_offsets = heads.integers("physical_offset")
+        self._collect_keys(raw, heads, physical_offsets)
         self._columns.append(
             QueueColumns(
                 queue_id=run.queue_id,
@@ -239,22 +240,12 @@ class SegmentWriter:
         self._raw_bytes += len(raw)
         self._record_count += count
 
-    def _collect_keys(
-        self,
-        raw: bytes,
-        positions: npt.NDArray[np.int64],
-        sizes: npt.NDArray[np.int64],
-        heads: npt.NDArray[np.void],
-        physical_offsets: npt.NDArray[np.int64],
-    ) -> None:
+    def _collect_keys(self, raw: bytes, heads: RecordHeads, physical_offsets: npt.NDArray[np.int64]) -> None:
         """Note the keys of a frame's records, as RocketMQ's index has them: UNIQ_KEY and each word of KEYS."""
-        ends = positions + sizes
-        starts = properties_positions(raw, positions, heads)
-        if bool((starts > ends).any()):
-            raise CorruptDataError("a record's body or topic passes its end", queue_id=int(heads["queue_id"][0]))
+        starts, ends = heads.properties_starts, heads.properties_starts + heads.properties_bytes
         checksum, add_checksum, add_ordinal = zlib.crc32, self._key_checksums.append, self._key_ordinals.append
         rfind, find = raw.rfind, raw.find
-        key_counts = [0] * len(sizes)
+        key_counts = [0] * len(heads)
         first_ordinal = self._record_count
         for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
             # The usual case in place: the last piece of the name, not the first of the text, with a value and its end.
@@ -279,6 +270,16 @@ class SegmentWriter:
                     add_ordinal(first_ordinal + index)
                     key_counts[index] += 1
         self._key_physical_offsets.frombytes(np.repeat(physical_offsets, key_counts).tobytes())
+
+
+def _check_heads(heads: RecordHeads, sizes: npt.NDArray[np.int64], *, queue_id: int, start_offset: int) -> None:
+    """CorruptDataError unless each record is the whole one that the queue should hold at its offset."""
+    head = heads.head
+    is_right = (head["size_bytes"] == sizes) & ((head["magic"] == MAGIC_V1) | (head["magic"] == MAGIC_V2))
+    is_right &= (head["queue_id"] == queue_id) & (head["queue_offset"] == np.arange(len(heads)) + start_offset)
+    if not is_right.all():
+        offset = start_offset + int(np.argmin(is_right))
+        raise CorruptDataError("not the record that the queue should hold", queue_id=queue_id, queue_offset=offset)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

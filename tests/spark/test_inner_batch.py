@@ -9,10 +9,10 @@ from thermocline.remoting import sys_flag as flags
 from thermocline.remoting.batch import BatchMessage, encode_batch
 from thermocline.remoting.errors import CorruptDataError
 from thermocline.remoting.message_record import decode_record
+from thermocline.remoting.record_heads import read_heads
 from thermocline.remoting.sys_flag import CompressionType
 from thermocline.spark.arrow_decoder import ArrowDecoder, RowSelection
 from thermocline.spark.inner_batch import inner_batches, unwrap_records
-from thermocline.spark.record_heads import read_heads
 
 BATCH_FLAGS = flags.NEED_UNWRAP | flags.INNER_BATCH
 BATCH = encode_batch([BatchMessage(b"one", b"TAGS\x01A\x02", 7), BatchMessage(b"", b"", 0), BatchMessage(b"three")])

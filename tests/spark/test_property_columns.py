@@ -8,8 +8,8 @@ import pytest
 
 from tests.spark.sample_records import record
 from thermocline.remoting.properties import decode_properties
+from thermocline.remoting.record_heads import read_heads
 from thermocline.spark.property_columns import read_properties
-from thermocline.spark.record_heads import read_heads
 
 CASES: list[tuple[bytes, dict[str, str]]] = [
     (b"", {}),

@@ -57,7 +57,7 @@ def entries(records: list[Record]) -> IndexEntries:
     files.load()
     columns = read_columns(files, 0, end_offset=len(content), count_max=len(records))
     assert len(columns) == len(records)
-    return entries_of(columns)
+    return entries_of(columns.heads)
 
 
 def expected(records: list[Record]) -> list[tuple[int, int]]:

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from tests.store.log_files import Draft, drafts, write_log
 from thermocline.remoting.message_record import INT, POSITION_BODY_SIZE
-from thermocline.store.log_columns import HOST_V6_EXTRA_BYTES, LogColumns, read_columns
+from thermocline.remoting.record_heads import HOST_V6_EXTRA_BYTES
+from thermocline.store.log_columns import LogColumns, read_columns
 from thermocline.store.log_scan import LogScan, ScannedRecord
 from thermocline.store.mapped_file_queue import MappedFileQueue
 
@@ -33,14 +34,14 @@ def read_all(files: MappedFileQueue, *, end_offset: int, count_max: int = 1_000)
 
 
 def seen_of(columns: LogColumns, number: int) -> Seen:
-    start, topic_bytes = int(columns.topic_positions[number]), int(columns.topic_bytes[number])
-    properties = start + topic_bytes + 2
+    heads = columns.heads
+    topic, properties = int(heads.topic_starts[number]), int(heads.properties_starts[number])
     return (
-        int(columns.physical_offsets[number]),
-        int(columns.sys_flags[number]),
-        int(columns.store_timestamps_ms[number]),
-        columns.data[start : start + topic_bytes].tobytes(),
-        columns.data[properties : properties + int(columns.properties_bytes[number])].tobytes(),
+        int(heads.integers("physical_offset")[number]),
+        int(heads.sys_flags[number]),
+        int(heads.integers("store_timestamp_ms")[number]),
+        heads.data[topic : topic + int(heads.topic_bytes[number])].tobytes(),
+        heads.data[properties : properties + int(heads.properties_bytes[number])].tobytes(),
     )
 
 

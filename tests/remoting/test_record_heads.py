@@ -7,7 +7,7 @@ import pytest
 
 from tests.spark.sample_records import HOST_V6, TIME_MS, record
 from thermocline.remoting.errors import CorruptDataError
-from thermocline.spark.record_heads import find_records, read_heads
+from thermocline.remoting.record_heads import find_records, read_heads
 
 
 def test_heads_are_read_whatever_the_hosts() -> None:

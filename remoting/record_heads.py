@@ -1,22 +1,18 @@
-"""RecordHeads: the fixed fields of many CommitLog records at once, as parallel NumPy arrays.
+"""RecordHeads: the fixed fields and part positions of many CommitLog records at once, as parallel NumPy arrays.
 
-Input: whole records one after another, byte for byte as the CommitLog holds them (a decompressed cold
-frame, or the body of a PULL answer), with nothing between or behind them. A record with IPv4 hosts:
+Layout of a record: message_record.py. An IPv6 born host moves all that follows it by 12 bytes, an IPv6 store host by
+12 more; here every head has the shape of one with IPv4 hosts.
 
-    0 size, 4 magic, 8 body CRC, 12 queue id, 16 flag, 20 queue offset, 28 physical offset, 36 sysFlag,
-    40 born time, 48 born host, 56 store time, 64 store host, 72 reconsume times, 76 prepared offset,
-    84 body length, 88 body, then topic length (1 byte; 2 with the V2 magic), topic,
-    properties length (2 bytes), properties.
-
-An IPv6 born host (sysFlag 0x10) moves all that follows it by 12 bytes, an IPv6 store host (0x20) by 12 more.
+    read_heads      records one after the other with nothing between or behind them: a cold frame, a PULL answer
+    read_heads_at   records whose starts and sizes are known: a log file, a frame that is being written
 
 Rules
-  - No Python per record: records are found by scanning for the magic and checking that the sizes chain up;
-    heads are gathered through a view of 88-byte items that overlap at stride 1, which NumPy copies at
-    memory speed when the item type is void.
+  - No Python per record: records are found by scanning for the magic and checking that the sizes chain up; heads are
+    gathered through a view of 88-byte items that overlap at stride 1, which NumPy copies at memory speed when the item
+    type is void.
   - Only when a body happens to hold something that looks like a record is the chain walked one by one.
-  - Sizes and positions come from a bucket and are checked before anything is read through them.
-Source: store.md 2.1; common/message/MessageDecoder.java, Apache RocketMQ 5.
+  - Sizes and positions come from a bucket or a disk and are checked before anything is read through them.
+Source: MessageDecoder.java, Apache RocketMQ 5.3.
 """
 
 from __future__ import annotations
@@ -115,13 +111,27 @@ class RecordHeads:
 def read_heads(records: bytes | bytearray | memoryview | Bytes) -> RecordHeads:
     """Find every record of `records` and read its head; CorruptDataError names the first byte that does not fit."""
     data = np.frombuffer(records, np.uint8)
-    starts, sizes = find_records(data)
-    head = _gather(data, starts, HEAD_BYTES).view(HEAD)
+    return read_heads_at(data, *find_records(data))
+
+
+def read_heads_at(data: Bytes, starts: Integers, sizes: Integers) -> RecordHeads:
+    """Read the heads of the records that start there; `data[start:start + size]` must exist.
+
+    Raises:
+        CorruptDataError: A record's parts do not add up to its size; `position` in its context is the start of the
+            first such record.
+    """
+    is_short = sizes < RECORD_BYTES_MIN
+    if is_short.any():
+        row = int(np.argmax(is_short))
+        raise CorruptDataError("bytes too few for a record", position=int(starts[row]), size_bytes=int(sizes[row]))
+    ends = starts + sizes
+    head = gather(data, starts, HEAD_BYTES).view(HEAD)
     tail_starts = starts + HEAD_BYTES
     v6_flags = head["sys_flag"].astype(np.int64) & (BORN_HOST_V6 | STORE_HOST_V6)
     if v6_flags.any():
         head, tail_starts = _shift_heads(data, starts, sizes, head, v6_flags)
-    return _read_parts(data, starts, sizes, head, tail_starts)
+    return _read_parts(data, starts, ends, head, tail_starts)
 
 
 def find_records(data: Bytes) -> tuple[Integers, Integers]:
@@ -136,9 +146,9 @@ def find_records(data: Bytes) -> tuple[Integers, Integers]:
         raise CorruptDataError("bytes too few for a record", position=0, size_bytes=len(data))
     starts: Integers = find_bytes(data, lambda block: block == MAGIC_FIRST_BYTE) - POSITION_MAGIC
     starts = starts[(starts >= 0) & (starts <= len(data) - RECORD_BYTES_MIN)]
-    magic = _gather(data, starts + POSITION_MAGIC, 4).view(">i4")
+    magic = gather(data, starts + POSITION_MAGIC, 4).view(">i4")
     starts = starts[(magic == MAGIC_V1) | (magic == MAGIC_V2)]
-    sizes: Integers = _gather(data, starts, 4).view(">i4").astype(np.int64)
+    sizes: Integers = gather(data, starts, 4).view(">i4").astype(np.int64)
     ends = starts + sizes
     if len(starts) and starts[0] == 0 and ends[-1] == len(data) and bool((ends[:-1] == starts[1:]).all()):
         return starts, sizes
@@ -174,7 +184,7 @@ def _walk_records(data: Bytes) -> tuple[Integers, Integers]:
     return np.array(starts, np.int64), np.array(sizes, np.int64)
 
 
-def _gather(data: Bytes, starts: Integers, item_bytes: int) -> npt.NDArray[Any]:
+def gather(data: Bytes, starts: Integers, item_bytes: int) -> npt.NDArray[Any]:
     """`item_bytes` bytes from each start, as void items; the caller has checked that all lie inside."""
     void = np.dtype(f"V{item_bytes}")
     if not len(starts):
@@ -196,16 +206,15 @@ def _shift_heads(
     shifted[:, :POSITION_STORE_TIMESTAMP] = as_bytes[:, :POSITION_STORE_TIMESTAMP]
     # Store time and host move with an IPv6 born host, the 16 bytes behind them with both.
     for position, moved in ((POSITION_STORE_TIMESTAMP, born_extra), (POSITION_RECONSUME_TIMES, extra)):
-        part = _gather(data, starts + position + moved, 16)
+        part = gather(data, starts + position + moved, 16)
         shifted[:, position : position + 16] = part.view(np.uint8).reshape(len(starts), 16)
     return shifted.reshape(-1).view(HEAD), starts + HEAD_BYTES + extra
 
 
 def _read_parts(
-    data: Bytes, starts: Integers, sizes: Integers, head: npt.NDArray[Any], body_starts: Integers
+    data: Bytes, starts: Integers, ends: Integers, head: npt.NDArray[Any], body_starts: Integers
 ) -> RecordHeads:
     """Follow the three lengths of each record and check that they add up to its size."""
-    ends = starts + sizes
     body_bytes: Integers = head["body_bytes"].astype(np.int64)
     topic_length_bytes = np.where(head["magic"] == MAGIC_V2, 2, 1)
     topic_positions = body_starts + body_bytes
