@@ -14,6 +14,7 @@ from thermocline.broker.broker_stats import BrokerStats
 from thermocline.broker.client_registry import ClientRegistry
 from thermocline.broker.cold_reads import ColdReads
 from thermocline.broker.config_persister import ConfigPersister
+from thermocline.broker.consumer_filter_table import ConsumerFilterTable
 from thermocline.broker.consumer_offsets import ConsumerOffsets
 from thermocline.broker.delay_service import DelayService
 from thermocline.broker.group_table import GroupTable
@@ -42,6 +43,7 @@ class BrokerContext:
     clients: ClientRegistry
     turns: LoopTurns
     filters: MessageFilters
+    consumer_filters: ConsumerFilterTable
     locks: QueueLocks
     delays: DelayService
     stats: BrokerStats

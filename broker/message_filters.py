@@ -1,14 +1,13 @@
 """Message filters: the SQL92 expressions that consumers subscribe with, compiled.
 
-RocketMQ's broker keeps a filter for each group and topic, made when a heartbeat brings a new expression, and writes
-them to config/consumerFilter.json, where it needs their bloom filters, times of birth and times of death: by these it
-notes in the queue beforehand which groups a message may match. Nothing of that is needed to tell whether it does match.
-Here a filter is a function of its expression; the group's subscription names it, and compiled ones are kept by text.
+RocketMQ's broker keeps a filter for each group and topic, made when a heartbeat brings a new expression. Here a filter is
+a function of its expression; the group's subscription names it, and compiled ones are kept by text. (The file in which
+RocketMQ keeps its filters is kept too, for its own sake: consumer_filter_table.py.)
 
 Rules
   - Compiling takes up to some tens of milliseconds for the largest expressions that are taken at all, so it is done in
-    a turn of the loop of its own (loop_turns.py) by the first pull that needs it: `find` says CompileNeeded,
-    `compile_in_turn` does it. Official clients have their expression checked when they start (46).
+    a turn of the loop of its own (loop_turns.py) by the first request that needs it, the check when an official client
+    starts (46), a heartbeat or a pull: `find` says CompileNeeded, `compile_in_turn` does it.
   - A filter that was dropped, as too many others were asked for since, is compiled again.
   - While `enablePropertyFilter` is off nothing is compiled and every other type than TAG is refused.
 Belongs to the hot process's loop.
@@ -85,7 +84,7 @@ class MessageFilters:
         """
 
         def compile_it(_: Callable[[], bool]) -> bool:
-            self._compile(text)
+            self.compile(text)
             then()
             return True
 
@@ -102,7 +101,8 @@ class MessageFilters:
             raise BrokerBusyError("too many expressions are to be compiled")
         await done.wait()
 
-    def _compile(self, text: str) -> None:
+    def compile(self, text: str) -> None:
+        """Make `find` know the text, a filter or what is wrong with it. To be called in a turn of the loop."""
         try:
             compiled = self._cache.compile(text)
         except SubscriptionParseError as error:
