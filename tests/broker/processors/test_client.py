@@ -1,6 +1,7 @@
 """Heartbeats, leaving and who is connected, over real sockets."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from thermocline.remoting.bodies import (
     HeartbeatData,
     ProducerConnection,
     ProducerData,
+    QueryConsumeQueueResponseBody,
     SubscriptionData,
 )
 from thermocline.remoting.client import ClientConnection
@@ -200,6 +202,52 @@ async def test_a_heartbeat_takes_any_expression(tmp_path: Path) -> None:
         shown = ConsumerConnection.decode((await broker.ask(203, {"consumerGroup": "G"})).body)
         assert shown.subscription_table.keys() == {"T", "Broken"}
         assert shown.subscription_table["Broken"] == wanted
+
+
+async def shown_filter(broker: ControlBroker) -> Any:
+    """What a tool is told of group G's filter."""
+    answer = await broker.ask(
+        321, {"topic": "T", "queueId": "0", "index": "0", "count": "1", "consumerGroup": "G"}
+    )
+    text = QueryConsumeQueueResponseBody.decode(answer.body).filter_data
+    assert text is not None
+    return json.loads(text)
+
+
+async def test_a_group_s_filter_outlives_a_restart(tmp_path: Path) -> None:
+    """As in RocketMQ: alive while the group is online, dead afterwards, alive again with its next heartbeat."""
+    config = BrokerConfig(listen_host="127.0.0.1", property_filter=True)
+    async with control_broker(tmp_path, config=config) as broker:
+        await broker.create_topic("T")
+        broker.put("T")
+        data = heartbeat("c1", "T")
+        connection = await broker.connect(Client())
+        await beat(broker, connection, data)
+        assert await shown_filter(broker) is None
+        data.consumer_data_set[0].subscription_data_set[0] = SubscriptionData(
+            topic="T", sub_string="a > 1", expression_type="SQL92", sub_version=2
+        )
+        await beat(broker, connection, data)
+        await until(lambda: broker.context.consumer_filters.get("T", "G"))
+        shown = await shown_filter(broker)
+        assert (shown["expression"], shown["dead"], shown["clientVersion"]) == ("a > 1", False, 2)
+        born_ms = shown["bornTime"]
+        assert born_ms == broker.clock.now_ms
+        broker.clock.now_ms += 10_000
+        await broker.housekeeping.step()
+        path = f"{broker.context.store.config.config_path}/consumerFilter.json"
+        written = json.loads(broker.context.disk.read(path))["filterDataByTopic"]["T"]["groupFilterData"]["G"]
+        assert written == shown
+        await connection.close()
+        await until(lambda: broker.context.clients.consumer_group("G") is None)
+        await broker.housekeeping.save()
+    async with control_broker(tmp_path, config=config) as broker:
+        read = broker.context.consumer_filters.get("T", "G")
+        assert read is not None
+        assert (read.dead, read.dead_time) == (True, born_ms + 10_000)
+        await beat(broker, await broker.connect(Client()), data)
+        shown = await shown_filter(broker)
+        assert (shown["dead"], shown["deadTime"], shown["bornTime"]) == (False, 0, born_ms)
 
 
 @pytest.mark.parametrize("code", [34, 41, 42, 46, 18, 200, 225])
