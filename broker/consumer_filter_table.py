@@ -10,8 +10,9 @@ RocketMQ's broker, which reads it when the store moves there, and for tools that
 
 Rules
   - A filter is born when a heartbeat brings an expression that is new for its group and topic, and that is one: to know
-    that it may have to be compiled, in turns of the loop (loop_turns.py). An expression that is none takes the place of
-    the one before all the same: its group has no filter then.
+    that it may have to be compiled, which is asked for one expression after the other: a heartbeat may bring thousands,
+    and others have theirs compiled too. An expression that is none takes the place of the one before all the same: its
+    group has no filter then.
   - It dies when the group goes offline, or no longer chooses that topic's messages by an expression; it lives again
     when the same expression comes back. Whatever a file brings is dead, until a heartbeat shows otherwise.
   - The dead are forgotten after `DEAD_KEPT_MS`, and the longest dead before that when there are more than
@@ -30,7 +31,6 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from thermocline.broker.filter_bloom import BloomFilterData, bloom_of
-from thermocline.broker.loop_turns import LoopTurns
 from thermocline.broker.message_filters import CompileNeeded, MessageFilters, is_tag_type
 from thermocline.remoting import json_dialect
 from thermocline.remoting.bodies import SubscriptionData
@@ -73,19 +73,18 @@ class _FilterFile(msgspec.Struct, kw_only=True, rename="camel"):
 class ConsumerFilterTable:
     """See the module's header."""
 
-    def __init__(self, filters: MessageFilters, turns: LoopTurns, *, clock: Callable[[], int]) -> None:
+    def __init__(self, filters: MessageFilters, *, clock: Callable[[], int]) -> None:
         """`filters` know what is an expression; `clock` gives ms."""
         self._filters = filters
-        self._turns = turns
         self._clock = clock
         self._by_topic: dict[str, _TopicFilters] = {}
         self._live_topics: dict[str, set[str]] = {}
         # The dead in the order of their death, topic and group.
         self._dead: dict[tuple[str, str], ConsumerFilterData] = {}
         self._dead_chars = 0
-        # By group and topic: expressions to be compiled.
+        # By group and topic: expressions to be compiled, and the one that is being compiled.
         self._waiting: dict[str, dict[str, SubscriptionData]] = {}
-        self._is_compiling = False
+        self._compiling: tuple[str, SubscriptionData] | None = None
         self.is_dirty = False
         """Whether something changed since the last `encode`."""
 
@@ -155,7 +154,7 @@ class ConsumerFilterTable:
             self._filters.find(expression_type, text)
         except CompileNeeded:
             self._waiting.setdefault(group, {})[topic] = subscription
-            self._is_compiling = self._is_compiling or self._turns.add(self._compile)
+            self._compile_next()
         except SubscriptionParseError:
             self._remove(topic, group)
         except MQError:  # property filters are off: whether it is an expression is not asked now
@@ -173,20 +172,26 @@ class ConsumerFilterTable:
                 )
             )
 
-    def _compile(self, is_time_up: Callable[[], bool]) -> bool:
-        """Compile what waits for it, one expression at least."""
-        waiting = self._waiting
-        while waiting:
-            group, subscriptions = next(iter(waiting.items()))
-            _, subscription = subscriptions.popitem()
+    def _compile_next(self) -> None:
+        """Have one expression compiled, of those that wait for it."""
+        if self._compiling is not None or not self._waiting:
+            return
+        group, subscriptions = next(iter(self._waiting.items()))
+        subscription = next(iter(subscriptions.values()))
+        if self._filters.compile_soon(subscription.sub_string, self._compiled):
+            self._compiling = group, subscription
+        # else the broker is busy, and the next heartbeat asks again
+
+    def _compiled(self) -> None:
+        assert self._compiling is not None
+        (group, subscription), self._compiling = self._compiling, None
+        subscriptions = self._waiting.get(group, {})
+        if subscriptions.get(subscription.topic) is subscription:  # else the group has changed its mind meanwhile
+            del subscriptions[subscription.topic]
             if not subscriptions:
-                del waiting[group]
-            self._filters.compile(subscription.sub_string)
+                del self._waiting[group]
             self._follow(group, subscription)
-            if is_time_up():
-                break
-        self._is_compiling = bool(waiting)
-        return not waiting
+        self._compile_next()
 
     def _put(self, data: ConsumerFilterData) -> None:
         topic, group = data.topic, data.consumer_group

@@ -101,7 +101,7 @@ async def build_context(
     )
     turns = LoopTurns(call_soon=asyncio.get_running_loop().call_soon)
     filters = MessageFilters(turns, is_enabled=lambda: settings.broker.property_filter)
-    consumer_filters = ConsumerFilterTable(filters, turns, clock=clock)
+    consumer_filters = ConsumerFilterTable(filters, clock=clock)
     topics_path = f"{files.config_path}/topics.json"
     groups_path = f"{files.config_path}/subscriptionGroup.json"
     offsets_path = f"{files.config_path}/{consumer_offsets.FILE_NAME}"

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +26,18 @@ JOBS_MAX = 100_000
 """As many as RocketMQ's broker lets pulls wait for a thread (`pullThreadPoolQueueCapacity`)."""
 
 Job = Callable[[Callable[[], bool]], bool]
+
+
+def job_of(steps: Iterator[None]) -> Job:
+    """The job of taking all of these steps, one a turn at least."""
+
+    def take_steps(is_time_up: Callable[[], bool]) -> bool:
+        for _ in steps:
+            if is_time_up():
+                return False
+        return True
+
+    return take_steps
 
 
 class LoopTurns:

@@ -5,9 +5,10 @@ a function of its expression; the group's subscription names it, and compiled on
 RocketMQ keeps its filters is kept too, for its own sake: consumer_filter_table.py.)
 
 Rules
-  - Compiling takes up to some tens of milliseconds for the largest expressions that are taken at all, so it is done in
-    a turn of the loop of its own (loop_turns.py) by the first request that needs it, the check when an official client
-    starts (46), a heartbeat or a pull: `find` says CompileNeeded, `compile_in_turn` does it.
+  - Compiling takes up to some tens of milliseconds for the largest expressions that are taken at all, so it is done a
+    piece at a time in turns of the loop (loop_turns.py), for the first that needs it: the check when an official client
+    starts (46), a heartbeat, or a pull. `find` says CompileNeeded, `compile_in_turn` does it. One at a time: `then` of
+    all who wait for the same text, then the next text.
   - A filter that was dropped, as too many others were asked for since, is compiled again.
   - While `enablePropertyFilter` is off nothing is compiled and every other type than TAG is refused.
 Belongs to the hot process's loop.
@@ -18,16 +19,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from thermocline.broker.loop_turns import LoopTurns
-from thermocline.filters import CompiledFilter, CompiledFilterCache, compile_expression
+from thermocline.broker.loop_turns import LoopTurns, job_of
+from thermocline.filters import CompiledFilter, CompiledFilterCache, Steps, compile_expression
 from thermocline.remoting.bodies import EXPRESSION_SQL92, EXPRESSION_TAG
 from thermocline.remoting.errors import BrokerBusyError, MQError, SubscriptionParseError
 
 logger = logging.getLogger(__name__)
 
 FILTERS_KEPT_MAX = 4_096
+WAITING_MAX = 1_000
+"""Expressions that wait to be compiled; beyond that whoever asks is told that the broker is busy."""
 SHOWN_CHARS = 200
 
 
@@ -47,11 +50,14 @@ def is_tag_type(expression_type: str | None) -> bool:
 class MessageFilters:
     """See the module's header."""
 
-    def __init__(self, turns: LoopTurns, *, is_enabled: Callable[[], bool]) -> None:
+    def __init__(self, turns: LoopTurns, *, is_enabled: Callable[[], bool], waiting_max: int = WAITING_MAX) -> None:
         """`is_enabled`: whether messages may be chosen by their properties just now."""
         self._turns = turns
         self._is_enabled = is_enabled
+        self._waiting_max = waiting_max
         self._cache = CompiledFilterCache(count_max=FILTERS_KEPT_MAX)
+        self._waiting: dict[str, list[Callable[[], None]]] = {}
+        self._is_compiling = False
 
     async def prepare(self) -> None:
         """Load what compiling needs, some megabytes and a quarter of a second: before the broker serves with it.
@@ -80,31 +86,44 @@ class MessageFilters:
     def compile_soon(self, text: str, then: Callable[[], None]) -> bool:
         """Compile when the loop has time for it, or know what is wrong with the text; then call `then`.
 
-        False when too much waits for such a time already.
+        False when too many others wait for that.
         """
-
-        def compile_it(_: Callable[[], bool]) -> bool:
-            self.compile(text)
-            then()
+        waiting = self._waiting.get(text)
+        if waiting is not None:
+            waiting.append(then)
             return True
-
-        return self._turns.add(compile_it)
+        if len(self._waiting) >= self._waiting_max:
+            return False
+        self._is_compiling = self._is_compiling or self._turns.add(job_of(self._compile_waiting()))
+        if self._is_compiling:
+            self._waiting[text] = [then]
+        return self._is_compiling
 
     async def compile_in_turn(self, text: str) -> None:
         """The same, and return when it is done. Cancelling is safe.
 
         Raises:
-            BrokerBusyError: Too much waits already.
+            BrokerBusyError: Too many others wait.
         """
         done = asyncio.Event()
         if not self.compile_soon(text, done.set):
             raise BrokerBusyError("too many expressions are to be compiled")
         await done.wait()
 
-    def compile(self, text: str) -> None:
-        """Make `find` know the text, a filter or what is wrong with it. To be called in a turn of the loop."""
+    def _compile_waiting(self) -> Iterator[None]:
+        """Compile what waits, one after the other, so that one tree at a time is half built."""
+        waiting = self._waiting
+        while waiting:
+            text = next(iter(waiting))
+            yield from self._compile(text)
+            for then in waiting.pop(text):
+                then()
+            yield
+        self._is_compiling = False
+
+    def _compile(self, text: str) -> Steps[None]:
         try:
-            compiled = self._cache.compile(text)
+            compiled = yield from self._cache.compile_steps(text)
         except SubscriptionParseError as error:
             logger.warning("filter refused expression=%r reason=%s", text[:SHOWN_CHARS], error)
             return

@@ -5,6 +5,7 @@ from thermocline.filters.compiled_filter_cache import CompiledFilterCache
 from thermocline.filters.expression_error import ExpressionError, ExpressionTooLargeError
 from thermocline.filters.expression_limits import DEFAULT_LIMITS, ExpressionLimits
 from thermocline.filters.java_numbers import EvaluationError
+from thermocline.filters.steps import Steps
 
 __all__ = [
     "DEFAULT_LIMITS",
@@ -14,5 +15,6 @@ __all__ = [
     "ExpressionError",
     "ExpressionLimits",
     "ExpressionTooLargeError",
+    "Steps",
     "compile_expression",
 ]

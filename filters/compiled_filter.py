@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from thermocline.filters.expression_evaluator import EvaluateCondition, Properties, Verdict, compile_condition
 from thermocline.filters.expression_limits import DEFAULT_LIMITS, ExpressionLimits
 from thermocline.filters.java_numbers import EvaluationError
+from thermocline.filters.steps import Steps, run_steps
 from thermocline.remoting.properties import decode_properties, find_property
 
 
@@ -62,10 +63,15 @@ def compile_expression(text: str, *, limits: ExpressionLimits = DEFAULT_LIMITS) 
         ExpressionTooLargeError: It is beyond one of the limits.
         ExpressionError: It is no expression.
     """
-    # The parser's library takes some megabytes and some tens of milliseconds: who has no such filter does not pay.
-    from thermocline.filters.expression_parser import parse_expression
+    return run_steps(compile_steps(text, limits=limits))
 
-    parsed = parse_expression(text, limits=limits)
+
+def compile_steps(text: str, *, limits: ExpressionLimits = DEFAULT_LIMITS) -> Steps[CompiledFilter]:
+    """`compile_expression` in steps of some microseconds; the last one may take a millisecond or two."""
+    # The parser's library takes some megabytes and some tens of milliseconds: who has no such filter does not pay.
+    from thermocline.filters.expression_parser import parse_steps
+
+    parsed = yield from parse_steps(text, limits=limits)
     names = parsed.property_names
     return CompiledFilter(
         text=text,

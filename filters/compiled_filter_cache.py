@@ -10,9 +10,10 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 
-from thermocline.filters.compiled_filter import CompiledFilter, compile_expression
+from thermocline.filters.compiled_filter import CompiledFilter, compile_expression, compile_steps
 from thermocline.filters.expression_error import ExpressionError
 from thermocline.filters.expression_limits import DEFAULT_LIMITS, ExpressionLimits
+from thermocline.filters.steps import Steps, run_steps
 
 
 class CompiledFilterCache:
@@ -59,11 +60,15 @@ class CompiledFilterCache:
             ExpressionTooLargeError: It is beyond one of the limits.
             ExpressionError: It is no expression.
         """
+        return run_steps(self.compile_steps(text))
+
+    def compile_steps(self, text: str) -> Steps[CompiledFilter]:
+        """The same in steps. What is found is known to `find` after the last one."""
         found = self.find(text)
         if found is not None:
             return found
         try:
-            compiled = compile_expression(text, limits=self._limits)
+            compiled = yield from compile_steps(text, limits=self._limits)
         except ExpressionError as error:
             self._keep(text, copy.copy(error))  # without traceback, which would hold the frames
             raise
@@ -71,8 +76,9 @@ class CompiledFilterCache:
         return compiled
 
     def _keep(self, text: str, entry: CompiledFilter | ExpressionError) -> None:
+        if text not in self._entries:  # two may have compiled it, step by step
+            self._chars += len(text)
         self._entries[text] = entry
-        self._chars += len(text)
         while len(self._entries) > self._count_max or self._chars > self._chars_max:
             oldest, _ = self._entries.popitem(last=False)
             self._chars -= len(oldest)

@@ -1,7 +1,7 @@
 """How large an expression may be.
 
 Whatever a client sends, compiling it costs at most some tens of milliseconds once, and evaluating it at most a fraction
-of a millisecond a message with values of ordinary length. RocketMQ has no limits of its own, so these are far above
+of a millisecond a message with values of ordinary length, some milliseconds with the longest that a record holds. RocketMQ has no limits of its own, so these are far above
 what people write: several hundred alternatives, and long `IN` lists.
 """
 
@@ -19,7 +19,7 @@ class ExpressionLimits:
     token_count_max: int = 4_096
     """Words, numbers, strings and signs."""
     term_count_max: int = 1_024
-    """Values, names, comparisons, AND, OR, NOT: the steps of one evaluation."""
+    """Values, names, comparisons, AND, OR, NOT: the steps of one evaluation. A CONTAINS counts for 16."""
     nesting_depth_max: int = 100
     """Parentheses in parentheses, and operators on the results of operators."""
     list_entries_max: int = 1_024

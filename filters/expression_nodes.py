@@ -34,6 +34,9 @@ class ValueKind(Enum):
     STRING = "a string"
 
 
+CONTAINS_TERMS = 16
+"""For how many terms a CONTAINS counts: it may look for its part at every place of a long value."""
+
 NUMBERS = frozenset({ValueKind.INTEGER, ValueKind.LONG, ValueKind.DOUBLE})
 
 
@@ -276,7 +279,10 @@ def between(value: Node, low: Node, high: Node, *, negated: bool) -> Between:
 
 def text_test(operator: TextOperator, operand: Node, part: str, *, negated: bool) -> TextTest:
     """`operand [NOT] CONTAINS 'part'` and its relatives."""
-    return TextTest(operand.position, *_measure(operand), operator, operand, part, negated)
+    depth, term_count = _measure(operand)
+    if operator is TextOperator.CONTAINS:
+        term_count += CONTAINS_TERMS - 1
+    return TextTest(operand.position, depth, term_count, operator, operand, part, negated)
 
 
 def one_of(operand: Node, entries: Sequence[str], *, negated: bool) -> OneOf:

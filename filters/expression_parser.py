@@ -29,6 +29,7 @@ from thermocline.filters import expression_nodes as nodes
 from thermocline.filters.expression_error import ExpressionError, ExpressionTooLargeError
 from thermocline.filters.expression_limits import DEFAULT_LIMITS, ExpressionLimits
 from thermocline.filters.expression_nodes import ConditionNode, Node, OrderOperator, TextOperator
+from thermocline.filters.steps import Steps, run_steps
 
 _KEYWORDS = {
     "AND": "_AND",
@@ -119,6 +120,11 @@ def parse_expression(text: str, *, limits: ExpressionLimits = DEFAULT_LIMITS) ->
         ExpressionTooLargeError: It is beyond one of the limits.
         ExpressionError: It is no expression.
     """
+    return run_steps(parse_steps(text, limits=limits))
+
+
+def parse_steps(text: str, *, limits: ExpressionLimits = DEFAULT_LIMITS) -> Steps[Parsed]:
+    """`parse_expression`, with a rest after every token."""
     _check(len(text), limits.expression_chars_max, "characters", limits.expression_chars_max)
     parser = _parser().parse_interactive(text)
     bounds = _TokenBounds(limits)
@@ -130,6 +136,7 @@ def parse_expression(text: str, *, limits: ExpressionLimits = DEFAULT_LIMITS) ->
             bounds.check(token)
             if token.type == "NAME":
                 names.append(str(token))
+            yield
         root = parser.feed_token(_END)
     except UnexpectedCharacters as error:
         position = error.pos_in_stream

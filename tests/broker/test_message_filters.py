@@ -13,10 +13,13 @@ from thermocline.filters import ExpressionTooLargeError
 from thermocline.remoting.errors import BrokerBusyError, MQError, SubscriptionParseError
 
 
-def filters_with(*, is_enabled: bool = True, jobs_max: int = 10) -> tuple[MessageFilters, list[Callable[[], None]]]:
-    """Filters, and the turns that they wait for."""
+def filters_with(
+    *, is_enabled: bool = True, turn_s: float = 60.0, jobs_max: int = 10, waiting_max: int = 10
+) -> tuple[MessageFilters, list[Callable[[], None]]]:
+    """Filters, and the turns that they wait for, each long enough for all."""
     called: list[Callable[[], None]] = []
-    return MessageFilters(LoopTurns(call_soon=called.append, jobs_max=jobs_max), is_enabled=lambda: is_enabled), called
+    turns = LoopTurns(call_soon=called.append, turn_s=turn_s, jobs_max=jobs_max)
+    return MessageFilters(turns, is_enabled=lambda: is_enabled, waiting_max=waiting_max), called
 
 
 def test_an_expression_is_compiled_in_its_turn() -> None:
@@ -30,6 +33,33 @@ def test_an_expression_is_compiled_in_its_turn() -> None:
     assert done == [1]
     assert filters.find("SQL92", "a > 5").matches({"a": "6"})
     assert filters.find("SQL92", "a > 5") is filters.find("SQL92", "a > 5")
+
+
+def test_a_long_expression_takes_many_turns() -> None:
+    filters, called = filters_with(turn_s=0)
+    done: list[str] = []
+    long = " OR ".join(["a = 1"] * 100)
+    filters.compile_soon(long, lambda: done.append("long"))
+    filters.compile_soon("b = 1", lambda: done.append("short"))
+    filters.compile_soon(long, lambda: done.append("long too"))
+    turn_count = 0
+    while called:
+        called.pop()()
+        turn_count += 1
+    assert turn_count > 300
+    assert done == ["long", "long too", "short"]
+
+
+def test_what_is_done_may_ask_for_more() -> None:
+    filters, called = filters_with()
+    done: list[int] = []
+    filters.compile_soon("a = 1", lambda: filters.compile_soon("a = 2", lambda: done.append(2)))
+    called.pop()()
+    assert not called
+    assert done == [2]
+    filters.compile_soon("a = 3", lambda: done.append(3))
+    called.pop()()
+    assert done == [2, 3]
 
 
 def test_a_broken_expression_is_remembered(caplog: pytest.LogCaptureFixture) -> None:
@@ -83,12 +113,19 @@ async def test_compiling_can_be_waited_for() -> None:
 
 
 async def test_too_much_to_compile() -> None:
-    filters, called = filters_with(jobs_max=1)
+    filters, called = filters_with(waiting_max=1)
+    assert filters.compile_soon("a = 1", lambda: None)
     assert filters.compile_soon("a = 1", lambda: None)
     assert not filters.compile_soon("a = 2", lambda: None)
     with pytest.raises(BrokerBusyError):
         await filters.compile_in_turn("a = 3")
     assert len(called) == 1
+
+
+def test_no_turn_to_be_had() -> None:
+    filters, called = filters_with(jobs_max=0)
+    assert not filters.compile_soon("a = 1", lambda: None)
+    assert not called
 
 
 @pytest.mark.parametrize(("expression_type", "expected"), [(None, True), ("", True), ("TAG", True), ("SQL92", False)])

@@ -36,6 +36,7 @@ TOO_LARGE = {
     "many lists": " OR ".join([one_of(500)] * 5),
     "many alternatives": " OR ".join(["a = 1"] * 400),
     "many conditions": " AND ".join(["a IS NULL"] * 600),
+    "many searches": " OR ".join(["a CONTAINS 'x'"] * 61),
     "many signs": "a = " + "-" * 5_000 + "1",
     "open parentheses": "(" * 10_000,
     "parentheses": f"{'(' * 5_000}a = 1{')' * 5_000}",
@@ -106,6 +107,8 @@ LARGEST = {
     "a list": one_of(LIMITS.list_entries_max),
     "a string": f"a <> '{'x' * (LIMITS.string_chars_max - 2)}'",
     "alternatives": " OR ".join(["a = 2"] * 340 + ["a = 1"]),
+    "searches": " OR ".join(["a CONTAINS '0'"] * 59 + ["a CONTAINS '1'"]),
+    "prefixes": " OR ".join(["a STARTSWITH '0'"] * 340 + ["a STARTSWITH '1'"]),
     "NOT of NOT": "NOT " * 98 + "(a = 1)",
     "nested conditions": "(a = 2 OR " * 99 + "a = 1" + ")" * 99,
     "doubling BETWEEN": f"{'-(' * 49}a{' BETWEEN 1 AND 2)' * 49} IS NULL",
@@ -150,6 +153,15 @@ def test_work_grows_with_the_terms_and_no_faster() -> None:
 
     assert compile_expression(text).matches(Counted(a="1"))
     assert looked_up == 1
+
+
+@pytest.mark.parametrize(("piece", "part"), [("x", "x" * 50 + "y"), ("x", "y" + "x" * 50), ("xy", "xy" * 25 + "x")])
+def test_searches_in_the_longest_values_are_bounded(piece: str, part: str) -> None:
+    """Parts that agree with the value at every place for long; no property text holds more."""
+    compiled = compile_expression(" OR ".join([f"a CONTAINS '{part}y'"] * 60))
+    started_s = time.perf_counter()
+    assert not compiled.matches({"a": piece * (32_000 // len(piece))})
+    assert not took_too_long(started_s)
 
 
 def test_long_values_are_read_once_a_message() -> None:
