@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,11 +14,13 @@ from tests.interop.cluster import (
     OFFICIAL,
     OFFICIAL_PROPERTIES,
     Cluster,
+    broker_config,
     official_cluster,
     thermocline_cluster,
     wait_until,
 )
 from tests.interop.java_agent import JavaAgent, JavaAgentError, ReceivedMessage
+from thermocline.broker.filter_bloom import bloom_of
 from tooling.official_rocketmq import OfficialSoftware
 
 pytestmark = pytest.mark.java
@@ -164,6 +168,39 @@ def test_a_group_may_change_its_expression(cluster: Cluster, name: str, start_pu
     assert re.search(rf"^{topic}\s+index >= 2$", cluster.admin("consumerConnection", "-g", group), re.MULTILINE)
 
 
+def test_the_file_of_filters_is_the_same(cluster: Cluster, name: str, start_push: Callable[..., str]) -> None:
+    """So that a store which moves takes its groups' filters along; and the tool that shows one finds it."""
+    topic, group, expression = cluster.make_topic(name, queue_count=1), f"{name}-group", "index < 2"
+    produce(cluster, topic, count=1)
+    consumer = start_push(f"{name}-push", group=group, topics={topic: {"sql": expression}})
+    path = Path(broker_config(cluster)["storePathRootDir"]) / "config" / "consumerFilter.json"
+
+    def entry(*, is_dead: bool) -> dict[str, object] | None:
+        topics = json.loads(path.read_text())["filterDataByTopic"] if path.exists() else {}
+        found: dict[str, object] | None = topics.get(topic, {"groupFilterData": {}})["groupFilterData"].get(group)
+        return found if found is not None and found["dead"] is is_dead else None
+
+    wait_until(lambda: entry(is_dead=False) is not None, what="the group's filter is in the file")
+    written = entry(is_dead=False)
+    assert written is not None
+    born_ms, version = written.pop("bornTime"), written.pop("clientVersion")
+    assert isinstance(born_ms, int) and isinstance(version, int) and version <= born_ms
+    bloom = bloom_of(group, topic)
+    assert written == {
+        "bloomFilterData": {"bitNum": bloom.bit_num, "bitPos": list(bloom.bit_pos)},
+        "consumerGroup": group,
+        "dead": False,
+        "deadTime": 0,
+        "expression": expression,
+        "expressionType": "SQL92",
+        "topic": topic,
+    }
+    place = ("-b", cluster.broker_address, "-t", topic, "-q", "0", "-i", "0", "-c", "1", "-g", group)
+    assert f'"expression":"{expression}"' in cluster.admin("queryCq", *place)
+    cluster.agent.call("stop_consumer", name=consumer)
+    wait_until(lambda: entry(is_dead=True) is not None, what="the group's filter is dead")
+
+
 @pytest.mark.parametrize("expression", ["index >", "index > 1 AND", "index = 'open", "index > 'a'", "(" * 3_000])
 def test_a_broken_expression_is_told_when_the_consumer_starts(cluster: Cluster, name: str, expression: str) -> None:
     topic = cluster.make_topic(name)
@@ -183,10 +220,7 @@ def test_the_setting_counts_while_the_broker_runs(cluster: Cluster, name: str, s
     def switch(value: str) -> None:
         cluster.admin("updateBrokerConfig", "-b", cluster.broker_address, "-k", "enablePropertyFilter", "-v", value)
         wait_until(
-            lambda: (
-                f"enablePropertyFilter={value}"
-                in "".join(cluster.admin("getBrokerConfig", "-b", cluster.broker_address).split(" "))
-            ),
+            lambda: broker_config(cluster)["enablePropertyFilter"] == value,
             what=f"the broker has enablePropertyFilter={value}",
         )
 
