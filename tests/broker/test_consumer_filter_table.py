@@ -306,7 +306,7 @@ def test_what_was_written_is_read_again(setup: Setup) -> None:
     assert json.loads(again.encode())["filterDataByTopic"].keys() == {"T", "U"}
 
 
-@pytest.mark.parametrize("data", [b"{", b"[]", b'{"filterDataByTopic":{"T":{"groupFilterData":{"G":null}}}}'])
+@pytest.mark.parametrize("data", [b"{", b"[]", b'{"filterDataByTopic":{"T":5}}'])
 def test_a_file_that_cannot_be_read_is_passed_over(
     setup: Setup, data: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -17,9 +17,9 @@ RECORDED: dict[tuple[str, str], tuple[int, ...]] = {
     ("", ""): (3, 62, 22),
     ("G", "T"): (24, 26, 83),
     ("billing", "orders"): (31, 20, 9),
-    ("a-group", "sixteen!"): (0, 0, 0),
-    ("a-group", "a-topic-that-has-more-than-one-block"): (0, 0, 0),
-    ("gr\u00fcppe", "\u4e3b\u9898"): (0, 0, 0),
+    ("a-group", "sixteen!"): (59, 14, 81),
+    ("a-group", "a-topic-that-has-more-than-one-block"): (70, 32, 8),
+    ("gr\u00fcppe", "\u4e3b\u9898"): (70, 103, 90),
 }
 
 

@@ -155,10 +155,10 @@ def test_work_grows_with_the_terms_and_no_faster() -> None:
     assert looked_up == 1
 
 
-@pytest.mark.parametrize(("piece", "part"), [("x", "x" * 50 + "y"), ("x", "y" + "x" * 50), ("xy", "xy" * 25 + "x")])
+@pytest.mark.parametrize(("piece", "part"), [("x", "x" * 50 + "y"), ("x", "y" + "x" * 50), ("xy", "xy" * 25 + "z")])
 def test_searches_in_the_longest_values_are_bounded(piece: str, part: str) -> None:
     """Parts that agree with the value at every place for long; no property text holds more."""
-    compiled = compile_expression(" OR ".join([f"a CONTAINS '{part}y'"] * 60))
+    compiled = compile_expression(" OR ".join([f"a CONTAINS '{part}'"] * 60))
     started_s = time.perf_counter()
     assert not compiled.matches({"a": piece * (32_000 // len(piece))})
     assert not took_too_long(started_s)

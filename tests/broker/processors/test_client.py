@@ -238,7 +238,7 @@ async def test_a_group_s_filter_outlives_a_restart(tmp_path: Path) -> None:
         path = f"{broker.context.store.config.config_path}/consumerFilter.json"
         written = json.loads(broker.context.disk.read(path))["filterDataByTopic"]["T"]["groupFilterData"]["G"]
         assert written == shown
-        await connection.close()
+        connection.close()
         await until(lambda: broker.context.clients.consumer_group("G") is None)
         await broker.housekeeping.save()
     async with control_broker(tmp_path, config=config) as broker:
