@@ -1,8 +1,8 @@
 """Message filters: the SQL92 expressions that consumers subscribe with, compiled.
 
-RocketMQ's broker keeps a filter for each group and topic, made when a heartbeat brings a new expression. Here a filter is
-a function of its expression; the group's subscription names it, and compiled ones are kept by text. (The file in which
-RocketMQ keeps its filters is kept too, for its own sake: consumer_filter_table.py.)
+RocketMQ's broker keeps a filter for each group and topic, made when a heartbeat brings a new expression. Here a filter
+is a function of its expression; the group's subscription names it, and compiled ones are kept by text. (The file in
+which RocketMQ keeps its filters is kept too, for its own sake: consumer_filter_table.py.)
 
 Rules
   - Compiling takes up to some tens of milliseconds for the largest expressions that are taken at all, so it is done a

@@ -1,8 +1,9 @@
 """How large an expression may be.
 
 Whatever a client sends, compiling it costs at most some tens of milliseconds once, and evaluating it at most a fraction
-of a millisecond a message with values of ordinary length, some milliseconds with the longest that a record holds. RocketMQ has no limits of its own, so these are far above
-what people write: several hundred alternatives, and long `IN` lists.
+of a millisecond a message with values of ordinary length, some milliseconds with the longest that a record holds.
+RocketMQ has no limits of its own, so these are far above what people write: several hundred alternatives, and long `IN`
+lists.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Steps: a computation that can be left between any two of its steps and gone on with later.
 
-    steps = compile_steps(text)      a generator: each `next` is a step, its return value the result
-    run_steps(steps)                 all of them at once
+steps = compile_steps(text)      a generator: each `next` is a step, its return value the result
+run_steps(steps)                 all of them at once
 """
 
 from __future__ import annotations

@@ -307,9 +307,7 @@ def test_what_was_written_is_read_again(setup: Setup) -> None:
 
 
 @pytest.mark.parametrize("data", [b"{", b"[]", b'{"filterDataByTopic":{"T":5}}'])
-def test_a_file_that_cannot_be_read_is_passed_over(
-    setup: Setup, data: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_file_that_cannot_be_read_is_passed_over(setup: Setup, data: bytes, caplog: pytest.LogCaptureFixture) -> None:
     setup.table.load(data)
     assert setup.file() == {}
     assert "consumer filters not read" in caplog.text

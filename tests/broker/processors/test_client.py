@@ -206,9 +206,7 @@ async def test_a_heartbeat_takes_any_expression(tmp_path: Path) -> None:
 
 async def shown_filter(broker: ControlBroker) -> Any:
     """What a tool is told of group G's filter."""
-    answer = await broker.ask(
-        321, {"topic": "T", "queueId": "0", "index": "0", "count": "1", "consumerGroup": "G"}
-    )
+    answer = await broker.ask(321, {"topic": "T", "queueId": "0", "index": "0", "count": "1", "consumerGroup": "G"})
     text = QueryConsumeQueueResponseBody.decode(answer.body).filter_data
     assert text is not None
     return json.loads(text)
