@@ -85,6 +85,8 @@ class BrokerConfig:
     notify_group_changes: bool = setting(True, "notifyConsumerIdsChangedEnable", live=True)
     reject_pull_consumers: bool = setting(False, "rejectPullConsumerEnable", live=True)
     lite_pull: bool = setting(True, "litePullMessageEnable", live=True)
+    property_filter: bool = setting(False, "enablePropertyFilter", live=True)
+    """Whether consumers may choose messages by their properties, with an SQL92 expression."""
     long_polling: bool = setting(True, "longPollingEnable", live=True)
     short_polling_ms: int = setting(1_000, "shortPollingTimeMills", least=1, live=True)
     queue_lock_live_ms: int = setting(60_000, "rebalanceLockMaxLiveTime", least=1_000)

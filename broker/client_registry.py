@@ -11,6 +11,7 @@ Rules
   - When members or subscribed topics of a clustering group change, every member is told (code 40, one-way) and shares
     the queues anew. Changes of one tick of the loop make one notice: a thousand members that join together would
     otherwise cause a million.
+  - Whoever follows what groups want is told with each heartbeat, and when a group's last member has left.
   - A heartbeat V2 may leave the subscriptions out when they have not changed. `register_consumer` says when they are
     not known here, so that the client sends them in full (after a restart of the broker, say).
 Owner: the hot process's event loop.
@@ -75,11 +76,16 @@ class ClientRegistry:
         clock: Callable[[], int],
         call_soon: Callable[[Callable[[], None]], object],
         is_notifying: Callable[[], bool] = lambda: True,
+        group_wants: Callable[[str, Mapping[str, SubscriptionData]], None] = lambda _group, _subscriptions: None,
     ) -> None:
-        """`call_soon` runs a function later in the loop; `is_notifying`: whether groups are told of changes at all."""
+        """`call_soon` runs a function later in the loop; `is_notifying`: whether groups are told of changes at all.
+
+        `group_wants` is told a group's subscriptions by topic, none when it goes offline.
+        """
         self._clock = clock
         self._call_soon = call_soon
         self._is_notifying = is_notifying
+        self._group_wants = group_wants
         self._producers: dict[str, dict[Connection, Client]] = {}
         self._consumers: dict[str, ConsumerGroup] = {}
         self._groups_by_topic: dict[str, set[str]] = {}
@@ -152,6 +158,7 @@ class ClientRegistry:
         group.consume_from_where = data.consume_from_where
         has_joined = self._add_member(group, connection, client_id=client_id, language=language, version=version)
         has_new_topics = with_subscriptions and self._update_subscriptions(group, data.subscription_data_set)
+        self._group_wants(group.name, group.subscriptions)
         if (has_joined or has_new_topics) and is_notified:
             self._notify(group)
         return has_joined or has_new_topics
@@ -272,6 +279,7 @@ class ClientRegistry:
         self._fingerprints.pop(group.name, None)
         for topic in group.subscriptions:
             _discard(self._groups_by_topic, topic, group.name)
+        self._group_wants(group.name, {})
         logger.info("group offline group=%s", group.name)
 
     def _notify(self, group: ConsumerGroup) -> None:

@@ -14,10 +14,13 @@ from thermocline.broker.broker_stats import BrokerStats
 from thermocline.broker.client_registry import ClientRegistry
 from thermocline.broker.cold_reads import ColdReads
 from thermocline.broker.config_persister import ConfigPersister
+from thermocline.broker.consumer_filter_table import ConsumerFilterTable
 from thermocline.broker.consumer_offsets import ConsumerOffsets
 from thermocline.broker.delay_service import DelayService
 from thermocline.broker.group_table import GroupTable
+from thermocline.broker.loop_turns import LoopTurns
 from thermocline.broker.message_appender import MessageAppender
+from thermocline.broker.message_filters import MessageFilters
 from thermocline.broker.queue_locks import QueueLocks
 from thermocline.broker.queue_lookup import QueueLookup
 from thermocline.broker.registration import Registration
@@ -39,6 +42,9 @@ class BrokerContext:
     groups: GroupTable
     offsets: ConsumerOffsets
     clients: ClientRegistry
+    turns: LoopTurns
+    filters: MessageFilters
+    consumer_filters: ConsumerFilterTable
     locks: QueueLocks
     delays: DelayService
     timers: TimerMessageStore | None

@@ -1,6 +1,6 @@
 """Context builder: makes a broker's parts in the order in which they need each other, and takes their files over.
 
-    store, settings -> persister -> topics, groups, offsets, delays (from config/*.json) -> timers -> context
+    store, settings -> persister -> topics, groups, offsets, filters, delays (from config/*.json) -> timers -> context
 
 It opens no socket and starts no task: that is the assembly's (what runs beside requests is in housekeeping.py). On
 return the system topics exist and everything that a start changes is durable. The timers are open then: whoever made
@@ -13,17 +13,27 @@ import random
 import time
 from collections.abc import Callable, Iterable
 
-from thermocline.broker import broker_settings, consumer_offsets, delay_service, group_table, topic_table
+from thermocline.broker import (
+    broker_settings,
+    consumer_filter_table,
+    consumer_offsets,
+    delay_service,
+    group_table,
+    topic_table,
+)
 from thermocline.broker.broker_settings import BrokerSettings
 from thermocline.broker.broker_stats import BrokerStats
 from thermocline.broker.client_registry import ClientRegistry
 from thermocline.broker.cold_reads import ColdReads
 from thermocline.broker.config_persister import ConfigPersister, load_file
+from thermocline.broker.consumer_filter_table import ConsumerFilterTable
 from thermocline.broker.consumer_offsets import ConsumerOffsets
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.delay_service import DelayService
 from thermocline.broker.group_table import GroupTable
+from thermocline.broker.loop_turns import LoopTurns
 from thermocline.broker.message_appender import MessageAppender
+from thermocline.broker.message_filters import MessageFilters
 from thermocline.broker.queue_locks import QueueLocks
 from thermocline.broker.queue_lookup import QueueLookup
 from thermocline.broker.registration import Registration
@@ -98,9 +108,13 @@ async def build_context(
         flush_interval_ms=lambda: settings.broker.delay_flush_interval_ms,
         version_step=config.delay_version_step,
     )
+    turns = LoopTurns(call_soon=asyncio.get_running_loop().call_soon)
+    filters = MessageFilters(turns, is_enabled=lambda: settings.broker.property_filter)
+    consumer_filters = ConsumerFilterTable(filters, clock=clock)
     topics_path = f"{files.config_path}/topics.json"
     groups_path = f"{files.config_path}/subscriptionGroup.json"
     offsets_path = f"{files.config_path}/{consumer_offsets.FILE_NAME}"
+    filters_path = f"{files.config_path}/{consumer_filter_table.FILE_NAME}"
     delays_path = f"{files.config_path}/delayOffset.json"
     ttl_default_path = f"{files.own_path}/ttlDefault.json"
     persister.register(topic_table.FILE_NAME, topics_path, topics.encode)
@@ -108,12 +122,14 @@ async def build_context(
     persister.register(topic_table.TTL_DEFAULT_FILE_NAME, ttl_default_path, topics.encode_ttl_default)
     persister.register(group_table.FILE_NAME, groups_path, groups.encode)
     persister.register(consumer_offsets.FILE_NAME, offsets_path, offsets.encode)
+    persister.register(consumer_filter_table.FILE_NAME, filters_path, consumer_filters.encode)
     persister.register(delay_service.FILE_NAME, delays_path, delays.encode)
     persister.register(broker_settings.FILE_NAME, settings_path(files), settings.encode)
 
     topics.load(load_file(disk, topics_path))
     groups.load(load_file(disk, groups_path))
     offsets.load(load_file(disk, offsets_path))
+    consumer_filters.load(load_file(disk, filters_path))
     delays.load(load_file(disk, delays_path))
     await topics.boot(
         boot_topics(config, delay_level_count=delay_level_count),
@@ -128,6 +144,8 @@ async def build_context(
         cold,
         expired_before_ms=topics.expired_before,
     )
+    if config.property_filter:
+        await filters.prepare()
     host, port = store_host
     return BrokerContext(
         settings=settings,
@@ -140,7 +158,11 @@ async def build_context(
             clock=clock,
             call_soon=asyncio.get_running_loop().call_soon,
             is_notifying=lambda: settings.broker.notify_group_changes,
+            group_wants=consumer_filters.group_wants,
         ),
+        turns=turns,
+        filters=filters,
+        consumer_filters=consumer_filters,
         locks=QueueLocks(live_ms=config.queue_lock_live_ms, clock=clock),
         delays=delays,
         timers=timers,

@@ -2,11 +2,11 @@
 
     every second       statistics take their samples
     every 5 s          consumer offsets that changed are written (flushConsumerOffsetInterval)
-    every 10 s         clients that fell silent leave; expired queue locks are dropped
+    every 10 s         clients that fell silent leave; expired queue locks are dropped; filters that changed are written
     every 30 s         huge pages are asked for, for what the heap has grown by
     always             delayed and timed messages are delivered (delay_service.py, timer_service.py)
 
-`close` ends the tasks and writes offsets and delay progress a last time, so that a clean stop repeats no message.
+`close` ends the tasks and writes offsets, filters and delay progress a last time, so that a clean stop repeats no message.
 Owner: the hot process's event loop.
 """
 
@@ -14,7 +14,9 @@ import asyncio
 import contextlib
 import logging
 
-from thermocline.broker import consumer_offsets, delay_service
+from thermocline.broker import consumer_filter_table, consumer_offsets, delay_service
+from thermocline.broker.consumer_filter_table import ConsumerFilterTable
+from thermocline.broker.consumer_offsets import ConsumerOffsets
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.huge_pages import advise_heap
 from thermocline.broker.timer_service import TimerService
@@ -67,18 +69,14 @@ class Housekeeping:
         await self.save()
 
     async def save(self) -> None:
-        """Write offsets and delay progress, if they changed; durable on return.
+        """Write offsets, filters and delay progress, if they changed; durable on return.
 
         Raises:
             UnavailableError: A file could not be written.
         """
         context = self._context
-        if context.offsets.is_dirty:
-            try:
-                await context.persister.save(consumer_offsets.FILE_NAME)
-            except UnavailableError:
-                context.offsets.is_dirty = True
-                raise
+        await self._save(consumer_offsets.FILE_NAME, context.offsets)
+        await self._save(consumer_filter_table.FILE_NAME, context.consumer_filters)
         if context.delays.is_dirty:
             await context.persister.save(delay_service.FILE_NAME)
 
@@ -91,17 +89,28 @@ class Housekeeping:
             self._scan_due_ms = now + CLIENT_SCAN_MS
             context.clients.expire(context.config.client_expiry_ms)
             context.locks.expire()
+            await self._try_to_save(consumer_filter_table.FILE_NAME, context.consumer_filters)
         if now >= self._heap_due_ms:
             self._heap_due_ms = now + HEAP_ADVICE_MS
             await asyncio.to_thread(advise_heap)
         if now >= self._offsets_due_ms:
             self._offsets_due_ms = now + context.config.offset_flush_interval_ms
-            if context.offsets.is_dirty:
-                try:
-                    await context.persister.save(consumer_offsets.FILE_NAME)
-                except UnavailableError as error:
-                    context.offsets.is_dirty = True
-                    logger.error("consumer offsets not written, will try again error=%s", error)
+            await self._try_to_save(consumer_offsets.FILE_NAME, context.offsets)
+
+    async def _try_to_save(self, name: str, table: ConsumerOffsets | ConsumerFilterTable) -> None:
+        try:
+            await self._save(name, table)
+        except UnavailableError as error:
+            logger.error("state not written, will try again file=%s error=%s", name, error)
+
+    async def _save(self, name: str, table: ConsumerOffsets | ConsumerFilterTable) -> None:
+        if not table.is_dirty:
+            return
+        try:
+            await self._context.persister.save(name)
+        except UnavailableError:
+            table.is_dirty = True
+            raise
 
     async def _run(self) -> None:
         while True:

@@ -25,7 +25,6 @@ REQUIRED: Mapping[str, frozenset[str]] = {
     "enableDLegerCommitLog": frozenset({"false"}),
     "enableLmq": frozenset({"false"}),
     "enableMultiDispatch": frozenset({"false"}),
-    "enablePropertyFilter": frozenset({"false"}),
     "enableSlaveActingMaster": frozenset({"false"}),
     "enabledAppendPropCRC": frozenset({"false"}),
     "messageStorePlugIn": frozenset({""}),

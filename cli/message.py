@@ -129,7 +129,8 @@ def recall(app: Application, handle: str, group: str) -> None:
 @click.option("--offset", type=click.IntRange(min=0), help="Begin at this queue offset instead of the first message.")
 @click.option("--since", "since_ms", type=TIME, help="Begin at the first message stored since: an ISO time, or ms.")
 @click.option("--count", type=click.IntRange(min=1), default=32, show_default=True, help="At most so many a queue.")
-@click.option("--tag", "expression", default="*", show_default=True, help="Only these tags: a || b.")
+@click.option("--tag", help="Only these tags: a || b.")
+@click.option("--sql", help='Only messages whose properties fulfil an SQL92 expression: "price > 5".')
 @click.option("--full", is_flag=True, help="Show whole bodies.")
 @uses_cluster
 def pull(
@@ -140,15 +141,21 @@ def pull(
     offset: int | None,
     since_ms: int | None,
     count: int,
-    expression: str,
+    tag: str | None,
+    sql: str | None,
     full: bool,
 ) -> None:
     """Read messages of TOPIC, from the cold tier too, without being in a consumer group.
+
+    `--sql` needs brokers with `enablePropertyFilter`.
 
     \b
     Example:
       thermocline message pull orders --queue 0 --since 2026-05-01 --count 100
     """
+    if tag is not None and sql is not None:
+        raise click.UsageError("Give either --tag or --sql.")
+    wanted = (tag or "*", "TAG") if sql is None else (sql, "SQL92")
     found: list[ReceivedMessage] = []
     with app.open_admin() as admin, app.output.progress() as progress:
         queues = [
@@ -162,7 +169,7 @@ def pull(
             start = offset
             if start is None:
                 start = admin.search_offset(one, since_ms) if since_ms is not None else admin.min_offset(one)
-            found += _read_queue(admin, one, start, count, expression)
+            found += _read_queue(admin, one, start, count, wanted)
     app.output.rows((_row(one, full=full or app.output.as_json) for one in found), columns=COLUMNS)
 
 
@@ -214,14 +221,16 @@ def _by_id(admin: AdminClient, topic: str, message_id: str) -> list[ReceivedMess
 
 
 def _read_queue(
-    admin: AdminClient, queue: MessageQueue, start: int, count: int, expression: str
+    admin: AdminClient, queue: MessageQueue, start: int, count: int, wanted: tuple[str, str]
 ) -> list[ReceivedMessage]:
+    """Read up to `count` messages of one queue; `wanted` is an expression and its type."""
     from thermocline.client.consumer.consumer_calls import PullStatus
 
+    expression, expression_type = wanted
     found: list[ReceivedMessage] = []
     while len(found) < count:
-        wanted = min(count - len(found), PULL_COUNT)
-        result = admin.pull(queue, start, count_max=wanted, expression=expression)
+        count_max = min(count - len(found), PULL_COUNT)
+        result = admin.pull(queue, start, count_max=count_max, expression=expression, expression_type=expression_type)
         found += result.messages
         if result.status is PullStatus.NO_NEW_MESSAGE or result.next_begin_offset >= result.max_offset:
             break

@@ -25,7 +25,7 @@ from thermocline.remoting.request_code import RequestCode
 
 logger = logging.getLogger(__name__)
 
-BROKER_PERMISSION = "brokerPermission"
+PROPERTY_FILTER = "enablePropertyFilter"
 
 
 class AdminProcessor:
@@ -64,6 +64,8 @@ class AdminProcessor:
         if properties:
             logger.info("settings to change names=%s by=%s", ",".join(sorted(properties)), connection.remote_address)
             permission_before = context.config.permission
+            if properties.get(PROPERTY_FILTER, "").strip().lower() == "true":
+                await context.filters.prepare()
             await context.settings.update(properties, context.persister)
             if context.config.permission != permission_before:
                 context.topics.touch()

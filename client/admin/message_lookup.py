@@ -106,18 +106,28 @@ class MessageLookup(AdminBase):
             raise ObjectNotFoundError("no message at this offset", queue=str(queue), queue_offset=offset)
         return result.messages[0]
 
-    async def pull(self, queue: MessageQueue, offset: int, *, count_max: int = 32, expression: str = "*") -> PullResult:
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        count_max: int = 32,
+        expression: str = "*",
+        expression_type: str = "TAG",
+    ) -> PullResult:
         """Read messages of a queue from an offset on, without being in a group or waiting for new ones.
 
         Raises:
             ObjectNotFoundError: There is no such topic or broker.
+            SubscriptionParseError: The expression is none.
+            ResponseError: The broker does not choose messages by such expressions; it needs `enablePropertyFilter`.
             UnavailableError: The broker cannot serve this now.
         """
         calls = await self._calls(queue)
         return await calls.pull(
             queue,
             offset=offset,
-            subscription=parse_subscription(queue.topic, expression),
+            subscription=parse_subscription(queue.topic, expression, expression_type=expression_type),
             count_max=count_max,
             bytes_max=PULL_BYTES_MAX,
             suspend_ms=0,

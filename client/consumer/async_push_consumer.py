@@ -41,7 +41,7 @@ from thermocline.client.session import ClientSession, wall_clock_ms
 from thermocline.remoting.bodies import CONSUME_PASSIVELY, ConsumerData, SubscriptionData
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
-from thermocline.remoting.errors import ClosedError, InvalidRequestError, UnsupportedRequestError
+from thermocline.remoting.errors import ClosedError, InvalidRequestError, MQError, UnsupportedRequestError
 from thermocline.remoting.subscription import parse_subscription
 from thermocline.remoting.topic_validation import check_topic, retry_topic
 
@@ -68,7 +68,8 @@ class AsyncPushConsumer(PushConsumerOptions):
     def subscribe(self, topic: str, expression: str = "*", *, expression_type: str = "TAG") -> None:
         """Consume the messages of a topic: all, or those with one of the tags in `a || b || c`.
 
-        May be called again to change the expression, also while the consumer runs.
+        With `expression_type="SQL92"` those whose properties fulfil a condition, `price > 5 AND region = 'eu'`. May be
+        called again to change the expression, also while the consumer runs.
 
         Raises:
             InvalidRequestError: The topic's name or the expression is impossible.
@@ -113,7 +114,8 @@ class AsyncPushConsumer(PushConsumerOptions):
         """Join the group and begin to consume.
 
         Raises:
-            InvalidRequestError: No listener is registered.
+            InvalidRequestError: No listener is registered, or a broker cannot read an SQL92 expression.
+            ResponseError: A broker does not choose messages by such expressions; it needs `enablePropertyFilter`.
             ClosedError: It was started or closed before.
         """
         await self.start_with(TaskRunner(count_max=self.consume_threads))
@@ -199,6 +201,12 @@ class AsyncPushConsumer(PushConsumerOptions):
         for topic in self._subscriptions:
             parts.session.routes.watch(topic)
         await parts.session.start()
+        try:
+            for subscription in self._subscriptions.values():
+                await parts.calls.check_subscription(subscription)
+        except MQError:
+            await self.close()
+            raise
         parts.tasks += [
             parts.session.start_task(parts.rebalancer.run()),
             parts.session.start_task(
@@ -262,7 +270,7 @@ class AsyncPushConsumer(PushConsumerOptions):
             rebalance_soon=rebalancer.soon,
             start_timestamp_ms=now_ms,
         )
-        return _Parts(session, workers, rebalancer, dispatcher, runner, requests)
+        return _Parts(session, calls, workers, rebalancer, dispatcher, runner, requests)
 
     def consumer_data(self) -> list[ConsumerData]:
         """Return what heartbeats say of this consumer."""
@@ -294,6 +302,7 @@ class _Parts:
     def __init__(
         self,
         session: ClientSession,
+        calls: ConsumerCalls,
         workers: QueueWorkers,
         rebalancer: Rebalancer,
         dispatcher: Dispatcher,
@@ -301,6 +310,7 @@ class _Parts:
         requests: ServerRequests,
     ) -> None:
         self.session = session
+        self.calls = calls
         self.workers = workers
         self.rebalancer = rebalancer
         self.dispatcher = dispatcher

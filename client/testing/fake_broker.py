@@ -7,7 +7,7 @@
 It speaks the real protocol on real sockets, to these clients and to others, and keeps everything in memory. It serves
 sending (single, batch, one-way), recall, pulling with long polling, consumer offsets, heartbeats, group membership,
 queue locks, retries and dead letters, lookups, and what the admin client asks. Delayed and retried messages come at
-once, unless `delays_messages=True`.
+once, unless `delays_messages=True`. Messages can be chosen by SQL92 expressions with `property_filter=True`.
 
 Tests also look behind: `messages`, `committed_offset`, `requests`; make things go wrong: `refuse`, `stay_silent`,
 `drop_connections`, `hide_broker`; and wait for what happens elsewhere: `wait_until`. All methods may be called from any
@@ -52,6 +52,7 @@ class FakeBroker:
         auto_create_topics: bool = True,
         default_topic_queue_nums: int = 8,
         delays_messages: bool = False,
+        property_filter: bool = False,
         clock_ms: Callable[[], int] = wall_clock_ms,
         seed: int = 0,
     ) -> None:
@@ -64,6 +65,7 @@ class FakeBroker:
             auto_create_topics=auto_create_topics,
             default_topic_queue_nums=default_topic_queue_nums,
             delays_messages=delays_messages,
+            has_property_filter=property_filter,
             clock_ms=clock_ms,
             random_source=random.Random(seed),
         )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from thermocline.client.testing.fake_admin import FakeAdmin
+from thermocline.client.testing.fake_filters import FakeFilters
 from thermocline.client.testing.fake_groups import FakeGroups, Member
 from thermocline.client.testing.fake_store import FakeStore, FakeTopic, StoredMessage
 from thermocline.client.testing.fake_timers import DELAYS_S, FakeTimers, delay_ms
@@ -21,6 +22,7 @@ from thermocline.remoting.batch import decode_batch
 from thermocline.remoting.bodies import (
     PERM_READ,
     PERM_WRITE,
+    CheckClientRequestBody,
     GetConsumerListByGroupResponseBody,
     HeartbeatData,
     LockBatchRequestBody,
@@ -103,6 +105,7 @@ class FakeNode:
         auto_create_topics: bool,
         default_topic_queue_nums: int,
         delays_messages: bool,
+        has_property_filter: bool,
         clock_ms: Callable[[], int],
         random_source: random.Random,
     ) -> None:
@@ -117,6 +120,7 @@ class FakeNode:
         self.send_status: int = ResponseCode.SUCCESS
         self._auto_create_topics = auto_create_topics
         self._delays_messages = delays_messages
+        self._filters = FakeFilters(has_property_filter=has_property_filter)
         self._clock_ms = clock_ms
         self._random = random_source
         self._timers = FakeTimers(broker_name=name, clock_ms=clock_ms)
@@ -137,6 +141,7 @@ class FakeNode:
             RequestCode.UPDATE_CONSUMER_OFFSET: self._update_consumer_offset,
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: self._unregister,
+            RequestCode.CHECK_CLIENT_CONFIG: self._check_client,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._consumer_list,
             RequestCode.LOCK_BATCH_MQ: self._lock,
             RequestCode.UNLOCK_BATCH_MQ: self._unlock,
@@ -351,7 +356,7 @@ class FakeNode:
             raise ResponseError(code=ResponseCode.NO_PERMISSION, remark="the topic is not readable")
         if not 0 <= header.queue_id < topic.config.read_queue_nums:
             raise InvalidParameterError(f"queueId[{header.queue_id}] is illegal")
-        codes = self._subscription(header).code_set
+        is_wanted = self._filters.of(self._subscription(header))
         queue = topic.queues[header.queue_id]
         low, end, start = topic.min_offset(header.queue_id), len(queue), header.queue_offset
         reset = self.store.pending_resets.pop((header.consumer_group, header.topic, header.queue_id), None)
@@ -375,7 +380,7 @@ class FakeNode:
                 if taken and (len(taken) >= header.max_msg_nums or size_bytes + len(stored.record) > PULL_BYTES_MAX):
                     break
                 following = stored.queue_offset + 1
-                if not codes or stored.tags_code in codes:
+                if is_wanted(stored):
                     taken.append(stored)
                     size_bytes += len(stored.record)
             status = "FOUND" if taken else "NO_MATCHED_MESSAGE"
@@ -487,6 +492,12 @@ class FakeNode:
         member = Member(heartbeat.client_id, connection, command.language, command.version)
         self._notify(self.groups.heartbeat(heartbeat, member))
         return RemotingCommand.response(command, header=HeartbeatResponseHeader())
+
+    def _check_client(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        subscription = CheckClientRequestBody.decode(command.body).subscription_data
+        if subscription is not None:
+            self._filters.check(subscription)
+        return RemotingCommand.response(command)
 
     def _unregister(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         header = command.header(UnregisterClientRequestHeader)

@@ -169,7 +169,7 @@ class WholeBroker:
         page_path = self._folder / "page"
         page = SharedPage.create(page_path, generation=1, build_id=current_build_id())
         resources.callback(page.close)
-        config = BrokerConfig(listen_host="127.0.0.1", default_query_count=64)
+        config = BrokerConfig(listen_host="127.0.0.1", default_query_count=64, property_filter=True)
         hub = self._hub = HelperHub(
             generation=page.generation,
             build_id=page.build_id,

@@ -155,6 +155,7 @@ def test_sending_reading_and_finding(broker: FakeBroker, shell: Shell, tmp_path:
     assert sorted(row["body"] for row in found) == ["hello", "one", "three", "two"]
     assert len(shell.json("message", "pull", "orders", "--count", "1")) == 2
     assert [row["body"] for row in shell.json("message", "pull", "orders", "--tag", "paid")] == ["hello"]
+    shell("message", "pull", "orders", "--tag", "paid", "--sql", "a = 'b'", status=2)
     assert shell.json("message", "pull", "orders", "--since", "now") == []
     (row,) = shell.json("message", "query", "orders", "--key", "k1")
     assert (row["body"], row["properties"]["a"], row["tags"]) == ("hello", "b", "paid")

@@ -297,6 +297,7 @@ async def pull(
     *,
     count: int = 32,
     subscription: str = "*",
+    expression_type: str = "TAG",
     group: str = "crash-reader",
 ) -> Pulled:
     """One pull. The next offset is the one asked for when the answer carries none."""
@@ -310,7 +311,7 @@ async def pull(
             max_msg_nums=count,
             sys_flag=SUBSCRIPTION_BIT,
             subscription=subscription,
-            expression_type="TAG",
+            expression_type=expression_type,
         ),
     )
     response = await connection.call(request, timeout_ms=TIMEOUT_MS)

@@ -20,7 +20,11 @@ WRITTEN = {
         "waiting: order 4711, order 4712",
         "paid, so not to be reminded of: order 4711",
         r"reminder: order 4712, ([3-9]\d{3}|\d{5,}) ms after it was sent",
-    ]
+    ],
+    "chosen_messages": [
+        "readers: book for 25, book for 12",
+        "savers: book for 9, lamp for 15, book for 12",
+    ],
 }
 """What each writes."""
 

@@ -39,7 +39,7 @@ EXAMPLES = [
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[FakeBroker]:
-    with FakeBroker() as broker:
+    with FakeBroker(property_filter=True) as broker:
         broker.create_topic("orders")
         yield broker
 

@@ -161,9 +161,11 @@ class JavaAgent:
         """The (broker name, queue id)s of `topic` that consumer `name` works on now."""
         return {(broker, queue) for broker, of_topic, queue in self.call("assigned", name=name) if of_topic == topic}
 
-    def read_topic(self, namesrv: str, topic: str, *, group: str = "interop-reader") -> list[ReceivedMessage]:
-        """Every message of a topic, read by explicit offsets."""
-        answer = self.call("read_topic", namesrv=namesrv, topic=topic, group=group)
+    def read_topic(
+        self, namesrv: str, topic: str, *, group: str = "interop-reader", sql: str | None = None
+    ) -> list[ReceivedMessage]:
+        """Every message of a topic, or those that an SQL92 expression means, read by explicit offsets."""
+        answer = self.call("read_topic", namesrv=namesrv, topic=topic, group=group, sql=sql)
         return [ReceivedMessage.read(fields) for fields in answer]
 
     def queue_offsets(self, namesrv: str, topic: str, *, timestamp_ms: int | None = None) -> list[dict[str, int]]:

@@ -9,6 +9,7 @@ import java.util.List;
 import java.util.Map;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -71,8 +72,8 @@ final class Consumers {
     private final Map<String, Running> running = new HashMap<>();
 
     /**
-     * Starts a push consumer: {name, namesrv, group, topics: {topic: expression}, orderly, from, refuse_first,
-     * pull_batch_size, pull_threshold_for_queue, pull_interval_ms}.
+     * Starts a push consumer: {name, namesrv, group, topics: {topic: tags or {sql: expression}}, orderly, from,
+     * refuse_first, pull_batch_size, pull_threshold_for_queue, pull_interval_ms}.
      */
     Object startPush(JSONObject request) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(request.getString("group"));
@@ -86,7 +87,12 @@ final class Consumers {
                 request.getIntValue("pull_threshold_for_queue", consumer.getPullThresholdForQueue()));
         consumer.setPullInterval(request.getLongValue("pull_interval_ms", consumer.getPullInterval()));
         for (Map.Entry<String, Object> topic : request.getJSONObject("topics").entrySet()) {
-            consumer.subscribe(topic.getKey(), topic.getValue().toString());
+            if (topic.getValue() instanceof JSONObject) {
+                String expression = ((JSONObject) topic.getValue()).getString("sql");
+                consumer.subscribe(topic.getKey(), MessageSelector.bySql(expression));
+            } else {
+                consumer.subscribe(topic.getKey(), topic.getValue().toString());
+            }
         }
         Running handle = new Running() {
             @Override
@@ -118,7 +124,11 @@ final class Consumers {
         return null;
     }
 
-    /** Starts a lite pull consumer and a thread that polls it; mode "assign" takes all queues itself. */
+    /**
+     * Starts a lite pull consumer and a thread that polls it: {name, namesrv, group, topic, expression or sql, mode}.
+     *
+     * <p>Mode "assign" takes all queues itself.
+     */
     Object startLitePull(JSONObject request) throws Exception {
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(request.getString("group"));
         consumer.setNamesrvAddr(request.getString("namesrv"));
@@ -126,7 +136,9 @@ final class Consumers {
         consumer.setConsumeFromWhere(from(request));
         consumer.setAutoCommitIntervalMillis(1_000);
         boolean assign = "assign".equals(request.getString("mode"));
-        if (!assign) {
+        if (request.containsKey("sql")) {
+            consumer.subscribe(request.getString("topic"), MessageSelector.bySql(request.getString("sql")));
+        } else if (!assign) {
             consumer.subscribe(request.getString("topic"), request.getString("expression"));
         }
         consumer.start();

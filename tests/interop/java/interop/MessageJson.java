@@ -50,6 +50,10 @@ final class MessageJson {
         }
         message.setKeys(prefix + "-key-" + index);
         message.putUserProperty("index", Integer.toString(index));
+        JSONObject properties = request.getJSONObject("properties");
+        if (properties != null) {
+            properties.forEach((name, value) -> message.putUserProperty(name, value.toString()));
+        }
         if (request.containsKey("delay_level")) {
             message.setDelayTimeLevel(request.getIntValue("delay_level"));
         }
