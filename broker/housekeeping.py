@@ -6,7 +6,7 @@
     every 30 s         huge pages are asked for, for what the heap has grown by
     always             delayed and timed messages are delivered (delay_service.py, timer_service.py)
 
-`close` ends the tasks and writes offsets, filters and delay progress a last time, so that a clean stop repeats no message.
+`close` ends the tasks and writes offsets, filters and delay progress a last time: a clean stop repeats no message.
 Owner: the hot process's event loop.
 """
 

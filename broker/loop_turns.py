@@ -32,10 +32,7 @@ def job_of(steps: Iterator[None]) -> Job:
     """The job of taking all of these steps, one a turn at least."""
 
     def take_steps(is_time_up: Callable[[], bool]) -> bool:
-        for _ in steps:
-            if is_time_up():
-                return False
-        return True
+        return all(not is_time_up() for _ in steps)
 
     return take_steps
 
