@@ -22,9 +22,11 @@ from thermocline.broker.queue_locks import QueueLocks
 from thermocline.broker.queue_lookup import QueueLookup
 from thermocline.broker.registration import Registration
 from thermocline.broker.topic_table import TopicTable
+from thermocline.broker.transaction_counts import TransactionCounts
 from thermocline.broker.visible_queues import VisibleQueues
 from thermocline.store.disk import Disk
 from thermocline.store.message_store import MessageStore
+from thermocline.transactions.transaction_coordinator import TransactionCoordinator
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,6 +42,8 @@ class BrokerContext:
     clients: ClientRegistry
     locks: QueueLocks
     delays: DelayService
+    transactions: TransactionCoordinator
+    transaction_counts: TransactionCounts
     stats: BrokerStats
     persister: ConfigPersister
     cold: ColdReads

@@ -1,6 +1,6 @@
 """Context builder: makes a broker's parts in the order in which they need each other, and takes their files over.
 
-    store, settings -> persister -> topics, groups, offsets, delays (from config/*.json) -> context
+    store, settings -> persister -> topics, groups, offsets, delays (from config/*.json) -> transactions -> context
 
 It opens no socket and starts no task: that is the assembly's (what runs beside requests is in housekeeping.py). On
 return the system topics exist and everything that a start changes is durable.
@@ -11,7 +11,14 @@ import random
 import time
 from collections.abc import Callable, Iterable
 
-from thermocline.broker import broker_settings, consumer_offsets, delay_service, group_table, topic_table
+from thermocline.broker import (
+    broker_settings,
+    consumer_offsets,
+    delay_service,
+    group_table,
+    topic_table,
+    transaction_counts,
+)
 from thermocline.broker.broker_settings import BrokerSettings
 from thermocline.broker.broker_stats import BrokerStats
 from thermocline.broker.client_registry import ClientRegistry
@@ -27,11 +34,21 @@ from thermocline.broker.queue_lookup import QueueLookup
 from thermocline.broker.registration import Registration
 from thermocline.broker.system_topics import boot_topics, system_topic_names
 from thermocline.broker.topic_table import TopicTable, decode_ttl_default
+from thermocline.broker.transaction_counts import TransactionCounts
+from thermocline.broker.transaction_settings import transaction_config
 from thermocline.broker.visible_queues import VisibleQueues
+from thermocline.remoting.topic_validation import (
+    TRANSACTION_GROUP,
+    TRANSACTION_HALF_TOPIC,
+    TRANSACTION_OP_HALF_TOPIC,
+)
 from thermocline.store.consume_queue import ConsumeQueue
 from thermocline.store.disk import Disk, make_durable_directory
 from thermocline.store.message_store import MessageStore
 from thermocline.store.store_config import StoreConfig
+from thermocline.transactions.half_message import HALF_QUEUE_ID
+from thermocline.transactions.transaction_coordinator import TransactionCoordinator
+from thermocline.transactions.transaction_recovery import recover_transactions
 
 
 def wall_clock_ms() -> int:
@@ -89,10 +106,12 @@ async def build_context(
         flush_interval_ms=lambda: settings.broker.delay_flush_interval_ms,
         version_step=config.delay_version_step,
     )
+    counts = TransactionCounts(clock=clock)
     topics_path = f"{files.config_path}/topics.json"
     groups_path = f"{files.config_path}/subscriptionGroup.json"
     offsets_path = f"{files.config_path}/{consumer_offsets.FILE_NAME}"
     delays_path = f"{files.config_path}/delayOffset.json"
+    counts_path = f"{files.config_path}/{transaction_counts.FILE_NAME}"
     ttl_default_path = f"{files.own_path}/ttlDefault.json"
     persister.register(topic_table.FILE_NAME, topics_path, topics.encode)
     persister.register(topic_table.INCARNATION_FILE_NAME, files.incarnation_path, store.incarnations.encode)
@@ -100,16 +119,20 @@ async def build_context(
     persister.register(group_table.FILE_NAME, groups_path, groups.encode)
     persister.register(consumer_offsets.FILE_NAME, offsets_path, offsets.encode)
     persister.register(delay_service.FILE_NAME, delays_path, delays.encode)
+    persister.register(transaction_counts.FILE_NAME, counts_path, counts.encode)
     persister.register(broker_settings.FILE_NAME, settings_path(files), settings.encode)
 
     topics.load(load_file(disk, topics_path))
     groups.load(load_file(disk, groups_path))
     offsets.load(load_file(disk, offsets_path))
     delays.load(load_file(disk, delays_path))
+    counts.load(load_file(disk, counts_path))
     await topics.boot(
         boot_topics(config, delay_level_count=delay_level_count),
         previous_ttl_default_ms=decode_ttl_default(load_file(disk, ttl_default_path)),
     )
+
+    transactions = await _open_transactions(settings, store, offsets, persister, appender, counts, clock=clock)
 
     visible = VisibleQueues(
         store,
@@ -131,6 +154,8 @@ async def build_context(
         ),
         locks=QueueLocks(live_ms=config.queue_lock_live_ms, clock=clock),
         delays=delays,
+        transactions=transactions,
+        transaction_counts=counts,
         stats=stats,
         persister=persister,
         cold=cold,
@@ -148,3 +173,43 @@ async def build_context(
         boot_time_ms=clock(),
         store_host=store_host,
     )
+
+
+async def _open_transactions(
+    settings: BrokerSettings,
+    store: MessageStore,
+    offsets: ConsumerOffsets,
+    persister: ConfigPersister,
+    appender: MessageAppender,
+    counts: TransactionCounts,
+    *,
+    clock: Callable[[], int],
+) -> TransactionCoordinator:
+    """What was open when the broker stopped; the coordinator follows its settings from now on."""
+    stored = [
+        offsets.query(topic, TRANSACTION_GROUP, HALF_QUEUE_ID)
+        for topic in (TRANSACTION_HALF_TOPIC, TRANSACTION_OP_HALF_TOPIC)
+    ]
+    recovered = recover_transactions(store, half_offset=stored[0], op_offset=stored[1], now_ms=clock())
+    counts.start_with(recovered.open_counts)
+    transactions = TransactionCoordinator(
+        store,
+        recovered.table,
+        put=appender.append,
+        clock=clock,
+        config=transaction_config(settings.broker),
+        count_open=counts.add,
+    )
+    if any(then is not None and now < then for then, now in zip(stored, transactions.progress, strict=True)):
+        # A power cut took back what the progress speaks of: the next messages there must not count as finished.
+        for topic, offset in zip(
+            (TRANSACTION_HALF_TOPIC, TRANSACTION_OP_HALF_TOPIC), transactions.progress, strict=True
+        ):
+            offsets.commit(topic, TRANSACTION_GROUP, HALF_QUEUE_ID, offset)
+        await persister.save(consumer_offsets.FILE_NAME)
+
+    def follow(_: object) -> None:
+        transactions.config = transaction_config(settings.broker)
+
+    settings.add_listener(follow)
+    return transactions

@@ -1,6 +1,7 @@
 """Send: SEND_MESSAGE 10, SEND_MESSAGE_V2 310, SEND_BATCH_MESSAGE 320, in full; the common case is `store/fast_path.py`.
 
-    checks -> topic (made if missing) -> properties -> retry or dead-letter topic -> delay level -> put -> answer
+    checks -> topic (made if missing) -> properties -> retry or dead-letter topic -> delay level, or half message -> put
+           -> answer
 
 Checks, in RocketMQ's order: sends are accepted yet; broker writable, for ordered topics; topic's name; topic that
 clients may not send to; topic exists or can be made; queue id.
@@ -10,10 +11,12 @@ Rules
     and names its own topic and queue in REAL_TOPIC and REAL_QID; one for a retry topic that was consumed too often, or
     whose group consumes in order, goes to the dead-letter topic. The answer names the queue that was asked for, and
     the place where the message is.
+  - A half message of a transaction (TRAN_MSG) goes to the half topic; it takes no delay. What becomes of it: the
+    processor for END_TRANSACTION, `transaction.py`.
   - A queue id below 0 leaves the choice to the broker.
   - Messages of a batch keep their own properties; the batch's own are only looked at.
-  - Asked for but not built yet, and so refused, never stored as something else: half messages, messages with a time of
-    delivery (TIMER_*). A timed message that was delivered once (it carries TIMER_OUT_MS) is an ordinary one.
+  - Asked for but not built yet, and so refused, never stored as something else: messages with a time of delivery
+    (TIMER_*). A timed message that was delivered once (it carries TIMER_OUT_MS) is an ordinary one.
 Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java, HookUtils.java, Apache RocketMQ 5.3.
 """
 
@@ -53,6 +56,7 @@ from thermocline.remoting.topic_validation import (
 )
 from thermocline.store.message_draft import MessageDraft, PutResult
 from thermocline.store.send_properties import broker_suffix, reply_properties, stored_text, waits_for_store
+from thermocline.transactions.half_message import half_draft, is_half_request
 
 MULTI_TAG = "MULTI_TAG"
 COMPACTION = "COMPACTION"
@@ -194,6 +198,11 @@ class SendProcessor:
         text = header.properties or ""
         properties = decode_properties(text)
         _check_supported(header, properties)
+        is_half = is_half_request(
+            properties, reconsume_times=header.reconsume_times or 0, delay_level=_delay_level(properties)
+        )
+        if is_half:
+            self._check_half(properties)
         unique_key = properties.get(PropertyName.UNIQUE_KEY)
         if unique_key is None:
             unique_key = properties[PropertyName.UNIQUE_KEY] = self._unique_ids.next()
@@ -220,13 +229,26 @@ class SendProcessor:
         if delay_level > 0:
             level_count = len(self._context.store.config.delay_levels_ms)
             draft = schedule(draft, decode_properties(draft.properties_text), delay_level, level_count=level_count)
+        if is_half:
+            draft = half_draft(draft)
         result = self._context.store.put(draft)
         self._context.stats.add_put(draft.topic, 1, result.size_bytes)
+        if is_half:
+            self._context.transactions.prepared(target)
         if is_dead_letter:
             self._context.stats.add_dead_letter(header.topic, header.topic.removeprefix(RETRY_TOPIC_PREFIX))
         return self._answer(
             connection, command, [result], queue_id, unique_key=unique_key, waits=waits_for_store(properties)
         )
+
+    def _check_half(self, properties: dict[str, str]) -> None:
+        """Pass a half message that can be taken."""
+        if self._context.config.reject_transactions:
+            raise PermissionDeniedError(
+                f"the broker[{self._context.store_host[0]}] sending transaction message is forbidden"
+            )
+        if _delay_level(properties) > 0 or any(name in properties for name in TIMER_REQUESTS):
+            raise MessageIllegalError("a half message takes neither a delay nor a time of delivery")
 
     def _send_batch(
         self,
@@ -320,12 +342,10 @@ class SendProcessor:
 
 def _check_supported(header: SendMessageRequestHeader, properties: dict[str, str]) -> None:
     """Pass what can be stored as what it is."""
-    if properties.get(PropertyName.TRANSACTION_PREPARED, "").lower() == "true" and not (
-        (header.reconsume_times or 0) > 0 and _delay_level(properties) > 0  # a retry by a client before 4.6.1
-    ):
-        raise PermissionDeniedError("half messages of transactions are not supported yet")
-    if header.sys_flag & sys_flags.TRANSACTION_MASK:
-        raise PermissionDeniedError("messages of transactions are not supported yet", sys_flag=header.sys_flag)
+    is_marked = properties.get(PropertyName.TRANSACTION_PREPARED, "").lower() == "true"
+    if header.sys_flag & sys_flags.TRANSACTION_MASK and not is_marked:
+        # RocketMQ stores it where no consumer finds it.
+        raise MessageIllegalError("the message is part of a transaction, but no half message", flag=header.sys_flag)
     if header.sys_flag & (sys_flags.INNER_BATCH | sys_flags.NEED_UNWRAP) or PropertyName.INNER_NUM in properties:
         raise MessageIllegalError("the message is an inner batch, but its topic is no batch topic")
     if (
