@@ -1,4 +1,4 @@
-"""FakeNode: one fake broker: send, pull with long polling, offsets, groups, locks, send-back.
+"""FakeNode: one fake broker: send, transactions, pull with long polling, offsets, groups, locks, send-back.
 
 It answers like a broker with default settings, and simplifies: nothing is on disk, there are no replicas, and delayed
 and retried messages are delivered at once (`delays_messages=False`) so that tests need not wait for them.
@@ -15,6 +15,7 @@ from typing import TypeAlias
 from thermocline.client.testing.fake_admin import FakeAdmin
 from thermocline.client.testing.fake_groups import FakeGroups, Member
 from thermocline.client.testing.fake_store import FakeStore, FakeTopic, StoredMessage
+from thermocline.client.testing.fake_transactions import FakeTransactions
 from thermocline.client.testing.fault_plan import FaultPlan
 from thermocline.remoting.batch import decode_batch
 from thermocline.remoting.bodies import (
@@ -64,10 +65,16 @@ from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.remoting.server import RemotingServer
 from thermocline.remoting.subscription import parse_subscription
-from thermocline.remoting.sys_flag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
+from thermocline.remoting.sys_flag import (
+    PULL_COMMIT_OFFSET,
+    PULL_SUBSCRIPTION,
+    PULL_SUSPEND,
+    TRANSACTION_MASK,
+)
 from thermocline.remoting.topic_validation import (
     AUTO_CREATE_TOPIC,
     RETRY_TOPIC_PREFIX,
+    TRANSACTION_HALF_TOPIC,
     check_topic,
     dlq_topic,
     is_retry_topic,
@@ -117,10 +124,14 @@ class FakeNode:
         self._random = random_source
         self._waiting_pulls: dict[tuple[str, int], list[_WaitingPull]] = {}
         self._admin = FakeAdmin(self)
+        self.transactions = FakeTransactions(
+            self.store, self.groups, broker_name=name, arrived=lambda topic, queue_id: self._wake_pulls(topic, queue_id)
+        )
         self._served: dict[int, Callable[[Connection, RemotingCommand], RemotingCommand | None]] = {
             RequestCode.SEND_MESSAGE: self._send,
             RequestCode.SEND_MESSAGE_V2: self._send,
             RequestCode.SEND_BATCH_MESSAGE: self._send,
+            RequestCode.END_TRANSACTION: self.transactions.end,
             RequestCode.CONSUMER_SEND_MSG_BACK: self._send_back,
             RequestCode.PULL_MESSAGE: self._pull,
             RequestCode.LITE_PULL_MESSAGE: self._pull,
@@ -207,21 +218,26 @@ class FakeNode:
             parts = [(part.body, part.properties_text, part.flag) for part in decode_batch(bytes(command.body))]
         else:
             parts = [(bytes(command.body), properties.encode(), header.flag)]
+        place = (header.topic, queue_id)
+        half_text = None if header.batch else self.transactions.half_properties(*place, properties.encode())
+        if half_text is not None:
+            parts, place = [(bytes(command.body), half_text, header.flag)], (TRANSACTION_HALF_TOPIC, 0)
         stored = [
             self.store.append(
-                header.topic,
-                queue_id,
+                *place,
                 body=body,
                 properties_text=properties_text,
                 born_timestamp_ms=header.born_timestamp,
                 born_host=connection.remote_host,
                 flag=flag,
-                sys_flag=header.sys_flag,
+                sys_flag=header.sys_flag & ~TRANSACTION_MASK,
                 reconsume_times=header.reconsume_times or 0,
             )
             for body, properties_text, flag in parts
         ]
-        self._wake_pulls(header.topic, queue_id)
+        if half_text is not None:
+            self.transactions.begin(stored[0])
+        self._wake_pulls(*place)
         return RemotingCommand.response(
             command,
             self.send_status,
