@@ -132,6 +132,7 @@ class FakeNode:
             RequestCode.SEND_MESSAGE_V2: self._send,
             RequestCode.SEND_BATCH_MESSAGE: self._send,
             RequestCode.END_TRANSACTION: self.transactions.end,
+            RequestCode.RESUME_CHECK_HALF_MESSAGE: self.transactions.resume,
             RequestCode.CONSUMER_SEND_MSG_BACK: self._send_back,
             RequestCode.PULL_MESSAGE: self._pull,
             RequestCode.LITE_PULL_MESSAGE: self._pull,

@@ -14,8 +14,12 @@ from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import MQError
-from thermocline.remoting.headers import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
-from thermocline.remoting.message_id import encode_message_id
+from thermocline.remoting.headers import (
+    CheckTransactionStateRequestHeader,
+    EndTransactionRequestHeader,
+    ResumeCheckHalfMessageRequestHeader,
+)
+from thermocline.remoting.message_id import decode_message_id, encode_message_id
 from thermocline.remoting.message_record import encode_record
 from thermocline.remoting.properties import PropertyName, decode_properties, encode_properties
 from thermocline.remoting.request_code import RequestCode
@@ -92,6 +96,13 @@ class FakeTransactions:
                 sys_flag=record.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT,
             )
             self._arrived(topic, queue_id)
+        return RemotingCommand.response(command)
+
+    def resume(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """RESUME_CHECK_HALF_MESSAGE: for those that are open, which are asked about anyway."""
+        place = decode_message_id(command.header(ResumeCheckHalfMessageRequestHeader).msg_id or "")
+        if place.physical_offset not in self._open:
+            raise MQError("Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed.")
         return RemotingCommand.response(command)
 
     def ask(self) -> int:
