@@ -121,9 +121,7 @@ class HotProcess:
         settings, resources = self._settings, self._resources
         config, disk = settings.broker, RealDisk()
         connections_max = raise_descriptor_limit()
-        store = self._store = MessageStore.open(
-            settings.store, disk=disk, clock=wall_clock_ms, settle=settle_commits
-        )
+        store = self._store = MessageStore.open(settings.store, disk=disk, clock=wall_clock_ms, settle=settle_commits)
         resources.callback(store.close)
         page = self._make_page(store)
         resources.callback(page.close)

@@ -45,7 +45,9 @@ class Orders:
     def check_local_transaction(self, message: ReceivedMessage, transaction_id: str) -> LocalTransactionState:
         """The broker asks: is the order there?"""
         with self._lock:
-            found = self._database.execute("select 1 from orders where transaction_id = ?", (transaction_id,)).fetchone()
+            found = self._database.execute(
+                "select 1 from orders where transaction_id = ?", (transaction_id,)
+            ).fetchone()
         self.was_asked.set()
         return LocalTransactionState.COMMIT_MESSAGE if found else LocalTransactionState.ROLLBACK_MESSAGE
 

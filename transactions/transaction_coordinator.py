@@ -146,12 +146,12 @@ class TransactionCoordinator:
         self._count_open(real_topic, 1)
 
     def end(self, request: EndRequest) -> None:
-        """Take a decision. One that was taken before is confirmed, and changes nothing.
+        """Take a decision. One that repeats an earlier one changes nothing; while that is known, it is confirmed.
 
         Raises:
             InvalidRequestError: It names no half message, or another than it says.
             IllegalOperationError: It comes later than the half message's own immunity time and not by a check, or the
-                transaction was decided otherwise.
+                transaction has ended, otherwise or so long ago that nobody knows how.
             TopicNotFoundError: The message's topic was deleted; the transaction is over.
             MQError: The message could not be put: as MessageStore.put. The transaction is open as before.
         """

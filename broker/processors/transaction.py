@@ -5,8 +5,8 @@ when the decision is as safe as the broker makes messages. "Not known yet" chang
 here somebody who waits is told at once.
 
 Codes, in RocketMQ's order: no such half message, SYSTEM_ERROR; late for its own immunity time, ILLEGAL_OPERATION; group
-or queue offset are not the half message's, SYSTEM_ERROR; the put's own. A transaction that was decided otherwise before,
-which RocketMQ would decide once more, is ILLEGAL_OPERATION too.
+or queue offset are not the half message's, SYSTEM_ERROR; the put's own. A transaction that was decided otherwise, which
+RocketMQ would decide once more, is ILLEGAL_OPERATION too.
 Source: EndTransactionProcessor.java, AdminBrokerProcessor.java (resumeCheckHalfMessage), Apache RocketMQ 5.3.
 """
 

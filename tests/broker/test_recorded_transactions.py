@@ -92,9 +92,7 @@ async def test_the_recorded_dialogue(tmp_path: Path) -> None:
                 assert seen(decode_record(question.body)) == seen(expected_record)
         assert not waiting
         visible = {
-            (record.queue_id, record.queue_offset): seen(record)
-            for record in broker.records()
-            if record.topic == TOPIC
+            (record.queue_id, record.queue_offset): seen(record) for record in broker.records() if record.topic == TOPIC
         }
         assert len(visible) == 6
         pulled = [record for row in rows("pulled") for record in recorded_records(row)]  # longer answers are left out

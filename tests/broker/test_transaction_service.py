@@ -249,7 +249,9 @@ async def test_counts_of_a_crash_are_counted_anew(tmp_path: Path) -> None:
     async with data_broker(tmp_path, topics=[TOPIC], start=False) as broker:
         path = Path(broker.store.config.config_path) / "transactionMetrics"
         await TransactionClient(broker).send_half()
-    path.write_text('{"dataVersion":{"counter":7,"stateVersion":0,"timestamp":5},"transactionCount":{"Old":{"count":3}}}')
+    path.write_text(
+        '{"dataVersion":{"counter":7,"stateVersion":0,"timestamp":5},"transactionCount":{"Old":{"count":3}}}'
+    )
     async with data_broker(tmp_path, start=False) as broker:
         counts = broker.context.transaction_counts
         assert (counts.of("Old"), counts.of(TOPIC)) == (0, 1)

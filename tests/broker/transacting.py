@@ -1,4 +1,4 @@
-"""What tests of the broker's transactions share: half messages and decisions as frames, and a producer that sends them."""
+"""What tests of the broker's transactions share: half messages and decisions as frames, and who sends them."""
 
 from __future__ import annotations
 

@@ -256,7 +256,7 @@ async def test_kills_neither_lose_nor_repeat_a_decision(
         producers = [await load.join(number) for number in range(2)]
         await asyncio.sleep(2)  # the file of counts may be of before the kill
         async with asyncio.timeout(wire.PATIENCE_S):
-            while open_count(broker):
+            while open_count(broker):  # noqa: ASYNC110 - what another process does
                 await asyncio.sleep(0.1)
         visible = await read_all(producers[0])
         if files == "gone at once":

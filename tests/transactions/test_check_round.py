@@ -6,7 +6,7 @@ import pytest
 
 from tests.store.store_parts import draft
 from tests.transactions.transaction_parts import COMMIT, TIMEOUT_MS, TOPIC, World
-from thermocline.remoting.errors import ServiceUnavailableError
+from thermocline.remoting.errors import IllegalOperationError, ServiceUnavailableError
 from thermocline.remoting.message_id import decode_message_id
 from thermocline.remoting.message_record import decode_record
 from thermocline.store.message_draft import MessageDraft, PutResult
@@ -90,7 +90,7 @@ def test_each_round_asks_once_until_it_is_parked() -> None:
     assert parked.properties["TRANSACTION_CHECK_TIMES"] == "3"
     assert world.counts[TOPIC] == 0
     assert world.coordinator.table.open_count == 0
-    with pytest.raises(Exception, match="ended before"):
+    with pytest.raises(IllegalOperationError, match="ended before"):
         world.end(half)
     assert world.visible(HALF) == [b"nobody knows"] * 4
 
@@ -215,7 +215,8 @@ def test_decisions_between_two_slices_count(monkeypatch: pytest.MonkeyPatch) -> 
     world.end(second)
     world.end(first)
     assert one.step() == []
-    world.end(question)
+    with pytest.raises(IllegalOperationError, match="ended before"):
+        world.end(question)
     assert sorted(world.committed()) == [b"1", b"2"]
 
 

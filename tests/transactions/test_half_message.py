@@ -121,7 +121,9 @@ def test_a_parked_message_keeps_where_it_came_from() -> None:
     assert read is not None
     assert (read.real_topic, read.real_queue_id, read.origin) == ("orders", 3, 7)
     # One that RocketMQ has parked does not say it.
-    by_rocketmq = HalfMessage.read(stored(draft("TRANS_CHECK_MAX_TIME_TOPIC", properties=half_of().record.properties_text)))
+    by_rocketmq = HalfMessage.read(
+        stored(draft("TRANS_CHECK_MAX_TIME_TOPIC", properties=half_of().record.properties_text))
+    )
     assert by_rocketmq is not None
     assert by_rocketmq.origin is None
     assert "TRAN_PREPARED_QUEUE_OFFSET" not in decode_properties(by_rocketmq.copy(check_times=0).properties_text)
@@ -134,7 +136,12 @@ def test_what_a_client_says_of_checks_and_copies_is_dropped() -> None:
 
 @pytest.mark.parametrize(
     "properties",
-    [{"REAL_QID": "3"}, {"REAL_TOPIC": "orders"}, {"REAL_TOPIC": "orders", "REAL_QID": "-1"}, {"REAL_TOPIC": "x", "REAL_QID": "³"}],
+    [
+        {"REAL_QID": "3"},
+        {"REAL_TOPIC": "orders"},
+        {"REAL_TOPIC": "orders", "REAL_QID": "-1"},
+        {"REAL_TOPIC": "x", "REAL_QID": "³"},
+    ],
 )
 def test_a_record_that_does_not_say_where_to_is_none(properties: dict[str, str]) -> None:
     assert HalfMessage.read(stored(draft(properties=encode_properties(properties)))) is None

@@ -16,11 +16,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 
-import pytest
-
 from tests.simulated_disk import PowerCut, SimulatedDisk
 from tests.transactions.transaction_parts import COMMIT, ROLL_BACK, TIMEOUT_MS, Kept, Named, World
-from thermocline.remoting.errors import CorruptDataError, IllegalOperationError, InvalidRequestError, OffsetOutOfRangeError
+from thermocline.remoting.errors import (
+    CorruptDataError,
+    IllegalOperationError,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+)
 from thermocline.remoting.message_record import decode_record
 from thermocline.transactions.settlement import settle_commits
 from thermocline.transactions.transaction_config import TransactionConfig
@@ -117,7 +120,7 @@ class Trial:
         elif action == "decide" and self.sent:
             sent = self.random.choice(list(self.sent.values()))
             if not sent.is_lost:
-                self._decide(world, sent, sent.named, waits=self.random.random() < 0.3)
+                self._decide(world, sent.truth, sent.named, waits=self.random.random() < 0.3)
         elif action == "check":
             self._clock.now_ms += self.random.randrange(2 * TIMEOUT_MS)
             self._check(world, chance=self.random.random())
@@ -133,12 +136,14 @@ class Trial:
     def _check(self, world: World, *, chance: float) -> None:
         for question in world.check():
             if self.random.random() < chance:
-                sent = self.sent[decode_record(question.record).body]
-                self._decide(world, sent, Named(question.half_offset, question.physical_offset), waits=False)
+                sent = self.sent.get(decode_record(question.record).body)
+                # One whose half message was never answered has not run.
+                truth = ROLL_BACK if sent is None else sent.truth
+                self._decide(world, truth, Named(question.half_offset, question.physical_offset), waits=False)
 
-    def _decide(self, world: World, sent: Sent, named: Named, *, waits: bool) -> None:
+    def _decide(self, world: World, truth: Decision, named: Named, *, waits: bool) -> None:
         with suppress(IllegalOperationError):
-            world.end(named, sent.truth, waits=waits)
+            world.end(named, truth, waits=waits)
 
     def _note_losses(self, world: World) -> None:
         """Which half messages the cut has taken."""
@@ -166,7 +171,10 @@ def test_whatever_is_left_decides_once(case_count: Callable[..., int]) -> None:
 
 def test_without_settlement_a_commit_is_repeated() -> None:
     """The trials can fail: what this folder has for it is needed."""
-    with pytest.raises(AssertionError):
-        for number in range(60):
+    failures = 0
+    for number in range(60):
+        with suppress(AssertionError):
             Trial(f"{SEED}/{number}", settles=False).run()
-
+            continue
+        failures += 1
+    assert failures

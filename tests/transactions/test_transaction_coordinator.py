@@ -101,9 +101,10 @@ def test_what_a_decision_must_name() -> None:
     ):
         with pytest.raises(InvalidRequestError, match=f"^{remark}$"):
             world.end(named)
-    with pytest.raises(InvalidRequestError, match="^The producer group wrong$"):
+    with pytest.raises(InvalidRequestError, match=r"^The producer group wrong$"):
         world.end(half, group="others")
     assert world.committed() == []
+    world.coordinator.catch_up()
     assert world.coordinator.table.open_count == 2
 
 

@@ -200,9 +200,7 @@ async def test_settings_are_followed(broker: DataBroker) -> None:
 
 @pytest.mark.parametrize("decision", [COMMIT, ROLL_BACK])
 async def test_with_synchronous_flush_an_answer_waits_for_it(tmp_path: Path, decision: int) -> None:
-    async with data_broker(
-        tmp_path, topics=[TOPIC], start=False, flush_disk_type=FlushDiskType.SYNC_FLUSH
-    ) as broker:
+    async with data_broker(tmp_path, topics=[TOPIC], start=False, flush_disk_type=FlushDiskType.SYNC_FLUSH) as broker:
         producer = TransactionClient(broker)
         half = await producer.send_half()
         flushes: list[Any] = []
@@ -219,9 +217,7 @@ async def test_with_synchronous_flush_an_answer_waits_for_it(tmp_path: Path, dec
 
 
 async def test_a_flush_that_fails_confirms_nothing(tmp_path: Path) -> None:
-    async with data_broker(
-        tmp_path, topics=[TOPIC], start=False, flush_disk_type=FlushDiskType.SYNC_FLUSH
-    ) as broker:
+    async with data_broker(tmp_path, topics=[TOPIC], start=False, flush_disk_type=FlushDiskType.SYNC_FLUSH) as broker:
         producer = TransactionClient(broker)
         half = await producer.send_half()
         broker.store.flush.use(lambda job, done: done(OSError("the disk is gone")))

@@ -268,7 +268,7 @@ def test_a_broker_that_asks_is_told(
     assert transaction_id == result.message_id == message.message_id
     assert (message.topic, message.body, message.tags) == (TOPIC, b"paid" * 2_000, "red")
     assert (message.queue.broker_name, message.queue.queue_id) == ("broker-a", result.queue.queue_id)
-    assert [body[: 4] for body in bodies(broker)] == expected
+    assert [body[:4] for body in bodies(broker)] == expected
     assert broker.open_transactions(TOPIC) == still_open
     answer = broker.requests(END)[1].fields
     assert answer["fromTransactionCheck"] == "true"
