@@ -197,12 +197,12 @@ class SendProcessor:
             raise MessageIllegalError("the message has no body")
         text = header.properties or ""
         properties = decode_properties(text)
-        _check_supported(header, properties)
         is_half = is_half_request(
             properties, reconsume_times=header.reconsume_times or 0, delay_level=_delay_level(properties)
         )
         if is_half:
             self._check_half(properties)
+        _check_supported(header, properties)
         unique_key = properties.get(PropertyName.UNIQUE_KEY)
         if unique_key is None:
             unique_key = properties[PropertyName.UNIQUE_KEY] = self._unique_ids.next()

@@ -127,7 +127,7 @@ async def test_what_was_asked_too_often_is_parked(broker: DataBroker) -> None:
 
 
 async def test_rounds_recur_and_outlive_failures(broker: DataBroker, caplog: pytest.LogCaptureFixture) -> None:
-    broker.change_config(transaction_check_interval_ms=1)
+    broker.change_config(transaction_check_interval_ms=100)
     service = TransactionService(broker.context)
     rounds = 0
     done = asyncio.Event()

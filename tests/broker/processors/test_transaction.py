@@ -271,7 +271,7 @@ class OneColdMessage(NoColdTier):
             store_timestamp_ms=6,
             store_host=("127.0.0.1", 10911),
         )
-        return ColdRecord(record=record)
+        return ColdRecord(record=record, physical_offset=physical_offset, topic=PARKED, store_timestamp_ms=6)
 
 
 async def test_a_parked_message_may_be_in_the_cold_tier(tmp_path: Path) -> None:
