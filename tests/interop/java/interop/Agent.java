@@ -33,6 +33,7 @@ public final class Agent {
         operations.put("start_transaction_producer", transactions::start);
         operations.put("transact", transactions::transact);
         operations.put("checks", transactions::checks);
+        operations.put("resume_check", transactions::resumeCheck);
         operations.put("stop_transaction_producer", transactions::stop);
         operations.put("start_push_consumer", consumers::startPush);
         operations.put("start_lite_pull_consumer", consumers::startLitePull);

@@ -6,12 +6,14 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.client.producer.TransactionSendResult;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /**
  * Producers of transactions by name. What a local transaction decides stands in its message: property "local" for the
@@ -26,8 +28,9 @@ final class Transactions {
 
     /** Makes a producer that can be asked, and lets the brokers of a topic know it. */
     Object start(JSONObject request) throws Exception {
-        producer(request).getDefaultMQProducerImpl().fetchPublishMessageQueues(request.getString("topic"));
-        producer(request).getDefaultMQProducerImpl().getMqClientFactory().sendHeartbeatToAllBrokerWithLock();
+        MQClientInstance client = producer(request).getDefaultMQProducerImpl().getMqClientFactory();
+        client.updateTopicRouteInfoFromNameServer(request.getString("topic"));
+        client.sendHeartbeatToAllBrokerWithLock();
         return null;
     }
 
@@ -58,6 +61,19 @@ final class Transactions {
     /** How often each message was asked about here, by its index. */
     Object checks(JSONObject request) {
         return deciders.get(request.getString("name")).checks();
+    }
+
+    /** Has the producers of a parked message asked again; there is no mqadmin command for it. */
+    Object resumeCheck(JSONObject request) throws Exception {
+        DefaultMQAdminExt admin = new DefaultMQAdminExt();
+        admin.setNamesrvAddr(request.getString("namesrv"));
+        admin.setInstanceName("resume-check");
+        admin.start();
+        try {
+            return admin.resumeCheckHalfMessage(request.getString("topic"), request.getString("message_id"));
+        } finally {
+            admin.shutdown();
+        }
     }
 
     Object stop(JSONObject request) {
