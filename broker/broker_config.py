@@ -116,6 +116,16 @@ class BrokerConfig:
     """Whether producers may recall messages that wait."""
     recall_when_not_writable: bool = setting(True, "allowRecallWhenBrokerNotWriteable", live=True)
 
+    # -- transactions --------------------------------------------------------------------------------------------------
+    reject_transactions: bool = setting(False, "rejectTransactionMessage", live=True)
+    """Whether half messages are refused; decisions of those stored before are taken."""
+    transaction_timeout_ms: int = setting(6_000, "transactionTimeOut", least=1, live=True)
+    transaction_check_max: int = setting(15, "transactionCheckMax", least=1, live=True)
+    transaction_check_interval_ms: int = setting(30_000, "transactionCheckInterval", least=100, live=True)
+    transaction_op_bytes_max: int = setting(4_096, "transactionOpMsgMaxSize", least=1, most=1 << 20, live=True)
+    transaction_op_interval_ms: int = setting(3_000, "transactionOpBatchInterval", least=1, live=True)
+    transaction_counts_interval_ms: int = setting(10_000, "transactionMetricFlushInterval", least=100, live=True)
+
     # -- messages ------------------------------------------------------------------------------------------------------
     accept_sends_from_ms: int = setting(0, "startAcceptSendRequestTimeStamp", least=0, live=True)
     default_query_count: int = setting(32, "defaultQueryMaxNum", least=1, live=True)

@@ -94,6 +94,7 @@ class ClientRegistry:
         self._producer_groups: dict[Connection, set[str]] = {}
         self._consumer_groups: dict[Connection, set[str]] = {}
         self._to_notify: set[str] = set()
+        self._producer_turn = 0
 
     # -- producers -----------------------------------------------------------------------------------------------------
 
@@ -125,6 +126,20 @@ class ClientRegistry:
     def producers(self, group: str) -> list[Client]:
         """The producers of a group; empty when none is connected."""
         return list(self._producers.get(group, {}).values())
+
+    def next_producer(self, group: str) -> Client | None:
+        """One producer of a group, in turn; one that takes what it is sent, if there is one. None when none is there.
+
+        Source: ProducerManager.getAvailableChannel.
+        """
+        members = self.producers(group)
+        if not members:
+            return None
+        self._producer_turn += 1
+        start = self._producer_turn % len(members)
+        living = [client for client in members[start:] + members[:start] if not client.connection.is_closed]
+        ready = (client for client in living if not client.connection.is_full)
+        return next(ready, living[0] if living else None)
 
     def producer_groups(self) -> Mapping[str, list[Client]]:
         """All producers by group."""

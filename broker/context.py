@@ -25,10 +25,12 @@ from thermocline.broker.queue_locks import QueueLocks
 from thermocline.broker.queue_lookup import QueueLookup
 from thermocline.broker.registration import Registration
 from thermocline.broker.topic_table import TopicTable
+from thermocline.broker.transaction_counts import TransactionCounts
 from thermocline.broker.visible_queues import VisibleQueues
 from thermocline.store.disk import Disk
 from thermocline.store.message_store import MessageStore
 from thermocline.timers.timer_message_store import TimerMessageStore
+from thermocline.transactions.transaction_coordinator import TransactionCoordinator
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,6 +51,8 @@ class BrokerContext:
     delays: DelayService
     timers: TimerMessageStore | None
     """None while they are switched off. Whoever made the context closes them, before the store."""
+    transactions: TransactionCoordinator
+    transaction_counts: TransactionCounts
     stats: BrokerStats
     persister: ConfigPersister
     cold: ColdReads

@@ -1,6 +1,7 @@
 """Context builder: makes a broker's parts in the order in which they need each other, and takes their files over.
 
-    store, settings -> persister -> topics, groups, offsets, filters, delays (from config/*.json) -> timers -> context
+    store, settings -> persister -> topics, groups, offsets, filters, delays (from config/*.json)
+                    -> transactions, timers -> context
 
 It opens no socket and starts no task: that is the assembly's (what runs beside requests is in housekeeping.py). On
 return the system topics exist and everything that a start changes is durable. The timers are open then: whoever made
@@ -20,6 +21,7 @@ from thermocline.broker import (
     delay_service,
     group_table,
     topic_table,
+    transaction_counts,
 )
 from thermocline.broker.broker_settings import BrokerSettings
 from thermocline.broker.broker_stats import BrokerStats
@@ -40,14 +42,24 @@ from thermocline.broker.registration import Registration
 from thermocline.broker.system_topics import boot_topics, system_topic_names
 from thermocline.broker.timer_settings import timer_config
 from thermocline.broker.topic_table import TopicTable, decode_ttl_default
+from thermocline.broker.transaction_counts import TransactionCounts
+from thermocline.broker.transaction_settings import transaction_config
 from thermocline.broker.visible_queues import VisibleQueues
-from thermocline.remoting.topic_validation import TIMER_TOPIC
+from thermocline.remoting.topic_validation import (
+    TIMER_TOPIC,
+    TRANSACTION_GROUP,
+    TRANSACTION_HALF_TOPIC,
+    TRANSACTION_OP_HALF_TOPIC,
+)
 from thermocline.store.consume_queue import ConsumeQueue
 from thermocline.store.disk import Disk, make_durable_directory
 from thermocline.store.message_store import MessageStore
 from thermocline.store.store_config import StoreConfig
 from thermocline.timers.timer_message_store import TimerMessageStore
 from thermocline.timers.timer_request import TIMER_QUEUE_ID
+from thermocline.transactions.half_message import HALF_QUEUE_ID
+from thermocline.transactions.transaction_coordinator import TransactionCoordinator
+from thermocline.transactions.transaction_recovery import recover_transactions
 
 logger = logging.getLogger(__name__)
 
@@ -111,11 +123,13 @@ async def build_context(
     turns = LoopTurns(call_soon=asyncio.get_running_loop().call_soon)
     filters = MessageFilters(turns, is_enabled=lambda: settings.broker.property_filter)
     consumer_filters = ConsumerFilterTable(filters, clock=clock)
+    counts = TransactionCounts(clock=clock)
     topics_path = f"{files.config_path}/topics.json"
     groups_path = f"{files.config_path}/subscriptionGroup.json"
     offsets_path = f"{files.config_path}/{consumer_offsets.FILE_NAME}"
     filters_path = f"{files.config_path}/{consumer_filter_table.FILE_NAME}"
     delays_path = f"{files.config_path}/delayOffset.json"
+    counts_path = f"{files.config_path}/{transaction_counts.FILE_NAME}"
     ttl_default_path = f"{files.own_path}/ttlDefault.json"
     persister.register(topic_table.FILE_NAME, topics_path, topics.encode)
     persister.register(topic_table.INCARNATION_FILE_NAME, files.incarnation_path, store.incarnations.encode)
@@ -124,6 +138,7 @@ async def build_context(
     persister.register(consumer_offsets.FILE_NAME, offsets_path, offsets.encode)
     persister.register(consumer_filter_table.FILE_NAME, filters_path, consumer_filters.encode)
     persister.register(delay_service.FILE_NAME, delays_path, delays.encode)
+    persister.register(transaction_counts.FILE_NAME, counts_path, counts.encode)
     persister.register(broker_settings.FILE_NAME, settings_path(files), settings.encode)
 
     topics.load(load_file(disk, topics_path))
@@ -131,13 +146,14 @@ async def build_context(
     offsets.load(load_file(disk, offsets_path))
     consumer_filters.load(load_file(disk, filters_path))
     delays.load(load_file(disk, delays_path))
+    counts.load(load_file(disk, counts_path))
     await topics.boot(
         boot_topics(config, delay_level_count=delay_level_count),
         previous_ttl_default_ms=decode_ttl_default(load_file(disk, ttl_default_path)),
     )
 
     chance = random.Random(seed)
-    timers = _open_timers(settings, store, disk=disk, clock=clock, chance=chance)
+    transactions = await _open_transactions(settings, store, offsets, persister, appender, counts, clock=clock)
 
     visible = VisibleQueues(
         store,
@@ -146,6 +162,7 @@ async def build_context(
     )
     if config.property_filter:
         await filters.prepare()
+    timers = _open_timers(settings, store, disk=disk, clock=clock, chance=chance)
     host, port = store_host
     return BrokerContext(
         settings=settings,
@@ -166,6 +183,8 @@ async def build_context(
         locks=QueueLocks(live_ms=config.queue_lock_live_ms, clock=clock),
         delays=delays,
         timers=timers,
+        transactions=transactions,
+        transaction_counts=counts,
         stats=stats,
         persister=persister,
         cold=cold,
@@ -197,3 +216,43 @@ def _open_timers(
     timers = TimerMessageStore.open(store, timer_config(settings), disk=disk, clock=clock, random=chance.random)
     settings.add_listener(lambda _: timers.follow(timer_config(settings)))
     return timers
+
+
+async def _open_transactions(
+    settings: BrokerSettings,
+    store: MessageStore,
+    offsets: ConsumerOffsets,
+    persister: ConfigPersister,
+    appender: MessageAppender,
+    counts: TransactionCounts,
+    *,
+    clock: Callable[[], int],
+) -> TransactionCoordinator:
+    """What was open when the broker stopped; the coordinator follows its settings from now on."""
+    stored = [
+        offsets.query(topic, TRANSACTION_GROUP, HALF_QUEUE_ID)
+        for topic in (TRANSACTION_HALF_TOPIC, TRANSACTION_OP_HALF_TOPIC)
+    ]
+    recovered = recover_transactions(store, half_offset=stored[0], op_offset=stored[1], now_ms=clock())
+    counts.start_with(recovered.open_counts)
+    transactions = TransactionCoordinator(
+        store,
+        recovered.table,
+        put=appender.append,
+        clock=clock,
+        config=transaction_config(settings.broker),
+        count_open=counts.add,
+    )
+    if any(then is not None and now < then for then, now in zip(stored, transactions.progress, strict=True)):
+        # A power cut took back what the progress speaks of: the next messages there must not count as finished.
+        for topic, offset in zip(
+            (TRANSACTION_HALF_TOPIC, TRANSACTION_OP_HALF_TOPIC), transactions.progress, strict=True
+        ):
+            offsets.commit(topic, TRANSACTION_GROUP, HALF_QUEUE_ID, offset)
+        await persister.save(consumer_offsets.FILE_NAME)
+
+    def follow(_: object) -> None:
+        transactions.config = transaction_config(settings.broker)
+
+    settings.add_listener(follow)
+    return transactions

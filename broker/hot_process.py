@@ -58,6 +58,7 @@ from thermocline.remoting.server import RemotingServer
 from thermocline.store.disk import RealDisk
 from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import RetentionGate
+from thermocline.transactions.settlement import settle_commits
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +123,7 @@ class HotProcess:
         settings, resources = self._settings, self._resources
         config, disk = settings.broker, RealDisk()
         connections_max = raise_descriptor_limit()
-        store = self._store = MessageStore.open(settings.store, disk=disk, clock=wall_clock_ms)
+        store = self._store = MessageStore.open(settings.store, disk=disk, clock=wall_clock_ms, settle=settle_commits)
         resources.callback(store.close)
         page = self._make_page(store)
         resources.callback(page.close)
@@ -302,6 +303,7 @@ class HotProcess:
             index_offset=self._index.durable_offset,
             held_offset=self._context.delays.earliest_undelivered_offset(),
             timers_offset=None if self._context.timers is None else self._context.timers.held_offset,
+            transactions_offset=self._context.transactions.held_offset,
         )
 
     def _fence(self, fenced: Fenced) -> None:

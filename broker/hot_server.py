@@ -37,6 +37,7 @@ from thermocline.broker.processors.offset_lookup import OffsetLookupProcessor
 from thermocline.broker.processors.pull import JSON_LITE_PULL, JSON_PREFIX_BYTES, JSON_PULL, PullProcessor
 from thermocline.broker.processors.query import QueryProcessor
 from thermocline.broker.processors.send import SendProcessor
+from thermocline.broker.processors.transaction import TransactionProcessor
 from thermocline.broker.processors.view import ViewProcessor
 from thermocline.broker.pull_admission import PullAdmission
 from thermocline.broker.pull_finder import PullFinder
@@ -65,7 +66,7 @@ assert len(SEND_V2) == JSON_PREFIX_BYTES
 
 
 class HotServer:
-    """The data plane: fast path, send, pull, lookups, and what they share."""
+    """The data plane: fast path, send, ends of transactions, pull, lookups, and what they share."""
 
     def __init__(
         self,
@@ -107,6 +108,7 @@ class HotServer:
         local = LocalRecords(context.store, expired_before_ms=context.topics.expired_before)
         self.processors: tuple[Processor, ...] = (
             sends,
+            TransactionProcessor(context, self._acknowledgements),
             self._pulls,
             OffsetLookupProcessor(context),
             QueryProcessor(context, local, key_index),

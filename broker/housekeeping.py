@@ -4,7 +4,8 @@
     every 5 s          consumer offsets that changed are written (flushConsumerOffsetInterval)
     every 10 s         clients that fell silent leave; expired queue locks are dropped; filters that changed are written
     every 30 s         huge pages are asked for, for what the heap has grown by
-    always             delayed and timed messages are delivered (delay_service.py, timer_service.py)
+    always             delayed and timed messages are delivered (delay_service.py, timer_service.py), open transactions
+                       asked about (transaction_service.py)
 
 `close` ends the tasks and writes offsets, filters and delay progress a last time: a clean stop repeats no message.
 Owner: the hot process's event loop.
@@ -14,12 +15,13 @@ import asyncio
 import contextlib
 import logging
 
-from thermocline.broker import consumer_filter_table, consumer_offsets, delay_service
+from thermocline.broker import consumer_filter_table, consumer_offsets, delay_service, transaction_counts
 from thermocline.broker.consumer_filter_table import ConsumerFilterTable
 from thermocline.broker.consumer_offsets import ConsumerOffsets
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.huge_pages import advise_heap
 from thermocline.broker.timer_service import TimerService
+from thermocline.broker.transaction_service import TransactionService
 from thermocline.remoting.errors import UnavailableError
 
 logger = logging.getLogger(__name__)
@@ -35,6 +37,7 @@ class Housekeeping:
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
         self._tasks: list[asyncio.Task[None]] = []
+        self.transactions = TransactionService(context)
         self._offsets_due_ms = 0
         self._scan_due_ms = 0
         self._heap_due_ms = 0
@@ -47,6 +50,7 @@ class Housekeeping:
         self._tasks = [
             loop.create_task(self._run(), name="housekeeping"),
             loop.create_task(context.delays.run(), name="delay service"),
+            loop.create_task(self.transactions.run(), name="transaction service"),
         ]
         if context.timers is not None:
             service = TimerService(
@@ -66,10 +70,11 @@ class Housekeeping:
         for task in tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+        self.transactions.close()
         await self.save()
 
     async def save(self) -> None:
-        """Write offsets, filters and delay progress, if they changed; durable on return.
+        """Write offsets, filters, delay progress and counts of transactions, if they changed; durable on return.
 
         Raises:
             UnavailableError: A file could not be written.
@@ -79,6 +84,8 @@ class Housekeeping:
         await self._save(consumer_filter_table.FILE_NAME, context.consumer_filters)
         if context.delays.is_dirty:
             await context.persister.save(delay_service.FILE_NAME)
+        if context.transaction_counts.is_dirty:
+            await context.persister.save(transaction_counts.FILE_NAME)
 
     async def step(self) -> None:
         """Do what is due now."""
@@ -93,6 +100,7 @@ class Housekeeping:
         if now >= self._heap_due_ms:
             self._heap_due_ms = now + HEAP_ADVICE_MS
             await asyncio.to_thread(advise_heap)
+        self.transactions.step(now)
         if now >= self._offsets_due_ms:
             self._offsets_due_ms = now + context.config.offset_flush_interval_ms
             await self._try_to_save(consumer_offsets.FILE_NAME, context.offsets)

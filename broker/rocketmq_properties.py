@@ -123,15 +123,15 @@ _NAMES_WITHOUT_EFFECT = """
     timerRocksDBRollMaxTps timerRocksDBRollRangeHours timerRocksDBStopScan timerRocksDBTimeExpiredMaxTps
     timerSkipUnknownError timerStopDequeue timerStopEnqueue timerWarmEnable timerWheelSnapshotFlush
     timerWheelSnapshotIntervalMs topicQueueLockNum totalReplicas transRocksDBEnable transWriteOriginTransHalfEnable
-    transactionCheckInterval transactionCheckMax transactionCheckRocksdbCoreThreads transactionCheckRocksdbMaxThreads
-    transactionCheckRocksdbQueueCapacity transactionMetricFlushInterval transactionOpBatchInterval
-    transactionOpMsgMaxSize transactionTimeOut transferMsgByHeap transientStorePoolEnable transientStorePoolSize
+    transactionCheckRocksdbCoreThreads transactionCheckRocksdbMaxThreads
+    transactionCheckRocksdbQueueCapacity
+    transferMsgByHeap transientStorePoolEnable transientStorePoolSize
     travelCqFileNumWhenGetMessage updateNameServerAddrPeriod useABSLock useEpollNativeSelector
     useMessageFilterForNotification usePIDColdCtrStrategy useReentrantLockWhenPutMessage useSeparateRetryQueue
     useSeparateStorePathForRocksdbCQ useSingleRocksDBForAllConfigs useStaticSubscription waitTimeMillsInAckQueue
     waitTimeMillsInAdminBrokerQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue waitTimeMillsInPullQueue
     waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue wakeCommitWhenPutMessage wakeFlushWhenPutMessage
-    warmMapedFileEnable writeBufferHighWaterMark writeBufferLowWaterMark writeWithoutMmap rejectTransactionMessage
+    warmMapedFileEnable writeBufferHighWaterMark writeBufferLowWaterMark writeWithoutMmap
 """
 
 WITHOUT_EFFECT: frozenset[str] = frozenset(_NAMES_WITHOUT_EFFECT.split())

@@ -207,6 +207,23 @@ def query(
     app.output.rows((_row(one, full=full or app.output.as_json) for one in found), columns=COLUMNS)
 
 
+@message.command("resume-check", short_help="Have producers asked again how a transaction ended.")
+@click.argument("message_id")
+@uses_cluster
+def resume_check(app: Application, message_id: str) -> None:
+    """Have the producers of a message asked again, by its offset message id, how its transaction ended.
+
+    For messages in TRANS_CHECK_MAX_TIME_TOPIC: those that producers were asked about too often without knowing.
+
+    \b
+    Example:
+      thermocline message resume-check $MESSAGE_ID
+    """
+    with app.open_admin() as admin:
+        admin.resume_check_half_message(message_id)
+    app.output.text(f"producers are asked about {message_id} again", value={"offset_message_id": message_id})
+
+
 def _by_id(admin: AdminClient, topic: str, message_id: str) -> list[ReceivedMessage]:
     """Both kinds of ids have one form: the producer's is looked up first, for it costs nothing but a lookup."""
     from thermocline.remoting.errors import ObjectNotFoundError, UnavailableError

@@ -60,6 +60,10 @@ TICK_QUEUES_MAX = 24
 NO_HOST: Host = ("127.0.0.1", 0)
 
 
+def _nothing_to_settle(store: MessageStore) -> None:
+    """What a store without users has to put after recovery."""
+
+
 class MessageStore:
     """An open store. `open` and `close` frame its life."""
 
@@ -88,6 +92,9 @@ class MessageStore:
         self.store_host: Host = NO_HOST
         self.on_append: Callable[[ConsumeQueue], None] = _nobody_waits
         """Told of each queue that `put` gave a unit, so that pulls that wait there look again. Not to put or get."""
+        self.before_promise: Callable[[], None] = _nothing_to_write
+        """Called before each promise of where recovery begins: puts what must not lie before that and be missing. What
+        it raises keeps the promise from being made."""
         self.index_timestamp_ms = StoreCheckpoint.load(disk, config.checkpoint_path).index_timestamp_ms
         """Up to this store time the index is durable: as the index process says, for Apache RocketMQ's checkpoint."""
         self.derived_rounds = DerivedRounds(recovery_offset=recovery_report.scan_start_offset)
@@ -108,10 +115,13 @@ class MessageStore:
         allocator_executor: Executor | None = None,
         make_id: Callable[[], str] = lambda: uuid.uuid4().hex,
         process_id: int | None = None,
+        settle: Callable[[MessageStore], None] = _nothing_to_settle,
     ) -> MessageStore:
         """Open a store, or make one, recovering whatever state it was left in.
 
         `clock`: milliseconds since 1970. `allocator_executor`: where log files are made ahead; own thread by default.
+        `settle` puts what has to be in the log before recovery's outcome is promised, as the next recovery will not
+        read again what this one has read; what it raises is raised here.
 
         Raises:
             UnavailableError: Another process has it open.
@@ -179,6 +189,7 @@ class MessageStore:
                 recovery_report=report,
                 resources=resources,
             )
+            settle(store)
             if not (report.was_clean and report.used_queue_ends and report.record_count == 0):
                 # From here on recovery begins where this one ended, and never again by Apache RocketMQ's rules.
                 store.sync_derived()
@@ -470,7 +481,8 @@ class MessageStore:
 
     def begin_derived_sync(self, *, queues_per_slice: int = QUEUES_PER_SLICE) -> DerivedSync:
         """A round that makes queues durable: `advance` it on the loop, `commit` it in a helper thread, then
-        `end_derived_sync`. One at a time."""
+        `end_derived_sync`. One at a time. Raises as `before_promise`."""
+        self.before_promise()
         self.derived_rounds.begun += 1
         return DerivedSync(
             self._disk,
@@ -507,6 +519,10 @@ class MessageStore:
 
 def _nobody_waits(queue: ConsumeQueue) -> None:
     """What a store without readers does with the news."""
+
+
+def _nothing_to_write() -> None:
+    """What stands before a promise by itself."""
 
 
 def _nothing(status: GetStatus, next_begin_offset: int, min_offset: int, max_offset: int) -> GetResult:

@@ -2,8 +2,9 @@
 
 A log file goes when it is old enough or the disk is too full, AND nothing needs it any more:
   - every message in it that the cold tier is to hold is committed there (`committed_offset`),
-  - the index has read it (`index_offset`), and nobody else holds it (`held_offset`: delayed messages, open
-    transactions; `timers_offset`: messages that wait for a time, which can be put again elsewhere: `wanted_offset`),
+  - the index has read it (`index_offset`), and nobody else holds it (`held_offset`: delayed messages;
+    `transactions_offset`: open transactions; `timers_offset`: messages that wait for a time, which can be put again
+    elsewhere: `wanted_offset`),
   - the log is flushed past it, and queue files, queue ends, incarnations and cuts are durable past it: no queue starts
     again at zero because its files are gone.
 The tail file stays always. At most ten files go in one round, the oldest first.
@@ -50,11 +51,15 @@ class RetentionGate:
     index_offset: int | None = None
     held_offset: int | None = None
     timers_offset: int | None = None
+    transactions_offset: int | None = None
 
     @property
     def offset(self) -> int:
         """The least of them."""
-        offsets = (self.committed_offset, self.index_offset, self.held_offset, self.timers_offset)
+        offsets = (
+            *(self.committed_offset, self.index_offset),
+            *(self.held_offset, self.timers_offset, self.transactions_offset),
+        )
         return min((offset for offset in offsets if offset is not None), default=1 << 62)
 
 

@@ -1,7 +1,7 @@
 """Send: SEND_MESSAGE 10, SEND_MESSAGE_V2 310, SEND_BATCH_MESSAGE 320, in full; the common case is `store/fast_path.py`.
 
-    checks -> topic (made if missing) -> properties -> retry or dead-letter topic -> delay level, or time of delivery
-           -> put -> answer
+    checks -> topic (made if missing) -> properties -> retry or dead-letter topic -> delay level, time of delivery, or
+           half message -> put -> answer
 
 Checks, in RocketMQ's order: sends are accepted yet; broker writable, for ordered topics; topic's name; topic that
 clients may not send to; topic exists or can be made; queue id.
@@ -12,9 +12,10 @@ Rules
     timer topic, and its answer carries the handle to recall it by; one for a retry topic that was consumed too often,
     or whose group consumes in order, goes to the dead-letter topic. The answer names the queue that was asked for, and
     the place where the message is.
+  - A half message of a transaction (TRAN_MSG) goes to the half topic; it takes no delay. What becomes of it: the
+    processor for END_TRANSACTION, `transaction.py`.
   - A queue id below 0 leaves the choice to the broker.
   - Messages of a batch keep their own properties; the batch's own are only looked at.
-  - Asked for but not built yet, and so refused, never stored as something else: half messages.
 Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java, HookUtils.java, Apache RocketMQ 5.3.
 """
 
@@ -56,6 +57,7 @@ from thermocline.store.message_draft import MessageDraft, PutResult
 from thermocline.store.send_properties import broker_suffix, reply_properties, stored_text, waits_for_store
 from thermocline.timers.recall import recall_handle_of
 from thermocline.timers.timer_request import TIMER_REQUESTS, is_timer_request
+from thermocline.transactions.half_message import half_draft, is_half_request
 
 MULTI_TAG = "MULTI_TAG"
 COMPACTION = "COMPACTION"
@@ -195,6 +197,11 @@ class SendProcessor:
             raise MessageIllegalError("the message has no body")
         text = header.properties or ""
         properties = decode_properties(text)
+        is_half = is_half_request(
+            properties, reconsume_times=header.reconsume_times or 0, delay_level=_delay_level(properties)
+        )
+        if is_half:
+            self._check_half(properties)
         _check_supported(header, properties)
         unique_key = properties.get(PropertyName.UNIQUE_KEY)
         if unique_key is None:
@@ -224,8 +231,12 @@ class SendProcessor:
             draft = schedule(draft, decode_properties(draft.properties_text), delay_level, level_count=level_count)
         elif is_timer_request(properties):
             draft = self._timed(draft, properties)
+        elif is_half:
+            draft = half_draft(draft)
         result = self._context.store.put(draft)
         self._context.stats.add_put(draft.topic, 1, result.size_bytes)
+        if is_half:
+            self._context.transactions.prepared(target)
         if is_dead_letter:
             self._context.stats.add_dead_letter(header.topic, header.topic.removeprefix(RETRY_TOPIC_PREFIX))
         return self._answer(
@@ -245,6 +256,15 @@ class SendProcessor:
             # An MQError of no finer class: RocketMQ answers SYSTEM_ERROR.
             raise MQError("accurate timer message is not enabled, timerWheelEnable is false")
         return timers.schedule(draft, properties) or draft
+
+    def _check_half(self, properties: dict[str, str]) -> None:
+        """Pass a half message that can be taken."""
+        if self._context.config.reject_transactions:
+            raise PermissionDeniedError(
+                f"the broker[{self._context.store_host[0]}] sending transaction message is forbidden"
+            )
+        if _delay_level(properties) > 0 or any(name in properties for name in TIMER_REQUESTS):
+            raise MessageIllegalError("a half message takes neither a delay nor a time of delivery")
 
     def _send_batch(
         self,
@@ -341,12 +361,10 @@ class SendProcessor:
 
 def _check_supported(header: SendMessageRequestHeader, properties: dict[str, str]) -> None:
     """Pass what can be stored as what it is."""
-    if properties.get(PropertyName.TRANSACTION_PREPARED, "").lower() == "true" and not (
-        (header.reconsume_times or 0) > 0 and _delay_level(properties) > 0  # a retry by a client before 4.6.1
-    ):
-        raise PermissionDeniedError("half messages of transactions are not supported yet")
-    if header.sys_flag & sys_flags.TRANSACTION_MASK:
-        raise PermissionDeniedError("messages of transactions are not supported yet", sys_flag=header.sys_flag)
+    is_marked = properties.get(PropertyName.TRANSACTION_PREPARED, "").lower() == "true"
+    if header.sys_flag & sys_flags.TRANSACTION_MASK and not is_marked:
+        # RocketMQ stores it where no consumer finds it.
+        raise MessageIllegalError("the message is part of a transaction, but no half message", flag=header.sys_flag)
     if header.sys_flag & (sys_flags.INNER_BATCH | sys_flags.NEED_UNWRAP) or PropertyName.INNER_NUM in properties:
         raise MessageIllegalError("the message is an inner batch, but its topic is no batch topic")
 

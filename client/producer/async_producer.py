@@ -51,7 +51,7 @@ from thermocline.remoting.message_id import UniqueIdGenerator
 from thermocline.remoting.recall_handle import decode_recall_handle
 from thermocline.remoting.request_code import RequestCode
 
-__all__ = ["IN_FLIGHT_BYTES_MAX", "AsyncProducer"]
+__all__ = ["IN_FLIGHT_BYTES_MAX", "AsyncProducer", "settle"]
 
 IN_FLIGHT_BYTES_MAX = 100 * 1024 * 1024
 WINDOW = 256
@@ -96,6 +96,8 @@ class AsyncProducer(ProducerOptions):
                 bytes_max=self.batch_max_bytes, delay_ms=self.batch_max_delay_ms, send=self._send_lingering
             )
         self._session, self._pipeline = session, pipeline
+        for topic in self.watched_topics():
+            session.routes.watch(topic)
         await session.start()
 
     async def close(self) -> None:
@@ -154,7 +156,7 @@ class AsyncProducer(ProducerOptions):
         future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
         self.start_send(
             prepared,
-            lambda outcome: _settle(future, outcome),
+            lambda outcome: settle(future, outcome),
             queue=queue,
             selector=selector,
             argument=argument,
@@ -185,7 +187,7 @@ class AsyncProducer(ProducerOptions):
         future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
 
         def done(outcome: SendResult | MQError) -> None:
-            _settle(future, outcome)
+            settle(future, outcome)
             if callback is not None:
                 if isinstance(outcome, MQError) and not future.cancelled():
                     future.exception()  # the callback is told, so nobody has to ask the future
@@ -296,7 +298,7 @@ class AsyncProducer(ProducerOptions):
         await self._in_flight.wait_for_room()
         future: asyncio.Future[list[SendResult]] = asyncio.get_running_loop().create_future()
         _, pipeline, requests = self._started()
-        sending = requests.batch(messages, lambda outcome: _settle(future, outcome), queue=queue, timeout_ms=timeout_ms)
+        sending = requests.batch(messages, lambda outcome: settle(future, outcome), queue=queue, timeout_ms=timeout_ms)
         self._in_flight.add(len(messages), sending.counted_bytes)
         pipeline.submit(sending)
         return await future
@@ -343,6 +345,14 @@ class AsyncProducer(ProducerOptions):
         return list(route.publish_queues)
 
     # -- for the blocking half, and inside ---------------------------------------------------------------------------
+
+    def watched_topics(self) -> tuple[str, ...]:
+        """The topics whose brokers are to know this producer from its start: none, as nobody asks it anything."""
+        return ()
+
+    def answer(self, command: RemotingCommand) -> None:
+        """Refuse what a broker asks: a producer without transactions serves nothing."""
+        raise UnsupportedRequestError(code=command.code)
 
     def start_send(
         self,
@@ -431,16 +441,17 @@ class _Owner:
         """None."""
         return []
 
-    def answer(self, command: RemotingCommand) -> RemotingCommand | None:
-        """Refuse: a producer without transactions serves nothing."""
-        raise UnsupportedRequestError(code=command.code)
+    def answer(self, command: RemotingCommand) -> None:
+        """Hand it on."""
+        self._producer.answer(command)
 
     def connection_closed(self, connection: Connection) -> None:
         """Let the pipeline send again what was lost with the connection."""
         self._pipeline.connection_closed(connection)
 
 
-def _settle(future: asyncio.Future[T], outcome: T | MQError) -> None:
+def settle(future: asyncio.Future[T], outcome: T | MQError) -> None:
+    """Give a future the outcome of a send."""
     if future.done():
         return  # whoever waited has left
     if isinstance(outcome, MQError):

@@ -32,8 +32,11 @@ class Producer(ProducerOptions, BlockingHalf[AsyncProducer]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._adopt(AsyncProducer(**option_values(self)), name=f"thermocline producer {self.group}")
+        self._adopt(self._make_inner(), name=f"thermocline producer {self.group}")
         self._room = threading.BoundedSemaphore(self.in_flight_max)
+
+    def _make_inner(self) -> AsyncProducer:
+        return AsyncProducer(**option_values(self))
 
     def send(
         self,

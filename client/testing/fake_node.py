@@ -1,4 +1,4 @@
-"""FakeNode: one fake broker: send, recall, pull with long polling, offsets, groups, locks, send-back.
+"""FakeNode: one fake broker: send, transactions, recall, pull with long polling, offsets, groups, locks, send-back.
 
 It answers like a broker with default settings, and simplifies: nothing is on disk, there are no replicas, and delayed
 and retried messages are delivered at once (`delays_messages=False`) so that tests need not wait for them.
@@ -17,6 +17,7 @@ from thermocline.client.testing.fake_filters import FakeFilters
 from thermocline.client.testing.fake_groups import FakeGroups, Member
 from thermocline.client.testing.fake_store import FakeStore, FakeTopic, StoredMessage
 from thermocline.client.testing.fake_timers import DELAYS_S, FakeTimers, delay_ms
+from thermocline.client.testing.fake_transactions import FakeTransactions
 from thermocline.client.testing.fault_plan import FaultPlan
 from thermocline.remoting.batch import decode_batch
 from thermocline.remoting.bodies import (
@@ -69,11 +70,17 @@ from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.remoting.server import RemotingServer
 from thermocline.remoting.subscription import parse_subscription
-from thermocline.remoting.sys_flag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
+from thermocline.remoting.sys_flag import (
+    PULL_COMMIT_OFFSET,
+    PULL_SUBSCRIPTION,
+    PULL_SUSPEND,
+    TRANSACTION_MASK,
+)
 from thermocline.remoting.topic_validation import (
     AUTO_CREATE_TOPIC,
     RETRY_TOPIC_PREFIX,
     TIMER_TOPIC,
+    TRANSACTION_HALF_TOPIC,
     check_topic,
     dlq_topic,
     is_retry_topic,
@@ -126,11 +133,16 @@ class FakeNode:
         self._timers = FakeTimers(broker_name=name, clock_ms=clock_ms)
         self._waiting_pulls: dict[tuple[str, int], list[_WaitingPull]] = {}
         self._admin = FakeAdmin(self)
+        self.transactions = FakeTransactions(
+            self.store, self.groups, broker_name=name, arrived=lambda topic, queue_id: self._wake_pulls(topic, queue_id)
+        )
         self._served: dict[int, Callable[[Connection, RemotingCommand], RemotingCommand | None]] = {
             RequestCode.SEND_MESSAGE: self._send,
             RequestCode.SEND_MESSAGE_V2: self._send,
             RequestCode.SEND_BATCH_MESSAGE: self._send,
             RequestCode.RECALL_MESSAGE: self._recall,
+            RequestCode.END_TRANSACTION: self.transactions.end,
+            RequestCode.RESUME_CHECK_HALF_MESSAGE: self.transactions.resume,
             RequestCode.CONSUMER_SEND_MSG_BACK: self._send_back,
             RequestCode.PULL_MESSAGE: self._pull,
             RequestCode.LITE_PULL_MESSAGE: self._pull,
@@ -221,6 +233,11 @@ class FakeNode:
             parts = [(bytes(command.body), properties.encode(), header.flag)]
         pairs = decode_properties(properties)
         wait_ms = 0 if header.batch else delay_ms(pairs, now_ms=self._clock_ms())
+        half_text = (
+            None if header.batch else self.transactions.half_properties(header.topic, queue_id, properties.encode())
+        )
+        if half_text is not None:
+            parts = [(bytes(command.body), half_text, header.flag)]
 
         def store(topic: str, place: int) -> list[StoredMessage]:
             stored = [
@@ -232,7 +249,7 @@ class FakeNode:
                     born_timestamp_ms=header.born_timestamp,
                     born_host=connection.remote_host,
                     flag=flag,
-                    sys_flag=header.sys_flag,
+                    sys_flag=header.sys_flag & ~TRANSACTION_MASK,
                     reconsume_times=header.reconsume_times or 0,
                 )
                 for body, properties_text, flag in parts
@@ -240,7 +257,10 @@ class FakeNode:
             self._wake_pulls(topic, place)
             return stored
 
-        if wait_ms and self._delays_messages:
+        if half_text is not None:
+            stored = store(TRANSACTION_HALF_TOPIC, 0)
+            self.transactions.begin(stored[0])
+        elif wait_ms and self._delays_messages:
             self.store.create_topic(TopicConfig(topic_name=TIMER_TOPIC, read_queue_nums=1, write_queue_nums=1))
             stored = store(TIMER_TOPIC, 0)
 

@@ -36,6 +36,7 @@ from thermocline.store.message_draft import MessageDraft, PutResult
 from thermocline.store.message_store import MessageStore
 from thermocline.store.store_config import StoreConfig
 from thermocline.tiered.tier_config import TierConfig
+from thermocline.transactions.settlement import settle_commits
 
 TIMEOUT_MS = 5_000
 STORE_HOST = ("127.0.0.1", 10911)
@@ -155,7 +156,7 @@ async def control_broker(
         root_path=str(root),
         **{"log_file_bytes": 1 << 20, "queue_file_bytes": 20 * 1_000, **store_settings},
     )
-    store = MessageStore.open(store_config, disk=disk, clock=clock)
+    store = MessageStore.open(store_config, disk=disk, clock=clock, settle=settle_commits)
     settings = BrokerSettings(broker=config, store=store_config, tier=TierConfig(), clock=clock)
     arrived: list[ConsumeQueue] = []
     retention_runs: list[None] = []

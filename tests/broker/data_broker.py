@@ -31,6 +31,7 @@ from thermocline.store.disk import Disk, RealDisk
 from thermocline.store.message_store import MessageStore
 from thermocline.store.store_config import StoreConfig
 from thermocline.tiered.tier_config import TierConfig
+from thermocline.transactions.settlement import settle_commits
 
 
 class ScanIndex:
@@ -151,7 +152,7 @@ async def data_broker(
     store_config = StoreConfig(
         root_path=str(root), **{"log_file_bytes": 1 << 20, "queue_file_bytes": 20 * 1_000, **store_settings}
     )
-    store = MessageStore.open(store_config, disk=disk, clock=clock)
+    store = MessageStore.open(store_config, disk=disk, clock=clock, settle=settle_commits)
     settings = BrokerSettings(broker=config, store=store_config, tier=TierConfig(), clock=clock)
     long_polling = LongPolling()
     context = await build_context(
@@ -185,6 +186,7 @@ async def data_broker(
         for connection in broker.connections:
             connection.close()
         await server.close()
+        context.transactions.close()
         await hot.close()
         await context.persister.close()
         if context.timers is not None:

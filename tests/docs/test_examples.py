@@ -25,6 +25,12 @@ WRITTEN = {
         "readers: book for 25, book for 12",
         "savers: book for 9, lamp for 15, book for 12",
     ],
+    "transactions": [
+        "order 1: COMMIT_MESSAGE",
+        "order 2: ROLLBACK_MESSAGE",
+        "order 3: UNKNOWN",
+        "to ship: order 1, order 3",
+    ],
 }
 """What each writes."""
 
