@@ -18,7 +18,6 @@ import argparse
 import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 
 from thermocline.remoting.properties import PropertyName

@@ -169,8 +169,8 @@ async def consume(broker: BrokerUnderTest, *, count: int, until_ms: int) -> Deli
             connection.close()
 
     tasks = [asyncio.create_task(pull_queue(queue_id)) for queue_id in range(QUEUES)]
-    while len(found.stored_ms) < count and now_ms() < until_ms and not any(task.done() for task in tasks):
-        await asyncio.sleep(0.1)
+    # The one that takes the last message ends.
+    await asyncio.wait(tasks, timeout=(until_ms - now_ms()) / 1_000, return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:
         task.cancel()
     for outcome in await asyncio.gather(*tasks, return_exceptions=True):
@@ -203,9 +203,9 @@ def measure_waiting(broker: BrokerUnderTest, options: argparse.Namespace) -> Non
     time.sleep(SETTLE_S)
     after = memory_of(broker)
     more = {part: after[part] - before[part] for part in after}
+    print(f"memory    {before['Pss']:.0f} MB, with {options.count:,} more that wait {after['Pss']:.0f} MB")
     print(
-        f"memory    {before['Pss']:.0f} MB, with {options.count:,} more that wait {after['Pss']:.0f} MB: {more['Pss']:+.0f}"
-        f" (of no file {more['Pss_Anon']:+.0f}, mapped files {more['Pss_File']:+.0f})",
+        f"          {more['Pss']:+.0f} MB: of no file {more['Pss_Anon']:+.0f}, mapped files {more['Pss_File']:+.0f}",
         flush=True,
     )
     used_s = broker.cpu_s()
@@ -243,8 +243,8 @@ def measure_lateness(broker: BrokerUnderTest, options: argparse.Namespace, *, fi
         quantiles = "/".join(f"{late_ms[int(len(late_ms) * part)]}" for part in (0.5, 0.99, 0.999))
         print(f"lateness  {name}: least {late_ms[0]} ms, p50/p99/p99.9 {quantiles} ms, most {late_ms[-1]} ms")
     print(
-        f"          {len(found.keys):,} at {options.rate:,} a second; missing {missing}, repeated {found.repeated_count};"
-        f" {share:.0%} of a core, all processes"
+        f"          {len(found.keys):,} at {options.rate:,} a second; missing {missing}, repeated"
+        f" {found.repeated_count}; {share:.0%} of a core, all processes"
     )
     return not missing and not found.repeated_count and min(found.stored_ms) >= 0
 
