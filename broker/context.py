@@ -23,6 +23,7 @@ from thermocline.broker.queue_lookup import QueueLookup
 from thermocline.broker.registration import Registration
 from thermocline.broker.topic_table import TopicTable
 from thermocline.broker.visible_queues import VisibleQueues
+from thermocline.pop.pop_store import PopStore
 from thermocline.store.disk import Disk
 from thermocline.store.message_store import MessageStore
 
@@ -40,6 +41,7 @@ class BrokerContext:
     clients: ClientRegistry
     locks: QueueLocks
     delays: DelayService
+    pops: PopStore
     stats: BrokerStats
     persister: ConfigPersister
     cold: ColdReads

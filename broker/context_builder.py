@@ -1,6 +1,6 @@
 """Context builder: makes a broker's parts in the order in which they need each other, and takes their files over.
 
-    store, settings -> persister -> topics, groups, offsets, delays (from config/*.json) -> context
+    store, settings -> persister -> topics, groups, offsets, delays (from config/*.json) -> what was popped -> context
 
 It opens no socket and starts no task: that is the assembly's (what runs beside requests is in housekeeping.py). On
 return the system topics exist and everything that a start changes is durable.
@@ -28,8 +28,16 @@ from thermocline.broker.registration import Registration
 from thermocline.broker.system_topics import boot_topics, system_topic_names
 from thermocline.broker.topic_table import TopicTable, decode_ttl_default
 from thermocline.broker.visible_queues import VisibleQueues
+from thermocline.pop import order_table
+from thermocline.pop.order_table import OrderTable
+from thermocline.pop.pop_store import PopStore
+from thermocline.pop.revive_log import ReviveLog
+from thermocline.remoting.bodies import TopicConfig
+from thermocline.remoting.errors import ServiceUnavailableError
+from thermocline.remoting.pop_topics import revive_topic
 from thermocline.store.consume_queue import ConsumeQueue
 from thermocline.store.disk import Disk, make_durable_directory
+from thermocline.store.message_draft import PutStatus
 from thermocline.store.message_store import MessageStore
 from thermocline.store.store_config import StoreConfig
 
@@ -89,16 +97,40 @@ async def build_context(
         flush_interval_ms=lambda: settings.broker.delay_flush_interval_ms,
         version_step=config.delay_version_step,
     )
+    orders = OrderTable()
+    pops = PopStore(
+        store,
+        ReviveLog(
+            store,
+            topic=revive_topic(config.cluster_name),
+            queue_count=config.revive_queues,
+            broker_name=config.broker_name,
+            clock=clock,
+        ),
+        offsets,
+        orders,
+        clock=clock,
+        pending_max=config.pop_pending_max,
+    )
     topics_path = f"{files.config_path}/topics.json"
     groups_path = f"{files.config_path}/subscriptionGroup.json"
     offsets_path = f"{files.config_path}/{consumer_offsets.FILE_NAME}"
     delays_path = f"{files.config_path}/delayOffset.json"
+    orders_path = f"{files.config_path}/consumerOrderInfo.json"
     ttl_default_path = f"{files.own_path}/ttlDefault.json"
     persister.register(topic_table.FILE_NAME, topics_path, topics.encode)
     persister.register(topic_table.INCARNATION_FILE_NAME, files.incarnation_path, store.incarnations.encode)
     persister.register(topic_table.TTL_DEFAULT_FILE_NAME, ttl_default_path, topics.encode_ttl_default)
     persister.register(group_table.FILE_NAME, groups_path, groups.encode)
-    persister.register(consumer_offsets.FILE_NAME, offsets_path, offsets.encode)
+    persister.register(
+        consumer_offsets.FILE_NAME,
+        offsets_path,
+        lambda: offsets.encode(pop_log_offset=store.commit_log.append_offset if pops.last_offset else None),
+        durable_first=lambda: _durable(store, pops.last_offset),
+    )
+    persister.register(
+        order_table.FILE_NAME, orders_path, pops.encode_orders, durable_first=lambda: _durable(store, pops.last_offset)
+    )
     persister.register(delay_service.FILE_NAME, delays_path, delays.encode)
     persister.register(broker_settings.FILE_NAME, settings_path(files), settings.encode)
 
@@ -106,10 +138,14 @@ async def build_context(
     groups.load(load_file(disk, groups_path))
     offsets.load(load_file(disk, offsets_path))
     delays.load(load_file(disk, delays_path))
+    orders.load(load_file(disk, orders_path))
     await topics.boot(
         boot_topics(config, delay_level_count=delay_level_count),
         previous_ttl_default_ms=decode_ttl_default(load_file(disk, ttl_default_path)),
     )
+
+    pops.open(offsets_log_offset=offsets.pop_log_offset)
+    topics.add_listener(lambda topic, config: _forget_popped(pops, topic, config))
 
     visible = VisibleQueues(
         store,
@@ -131,6 +167,7 @@ async def build_context(
         ),
         locks=QueueLocks(live_ms=config.queue_lock_live_ms, clock=clock),
         delays=delays,
+        pops=pops,
         stats=stats,
         persister=persister,
         cold=cold,
@@ -148,3 +185,23 @@ async def build_context(
         boot_time_ms=clock(),
         store_host=store_host,
     )
+
+
+async def _durable(store: MessageStore, offset: int) -> None:
+    """Return when the log is durable up to an offset.
+
+    Raises:
+        ServiceUnavailableError: The flush failed.
+    """
+    if offset <= store.commit_log.flush_offset:
+        return
+    flushed: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
+    store.flush.wait(offset, lambda status: None if flushed.done() else flushed.set_result(status))
+    status = await flushed
+    if status is not PutStatus.PUT_OK:
+        raise ServiceUnavailableError(status.value)
+
+
+def _forget_popped(pops: PopStore, topic: str, config: TopicConfig | None) -> None:
+    if config is None:
+        pops.forget_topic(topic)

@@ -35,6 +35,7 @@ from thermocline.broker.index_link import ROLE as INDEX_ROLE
 from thermocline.broker.index_link import IndexLink
 from thermocline.broker.late_handler import LateHandler
 from thermocline.broker.long_polling import LongPolling
+from thermocline.broker.pop_service import PopService
 from thermocline.broker.processors.admin import AdminProcessor
 from thermocline.broker.processors.client import ClientProcessor
 from thermocline.broker.processors.consumer_call import ConsumerCallProcessor
@@ -183,9 +184,12 @@ class HotProcess:
         )
         settings.add_listener(lambda _: store.retention.follow(settings.store))
         hot = HotServer(context, key_index=index, long_polling=long_polling)
-        dispatcher = self._make_dispatcher(context, hot, helpers, rounds)
+        pop = PopService(context, long_polling)
+        dispatcher = self._make_dispatcher(context, hot, pop, helpers, rounds)
         hot.start()
         resources.push_async_callback(hot.close)
+        pop.start()
+        resources.push_async_callback(pop.close)
         rounds.start()
         resources.push_async_callback(rounds.close)
         feed.start()
@@ -244,12 +248,13 @@ class HotProcess:
         return Supervisor(specs, now_ms=wall_clock_ms)
 
     def _make_dispatcher(
-        self, context: BrokerContext, hot: HotServer, helpers: Helpers, rounds: StoreRounds
+        self, context: BrokerContext, hot: HotServer, pop: PopService, helpers: Helpers, rounds: StoreRounds
     ) -> Dispatcher:
         log = context.store.commit_log
         return Dispatcher(
             (
                 *hot.processors,
+                *pop.processors,
                 TopicProcessor(context),
                 GroupProcessor(context),
                 ClientProcessor(context),
@@ -265,7 +270,7 @@ class HotProcess:
                 ),
                 TierProcessor(context, self._hub, helpers=helpers.statuses, report_now=self._report_now),
             ),
-            on_closed=(hot.connection_closed, context.clients.connection_closed),
+            on_closed=(hot.connection_closed, pop.connection_closed, context.clients.connection_closed),
         )
 
     async def _start_health(self, context: BrokerContext) -> None:
@@ -294,7 +299,7 @@ class HotProcess:
         return RetentionGate(
             committed_offset=committed_offset,
             index_offset=self._index.durable_offset,
-            held_offset=self._context.delays.earliest_undelivered_offset(),
+            held_offset=_least(self._context.delays.earliest_undelivered_offset(), self._context.pops.held_offset),
         )
 
     def _fence(self, fenced: Fenced) -> None:
@@ -341,3 +346,8 @@ class HotProcess:
     async def _leave(self) -> None:
         await self._server.stop_accepting()
         await self._context.registration.unregister()
+
+
+def _least(*offsets: int | None) -> int | None:
+    """The least offset that somebody holds the log at; None when nobody does."""
+    return min((offset for offset in offsets if offset is not None), default=None)

@@ -1,7 +1,8 @@
 """Housekeeping: what a broker does beside requests, on the event loop, in small steps.
 
     every second       statistics take their samples
-    every 5 s          consumer offsets that changed are written (flushConsumerOffsetInterval)
+    every second       old check points of POP are put anew where that is due
+    every 5 s          consumer offsets and order infos that changed are written (flushConsumerOffsetInterval)
     every 10 s         clients that fell silent leave; expired queue locks are dropped
     every 30 s         huge pages are asked for, for what the heap has grown by
     always             delayed messages are delivered (delay_service.py)
@@ -17,7 +18,8 @@ import logging
 from thermocline.broker import consumer_offsets, delay_service
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.huge_pages import advise_heap
-from thermocline.remoting.errors import UnavailableError
+from thermocline.pop import order_table
+from thermocline.remoting.errors import MQError, UnavailableError
 
 logger = logging.getLogger(__name__)
 
@@ -60,12 +62,13 @@ class Housekeeping:
         await self.save()
 
     async def save(self) -> None:
-        """Write offsets and delay progress, if they changed; durable on return.
+        """Write offsets, order infos and delay progress, if they changed; durable on return.
 
         Raises:
             UnavailableError: A file could not be written.
         """
         context = self._context
+        await self._save_popped()
         if context.offsets.is_dirty:
             try:
                 await context.persister.save(consumer_offsets.FILE_NAME)
@@ -80,6 +83,7 @@ class Housekeeping:
         context = self._context
         now = context.clock()
         context.stats.sample(now)
+        await self._maintain_popped()
         if now >= self._scan_due_ms:
             self._scan_due_ms = now + CLIENT_SCAN_MS
             context.clients.expire(context.config.client_expiry_ms)
@@ -89,12 +93,32 @@ class Housekeeping:
             await asyncio.to_thread(advise_heap)
         if now >= self._offsets_due_ms:
             self._offsets_due_ms = now + context.config.offset_flush_interval_ms
-            if context.offsets.is_dirty:
-                try:
+            try:
+                await self._save_popped()
+                if context.offsets.is_dirty:
                     await context.persister.save(consumer_offsets.FILE_NAME)
-                except UnavailableError as error:
-                    context.offsets.is_dirty = True
-                    logger.error("consumer offsets not written, will try again error=%s", error)
+            except UnavailableError as error:
+                context.offsets.is_dirty = True
+                logger.error("consumer offsets not written, will try again error=%s", error)
+
+    async def _save_popped(self) -> None:
+        """Write order infos if they changed; then the offsets may say that their records are done with."""
+        pops = self._context.pops
+        if pops.orders.is_dirty:
+            try:
+                await self._context.persister.save(order_table.FILE_NAME)
+            except UnavailableError:
+                pops.orders.is_dirty = True
+                raise
+            pops.orders_saved()
+        pops.note_progress()
+
+    async def _maintain_popped(self) -> None:
+        try:
+            while self._context.pops.maintain():  # noqa: ASYNC110 - lets requests in between two slices
+                await asyncio.sleep(0)
+        except MQError as error:
+            logger.error("check points not put anew, will try again error=%s", error)
 
     async def _run(self) -> None:
         while True:
