@@ -18,6 +18,7 @@ from thermocline.broker.consumer_offsets import ConsumerOffsets
 from thermocline.broker.delay_service import DelayService
 from thermocline.broker.group_table import GroupTable
 from thermocline.broker.message_appender import MessageAppender
+from thermocline.broker.message_request_modes import RequestModeTable
 from thermocline.broker.queue_locks import QueueLocks
 from thermocline.broker.queue_lookup import QueueLookup
 from thermocline.broker.registration import Registration
@@ -42,6 +43,7 @@ class BrokerContext:
     locks: QueueLocks
     delays: DelayService
     pops: PopStore
+    request_modes: RequestModeTable
     stats: BrokerStats
     persister: ConfigPersister
     cold: ColdReads

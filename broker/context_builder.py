@@ -11,7 +11,14 @@ import random
 import time
 from collections.abc import Callable, Iterable
 
-from thermocline.broker import broker_settings, consumer_offsets, delay_service, group_table, topic_table
+from thermocline.broker import (
+    broker_settings,
+    consumer_offsets,
+    delay_service,
+    group_table,
+    message_request_modes,
+    topic_table,
+)
 from thermocline.broker.broker_settings import BrokerSettings
 from thermocline.broker.broker_stats import BrokerStats
 from thermocline.broker.client_registry import ClientRegistry
@@ -22,6 +29,7 @@ from thermocline.broker.context import BrokerContext
 from thermocline.broker.delay_service import DelayService
 from thermocline.broker.group_table import GroupTable
 from thermocline.broker.message_appender import MessageAppender
+from thermocline.broker.message_request_modes import RequestModeTable
 from thermocline.broker.queue_locks import QueueLocks
 from thermocline.broker.queue_lookup import QueueLookup
 from thermocline.broker.registration import Registration
@@ -97,6 +105,7 @@ async def build_context(
         flush_interval_ms=lambda: settings.broker.delay_flush_interval_ms,
         version_step=config.delay_version_step,
     )
+    request_modes = RequestModeTable(persister)
     orders = OrderTable()
     pops = PopStore(
         store,
@@ -116,6 +125,7 @@ async def build_context(
     groups_path = f"{files.config_path}/subscriptionGroup.json"
     offsets_path = f"{files.config_path}/{consumer_offsets.FILE_NAME}"
     delays_path = f"{files.config_path}/delayOffset.json"
+    request_modes_path = f"{files.config_path}/messageRequestMode.json"
     orders_path = f"{files.config_path}/consumerOrderInfo.json"
     ttl_default_path = f"{files.own_path}/ttlDefault.json"
     persister.register(topic_table.FILE_NAME, topics_path, topics.encode)
@@ -131,6 +141,7 @@ async def build_context(
     persister.register(
         order_table.FILE_NAME, orders_path, pops.encode_orders, durable_first=lambda: _durable(store, pops.last_offset)
     )
+    persister.register(message_request_modes.FILE_NAME, request_modes_path, request_modes.encode)
     persister.register(delay_service.FILE_NAME, delays_path, delays.encode)
     persister.register(broker_settings.FILE_NAME, settings_path(files), settings.encode)
 
@@ -139,6 +150,7 @@ async def build_context(
     offsets.load(load_file(disk, offsets_path))
     delays.load(load_file(disk, delays_path))
     orders.load(load_file(disk, orders_path))
+    request_modes.load(load_file(disk, request_modes_path))
     await topics.boot(
         boot_topics(config, delay_level_count=delay_level_count),
         previous_ttl_default_ms=decode_ttl_default(load_file(disk, ttl_default_path)),
@@ -168,6 +180,7 @@ async def build_context(
         locks=QueueLocks(live_ms=config.queue_lock_live_ms, clock=clock),
         delays=delays,
         pops=pops,
+        request_modes=request_modes,
         stats=stats,
         persister=persister,
         cold=cold,

@@ -20,6 +20,7 @@ from pathlib import Path
 from thermocline.broker.advertised_address import advertised_host
 from thermocline.broker.broker_settings import BrokerSettings
 from thermocline.broker.build_id import current_build_id
+from thermocline.broker.cluster_queues import ClusterQueues
 from thermocline.broker.cold_reads import ColdReads, NoColdTier
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.context_builder import build_context, wall_clock_ms
@@ -37,6 +38,7 @@ from thermocline.broker.late_handler import LateHandler
 from thermocline.broker.long_polling import LongPolling
 from thermocline.broker.pop_service import PopService
 from thermocline.broker.processors.admin import AdminProcessor
+from thermocline.broker.processors.assignment import AssignmentProcessor
 from thermocline.broker.processors.client import ClientProcessor
 from thermocline.broker.processors.consumer_call import ConsumerCallProcessor
 from thermocline.broker.processors.consumer_offset import ConsumerOffsetProcessor
@@ -260,6 +262,12 @@ class HotProcess:
                 ClientProcessor(context),
                 ConsumerOffsetProcessor(context),
                 LockProcessor(context),
+                AssignmentProcessor(
+                    context,
+                    ClusterQueues(
+                        context.topics, context.registration, config=lambda: context.config, clock=context.clock
+                    ),
+                ),
                 SendBackProcessor(context),
                 StatsProcessor(context),
                 ConsumerCallProcessor(context),

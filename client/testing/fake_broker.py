@@ -6,8 +6,8 @@
 
 It speaks the real protocol on real sockets, to these clients and to others, and keeps everything in memory. It serves
 sending (single, batch, one-way), pulling with long polling, consumer offsets, heartbeats, group membership, queue
-locks, retries and dead letters, lookups, and what the admin client asks. Delayed and retried messages come at once,
-unless `delays_messages=True`.
+locks, retries and dead letters, POP, lookups, and what the admin client asks. Delayed and retried messages come at
+once, unless `delays_messages=True`.
 
 Tests also look behind: `messages`, `committed_offset`, `requests`; make things go wrong: `refuse`, `stay_silent`,
 `drop_connections`, `hide_broker`; and wait for what happens elsewhere: `wait_until`. All methods may be called from any

@@ -1,4 +1,4 @@
-"""FakeNode: one fake broker: send, pull with long polling, offsets, groups, locks, send-back.
+"""FakeNode: one fake broker: send, pull with long polling, offsets, groups, locks, send-back; POP is in fake_pops.py.
 
 It answers like a broker with default settings, and simplifies: nothing is on disk, there are no replicas, and delayed
 and retried messages are delivered at once (`delays_messages=False`) so that tests need not wait for them.
@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from thermocline.client.testing.fake_admin import FakeAdmin
 from thermocline.client.testing.fake_groups import FakeGroups, Member
+from thermocline.client.testing.fake_pops import FakePops
 from thermocline.client.testing.fake_store import FakeStore, FakeTopic, StoredMessage
 from thermocline.client.testing.fault_plan import FaultPlan
 from thermocline.remoting.batch import decode_batch
@@ -113,10 +114,11 @@ class FakeNode:
         self.send_status: int = ResponseCode.SUCCESS
         self._auto_create_topics = auto_create_topics
         self._delays_messages = delays_messages
-        self._clock_ms = clock_ms
+        self.clock_ms = clock_ms
         self._random = random_source
         self._waiting_pulls: dict[tuple[str, int], list[_WaitingPull]] = {}
         self._admin = FakeAdmin(self)
+        self.pops = FakePops(self)
         self._served: dict[int, Callable[[Connection, RemotingCommand], RemotingCommand | None]] = {
             RequestCode.SEND_MESSAGE: self._send,
             RequestCode.SEND_MESSAGE_V2: self._send,
@@ -160,6 +162,7 @@ class FakeNode:
             for pull in pulls:
                 pull.timer.cancel()
         self._waiting_pulls.clear()
+        self.pops.close()
         await self.server.close(timeout_ms=1_000)
 
     # -- connections -------------------------------------------------------------------------------------------------
@@ -172,7 +175,11 @@ class FakeNode:
         goes_wrong, answer = self.faults.take(command)
         if goes_wrong:
             return answer
-        serve = self._served.get(command.code) or self._admin.served.get(command.code)
+        serve = (
+            self._served.get(command.code)
+            or self._admin.served.get(command.code)
+            or self.pops.served.get(command.code)
+        )
         if serve is None:
             raise UnsupportedRequestError(f" request type {command.code} not supported")
         return serve(connection, command)
@@ -186,6 +193,7 @@ class FakeNode:
             for pull in [pull for pull in pulls if pull.connection is connection]:
                 pull.timer.cancel()
                 pulls.remove(pull)
+        self.pops.connection_closed(connection)
         self._notify(self.groups.remove_connection(connection))
 
     # -- send --------------------------------------------------------------------------------------------------------
@@ -375,6 +383,7 @@ class FakeNode:
         return subscription
 
     def _wake_pulls(self, topic: str, queue_id: int) -> None:
+        self.pops.wake()
         for pull in self._waiting_pulls.pop((topic, queue_id), []):
             answer = self._look_again(pull)
             if answer.code == ResponseCode.PULL_NOT_FOUND:
