@@ -7,7 +7,8 @@
 
 It travels as the message property POP_CK and as the header field extraInfo. The message is this consumer's until pop
 time plus invisible time; then somebody else gets it, and the handle is worth nothing any more. Clients make handles
-from the answer to a POP (pop_offsets.py); of messages from a retry topic the broker does.
+from the answer to a POP (pop_offsets.py); of messages from a retry topic the broker does. Fields behind these are a
+proxy's own and ignored here.
 Source: ExtraInfoUtil.java, Apache RocketMQ 5.3.
 """
 
@@ -19,7 +20,7 @@ from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.pop_topics import ORDER_REVIVE_QUEUE_ID, RetryFlag
 from thermocline.remoting.properties import KEY_SEPARATOR
 
-FIELDS_MAX = 8
+FIELDS_WRITTEN = 8
 FIELDS_MIN = 7
 """Old clients leave the queue offset out where the request names it anyway."""
 SHOWN_CHARS = 200
@@ -63,7 +64,7 @@ class ReceiptHandle:
             InvalidRequestError: It is none.
         """
         fields = text.split(KEY_SEPARATOR)
-        if not FIELDS_MIN <= len(fields) <= FIELDS_MAX:
+        if len(fields) < FIELDS_MIN:
             raise InvalidRequestError("not a receipt handle", text=text[:SHOWN_CHARS])
         try:
             return cls(
@@ -74,7 +75,7 @@ class ReceiptHandle:
                 retry_flag=int(fields[4]),
                 broker_name=fields[5],
                 queue_id=int(fields[6]),
-                queue_offset=int(fields[7]) if len(fields) == FIELDS_MAX else -1,
+                queue_offset=int(fields[7]) if len(fields) >= FIELDS_WRITTEN else -1,
             )
         except ValueError as error:
             raise InvalidRequestError("not a receipt handle", text=text[:SHOWN_CHARS]) from error
