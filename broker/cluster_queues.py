@@ -1,7 +1,7 @@
 """Cluster queues: the queues of a topic on all brokers, for those who are to share them.
 
-This broker's own come from its topic table, the others' from a NameServer, asked once in `loadBalancePollNameServerInterval`
-for each topic that somebody asks about. While no NameServer answers, what was known last counts on.
+This broker's own come from its topic table, the others' from a NameServer, asked for each topic that somebody asks
+about, once in `loadBalancePollNameServerInterval`. While no NameServer answers, what was known last counts on.
 Bound: TOPICS_MAX topics are remembered.
 Owner: the hot process's event loop.
 Source: broker/topic/TopicRouteInfoManager.java, Apache RocketMQ 5.3.

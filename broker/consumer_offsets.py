@@ -179,9 +179,7 @@ class ConsumerOffsets:
         """The file's content, with the log's end if given. Only what changed since the last call is encoded anew."""
         groups = {group: sorted(topics) for group, topics in self._topics_of.items()}
         self.is_dirty = False
-        return (
-            b'{"dataVersion":%s,\n"groupTopicMap":%s,\n"offsetTable":{\n%s\n},\n%s"pullOffsetTable":{\n%s\n}}'
-        ) % (
+        return (b'{"dataVersion":%s,\n"groupTopicMap":%s,\n"offsetTable":{\n%s\n},\n%s"pullOffsetTable":{\n%s\n}}') % (
             self._version.text(),
             msgspec.json.encode(groups),
             _encode_table(self._offsets, self._encoded),

@@ -39,8 +39,8 @@ class PopAdmission:
         """Pass a POP; the tag codes that its group wants, None for all messages.
 
         Raises:
-            PermissionDeniedError, InvalidParameterError, TopicNotFoundError, GroupNotFoundError, SubscriptionParseError:
-            It is refused.
+            PermissionDeniedError, InvalidParameterError, TopicNotFoundError, GroupNotFoundError: It is refused.
+            SubscriptionParseError: Its expression cannot be read.
         """
         self.check_broker("pop message")
         if header.max_msg_nums > MESSAGES_MAX:

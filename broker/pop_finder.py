@@ -6,7 +6,7 @@
                     or, as it asks, at its end (the last message, or the first one ever when that is still in memory)
     how far         until as many messages are found as were asked for, with the limits of a pull for each queue
 
-Queues are read by the same finder as pulls (pull_finder.py), so hot and cold, expired messages and filters are as there.
+Queues are read by the same finder as pulls (pull_finder.py): hot and cold, expired messages and filters are as there.
 Nothing that is found counts before it is claimed; what lies behind is added up as the rest.
 
 Rules
@@ -87,9 +87,7 @@ class PopHarvest:
 class PopFinder:
     """Reads queues for POPs."""
 
-    def __init__(
-        self, context: BrokerContext, finder: PullFinder, *, on_free: Callable[[str, str], None]
-    ) -> None:
+    def __init__(self, context: BrokerContext, finder: PullFinder, *, on_free: Callable[[str, str], None]) -> None:
         """`on_free(topic, group)`: called when a queue is no longer busy; the topic may be a retry topic."""
         self._context = context
         self._finder = finder
@@ -108,9 +106,7 @@ class PopFinder:
         name = pop_retry_topic_v1 if is_v1 else pop_retry_topic_v2
         retries = self._queues_from(name(header.topic, header.consumer_group), chance)
         is_retry_first = chance < config.pop_from_retry_percent
-        return PopHarvest(
-            retries + own if is_retry_first else own + retries, wanted_count=header.max_msg_nums
-        )
+        return PopHarvest(retries + own if is_retry_first else own + retries, wanted_count=header.max_msg_nums)
 
     def collect(self, request: PopRequest, codes: frozenset[int] | None, harvest: PopHarvest) -> None:
         """Read what is in memory or the local log; `codes` are the tag codes wanted, None for all.
@@ -143,7 +139,9 @@ class PopFinder:
             offset = self.offset(topic, group, queue_id, init_mode=request.header.init_mode)
             self._busy.add(key)
             try:
-                pull = _pull(request, topic, queue_id, offset=offset, count=harvest.wanted_count - harvest.message_count)
+                pull = _pull(
+                    request, topic, queue_id, offset=offset, count=harvest.wanted_count - harvest.message_count
+                )
                 answer = await self._finder.find_cold(pull, codes)
             finally:
                 self._busy.discard(key)

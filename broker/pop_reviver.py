@@ -4,8 +4,8 @@
 
 Rules
   - It sleeps until the next check point is due; with nothing in flight it does nothing at all.
-  - A message that is acknowledged while its record is being fetched is not put. One that is not there any more (expired,
-    its topic deleted) is done with.
+  - A message that is acknowledged while its record is being fetched is not put. One that is gone (expired, its topic
+    deleted) is done with.
   - What cannot be read or put now is tried again after 10, 20, 30, 60 s and so on, up to two hours; the rest goes on.
   - Messages of one check point are put together, up to PUT_BYTES_MAX at a time: each in the log with the note that it
     is, so that a crash repeats none.
@@ -125,9 +125,7 @@ class PopReviver:
         records: list[tuple[int, MessageRecord]] = []
         size_bytes = 0
         for offset in pending.open_offsets():
-            record = await self._reader.read(
-                check_point.topic, check_point.queue_id, offset, group=check_point.group
-            )
+            record = await self._reader.read(check_point.topic, check_point.queue_id, offset, group=check_point.group)
             if record is None:
                 gone.append(offset)
                 continue
@@ -161,9 +159,7 @@ class PopReviver:
             if record_is_dead:
                 drafts.append(dead_letter_draft(record, check_point))
             else:
-                drafts.append(
-                    retry_draft(record, check_point, topic=retry_topic, store_host=context.store_host)
-                )
+                drafts.append(retry_draft(record, check_point, topic=retry_topic, store_host=context.store_host))
         if not drafts:
             return
         results = context.pops.revive(pending, drafts, offsets)

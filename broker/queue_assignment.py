@@ -60,7 +60,9 @@ def assign_for_pop(
     """The queues that a client is to pop; one may be shared by several clients, and stands in the list once."""
     queues, client_ids = sorted(queues), sorted(client_ids)
     if share_count <= 0 or share_count >= len(client_ids) - 1:
-        everywhere = [MessageQueue(topic=each.topic, broker_name=each.broker_name, queue_id=ALL_QUEUES) for each in queues]
+        everywhere = [
+            MessageQueue(topic=each.topic, broker_name=each.broker_name, queue_id=ALL_QUEUES) for each in queues
+        ]
         return list(dict.fromkeys(everywhere))
     if client_id not in client_ids:
         return []

@@ -124,7 +124,7 @@ class _Json(msgspec.Struct, kw_only=True):
     """Members in the order of their names, as fastjson writes them."""
 
     ao: int = NO_OFFSET
-    aol: tuple[int, ...] | None | msgspec.UnsetType = msgspec.UNSET
+    aol: tuple[int, ...] | msgspec.UnsetType | None = msgspec.UNSET
     bn: str | None = None
     c: str | None = None
     pt: int = 0

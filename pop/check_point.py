@@ -138,7 +138,7 @@ class _Json(msgspec.Struct, kw_only=True):
     q: int = 0
     revive_time: int = msgspec.field(default=0, name="reviveTime")
     ro: int = 0
-    rp: str | None | msgspec.UnsetType = msgspec.UNSET
+    rp: str | msgspec.UnsetType | None = msgspec.UNSET
     so: int = 0
     sp: bool = False
     t: str | None = None

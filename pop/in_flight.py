@@ -29,7 +29,16 @@ HEAP_SLACK = 1_024
 class Pending:
     """One check point in flight, and what has happened to it since it was put."""
 
-    __slots__ = ("acked_bits", "check_point", "due_ms", "is_finished", "physical_offset", "revive_offset", "revive_queue_id", "tries")
+    __slots__ = (
+        "acked_bits",
+        "check_point",
+        "due_ms",
+        "is_finished",
+        "physical_offset",
+        "revive_offset",
+        "revive_queue_id",
+        "tries",
+    )
 
     def __init__(
         self, check_point: CheckPoint, *, revive_queue_id: int, revive_offset: int, physical_offset: int, due_ms: int

@@ -7,8 +7,8 @@ the order holds, and a message that fails holds its queue up. JSON, in consumerO
     i   invisible time, ms    ot  {offset: when it is visible again, ms}         l   when the batch was popped, ms
     a   attempt id, or none   oc  {offset: how often it was given out before}
 
-`ot` only where it is not popTime + i. The same attempt id asks again for a batch whose answer was lost: it is given once
-more, and counts as the same time.
+`ot` only where it is not popTime + i. The same attempt id asks again for a batch whose answer was lost: it is given
+once more, and counts as the same time.
 Source: ConsumerOrderInfoManager.java (OrderInfo), Apache RocketMQ 5.3.
 """
 

@@ -16,9 +16,9 @@ message nor an acknowledgement is forgotten. A state file must not be written be
 
 Bounds
   - Check points in flight: `pending_max`, then BrokerBusyError.
-  - What a restart has to read: when much more lies behind a queue's first check point than is in flight (WINDOW_...), the
-    oldest are put anew (`maintain`). They are as well when they get old, since the local log files from the first one
-    on cannot be deleted (`held_offset`).
+  - What a restart has to read: when much more lies behind a queue's first check point than is in flight (WINDOW_...),
+    the oldest are put anew (`maintain`). They are as well when they get old, since the local log files from the first
+    one on cannot be deleted (`held_offset`).
 Belongs to the loop thread.
 Source: PopMessageProcessor.java, PopBufferMergeService.java, PopReviveService.java, Apache RocketMQ 5.3.
 """
@@ -139,7 +139,9 @@ class PopStore:
             self._read_offsets[queue.queue_id] = queue.next_offset
         if count:
             self.last_offset = append_offset
-            logger.info("pop state read records=%d check_points=%d orders=%d", count, len(self.in_flight), len(self.orders))
+            logger.info(
+                "pop state read records=%d check_points=%d orders=%d", count, len(self.in_flight), len(self.orders)
+            )
 
     # -- messages in no order ------------------------------------------------------------------------------------------
 
@@ -175,9 +177,7 @@ class PopStore:
             results = self._put([self._log.check_point_draft(each, revive_queue_id) for each in check_points])
             for check_point, result in zip(check_points, results, strict=True):
                 self._add(check_point, revive_queue_id, result)
-            claim = Claim(
-                pop_time_ms=pop_time_ms, revive_queue_id=revive_queue_id, end_offset=results[-1].end_offset
-            )
+            claim = Claim(pop_time_ms=pop_time_ms, revive_queue_id=revive_queue_id, end_offset=results[-1].end_offset)
         for take in takes:
             self._offsets.commit(take.topic, group, take.queue_id, take.next_offset)
         return claim
@@ -299,9 +299,8 @@ class PopStore:
             first = self.in_flight.first(revive_queue_id)
             if first is not None:
                 needed.append(first.revive_offset)
-            for floors in (self._order_floors, self._order_floors_saving):
-                if revive_queue_id in floors:
-                    needed.append(floors[revive_queue_id][0])
+            floors = (self._order_floors.get(revive_queue_id), self._order_floors_saving.get(revive_queue_id))
+            needed += [floor[0] for floor in floors if floor is not None]
             done = min(needed) - 1
             if done >= 0 and done != self._offsets.query(self._log.topic, REVIVE_GROUP, revive_queue_id):
                 self._offsets.commit(self._log.topic, REVIVE_GROUP, revive_queue_id, done)
@@ -402,9 +401,7 @@ class PopStore:
             broker_name=check_point.broker_name,
             offsets=tuple(offsets),
         )
-        return self._log.ack_draft(
-            record, pending.revive_queue_id, revive_time_ms=check_point.revive_time_ms
-        )
+        return self._log.ack_draft(record, pending.revive_queue_id, revive_time_ms=check_point.revive_time_ms)
 
     def _done(self, pending: Pending, offsets: Sequence[int]) -> None:
         for offset in offsets:

@@ -9,7 +9,7 @@ back after a suspension counts as no try.
 
 Dead letters are this broker's own: RocketMQ puts a message that nobody acknowledges into the retry topic for ever, and
 official clients acknowledge what was tried too often without showing it to anybody.
-Source: PopReviveService.java (reviveRetry), Apache RocketMQ 5.3 and 5.5; dead letters: AbstractSendMessageProcessor.java.
+Source: PopReviveService.java (reviveRetry), AbstractSendMessageProcessor.java, Apache RocketMQ 5.3 and 5.5.
 """
 
 from __future__ import annotations

@@ -81,9 +81,7 @@ class ReviveLog:
 
     def check_point_draft(self, record: CheckPoint, revive_queue_id: int) -> MessageDraft:
         """A check point that is to be put."""
-        return self._draft(
-            revive_queue_id, record.body(), record.properties_text(), code=CHECK_POINT_CODE
-        )
+        return self._draft(revive_queue_id, record.body(), record.properties_text(), code=CHECK_POINT_CODE)
 
     def ack_draft(self, record: AckRecord, revive_queue_id: int, *, revive_time_ms: int) -> MessageDraft:
         """An acknowledgement that is to be put."""

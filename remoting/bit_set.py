@@ -38,6 +38,4 @@ def decode_bit_set(text: str) -> list[int]:
         raise InvalidRequestError("not a bit set") from error
     if len(data) > BYTES_MAX:
         raise InvalidRequestError("the bit set is too large", size_bytes=len(data), size_bytes_max=BYTES_MAX)
-    return [
-        index * 8 + bit for index, byte in enumerate(data) if byte for bit in range(8) if byte >> bit & 1
-    ]
+    return [index * 8 + bit for index, byte in enumerate(data) if byte for bit in range(8) if byte >> bit & 1]

@@ -2,7 +2,8 @@
 
     %RETRY%group_topic                 retry topic of a group for one topic, version 1; the default
     %RETRY%group+topic                 version 2: `+` stands in no topic's and no group's name, so it can be taken apart
-    rmq_sys_REVIVE_LOG_cluster         the revive topic: check points and acknowledgements, read by CID_RMQ_SYS_REVIVE_GROUP
+    rmq_sys_REVIVE_LOG_cluster         the revive topic: check points and acknowledgements, read by the group
+                                       CID_RMQ_SYS_REVIVE_GROUP
 
 Not to be mixed up with `%RETRY%group`, the one retry topic of a group that pulls.
 Source: KeyBuilder.java, PopAckConstants.java, Apache RocketMQ 5.3.

@@ -122,7 +122,5 @@ class AssignmentProcessor:
             return None
         client_ids = group.client_ids()
         if mode.mode == REQUEST_MODE_POP:
-            return assign_for_pop(
-                strategy, queues, client_ids, body.client_id, share_count=mode.pop_share_queue_num
-            )
+            return assign_for_pop(strategy, queues, client_ids, body.client_id, share_count=mode.pop_share_queue_num)
         return assign_for_pull(strategy, queues, client_ids, body.client_id)

@@ -93,9 +93,7 @@ class ConsumerOffsetProcessor:
             return RemotingCommand.response(command, header=OffsetResponseHeader(offset=offset))
         if header.set_zero_if_not_found is False:
             return _not_found(command, "Not found, do not set to zero, maybe this group boot first")
-        if is_first_message_in_memory(
-            self._context, header.topic, header.queue_id, memory_bytes=self._memory_bytes
-        ):
+        if is_first_message_in_memory(self._context, header.topic, header.queue_id, memory_bytes=self._memory_bytes):
             return RemotingCommand.response(command, header=OffsetResponseHeader(offset=0))
         return _not_found(command, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
 

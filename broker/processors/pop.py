@@ -259,9 +259,7 @@ class PopProcessor:
                 attempt_id=header.attempt_id,
                 previous=pops.orders.find(queue.topic, group, queue.queue_id),
             )
-            end_offset = pops.order_changed(
-                queue.topic, group, queue.queue_id, info, next_offset=queue.offsets[0]
-            )
+            end_offset = pops.order_changed(queue.topic, group, queue.queue_id, info, next_offset=queue.offsets[0])
             counts.append(order_count_info(RetryFlag.NORMAL, queue.queue_id, info.counts, least=info.count_min))
         claim = Claim(pop_time_ms=pop_time_ms, revive_queue_id=ORDER_REVIVE_QUEUE_ID, end_offset=end_offset)
         return claim, QUEUE_SEPARATOR.join(counts)

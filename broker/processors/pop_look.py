@@ -5,9 +5,9 @@
     200055 POLLING_INFO     how many POPs wait at a place
 
 Rules
-  - A peek reads as a POP does, but claims nothing and moves no offset; a queue that lies in the cold tier is passed over.
-  - A notification that waits is answered `hasMsg` when something is there, and with false at its deadline. It asks for a
-    hint: what it names may be popped by somebody else before.
+  - A peek reads as a POP does, but claims nothing and moves no offset; a queue in the cold tier is passed over.
+  - A notification that waits is answered `hasMsg` when something is there, and with false at its deadline. It asks for
+    a hint: what it names may be popped by somebody else before.
 Source: PeekMessageProcessor.java, NotificationProcessor.java, PollingInfoProcessor.java, Apache RocketMQ 5.3.
 """
 
@@ -81,9 +81,7 @@ class PopLookProcessor:
             header.topic, header.consumer_group, header.queue_id, remote_address=connection.remote_address
         )
         chance = context.random.randrange(100)
-        own = (
-            self._queues_from(header.topic, chance) if header.queue_id < 0 else [(header.topic, header.queue_id)]
-        )
+        own = self._queues_from(header.topic, chance) if header.queue_id < 0 else [(header.topic, header.queue_id)]
         retries = [
             place
             for name in self._retry_topics(header.topic, header.consumer_group)
@@ -162,9 +160,7 @@ class PopLookProcessor:
         self._admission.check_broker("peeking message")
         topic, group = header.topic, header.consumer_group
         self._admission.check_place(topic, group, header.queue_id, remote_address=connection.remote_address)
-        places = [
-            place for name in self._retry_topics(topic, group) for place in self._queues_from(name, 0)
-        ]
+        places = [place for name in self._retry_topics(topic, group) for place in self._queues_from(name, 0)]
         places += self._queues_from(topic, 0) if header.queue_id <= ANY_QUEUE else [(topic, header.queue_id)]
         return any(self._is_waiting(name, group, queue_id, header) for name, queue_id in places)
 

@@ -176,9 +176,7 @@ class FakeNode:
         if goes_wrong:
             return answer
         serve = (
-            self._served.get(command.code)
-            or self._admin.served.get(command.code)
-            or self.pops.served.get(command.code)
+            self._served.get(command.code) or self._admin.served.get(command.code) or self.pops.served.get(command.code)
         )
         if serve is None:
             raise UnsupportedRequestError(f" request type {command.code} not supported")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,10 +58,10 @@ class PopClient:
     def ask(self, code: int, body: bytes = b"", **fields: Any) -> int:
         """Send a request; its opaque."""
         self._opaque += 1
-        ext_fields = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in fields.items()}
-        self.wire.receive(
-            RemotingCommand(code=code, opaque=self._opaque, ext_fields=ext_fields, body=body).encode()
-        )
+        ext_fields = {
+            name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in fields.items()
+        }
+        self.wire.receive(RemotingCommand(code=code, opaque=self._opaque, ext_fields=ext_fields, body=body).encode())
         return self._opaque
 
     def answer(self, opaque: int) -> RemotingCommand:
@@ -110,64 +111,70 @@ class PopClient:
         return popped(await self.wait_answer(self.ask_pop(**fields)))
 
     def ack(self, message: Popped, **fields: Any) -> RemotingCommand:
-        return self.answer(self.ask(200_051, **self.receipt_fields(message), **fields))
+        return self.answer(self.ask(200_051, **receipt_fields(message), **fields))
 
     def ack_batch(self, *messages: Popped) -> RemotingCommand:
-        """One request for all; one entry for each check point."""
-        entries: dict[tuple[str, int, int, int], list[Popped]] = {}
-        for message in messages:
-            receipt = message.receipt
-            key = message.topic, receipt.queue_id, receipt.start_offset, receipt.pop_time_ms
-            entries.setdefault(key, []).append(message)
-        acks = [
-            BatchAck(
-                bits=encode_bit_set(each.receipt.queue_offset - start for each in group),
-                consumer_group=GROUP,
-                invisible_ms=group[0].receipt.invisible_ms,
-                pop_time_ms=pop_time_ms,
-                queue_id=queue_id,
-                retry=str(int(group[0].receipt.retry_flag)),
-                revive_queue_id=group[0].receipt.revive_queue_id,
-                start_offset=start,
-                topic=TOPIC,
-            )
-            for (_, queue_id, start, pop_time_ms), group in entries.items()
-        ]
-        body = BatchAckMessageRequestBody(acks=acks, broker_name="broker-a").encode()
-        return self.answer(self.ask(200_151, body))
+        return self.answer(self.ask(200_151, batch_ack_body(messages)))
 
     def change(self, message: Popped, invisible_ms: int, **fields: Any) -> RemotingCommand:
         """Keep a message for so long from now on."""
-        return self.answer(
-            self.ask(200_053, **self.receipt_fields(message), invisibleTime=invisible_ms, **fields)
-        )
+        return self.answer(self.ask(200_053, **receipt_fields(message), invisibleTime=invisible_ms, **fields))
 
     def changed(self, message: Popped, invisible_ms: int, **fields: Any) -> Popped:
         """The same; the message with its new receipt."""
         answer = self.change(message, invisible_ms, **fields)
         assert answer.code == 0, answer.remark
-        assert answer.ext_fields is not None
-        old = message.receipt
-        receipt = ReceiptHandle(
-            start_offset=old.queue_offset,
-            pop_time_ms=int(answer.ext_fields["popTime"]),
-            invisible_ms=int(answer.ext_fields["invisibleTime"]),
-            revive_queue_id=int(answer.ext_fields["reviveQid"]),
-            retry_flag=old.retry_flag,
-            broker_name=old.broker_name,
-            queue_id=old.queue_id,
-            queue_offset=old.queue_offset,
-        )
-        return Popped(record=message.record, receipt=receipt)
+        return Popped(record=message.record, receipt=changed_receipt(message.receipt, answer))
 
-    def receipt_fields(self, message: Popped) -> dict[str, Any]:
-        return {
-            "consumerGroup": GROUP,
-            "topic": message.topic,
-            "queueId": message.receipt.queue_id,
-            "offset": message.receipt.queue_offset,
-            "extraInfo": message.receipt.text(),
-        }
+
+def receipt_fields(message: Popped, group: str = GROUP) -> dict[str, Any]:
+    """What names a message in an acknowledgement and in a change of its invisible time."""
+    return {
+        "consumerGroup": group,
+        "topic": message.topic,
+        "queueId": message.receipt.queue_id,
+        "offset": message.receipt.queue_offset,
+        "extraInfo": message.receipt.text(),
+    }
+
+
+def batch_ack_body(messages: Iterable[Popped], group: str = GROUP) -> bytes:
+    """One request for all; one entry for each check point."""
+    entries: dict[tuple[str, int, int, int], list[Popped]] = {}
+    for message in messages:
+        receipt = message.receipt
+        key = message.topic, receipt.queue_id, receipt.start_offset, receipt.pop_time_ms
+        entries.setdefault(key, []).append(message)
+    acks = [
+        BatchAck(
+            bits=encode_bit_set(each.receipt.queue_offset - start for each in of_check_point),
+            consumer_group=group,
+            invisible_ms=of_check_point[0].receipt.invisible_ms,
+            pop_time_ms=pop_time_ms,
+            queue_id=queue_id,
+            retry=str(int(of_check_point[0].receipt.retry_flag)),
+            revive_queue_id=of_check_point[0].receipt.revive_queue_id,
+            start_offset=start,
+            topic=TOPIC,
+        )
+        for (_, queue_id, start, pop_time_ms), of_check_point in entries.items()
+    ]
+    return BatchAckMessageRequestBody(acks=acks, broker_name="broker-a").encode()
+
+
+def changed_receipt(old: ReceiptHandle, answer: RemotingCommand) -> ReceiptHandle:
+    """The receipt that a client makes of the answer to a change of the invisible time."""
+    assert answer.ext_fields is not None
+    return ReceiptHandle(
+        start_offset=old.queue_offset,
+        pop_time_ms=int(answer.ext_fields["popTime"]),
+        invisible_ms=int(answer.ext_fields["invisibleTime"]),
+        revive_queue_id=int(answer.ext_fields["reviveQid"]),
+        retry_flag=old.retry_flag,
+        broker_name=old.broker_name,
+        queue_id=old.queue_id,
+        queue_offset=old.queue_offset,
+    )
 
 
 def popped(answer: RemotingCommand) -> list[Popped]:

@@ -33,7 +33,9 @@ def test_properties_as_rocketmq_writes_them() -> None:
 
 
 def test_long_names_and_an_empty_broker_name() -> None:
-    text = b'{"ackOffset":7,"startOffset":5,"consumerGroup":"g","topic":"t","queueId":1,"popTime":1000,"brokerName":" "}'
+    text = (
+        b'{"ackOffset":7,"startOffset":5,"consumerGroup":"g","topic":"t","queueId":1,"popTime":1000,"brokerName":" "}'
+    )
     assert AckRecord.parse(text, broker_name="broker-a") == ACK
 
 

@@ -121,9 +121,7 @@ class PopMachine(RuleBasedStateMachine):
         if not hasattr(self, "parts"):
             return
         opened = sum(len(pending.open_offsets()) for pending in self.parts.pops.in_flight)
-        counted = sum(
-            self.parts.pops.in_flight.message_count(topic, "group", 0) for topic in (TOPIC, RETRY_TOPIC)
-        )
+        counted = sum(self.parts.pops.in_flight.message_count(topic, "group", 0) for topic in (TOPIC, RETRY_TOPIC))
         assert opened == counted
 
     def teardown(self) -> None:

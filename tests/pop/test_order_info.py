@@ -8,9 +8,7 @@ NOW = 10_000
 
 
 def order_info(*offsets: int, previous: OrderInfo | None = None, attempt_id: str | None = None) -> OrderInfo:
-    return make_order_info(
-        offsets, pop_time_ms=NOW, invisible_ms=1_000, attempt_id=attempt_id, previous=previous
-    )
+    return make_order_info(offsets, pop_time_ms=NOW, invisible_ms=1_000, attempt_id=attempt_id, previous=previous)
 
 
 def acked(info: OrderInfo, offset: int) -> OrderInfo:

@@ -72,7 +72,9 @@ def test_kept_longer(parts: PopParts) -> None:
     assert bodies_of(parts.store, RETRY_TOPIC) == [b"1"]
     assert parts.renew(second, invisible_ms=MINUTE_MS) is None
     parts.ack(first)  # the old receipt is worth nothing
-    parts.clock.now_ms += 2 * MINUTE_MS
+    parts.clock.now_ms = kept.pop_time_ms + 3 * MINUTE_MS - 1
+    assert parts.revive_due() == 0
+    parts.clock.now_ms += 1
     assert parts.revive_due() == 1
     assert parts.renew(kept, invisible_ms=1) is None
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.broker.data_broker import DataBroker, data_broker
-from tests.broker.popping import GROUP, INVISIBLE_MS, TOPIC, PopClient, Popped, bodies, popped
+from tests.broker.popping import GROUP, INVISIBLE_MS, TOPIC, PopClient, Popped, bodies, popped, receipt_fields
 from tests.broker.processors.test_pop import RETRY_TOPIC
 from thermocline.store.store_config import FlushDiskType
 
@@ -29,7 +29,7 @@ def in_order(client: PopClient, **fields: Any) -> list[Popped]:
     return client.pop(order=True, **fields)
 
 
-# -- one, and several ---------------------------------------------------------------------------------------------------
+# -- one, and several --------------------------------------------------------------------------------------------------
 
 
 async def test_what_is_acknowledged_does_not_come_back(broker: DataBroker) -> None:
@@ -88,7 +88,7 @@ async def test_what_is_refused(broker: DataBroker, fields: dict[str, Any], code:
     client = PopClient(broker)
     client.send(b"a")
     (held,) = client.pop()
-    wanted = {**client.receipt_fields(held), **fields}
+    wanted = {**receipt_fields(held), **fields}
     answer = client.answer(client.ask(200_051, **wanted))
     assert answer.code == code
     assert (answer.remark or "").startswith(remark)
@@ -131,21 +131,19 @@ async def test_a_batch_about_what_is_not_there(broker: DataBroker) -> None:
 
 
 async def test_with_sync_flush_the_answer_waits(tmp_path: Path) -> None:
-    async with data_broker(
-        tmp_path, topics=[TOPIC], start=False, flush_disk_type=FlushDiskType.SYNC_FLUSH
-    ) as broker:
+    async with data_broker(tmp_path, topics=[TOPIC], start=False, flush_disk_type=FlushDiskType.SYNC_FLUSH) as broker:
         client = PopClient(broker)
         client.send(b"a", b"b")
         first, second = client.pop()
         jobs: list[Any] = []
         broker.store.flush.use(lambda job, done: jobs.append((job, done)))
-        opaque = client.ask(200_051, **client.receipt_fields(first))
+        opaque = client.ask(200_051, **receipt_fields(first))
         assert client.wire.take_commands() == []
         job, done = jobs.pop()
         job()
         done(None)
         assert client.answer(opaque).code == 0
-        opaque = client.ask(200_051, **client.receipt_fields(second))
+        opaque = client.ask(200_051, **receipt_fields(second))
         jobs.pop()[1](OSError("the disk is broken"))
         assert client.answer(opaque).code == 14
 
@@ -217,7 +215,7 @@ async def test_beyond_the_end_nothing_can_be_kept(broker: DataBroker) -> None:
     client = PopClient(broker)
     client.send(b"a")
     (held,) = client.pop()
-    fields = {**client.receipt_fields(held), "offset": 1}
+    fields = {**receipt_fields(held), "offset": 1}
     assert client.answer(client.ask(200_053, **fields, invisibleTime=1)).code == 208
 
 
@@ -298,7 +296,7 @@ async def test_an_offset_outside_the_batch_is_illegal(broker: DataBroker) -> Non
     client = PopClient(broker)
     client.send(b"a", b"b")
     (held,) = in_order(client, maxMsgNums=1)
-    fields = {**client.receipt_fields(held), "offset": 1}
+    fields = {**receipt_fields(held), "offset": 1}
     answer = client.answer(client.ask(200_051, **fields))
     assert answer.code == 13
     assert (answer.remark or "").startswith("offset is illegal, key:TopicA@group@0, old:0, commit:1, next:-1, ")

@@ -178,9 +178,7 @@ async def test_the_retry_topic_itself_on_demand(broker: DataBroker) -> None:
     await come_back(broker, client)
     answer = client.pop_answer()
     (record,) = [record for record in broker.records() if record.topic == RETRY_TOPIC]
-    assert bytes(answer.body) == bytes(
-        broker.store.commit_log.record_view(record.physical_offset, record.size_bytes)
-    )
+    assert bytes(answer.body) == bytes(broker.store.commit_log.record_view(record.physical_offset, record.size_bytes))
 
 
 async def test_retry_topics_of_version_2_and_the_older_ones_beside_them(broker: DataBroker) -> None:
@@ -369,9 +367,7 @@ async def test_a_client_that_has_left_waits_no_more(broker: DataBroker) -> None:
 
 
 async def test_with_sync_flush_the_answer_waits_for_the_check_point(tmp_path: Path) -> None:
-    async with data_broker(
-        tmp_path, topics=[TOPIC], start=False, flush_disk_type=FlushDiskType.SYNC_FLUSH
-    ) as broker:
+    async with data_broker(tmp_path, topics=[TOPIC], start=False, flush_disk_type=FlushDiskType.SYNC_FLUSH) as broker:
         client = PopClient(broker)
         client.send(b"a")
         jobs: list[Any] = []
