@@ -218,7 +218,8 @@ class PopStore:
             queue_id=old.queue_id,
             start_offset=offset,
             offsets=(offset,),
-            pop_time_ms=self._free_time([place], self._clock()),
+            # Later than the old one also within a millisecond: old receipts are worth nothing any more.
+            pop_time_ms=self._free_time([place], max(self._clock(), old.pop_time_ms + 1)),
             invisible_ms=invisible_ms,
             broker_name=old.broker_name,
             is_suspended=is_suspended,

@@ -95,7 +95,7 @@ def test_receipts_of_one_message_differ_within_a_millisecond(parts: PopParts) ->
 def test_a_suspended_message_comes_back_as_it_was(parts: PopParts) -> None:
     (held,) = parts.pop(1, invisible_ms=MINUTE_MS)
     parts.renew(held, invisible_ms=1, is_suspended=True)
-    parts.clock.now_ms += 1
+    parts.clock.now_ms += 2
     assert parts.revive_due() == 1
     (again,) = parts.pop(1, invisible_ms=MINUTE_MS, topic=RETRY_TOPIC)
     assert again.reconsume_times == 0
