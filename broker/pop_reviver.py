@@ -152,12 +152,14 @@ class PopReviver:
         # From here on nothing waits: what is open now is put.
         drafts: list[MessageDraft] = []
         offsets: list[int] = []
+        buried: list[MessageRecord] = []
         for (offset, record), record_is_dead in zip(records, dead, strict=True):
             if pending.is_finished or pending.is_acked(offset):
                 continue
             offsets.append(offset)
             if record_is_dead:
                 drafts.append(dead_letter_draft(record, check_point))
+                buried.append(record)
             else:
                 drafts.append(retry_draft(record, check_point, topic=retry_topic, store_host=context.store_host))
         if not drafts:
@@ -165,17 +167,16 @@ class PopReviver:
         results = context.pops.revive(pending, drafts, offsets)
         for draft, result in zip(drafts, results, strict=True):
             context.stats.add_put(draft.topic, 1, result.size_bytes)
-        for (_, record), record_is_dead in zip(records, dead, strict=True):
-            if record_is_dead:
-                topic = normal_topic(check_point.topic, check_point.group)
-                context.stats.add_dead_letter(topic, check_point.group)
-                logger.info(
-                    "dead letter topic=%s group=%s unique_key=%s tries=%d",
-                    topic,
-                    check_point.group,
-                    record.unique_key,
-                    record.reconsume_times,
-                )
+        for record in buried:
+            topic = normal_topic(check_point.topic, check_point.group)
+            context.stats.add_dead_letter(topic, check_point.group)
+            logger.info(
+                "dead letter topic=%s group=%s unique_key=%s tries=%d",
+                topic,
+                check_point.group,
+                record.unique_key,
+                record.reconsume_times,
+            )
 
     async def _ensure(self, retry_topic: str, group: str) -> None:
         """Make the retry topic if it is missing; the group begins with its first message."""

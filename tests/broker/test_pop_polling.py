@@ -40,7 +40,7 @@ class Parts:
         self.polling = PopPolling(
             self.long_polling,
             clock=lambda: self.now_ms,
-            call_soon=self._soon.append,
+            call_soon=lambda call: self._soon.append(call),
             place_max=lambda: place_max,
             total_max=lambda: total_max,
             newest_first=newest_first,

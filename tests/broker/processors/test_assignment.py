@@ -63,7 +63,6 @@ async def test_pop_from_all_queues(tmp_path: Path) -> None:
         assert await set_mode(broker, popShareQueueNum=8) == 0
         for client_id in ("a", "b"):
             assert await assignments(broker, client_id) == [(-1, "POP")]
-        assert await assignments(broker, "a", topic=f"%RETRY%{GROUP}") is None
 
 
 async def test_retry_topics_are_pulled(tmp_path: Path) -> None:

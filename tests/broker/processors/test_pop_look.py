@@ -24,7 +24,7 @@ def place(**fields: object) -> dict[str, object]:
 
 
 def peek(client: PopClient, **fields: object) -> RemotingCommand:
-    return client.answer(client.ask(200_052, **place(maxMsgNums=32, **fields)))
+    return client.answer(client.ask(200_052, **place(**{"maxMsgNums": 32, **fields})))
 
 
 def ask_notice(client: PopClient, poll_ms: int = 0, **fields: object) -> int:
@@ -103,7 +103,7 @@ async def test_it_waits(broker: DataBroker) -> None:
     opaque = ask_notice(client, 15_000)
     broker.clock.now_ms += 15_000
     broker.hot.tick(broker.clock())
-    assert not has_message(client.answer(opaque))
+    assert not has_message(await client.wait_answer(opaque))
 
 
 async def test_too_many_wait(broker: DataBroker) -> None:
