@@ -126,6 +126,27 @@ class BrokerConfig:
     transaction_op_interval_ms: int = setting(3_000, "transactionOpBatchInterval", least=1, live=True)
     transaction_counts_interval_ms: int = setting(10_000, "transactionMetricFlushInterval", least=100, live=True)
 
+    # -- POP consumption -----------------------------------------------------------------------------------------------
+    pop_from_retry_percent: int = setting(20, "popFromRetryProbability", least=0, most=100, live=True)
+    """How many POPs of a hundred read the retry topic first."""
+    retry_topic_v2: bool = setting(False, "enableRetryTopicV2", live=True)
+    read_retry_topic_v1: bool = setting(True, "retrieveMessageFromPopRetryTopicV1", live=True)
+    """With retry topics of version 2: half of the reads go to those of version 1 still."""
+    pop_returns_retry_topic: bool = setting(False, "popResponseReturnActualRetryTopic", live=True)
+    pop_polling_place_max: int = setting(1_024, "popPollingSize", least=1, live=True)
+    pop_polling_max: int = setting(100_000, "maxPopPollingSize", least=1, live=True)
+    pop_threshold_on: bool = setting(False, "enablePopMessageThreshold", live=True)
+    pop_threshold: int = setting(10_000, "popInflightMessageThreshold", least=1, live=True)
+    """Messages of one queue in a group's hands, beyond which it gets no more of it."""
+    pop_pending_max: int = setting(400_000, "popCheckPointsMax", least=1)
+    """Check points in memory, each of up to 32 messages, before POPs are refused."""
+    pop_init_in_memory: bool = setting(True, "initPopOffsetByCheckMsgInMem", live=True)
+    pop_notify_order_free: bool = setting(True, "enableNotifyAfterPopOrderLockRelease", live=True)
+    server_load_balancer: bool = setting(True, "serverLoadBalancerEnable", live=True)
+    default_request_mode: str = setting("PULL", "defaultMessageRequestMode", live=True)
+    default_pop_share_queues: int = setting(-1, "defaultPopShareQueueNum", live=True)
+    route_poll_interval_ms: int = setting(30_000, "loadBalancePollNameServerInterval", least=100, live=True)
+
     # -- messages ------------------------------------------------------------------------------------------------------
     accept_sends_from_ms: int = setting(0, "startAcceptSendRequestTimeStamp", least=0, live=True)
     default_query_count: int = setting(32, "defaultQueryMaxNum", least=1, live=True)
@@ -154,6 +175,10 @@ class BrokerConfig:
             raise InvalidParameterError(
                 "an IP address is needed: it stands in message ids", setting="brokerIP1", value=self.advertised_host
             ) from None
+        if self.default_request_mode not in ("PULL", "POP"):
+            raise InvalidParameterError(
+                "PULL or POP is needed", setting="defaultMessageRequestMode", value=self.default_request_mode
+            )
         for address in self.name_servers:
             check_address("namesrvAddr", address)
 

@@ -8,7 +8,9 @@ per pull; everything else is derived from meters (stats_meter.py) and rates (sto
     GROUP_GET_NUMS, GROUP_GET_SIZE       topic@group     messages, bytes handed out
     SNDBCK_PUT_NUMS                      topic@group     messages sent back by consumers
     DLQ_PUT_NUMS                         topic@group     messages that ended in the dead-letter topic
+    GROUP_CK_NUMS, GROUP_ACK_NUMS        topic@group     POP check points made, messages acknowledged
     BROKER_PUT_NUMS, BROKER_GET_NUMS     cluster name    all messages
+    BROKER_CK_NUMS, BROKER_ACK_NUMS      cluster name    all check points and acknowledgements
 
 Owner: the hot process's event loop; `sample` is to be called every second.
 Source: store/stats/BrokerStatsManager.java, broker/BrokerStats.java, Apache RocketMQ 5.3.
@@ -48,6 +50,10 @@ class BrokerStats:
         self._group_get = MeterSet(now_ms=now_ms)
         self._send_back = MeterSet(now_ms=now_ms)
         self._dead_letter = MeterSet(now_ms=now_ms)
+        self._group_check_points = MeterSet(now_ms=now_ms)
+        self._group_ack = MeterSet(now_ms=now_ms)
+        self._broker_check_points = MeterSet(now_ms=now_ms)
+        self._broker_ack = MeterSet(now_ms=now_ms)
         self._broker_put = MeterSet(now_ms=now_ms)
         self._broker_get = MeterSet(now_ms=now_ms)
         # Statistic name -> its meters, and whether it shows messages or bytes.
@@ -58,9 +64,20 @@ class BrokerStats:
             "GROUP_GET_SIZE": (self._group_get, False),
             "SNDBCK_PUT_NUMS": (self._send_back, True),
             "DLQ_PUT_NUMS": (self._dead_letter, True),
+            "GROUP_CK_NUMS": (self._group_check_points, True),
+            "GROUP_ACK_NUMS": (self._group_ack, True),
+            "BROKER_CK_NUMS": (self._broker_check_points, True),
+            "BROKER_ACK_NUMS": (self._broker_ack, True),
             "BROKER_PUT_NUMS": (self._broker_put, True),
             "BROKER_GET_NUMS": (self._broker_get, True),
         }
+        self._group_meters = (
+            self._group_get,
+            self._send_back,
+            self._dead_letter,
+            self._group_check_points,
+            self._group_ack,
+        )
         self._today = _day(now_ms)
         self.put_day_totals = DayTotals()
         self.get_day_totals = DayTotals()
@@ -104,6 +121,16 @@ class BrokerStats:
         """One message of a topic ended in a group's dead-letter topic."""
         self._dead_letter.add(f"{topic}@{group}", 1)
 
+    def add_check_point(self, topic: str, group: str) -> None:
+        """A group got messages of one queue by a POP."""
+        self._group_check_points.add(f"{topic}@{group}", 1)
+        self._broker_check_points.add(self._cluster_name, 1)
+
+    def add_ack(self, topic: str, group: str, count: int) -> None:
+        """A group acknowledged `count` messages."""
+        self._group_ack.add(f"{topic}@{group}", count)
+        self._broker_ack.add(self._cluster_name, count)
+
     def topic_put_per_second(self, topic: str) -> float:
         """Messages per second put into a topic over the last minute."""
         return _per_second(self._topic_put, topic)
@@ -124,13 +151,13 @@ class BrokerStats:
     def remove_topic(self, topic: str) -> None:
         """Forget a deleted topic."""
         self._topic_put.remove(topic)
-        for meters in (self._group_get, self._send_back, self._dead_letter):
+        for meters in self._group_meters:
             for key in [key for key in meters if key.partition("@")[0] == topic]:
                 meters.remove(key)
 
     def remove_group(self, group: str) -> None:
         """Forget a deleted group."""
-        for meters in (self._group_get, self._send_back, self._dead_letter):
+        for meters in self._group_meters:
             for key in [key for key in meters if key.partition("@")[2] == group]:
                 meters.remove(key)
 
@@ -139,11 +166,11 @@ class BrokerStats:
         self.rates.sample(now_ms)
         for meters in (
             self._topic_put,
-            self._group_get,
-            self._send_back,
-            self._dead_letter,
+            *self._group_meters,
             self._broker_put,
             self._broker_get,
+            self._broker_check_points,
+            self._broker_ack,
         ):
             meters.sample(now_ms)
         today = _day(now_ms)

@@ -10,6 +10,8 @@ Rules
     milliseconds.
   - A file is replaced by temporary file, fsync, rename, fsync of the directory; the old one is kept as `.bak`, as
     Apache RocketMQ keeps it, and `load` falls back to it.
+  - A state that must not outlive what the log has not durably yet names what it waits for (`durable_first`): it is
+    encoded, then waited for, then written.
   - A write that fails wakes its callers with UnavailableError; the next `save` tries again with the state of that time.
 Bound: one write at a time; callers that wait are bounded by the requests the server admits.
 Owner: the hot process's event loop; `_write` runs in the thread.
@@ -17,7 +19,7 @@ Owner: the hot process's event loop; `_write` runs in the thread.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
@@ -41,6 +43,7 @@ class ConfigSyncSite(StrEnum):
 class _File:
     path: str
     encode: Callable[[], bytes]
+    durable_first: Callable[[], Awaitable[None]] | None
 
 
 def load_file(disk: Disk, path: str) -> bytes | None:
@@ -65,10 +68,20 @@ class ConfigPersister:
         self._worker: asyncio.Task[None] | None = None
         self._is_closed = False
 
-    def register(self, name: str, path: str, encode: Callable[[], bytes]) -> None:
-        """Name a file and the function that encodes its state. Once per name."""
+    def register(
+        self,
+        name: str,
+        path: str,
+        encode: Callable[[], bytes],
+        *,
+        durable_first: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Name a file and the function that encodes its state. Once per name.
+
+        `durable_first`: called after the state was encoded; the file is written when it returns.
+        """
         assert name not in self._files
-        self._files[name] = _File(path, encode)
+        self._files[name] = _File(path, encode, durable_first)
 
     async def save(self, name: str) -> None:
         """Return when the state as of now, or a later one, is durable. Cancelling gives up waiting, not the write.
@@ -125,6 +138,8 @@ class ConfigPersister:
         """Write one file; what its waiters are to be told when that failed."""
         try:
             data = file.encode()
+            if file.durable_first is not None:
+                await file.durable_first()
             await asyncio.get_running_loop().run_in_executor(self._thread, self._write, file.path, data)
         except asyncio.CancelledError:
             raise

@@ -4,6 +4,8 @@ File: config/consumerOffset.json, Apache RocketMQ's:
     {"dataVersion":{...},"groupTopicMap":{group:[topic]},"offsetTable":{"topic@group":{queueId:offset}},
      "pullOffsetTable":{"topic@group":{queueId:offset}}}
 with integer keys unquoted as RocketMQ writes them (both forms are read); `groupTopicMap` is derived and not read back.
+One member more, `popLogOffset`, once something was popped: the end of the log when the file was made. Check points of
+POP behind it are newer than the file (pop/pop_store.py). RocketMQ passes it over, and leaves it out when it writes.
 
 Three tables, all by "topic@group" and queue id
   - offsets: the next offset to consume, as consumers commit it. On disk, every few seconds and at the stop: after a
@@ -38,6 +40,7 @@ class _OffsetFile(msgspec.Struct, rename="camel"):
     offset_table: dict[str, dict[int, int]] = {}
     pull_offset_table: dict[str, dict[int, int]] = {}
     data_version: DataVersion | None = None
+    pop_log_offset: int | None = None
 
 
 class ConsumerOffsets:
@@ -58,6 +61,8 @@ class ConsumerOffsets:
         self._commits_until_version = version_step
         self.is_dirty = False
         """Whether something changed since the last `encode`."""
+        self.pop_log_offset: int | None = None
+        """Up to where in the log the loaded file knows what was popped; None when nothing was, or RocketMQ wrote it."""
 
     # -- what consumers do ---------------------------------------------------------------------------------------------
 
@@ -170,14 +175,15 @@ class ConsumerOffsets:
 
     # -- file ----------------------------------------------------------------------------------------------------------
 
-    def encode(self) -> bytes:
-        """The file's content. Only what changed since the last call is encoded anew."""
+    def encode(self, *, pop_log_offset: int | None = None) -> bytes:
+        """The file's content, with the log's end if given. Only what changed since the last call is encoded anew."""
         groups = {group: sorted(topics) for group, topics in self._topics_of.items()}
         self.is_dirty = False
-        return (b'{"dataVersion":%s,\n"groupTopicMap":%s,\n"offsetTable":{\n%s\n},\n"pullOffsetTable":{\n%s\n}}') % (
+        return (b'{"dataVersion":%s,\n"groupTopicMap":%s,\n"offsetTable":{\n%s\n},\n%s"pullOffsetTable":{\n%s\n}}') % (
             self._version.text(),
             msgspec.json.encode(groups),
             _encode_table(self._offsets, self._encoded),
+            b"" if pop_log_offset is None else b'"popLogOffset":%d,\n' % pop_log_offset,
             _encode_table(self._pull_offsets, self._encoded_pulls),
         )
 
@@ -200,6 +206,7 @@ class ConsumerOffsets:
                 continue
             self._add_key(key, topic, group).update(table)
         self._pull_offsets = file.pull_offset_table
+        self.pop_log_offset = file.pop_log_offset
         if file.data_version is not None:
             self._version.current = file.data_version
         self.is_dirty = False

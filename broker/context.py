@@ -21,12 +21,14 @@ from thermocline.broker.group_table import GroupTable
 from thermocline.broker.loop_turns import LoopTurns
 from thermocline.broker.message_appender import MessageAppender
 from thermocline.broker.message_filters import MessageFilters
+from thermocline.broker.message_request_modes import RequestModeTable
 from thermocline.broker.queue_locks import QueueLocks
 from thermocline.broker.queue_lookup import QueueLookup
 from thermocline.broker.registration import Registration
 from thermocline.broker.topic_table import TopicTable
 from thermocline.broker.transaction_counts import TransactionCounts
 from thermocline.broker.visible_queues import VisibleQueues
+from thermocline.pop.pop_store import PopStore
 from thermocline.store.disk import Disk
 from thermocline.store.message_store import MessageStore
 from thermocline.timers.timer_message_store import TimerMessageStore
@@ -53,6 +55,8 @@ class BrokerContext:
     """None while they are switched off. Whoever made the context closes them, before the store."""
     transactions: TransactionCoordinator
     transaction_counts: TransactionCounts
+    pops: PopStore
+    request_modes: RequestModeTable
     stats: BrokerStats
     persister: ConfigPersister
     cold: ColdReads

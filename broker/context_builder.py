@@ -1,7 +1,7 @@
 """Context builder: makes a broker's parts in the order in which they need each other, and takes their files over.
 
     store, settings -> persister -> topics, groups, offsets, filters, delays (from config/*.json)
-                    -> transactions, timers -> context
+                    -> what was popped, transactions, timers -> context
 
 It opens no socket and starts no task: that is the assembly's (what runs beside requests is in housekeeping.py). On
 return the system topics exist and everything that a start changes is durable. The timers are open then: whoever made
@@ -20,6 +20,7 @@ from thermocline.broker import (
     consumer_offsets,
     delay_service,
     group_table,
+    message_request_modes,
     topic_table,
     transaction_counts,
 )
@@ -36,6 +37,7 @@ from thermocline.broker.group_table import GroupTable
 from thermocline.broker.loop_turns import LoopTurns
 from thermocline.broker.message_appender import MessageAppender
 from thermocline.broker.message_filters import MessageFilters
+from thermocline.broker.message_request_modes import RequestModeTable
 from thermocline.broker.queue_locks import QueueLocks
 from thermocline.broker.queue_lookup import QueueLookup
 from thermocline.broker.registration import Registration
@@ -45,6 +47,13 @@ from thermocline.broker.topic_table import TopicTable, decode_ttl_default
 from thermocline.broker.transaction_counts import TransactionCounts
 from thermocline.broker.transaction_settings import transaction_config
 from thermocline.broker.visible_queues import VisibleQueues
+from thermocline.pop import order_table
+from thermocline.pop.order_table import OrderTable
+from thermocline.pop.pop_store import PopStore
+from thermocline.pop.revive_log import ReviveLog
+from thermocline.remoting.bodies import TopicConfig
+from thermocline.remoting.errors import ServiceUnavailableError
+from thermocline.remoting.pop_topics import revive_topic
 from thermocline.remoting.topic_validation import (
     TIMER_TOPIC,
     TRANSACTION_GROUP,
@@ -53,6 +62,7 @@ from thermocline.remoting.topic_validation import (
 )
 from thermocline.store.consume_queue import ConsumeQueue
 from thermocline.store.disk import Disk, make_durable_directory
+from thermocline.store.message_draft import PutStatus
 from thermocline.store.message_store import MessageStore
 from thermocline.store.store_config import StoreConfig
 from thermocline.timers.timer_message_store import TimerMessageStore
@@ -124,19 +134,46 @@ async def build_context(
     filters = MessageFilters(turns, is_enabled=lambda: settings.broker.property_filter)
     consumer_filters = ConsumerFilterTable(filters, clock=clock)
     counts = TransactionCounts(clock=clock)
+    request_modes = RequestModeTable(persister)
+    orders = OrderTable()
+    pops = PopStore(
+        store,
+        ReviveLog(
+            store,
+            topic=revive_topic(config.cluster_name),
+            queue_count=config.revive_queues,
+            broker_name=config.broker_name,
+            clock=clock,
+        ),
+        offsets,
+        orders,
+        clock=clock,
+        pending_max=config.pop_pending_max,
+    )
     topics_path = f"{files.config_path}/topics.json"
     groups_path = f"{files.config_path}/subscriptionGroup.json"
     offsets_path = f"{files.config_path}/{consumer_offsets.FILE_NAME}"
     filters_path = f"{files.config_path}/{consumer_filter_table.FILE_NAME}"
     delays_path = f"{files.config_path}/delayOffset.json"
     counts_path = f"{files.config_path}/{transaction_counts.FILE_NAME}"
+    request_modes_path = f"{files.config_path}/messageRequestMode.json"
+    orders_path = f"{files.config_path}/consumerOrderInfo.json"
     ttl_default_path = f"{files.own_path}/ttlDefault.json"
     persister.register(topic_table.FILE_NAME, topics_path, topics.encode)
     persister.register(topic_table.INCARNATION_FILE_NAME, files.incarnation_path, store.incarnations.encode)
     persister.register(topic_table.TTL_DEFAULT_FILE_NAME, ttl_default_path, topics.encode_ttl_default)
     persister.register(group_table.FILE_NAME, groups_path, groups.encode)
-    persister.register(consumer_offsets.FILE_NAME, offsets_path, offsets.encode)
+    persister.register(
+        consumer_offsets.FILE_NAME,
+        offsets_path,
+        lambda: offsets.encode(pop_log_offset=store.commit_log.append_offset if pops.last_offset else None),
+        durable_first=lambda: _durable(store, pops.last_offset),
+    )
+    persister.register(
+        order_table.FILE_NAME, orders_path, pops.encode_orders, durable_first=lambda: _durable(store, pops.last_offset)
+    )
     persister.register(consumer_filter_table.FILE_NAME, filters_path, consumer_filters.encode)
+    persister.register(message_request_modes.FILE_NAME, request_modes_path, request_modes.encode)
     persister.register(delay_service.FILE_NAME, delays_path, delays.encode)
     persister.register(transaction_counts.FILE_NAME, counts_path, counts.encode)
     persister.register(broker_settings.FILE_NAME, settings_path(files), settings.encode)
@@ -147,11 +184,15 @@ async def build_context(
     consumer_filters.load(load_file(disk, filters_path))
     delays.load(load_file(disk, delays_path))
     counts.load(load_file(disk, counts_path))
+    orders.load(load_file(disk, orders_path))
+    request_modes.load(load_file(disk, request_modes_path))
     await topics.boot(
         boot_topics(config, delay_level_count=delay_level_count),
         previous_ttl_default_ms=decode_ttl_default(load_file(disk, ttl_default_path)),
     )
 
+    pops.open(offsets_log_offset=offsets.pop_log_offset)
+    topics.add_listener(lambda topic, config: _forget_popped(pops, topic, config))
     chance = random.Random(seed)
     transactions = await _open_transactions(settings, store, offsets, persister, appender, counts, clock=clock)
 
@@ -185,6 +226,8 @@ async def build_context(
         timers=timers,
         transactions=transactions,
         transaction_counts=counts,
+        pops=pops,
+        request_modes=request_modes,
         stats=stats,
         persister=persister,
         cold=cold,
@@ -256,3 +299,23 @@ async def _open_transactions(
 
     settings.add_listener(follow)
     return transactions
+
+
+async def _durable(store: MessageStore, offset: int) -> None:
+    """Return when the log is durable up to an offset.
+
+    Raises:
+        ServiceUnavailableError: The flush failed.
+    """
+    if offset <= store.commit_log.flush_offset:
+        return
+    flushed: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
+    store.flush.wait(offset, lambda status: None if flushed.done() else flushed.set_result(status))
+    status = await flushed
+    if status is not PutStatus.PUT_OK:
+        raise ServiceUnavailableError(status.value)
+
+
+def _forget_popped(pops: PopStore, topic: str, config: TopicConfig | None) -> None:
+    if config is None:
+        pops.forget_topic(topic)

@@ -21,6 +21,7 @@ from pathlib import Path
 from thermocline.broker.advertised_address import advertised_host
 from thermocline.broker.broker_settings import BrokerSettings
 from thermocline.broker.build_id import current_build_id
+from thermocline.broker.cluster_queues import ClusterQueues
 from thermocline.broker.cold_reads import ColdReads, NoColdTier
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.context_builder import build_context, wall_clock_ms
@@ -36,7 +37,9 @@ from thermocline.broker.index_link import ROLE as INDEX_ROLE
 from thermocline.broker.index_link import IndexLink
 from thermocline.broker.late_handler import LateHandler
 from thermocline.broker.long_polling import LongPolling
+from thermocline.broker.pop_service import PopService
 from thermocline.broker.processors.admin import AdminProcessor
+from thermocline.broker.processors.assignment import AssignmentProcessor
 from thermocline.broker.processors.client import ClientProcessor
 from thermocline.broker.processors.consumer_call import ConsumerCallProcessor
 from thermocline.broker.processors.consumer_offset import ConsumerOffsetProcessor
@@ -189,9 +192,12 @@ class HotProcess:
         )
         settings.add_listener(lambda _: store.retention.follow(settings.store))
         hot = HotServer(context, key_index=index, long_polling=long_polling)
-        dispatcher = self._make_dispatcher(context, hot, helpers, rounds)
+        pop = PopService(context, long_polling)
+        dispatcher = self._make_dispatcher(context, hot, pop, helpers, rounds)
         hot.start()
         resources.push_async_callback(hot.close)
+        pop.start()
+        resources.push_async_callback(pop.close)
         rounds.start()
         resources.push_async_callback(rounds.close)
         feed.start()
@@ -250,17 +256,24 @@ class HotProcess:
         return Supervisor(specs, now_ms=wall_clock_ms)
 
     def _make_dispatcher(
-        self, context: BrokerContext, hot: HotServer, helpers: Helpers, rounds: StoreRounds
+        self, context: BrokerContext, hot: HotServer, pop: PopService, helpers: Helpers, rounds: StoreRounds
     ) -> Dispatcher:
         log = context.store.commit_log
         return Dispatcher(
             (
                 *hot.processors,
+                *pop.processors,
                 TopicProcessor(context),
                 GroupProcessor(context),
                 ClientProcessor(context),
                 ConsumerOffsetProcessor(context),
                 LockProcessor(context),
+                AssignmentProcessor(
+                    context,
+                    ClusterQueues(
+                        context.topics, context.registration, config=lambda: context.config, clock=context.clock
+                    ),
+                ),
                 SendBackProcessor(context),
                 RecallProcessor(context),
                 StatsProcessor(context),
@@ -272,7 +285,7 @@ class HotProcess:
                 ),
                 TierProcessor(context, self._hub, helpers=helpers.statuses, report_now=self._report_now),
             ),
-            on_closed=(hot.connection_closed, context.clients.connection_closed),
+            on_closed=(hot.connection_closed, pop.connection_closed, context.clients.connection_closed),
         )
 
     async def _start_health(self, context: BrokerContext) -> None:
@@ -301,7 +314,7 @@ class HotProcess:
         return RetentionGate(
             committed_offset=committed_offset,
             index_offset=self._index.durable_offset,
-            held_offset=self._context.delays.earliest_undelivered_offset(),
+            held_offset=_least(self._context.delays.earliest_undelivered_offset(), self._context.pops.held_offset),
             timers_offset=None if self._context.timers is None else self._context.timers.held_offset,
             transactions_offset=self._context.transactions.held_offset,
         )
@@ -350,3 +363,8 @@ class HotProcess:
     async def _leave(self) -> None:
         await self._server.stop_accepting()
         await self._context.registration.unregister()
+
+
+def _least(*offsets: int | None) -> int | None:
+    """The least offset that somebody holds the log at; None when nobody does."""
+    return min((offset for offset in offsets if offset is not None), default=None)

@@ -1,7 +1,8 @@
 """Housekeeping: what a broker does beside requests, on the event loop, in small steps.
 
     every second       statistics take their samples
-    every 5 s          consumer offsets that changed are written (flushConsumerOffsetInterval)
+    every second       statistics take their samples; old check points of POP are put anew where that is due
+    every 5 s          consumer offsets and order infos that changed are written (flushConsumerOffsetInterval)
     every 10 s         clients that fell silent leave; expired queue locks are dropped; filters that changed are written
     every 30 s         huge pages are asked for, for what the heap has grown by
     always             delayed and timed messages are delivered (delay_service.py, timer_service.py), open transactions
@@ -14,6 +15,7 @@ Owner: the hot process's event loop.
 import asyncio
 import contextlib
 import logging
+from typing import TypeAlias
 
 from thermocline.broker import consumer_filter_table, consumer_offsets, delay_service, transaction_counts
 from thermocline.broker.consumer_filter_table import ConsumerFilterTable
@@ -22,9 +24,13 @@ from thermocline.broker.context import BrokerContext
 from thermocline.broker.huge_pages import advise_heap
 from thermocline.broker.timer_service import TimerService
 from thermocline.broker.transaction_service import TransactionService
-from thermocline.remoting.errors import UnavailableError
+from thermocline.pop import order_table
+from thermocline.pop.order_table import OrderTable
+from thermocline.remoting.errors import MQError, UnavailableError
 
 logger = logging.getLogger(__name__)
+
+SavedTable: TypeAlias = ConsumerOffsets | ConsumerFilterTable | OrderTable
 
 STEP_MS = 1_000
 CLIENT_SCAN_MS = 10_000
@@ -74,12 +80,13 @@ class Housekeeping:
         await self.save()
 
     async def save(self) -> None:
-        """Write offsets, filters, delay progress and counts of transactions, if they changed; durable on return.
+        """Write what changed of offsets, order infos, filters, delay progress and counts; durable on return.
 
         Raises:
             UnavailableError: A file could not be written.
         """
         context = self._context
+        await self._save_popped()
         await self._save(consumer_offsets.FILE_NAME, context.offsets)
         await self._save(consumer_filter_table.FILE_NAME, context.consumer_filters)
         if context.delays.is_dirty:
@@ -92,6 +99,7 @@ class Housekeeping:
         context = self._context
         now = context.clock()
         context.stats.sample(now)
+        await self._maintain_popped()
         if now >= self._scan_due_ms:
             self._scan_due_ms = now + CLIENT_SCAN_MS
             context.clients.expire(context.config.client_expiry_ms)
@@ -103,15 +111,20 @@ class Housekeeping:
         self.transactions.step(now)
         if now >= self._offsets_due_ms:
             self._offsets_due_ms = now + context.config.offset_flush_interval_ms
-            await self._try_to_save(consumer_offsets.FILE_NAME, context.offsets)
+            try:
+                await self._save_popped()
+            except UnavailableError as error:
+                logger.error("order infos not written, will try again error=%s", error)
+            else:
+                await self._try_to_save(consumer_offsets.FILE_NAME, context.offsets)
 
-    async def _try_to_save(self, name: str, table: ConsumerOffsets | ConsumerFilterTable) -> None:
+    async def _try_to_save(self, name: str, table: SavedTable) -> None:
         try:
             await self._save(name, table)
         except UnavailableError as error:
             logger.error("state not written, will try again file=%s error=%s", name, error)
 
-    async def _save(self, name: str, table: ConsumerOffsets | ConsumerFilterTable) -> None:
+    async def _save(self, name: str, table: SavedTable) -> None:
         if not table.is_dirty:
             return
         try:
@@ -119,6 +132,21 @@ class Housekeeping:
         except UnavailableError:
             table.is_dirty = True
             raise
+
+    async def _save_popped(self) -> None:
+        """Write order infos if they changed; then the offsets may say that their records are done with."""
+        pops = self._context.pops
+        if pops.orders.is_dirty:
+            await self._save(order_table.FILE_NAME, pops.orders)
+            pops.orders_saved()
+        pops.note_progress()
+
+    async def _maintain_popped(self) -> None:
+        try:
+            while self._context.pops.maintain():  # noqa: ASYNC110 - lets requests in between two slices
+                await asyncio.sleep(0)
+        except MQError as error:
+            logger.error("check points not put anew, will try again error=%s", error)
 
     async def _run(self) -> None:
         while True:

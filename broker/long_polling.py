@@ -6,6 +6,8 @@
                                                 at a time
     leave(place)                                whoever waits there has been answered otherwise
     forget(connection)                          the client is gone, and so are its waiters
+    watch(topic, watcher)                       others that wait for topics hear of them through here, and of the time
+                                                (`follow`): POP waits for more than one queue (pop_polling.py)
 
 Rules
   - A waiter is asked (`look_again`) whenever its queue grew and leaves when it says that it has answered. What does not
@@ -20,7 +22,7 @@ Source: PullRequestHoldService.java, Apache RocketMQ 5.3.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from thermocline.remoting.server import Connection
@@ -50,6 +52,10 @@ class Waiter(Protocol):
         ...
 
 
+TopicWatcher = Callable[[ConsumeQueue], None]
+"""Told of a queue of its topic that grew."""
+
+
 class Place:
     """A waiter's place. `waiter` is None once it has left; its bucket is not searched for it."""
 
@@ -72,6 +78,8 @@ class LongPolling:
         self._count = 0
         self._expired_bucket = 0
         self._due: deque[Place] = deque()
+        self._watchers: dict[str, list[TopicWatcher]] = {}
+        self._followers: list[Callable[[int], bool]] = []
 
     def __len__(self) -> int:
         return self._count
@@ -96,10 +104,13 @@ class LongPolling:
 
     def arrived(self, queues: Iterable[ConsumeQueue]) -> None:
         """Units were appended to these queues and may be seen; a queue may be named more than once."""
-        if not self._count:
+        if not self._count and not self._watchers:
             return
         for queue in dict.fromkeys(queues):
             self._look_again((queue.topic, queue.queue_id))
+            if queue.topic in self._watchers:
+                for watcher in tuple(self._watchers[queue.topic]):
+                    watcher(queue)
 
     def expire(self, now_ms: int) -> bool:
         """Let those answer whose deadline has passed, at most SLICE_MAX at a time; True when there are more."""
@@ -118,7 +129,10 @@ class LongPolling:
                 self.leave(parked)
                 waiter.time_is_up()
                 answered += 1
-        return bool(due)
+        has_more = bool(due)
+        for follower in self._followers:
+            has_more |= follower(now_ms)
+        return has_more
 
     def leave(self, parked: Place) -> None:
         """Take a waiter out; one that has left already is passed over."""
@@ -141,6 +155,23 @@ class LongPolling:
         """The connection is closed: nobody on it waits any more."""
         for parked in self._by_connection.pop(connection, ()):
             self.leave(parked)
+
+    # -- others that wait ----------------------------------------------------------------------------------------------
+
+    def watch(self, topic: str, watcher: TopicWatcher) -> None:
+        """Tell `watcher` of each queue of a topic that grew, from now on. It does not put or get."""
+        self._watchers.setdefault(topic, []).append(watcher)
+
+    def unwatch(self, topic: str, watcher: TopicWatcher) -> None:
+        """Tell it no longer."""
+        watchers = self._watchers[topic]
+        watchers.remove(watcher)
+        if not watchers:
+            del self._watchers[topic]
+
+    def follow(self, expire: Callable[[int], bool]) -> None:
+        """Call `expire(now)` whenever this is called itself; it says whether there is more to do."""
+        self._followers.append(expire)
 
     def _look_again(self, key: tuple[str, int]) -> None:
         waiting = self._by_queue.get(key)

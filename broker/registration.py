@@ -102,6 +102,18 @@ class Registration:
         await self._stop_tasks()
         self._close_links()
 
+    async def call(self, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand | None:
+        """Ask the first NameServer that is connected; None when none is. Cancelling is safe.
+
+        Raises:
+            UnavailableError: It did not answer.
+        """
+        for link in self._links:
+            connection = link.connection
+            if connection is not None:
+                return await connection.call(command, timeout_ms=timeout_ms)
+        return None
+
     def status(self) -> list[RegistrationStatus]:
         """How each NameServer stands."""
         return [link.status() for link in self._links]
@@ -187,6 +199,11 @@ class _Link:
         self._wake = asyncio.Event()
         self._registered_count = 0
         self._last_error = ""
+
+    @property
+    def connection(self) -> ClientConnection | None:
+        """The connection while there is one."""
+        return None if self._connection is None or self._connection.is_closed else self._connection
 
     def request(self, topic: str) -> None:
         self._changed[topic] = None

@@ -114,6 +114,45 @@ def reset_offset(app: Application, name: str, topic: str, timestamp_ms: int, yes
     )
 
 
+@group.command("set-mode", short_help="Let a group pull or pop a topic.")
+@click.argument("name")
+@click.option("--topic", required=True, help="The topic that it reads.")
+@click.option("--mode", type=click.Choice(["pull", "pop"]), required=True, help="How its push consumers read it.")
+@click.option(
+    "--share-queues",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="With how many others each member shares its queues when it pops; 0: all members read all queues.",
+)
+@click.option("--broker", help="Only on this broker.")
+@click.option("--cluster", help="Only on this cluster's brokers.")
+@uses_cluster
+def set_mode(
+    app: Application,
+    name: str,
+    topic: str,
+    mode: str,
+    share_queues: int,
+    broker: str | None,
+    cluster: str | None,
+) -> None:
+    """Let the push consumers of the group NAME pull or pop a topic, where they leave balancing to the broker.
+
+    \b
+    Example:
+      thermocline group set-mode billing --topic orders --mode pop
+    """
+    with app.open_admin() as admin:
+        brokers = admin.set_request_mode(
+            name, topic, mode.upper(), pop_share_queues=share_queues, cluster=cluster, broker=broker
+        )
+    app.output.text(
+        f"{name} reads {topic} by {mode} on {', '.join(brokers)}",
+        value={"group": name, "topic": topic, "mode": mode, "brokers": brokers},
+    )
+
+
 @group.command("delete", short_help="Delete a group.")
 @click.argument("name")
 @click.option("--offsets", "clean_offsets", is_flag=True, help="Its offsets too: it then begins anew.")

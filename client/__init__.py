@@ -23,11 +23,14 @@ if TYPE_CHECKING:
         AllocateMachineRoomNearby,
         AllocationStrategy,
     )
+    from thermocline.client.consumer.async_pop_consumer import AsyncPopConsumer
     from thermocline.client.consumer.async_pull_consumer import AsyncPullConsumer
     from thermocline.client.consumer.async_push_consumer import AsyncPushConsumer
     from thermocline.client.consumer.consumer_calls import PullResult, PullStatus
     from thermocline.client.consumer.listener import ConsumeContext, ConsumeResult, OrderlyContext, OrderlyResult
     from thermocline.client.consumer.options import ConsumeFromWhere, MessageModel
+    from thermocline.client.consumer.pop_consumer import PopConsumer
+    from thermocline.client.consumer.popped_message import PoppedMessage
     from thermocline.client.consumer.pull_consumer import PullConsumer
     from thermocline.client.consumer.push_consumer import PushConsumer
     from thermocline.client.message import Message
@@ -75,6 +78,7 @@ __all__ = [
     "AllocateMachineRoomNearby",
     "AllocationStrategy",
     "AsyncAdminClient",
+    "AsyncPopConsumer",
     "AsyncProducer",
     "AsyncPullConsumer",
     "AsyncPushConsumer",
@@ -95,6 +99,8 @@ __all__ = [
     "ObjectNotFoundError",
     "OrderlyContext",
     "OrderlyResult",
+    "PopConsumer",
+    "PoppedMessage",
     "Producer",
     "PullConsumer",
     "PullResult",
@@ -132,11 +138,14 @@ _HOMES = {
         "AllocateMachineRoomNearby",
         "AllocationStrategy",
     ),
+    "thermocline.client.consumer.async_pop_consumer": ("AsyncPopConsumer",),
     "thermocline.client.consumer.async_pull_consumer": ("AsyncPullConsumer",),
     "thermocline.client.consumer.async_push_consumer": ("AsyncPushConsumer",),
     "thermocline.client.consumer.consumer_calls": ("PullResult", "PullStatus"),
     "thermocline.client.consumer.listener": ("ConsumeContext", "ConsumeResult", "OrderlyContext", "OrderlyResult"),
     "thermocline.client.consumer.options": ("ConsumeFromWhere", "MessageModel"),
+    "thermocline.client.consumer.pop_consumer": ("PopConsumer",),
+    "thermocline.client.consumer.popped_message": ("PoppedMessage",),
     "thermocline.client.consumer.pull_consumer": ("PullConsumer",),
     "thermocline.client.consumer.push_consumer": ("PushConsumer",),
     "thermocline.client.message": ("Message",),

@@ -24,6 +24,7 @@ import logging
 from collections.abc import Mapping
 
 from thermocline.broker.context import BrokerContext
+from thermocline.broker.first_message import is_first_message_in_memory
 from thermocline.broker.machine_memory import total_memory_bytes
 from thermocline.broker.processors.dispatcher import Handler
 from thermocline.remoting.bodies import (
@@ -92,7 +93,7 @@ class ConsumerOffsetProcessor:
             return RemotingCommand.response(command, header=OffsetResponseHeader(offset=offset))
         if header.set_zero_if_not_found is False:
             return _not_found(command, "Not found, do not set to zero, maybe this group boot first")
-        if self._is_first_message_in_memory(header.topic, header.queue_id):
+        if is_first_message_in_memory(self._context, header.topic, header.queue_id, memory_bytes=self._memory_bytes):
             return RemotingCommand.response(command, header=OffsetResponseHeader(offset=0))
         return _not_found(command, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
 
@@ -114,17 +115,6 @@ class ConsumerOffsetProcessor:
         else:
             context.offsets.commit(topic, group, queue_id, header.commit_offset)
         return RemotingCommand.response(command, remark=remark, ext_fields={})
-
-    def _is_first_message_in_memory(self, topic: str, queue_id: int) -> bool:
-        context = self._context
-        queue = context.lookup.find(topic, queue_id)
-        if queue is None or queue.next_offset == 0 or context.visible.hot_start(queue) > 0:
-            return False
-        unit = queue.unit(0)
-        if unit.is_empty:
-            return False
-        behind_bytes = context.store.commit_log.append_offset - unit.physical_offset
-        return behind_bytes <= self._memory_bytes * context.config.memory_percent // 100
 
     # -- administration ------------------------------------------------------------------------------------------------
 

@@ -12,8 +12,10 @@ from thermocline.remoting.bodies import (
     ConsumerConnection,
     ConsumerRunningInfo,
     ConsumeStats,
+    MessageRequestModes,
     ProducerConnection,
     ResetOffsetBody,
+    SetMessageRequestModeRequestBody,
     SubscriptionGroupConfig,
     SubscriptionGroupTableBody,
 )
@@ -200,6 +202,42 @@ class GroupAdministration(AdminBase):
         for master in await self._topic_masters(topic):
             header = CloneGroupOffsetRequestHeader(src_group=source, dest_group=target, topic=topic, offline=False)
             await self._running().call(master.address, RequestCode.CLONE_GROUP_OFFSET, header)
+
+    async def set_request_mode(
+        self,
+        group: str,
+        topic: str,
+        mode: str,
+        *,
+        pop_share_queues: int = 0,
+        cluster: str | None = None,
+        broker: str | None = None,
+    ) -> list[str]:
+        """Let a group's push consumers pull ("PULL") or pop ("POP") a topic; return the brokers that were told.
+
+        Consumers follow that leave balancing to the broker (in Java `setClientRebalance(false)`), within 20 s.
+        `pop_share_queues`: with how many others each member shares its queues; 0 lets all read all.
+
+        Raises:
+            ObjectNotFoundError: There is no such group, topic or broker.
+            InvalidRequestError: There is no such mode.
+        """
+        body = SetMessageRequestModeRequestBody(
+            consumer_group=group, topic=topic, mode=mode, pop_share_queue_num=pop_share_queues
+        )
+        masters = await self._masters(cluster=cluster, broker=broker)
+        for master in masters:
+            await self._running().call(master.address, RequestCode.SET_MESSAGE_REQUEST_MODE, body=body.encode())
+        return [master.broker_name for master in masters]
+
+    async def request_modes(self, *, broker: str | None = None) -> list[SetMessageRequestModeRequestBody]:
+        """Return what was set by `set_request_mode`, on any broker or on one; all other groups pull."""
+        found: dict[tuple[str, str], SetMessageRequestModeRequestBody] = {}
+        for master in await self._masters(broker=broker):
+            answer = await self._running().call(master.address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+            for topic, modes in MessageRequestModes.decode(answer.body).message_request_mode_map.items():
+                found |= {(topic, group): mode for group, mode in modes.items()}
+        return [found[key] for key in sorted(found)]
 
     async def consumer_connections(self, group: str) -> ConsumerConnection:
         """Return the members of a group that are connected, and what they subscribe to.

@@ -13,7 +13,14 @@ from thermocline.client.options import ClientOptions, require_positive
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.topic_validation import check_group
 
-__all__ = ["ConsumeFromWhere", "ConsumerOptions", "MessageModel", "PullConsumerOptions", "PushConsumerOptions"]
+__all__ = [
+    "ConsumeFromWhere",
+    "ConsumerOptions",
+    "MessageModel",
+    "PopConsumerOptions",
+    "PullConsumerOptions",
+    "PushConsumerOptions",
+]
 
 MIB = 1024 * 1024
 
@@ -122,3 +129,29 @@ class PullConsumerOptions(ConsumerOptions):
         require_positive(self, "auto_commit_interval_ms", "pull_batch_size", "broker_suspend_max_time_ms")
         if self.consumer_timeout_ms_when_suspend <= self.broker_suspend_max_time_ms:
             raise InvalidRequestError("a suspended pull must outlast the broker's suspension", group=self.group)
+
+
+POP_MESSAGES_MAX = 32
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class PopConsumerOptions(ClientOptions):
+    """How a POP consumer consumes."""
+
+    group: str = "DEFAULT_CONSUMER"
+    """Consumer group: its members share the messages."""
+    consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+    """Where a group begins in a queue that it has no offset in; first or last."""
+    invisible_ms: int = 60_000
+    """How long a received message is nobody else's, unless `receive` says otherwise."""
+    await_ms: int = 15_000
+    """How long `receive` waits for a message, unless it says otherwise."""
+    in_order: bool = False
+    """Whether nobody gets more of a queue before what was received of it is acknowledged."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_group(self.group)
+        require_positive(self, "invisible_ms", "await_ms")
+        if self.consume_from_where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
+            raise InvalidRequestError("a POP consumer begins at the first or the last message", group=self.group)

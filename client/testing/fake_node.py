@@ -1,4 +1,6 @@
-"""FakeNode: one fake broker: send, transactions, recall, pull with long polling, offsets, groups, locks, send-back.
+"""FakeNode: one fake broker: send, recall, pull with long polling, offsets, groups, locks, send-back.
+
+POP is in fake_pops.py, transactions are in fake_transactions.py.
 
 It answers like a broker with default settings, and simplifies: nothing is on disk, there are no replicas, and delayed
 and retried messages are delivered at once (`delays_messages=False`) so that tests need not wait for them.
@@ -15,6 +17,7 @@ from typing import TypeAlias
 from thermocline.client.testing.fake_admin import FakeAdmin
 from thermocline.client.testing.fake_filters import FakeFilters
 from thermocline.client.testing.fake_groups import FakeGroups, Member
+from thermocline.client.testing.fake_pops import FakePops
 from thermocline.client.testing.fake_store import FakeStore, FakeTopic, StoredMessage
 from thermocline.client.testing.fake_timers import DELAYS_S, FakeTimers, delay_ms
 from thermocline.client.testing.fake_transactions import FakeTransactions
@@ -128,7 +131,7 @@ class FakeNode:
         self._auto_create_topics = auto_create_topics
         self._delays_messages = delays_messages
         self._filters = FakeFilters(has_property_filter=has_property_filter)
-        self._clock_ms = clock_ms
+        self.clock_ms = clock_ms
         self._random = random_source
         self._timers = FakeTimers(broker_name=name, clock_ms=clock_ms)
         self._waiting_pulls: dict[tuple[str, int], list[_WaitingPull]] = {}
@@ -136,6 +139,7 @@ class FakeNode:
         self.transactions = FakeTransactions(
             self.store, self.groups, broker_name=name, arrived=lambda topic, queue_id: self._wake_pulls(topic, queue_id)
         )
+        self.pops = FakePops(self)
         self._served: dict[int, Callable[[Connection, RemotingCommand], RemotingCommand | None]] = {
             RequestCode.SEND_MESSAGE: self._send,
             RequestCode.SEND_MESSAGE_V2: self._send,
@@ -184,6 +188,7 @@ class FakeNode:
                 pull.timer.cancel()
         self._waiting_pulls.clear()
         self._timers.close()
+        self.pops.close()
         await self.server.close(timeout_ms=1_000)
 
     # -- connections -------------------------------------------------------------------------------------------------
@@ -196,7 +201,9 @@ class FakeNode:
         goes_wrong, answer = self.faults.take(command)
         if goes_wrong:
             return answer
-        serve = self._served.get(command.code) or self._admin.served.get(command.code)
+        serve = (
+            self._served.get(command.code) or self._admin.served.get(command.code) or self.pops.served.get(command.code)
+        )
         if serve is None:
             raise UnsupportedRequestError(f" request type {command.code} not supported")
         return serve(connection, command)
@@ -210,6 +217,7 @@ class FakeNode:
             for pull in [pull for pull in pulls if pull.connection is connection]:
                 pull.timer.cancel()
                 pulls.remove(pull)
+        self.pops.connection_closed(connection)
         self._notify(self.groups.remove_connection(connection))
 
     # -- send --------------------------------------------------------------------------------------------------------
@@ -232,7 +240,7 @@ class FakeNode:
         else:
             parts = [(bytes(command.body), properties.encode(), header.flag)]
         pairs = decode_properties(properties)
-        wait_ms = 0 if header.batch else delay_ms(pairs, now_ms=self._clock_ms())
+        wait_ms = 0 if header.batch else delay_ms(pairs, now_ms=self.clock_ms())
         half_text = (
             None if header.batch else self.transactions.half_properties(header.topic, queue_id, properties.encode())
         )
@@ -430,6 +438,7 @@ class FakeNode:
         return subscription
 
     def _wake_pulls(self, topic: str, queue_id: int) -> None:
+        self.pops.wake()
         for pull in self._waiting_pulls.pop((topic, queue_id), []):
             answer = self._look_again(pull)
             if answer.code == ResponseCode.PULL_NOT_FOUND:

@@ -9,11 +9,13 @@ from typing import Any
 
 from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.broker_settings import BrokerSettings
+from thermocline.broker.cluster_queues import ClusterQueues
 from thermocline.broker.cold_reads import ColdReads, NoColdTier
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.context_builder import build_context
 from thermocline.broker.housekeeping import Housekeeping
 from thermocline.broker.processors.admin import AdminProcessor
+from thermocline.broker.processors.assignment import AssignmentProcessor
 from thermocline.broker.processors.client import ClientProcessor
 from thermocline.broker.processors.consumer_call import ConsumerCallProcessor
 from thermocline.broker.processors.consumer_offset import ConsumerOffsetProcessor
@@ -184,6 +186,10 @@ async def control_broker(
             ClientProcessor(context),
             ConsumerOffsetProcessor(context),
             LockProcessor(context),
+            AssignmentProcessor(
+                context,
+                ClusterQueues(context.topics, context.registration, config=lambda: context.config, clock=clock),
+            ),
             StatsProcessor(context),
             SendBackProcessor(context),
             RecallProcessor(context),

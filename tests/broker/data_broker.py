@@ -19,6 +19,7 @@ from thermocline.broker.context_builder import build_context
 from thermocline.broker.hot_server import HotServer
 from thermocline.broker.key_index import KeyIndex, KeyMatches, KeyQuery
 from thermocline.broker.long_polling import LongPolling
+from thermocline.broker.pop_service import PopService
 from thermocline.broker.processors.client import ClientProcessor
 from thermocline.broker.processors.dispatcher import Dispatcher
 from thermocline.broker.processors.recall import RecallProcessor
@@ -67,6 +68,7 @@ class DataBroker:
 
     context: BrokerContext
     hot: HotServer
+    pop: PopService
     dispatcher: Dispatcher
     long_polling: LongPolling
     clock: Clock
@@ -89,7 +91,10 @@ class DataBroker:
     def use_index(self, index: KeyIndex) -> None:
         """Put the data plane together anew, over this index; without a socket."""
         self.hot = HotServer(self.context, key_index=index, long_polling=self.long_polling)
-        self.dispatcher = Dispatcher([*self.hot.processors], on_closed=[self.hot.connection_closed])
+        self.dispatcher = Dispatcher(
+            [*self.hot.processors, *self.pop.processors],
+            on_closed=[self.hot.connection_closed, self.pop.connection_closed],
+        )
 
     async def connect(self, handler: Any = None) -> ClientConnection:
         connection = await ClientConnection.open(f"127.0.0.1:{self.port}", handler=handler)
@@ -167,16 +172,23 @@ async def data_broker(
     )
     connection_closed: list[Callable[..., None]] = [context.clients.connection_closed]
     hot = HotServer(context, key_index=ScanIndex(store), long_polling=long_polling, near_bytes=near_bytes)
+    pop = PopService(context, long_polling, near_bytes=near_bytes)
     dispatcher = Dispatcher(
-        [TopicProcessor(context), ClientProcessor(context), RecallProcessor(context), *hot.processors],
-        on_closed=[*connection_closed, hot.connection_closed],
+        [
+            TopicProcessor(context),
+            ClientProcessor(context),
+            RecallProcessor(context),
+            *hot.processors,
+            *pop.processors,
+        ],
+        on_closed=[*connection_closed, hot.connection_closed, pop.connection_closed],
     )
     server = RemotingServer(dispatcher, chunk_handler=hot)
     port = await server.start("127.0.0.1", 0)
     if start:
         hot.start()
     broker = DataBroker(
-        context=context, hot=hot, dispatcher=dispatcher, long_polling=long_polling, clock=clock, port=port
+        context=context, hot=hot, pop=pop, dispatcher=dispatcher, long_polling=long_polling, clock=clock, port=port
     )
     try:
         for topic in topics:
@@ -186,6 +198,7 @@ async def data_broker(
         for connection in broker.connections:
             connection.close()
         await server.close()
+        await pop.close()
         context.transactions.close()
         await hot.close()
         await context.persister.close()

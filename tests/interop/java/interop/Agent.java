@@ -27,6 +27,7 @@ public final class Agent {
         Producers producers = new Producers();
         Transactions transactions = new Transactions();
         Consumers consumers = new Consumers();
+        Pops pops = new Pops();
         operations.put("admin", AdminCommands::run);
         operations.put("produce", producers::produce);
         operations.put("recall", producers::recall);
@@ -43,6 +44,11 @@ public final class Agent {
         operations.put("stop_consumer", consumers::stop);
         operations.put("read_topic", TopicReader::read);
         operations.put("queue_offsets", TopicReader::offsets);
+        operations.put("pop", pops::pop);
+        operations.put("ack", pops::ack);
+        operations.put("batch_ack", pops::batchAck);
+        operations.put("change_invisible", pops::changeInvisible);
+        operations.put("read_receipt", pops::readReceipt);
     }
 
     public static void main(String[] arguments) throws Exception {

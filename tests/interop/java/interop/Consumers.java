@@ -14,6 +14,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.impl.consumer.RebalanceImpl;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -32,12 +33,26 @@ final class Consumers {
         /** Messages that are refused the first time they come. */
         int refuseFirst;
 
+        /** How long the listener works on a message before it says anything. */
+        long holdMs;
+
         abstract Collection<MessageQueue> assigned() throws Exception;
 
         abstract void stop() throws Exception;
 
-        /** Keeps the messages; false when the consumer shall ask for them again. */
-        synchronized boolean accept(List<MessageExt> messages) {
+        /** Works on the messages for as long as the test asked, then keeps them; false when they shall come again. */
+        boolean accept(List<MessageExt> messages) {
+            if (holdMs > 0) {
+                try {
+                    Thread.sleep(holdMs);
+                } catch (InterruptedException ended) {
+                    return false;
+                }
+            }
+            return keep(messages);
+        }
+
+        private synchronized boolean keep(List<MessageExt> messages) {
             boolean refused = false;
             for (MessageExt message : messages) {
                 if (message.getReconsumeTimes() == 0 && refuseFirst > 0) {
@@ -73,7 +88,8 @@ final class Consumers {
 
     /**
      * Starts a push consumer: {name, namesrv, group, topics: {topic: tags or {sql: expression}}, orderly, from,
-     * refuse_first, pull_batch_size, pull_threshold_for_queue, pull_interval_ms}.
+     * refuse_first, pull_batch_size, pull_threshold_for_queue, pull_interval_ms}; for POP also {client_rebalance,
+     * pop_batch_size, pop_invisible_ms, pop_threshold_for_queue, threads, hold_ms, retry_delay_level}.
      */
     Object startPush(JSONObject request) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(request.getString("group"));
@@ -86,6 +102,15 @@ final class Consumers {
         consumer.setPullThresholdForQueue(
                 request.getIntValue("pull_threshold_for_queue", consumer.getPullThresholdForQueue()));
         consumer.setPullInterval(request.getLongValue("pull_interval_ms", consumer.getPullInterval()));
+        consumer.setClientRebalance(request.getBooleanValue("client_rebalance", true));
+        consumer.setPopBatchNums(request.getIntValue("pop_batch_size", consumer.getPopBatchNums()));
+        consumer.setPopInvisibleTime(request.getLongValue("pop_invisible_ms", consumer.getPopInvisibleTime()));
+        consumer.setPopThresholdForQueue(
+                request.getIntValue("pop_threshold_for_queue", consumer.getPopThresholdForQueue()));
+        if (request.containsKey("threads")) {
+            consumer.setConsumeThreadMin(request.getIntValue("threads"));
+            consumer.setConsumeThreadMax(request.getIntValue("threads"));
+        }
         for (Map.Entry<String, Object> topic : request.getJSONObject("topics").entrySet()) {
             if (topic.getValue() instanceof JSONObject) {
                 String expression = ((JSONObject) topic.getValue()).getString("sql");
@@ -94,10 +119,14 @@ final class Consumers {
                 consumer.subscribe(topic.getKey(), topic.getValue().toString());
             }
         }
+        int retryDelayLevel = request.getIntValue("retry_delay_level", RETRY_DELAY_LEVEL);
         Running handle = new Running() {
             @Override
             Collection<MessageQueue> assigned() {
-                return consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().keySet();
+                RebalanceImpl rebalance = consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl();
+                Collection<MessageQueue> queues = new ArrayList<>(rebalance.getProcessQueueTable().keySet());
+                queues.addAll(rebalance.getPopProcessQueueTable().keySet());
+                return queues;
             }
 
             @Override
@@ -106,6 +135,7 @@ final class Consumers {
             }
         };
         handle.refuseFirst = request.getIntValue("refuse_first", 0);
+        handle.holdMs = request.getLongValue("hold_ms", 0);
         if (request.getBooleanValue("orderly")) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) ->
                     handle.accept(messages)
@@ -113,7 +143,7 @@ final class Consumers {
                             : ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT);
         } else {
             consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-                context.setDelayLevelWhenNextConsume(RETRY_DELAY_LEVEL);
+                context.setDelayLevelWhenNextConsume(retryDelayLevel);
                 return handle.accept(messages)
                         ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS
                         : ConsumeConcurrentlyStatus.RECONSUME_LATER;

@@ -1,0 +1,277 @@
+"""POP finder: what a POP finds in the queues of a topic and of the group's retry topic, hot or cold.
+
+    which queues    with a probability the retry topic first, else last; the topic's own from a random one on, or the
+                    one that was asked for; an ordered POP reads no retry topic
+    from where      where the group is; a pending reset first; a group that is nowhere yet starts at the queue's minimum
+                    or, as it asks, at its end (the last message, or the first one ever when that is still in memory)
+    how far         until as many messages are found as were asked for, with the limits of a pull for each queue
+
+Queues are read by the same finder as pulls (pull_finder.py): hot and cold, expired messages and filters are as there.
+Nothing that is found counts before it is claimed; what lies behind is added up as the rest.
+
+Rules
+  - A queue that is popped in order and not free is passed over; `free_ms` says when to look again.
+  - A queue that lies in the cold tier is waited for (`collect_cold`) when nothing was found before it; else it is left
+    to another POP. While one waits for it, it is busy, and others pass it over.
+  - An offset that the queue no longer has is corrected, and the corrected one committed.
+Belongs to the hot process's loop thread.
+Source: PopMessageProcessor.java (popMsgFromTopic, popMsgFromQueue, getPopOffset), Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from thermocline.broker.context import BrokerContext
+from thermocline.broker.first_message import is_first_message_in_memory
+from thermocline.broker.pop_request import PopRequest
+from thermocline.broker.pull_admission import Admission
+from thermocline.broker.pull_finder import ColdNeeded, PullFinder
+from thermocline.broker.pull_reply import PullAnswer
+from thermocline.broker.pull_request import PullRequest
+from thermocline.remoting.errors import UnavailableError
+from thermocline.remoting.headers.read import PullMessageRequestHeader
+from thermocline.remoting.message_record import INT, LONG, POSITION_QUEUE_OFFSET, POSITION_SIZE
+from thermocline.remoting.pop_topics import RetryFlag, pop_retry_topic_v1, pop_retry_topic_v2, retry_flag
+from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.response_code import ResponseCode
+
+INIT_MODE_MIN = 0
+CORRECTIONS_MAX = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundQueue:
+    """Messages of one queue. `start_offset` is where the group was, `answer` what was read from there on."""
+
+    topic: str
+    queue_id: int
+    start_offset: int
+    offsets: tuple[int, ...]
+    answer: PullAnswer
+
+    @property
+    def retry_flag(self) -> RetryFlag:
+        """What kind of topic it belongs to."""
+        return retry_flag(self.topic)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteppedQueue:
+    """A queue in which nothing was for this group from `start_offset` up to `next_offset`."""
+
+    topic: str
+    queue_id: int
+    start_offset: int
+    next_offset: int
+
+
+class PopHarvest:
+    """What one POP has found so far, and which queues are still to be read."""
+
+    __slots__ = ("found", "free_ms", "message_count", "plan", "rest_count", "stepped", "wanted_count")
+
+    def __init__(self, plan: Sequence[tuple[str, int]], *, wanted_count: int) -> None:
+        self.plan = deque(plan)
+        self.wanted_count = wanted_count
+        self.found: list[FoundQueue] = []
+        self.stepped: list[SteppedQueue] = []
+        self.message_count = 0
+        self.rest_count = 0
+        """How many messages were left behind in the queues that were looked at."""
+        self.free_ms: int | None = None
+        """When the first of the queues is free that were passed over; None when none was."""
+
+
+class PopFinder:
+    """Reads queues for POPs."""
+
+    def __init__(self, context: BrokerContext, finder: PullFinder, *, on_free: Callable[[str, str], None]) -> None:
+        """`on_free(topic, group)`: called when a queue is no longer busy; the topic may be a retry topic."""
+        self._context = context
+        self._finder = finder
+        self._on_free = on_free
+        self._busy: set[tuple[str, str, int]] = set()
+
+    def start(self, request: PopRequest) -> PopHarvest:
+        """A harvest with nothing in it yet."""
+        context, header = self._context, request.header
+        config = context.config
+        chance = context.random.randrange(100)
+        own = self._queues_from(header.topic, chance) if header.queue_id < 0 else [(header.topic, header.queue_id)]
+        if header.order:
+            return PopHarvest(own, wanted_count=header.max_msg_nums)
+        is_v1 = not config.retry_topic_v2 or (config.read_retry_topic_v1 and chance % 2 == 0)
+        name = pop_retry_topic_v1 if is_v1 else pop_retry_topic_v2
+        retries = self._queues_from(name(header.topic, header.consumer_group), chance)
+        is_retry_first = chance < config.pop_from_retry_percent
+        return PopHarvest(retries + own if is_retry_first else own + retries, wanted_count=header.max_msg_nums)
+
+    def collect(self, request: PopRequest, codes: frozenset[int] | None, harvest: PopHarvest) -> None:
+        """Read what is in memory or the local log; `codes` are the tag codes wanted, None for all.
+
+        Raises:
+            ColdNeeded: Nothing was found so far, and the first queue of the plan lies in the cold tier.
+            UnavailableError: A queue's minimum is not known now.
+        """
+        plan = harvest.plan
+        while plan:
+            topic, queue_id = plan[0]
+            try:
+                self._visit(request, codes, harvest, topic, queue_id)
+            except ColdNeeded:
+                if not harvest.found:
+                    raise
+                harvest.rest_count += 1
+            plan.popleft()
+
+    async def collect_cold(self, request: PopRequest, codes: frozenset[int] | None, harvest: PopHarvest) -> None:
+        """Read what `collect` could not, and go on. Cancelling is safe.
+
+        Raises:
+            UnavailableError: The tier cannot be asked now; the same POP may be repeated.
+        """
+        while harvest.plan:
+            topic, queue_id = harvest.plan[0]
+            group = request.header.consumer_group
+            key = topic, group, queue_id
+            offset = self.offset(topic, group, queue_id, init_mode=request.header.init_mode)
+            self._busy.add(key)
+            try:
+                pull = _pull(
+                    request, topic, queue_id, offset=offset, count=harvest.wanted_count - harvest.message_count
+                )
+                answer = await self._finder.find_cold(pull, Admission(codes))
+            finally:
+                self._busy.discard(key)
+                self._on_free(topic, group)
+            if self._context.offsets.query(topic, group, queue_id) == offset:  # nobody has moved the group meanwhile
+                self._gather(harvest, topic, group, queue_id, offset, answer)
+            harvest.plan.popleft()
+            try:
+                self.collect(request, codes, harvest)
+            except ColdNeeded:
+                continue
+
+    def offset(self, topic: str, group: str, queue_id: int, *, init_mode: int) -> int:
+        """Where the group is in a queue; one that is nowhere yet starts there from now on.
+
+        Raises:
+            UnavailableError: The queue's minimum is not known now.
+        """
+        context = self._context
+        reset = context.offsets.take_reset(topic, group, queue_id)
+        if reset is not None:
+            if context.pops.orders.find(topic, group, queue_id) is not None:
+                context.pops.order_changed(topic, group, queue_id, None, next_offset=reset)
+            context.offsets.commit(topic, group, queue_id, reset)
+            return reset
+        offset = context.offsets.query(topic, group, queue_id)
+        if offset is None:
+            offset = self._first_offset(topic, queue_id, init_mode)
+            context.offsets.commit(topic, group, queue_id, offset)
+        return offset
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _queues_from(self, topic: str, chance: int) -> list[tuple[str, int]]:
+        config = self._context.topics.get(topic)
+        if config is None:
+            return []
+        count = config.read_queue_nums
+        return [(topic, (chance + index) % count) for index in range(count)]
+
+    def _visit(
+        self, request: PopRequest, codes: frozenset[int] | None, harvest: PopHarvest, topic: str, queue_id: int
+    ) -> None:
+        context, header = self._context, request.header
+        group = header.consumer_group
+        if (topic, group, queue_id) in self._busy:
+            return
+        offset = self.offset(topic, group, queue_id, init_mode=header.init_mode)
+        if header.order:
+            info = context.pops.orders.find(topic, group, queue_id)
+            if info is not None and info.is_blocking(context.clock(), attempt_id=header.attempt_id):
+                # Its rest does not count: nobody is to look again for what nobody may have.
+                harvest.free_ms = info.free_ms if harvest.free_ms is None else min(harvest.free_ms, info.free_ms)
+                return
+        if harvest.message_count >= harvest.wanted_count or self._is_too_much(topic, group, queue_id):
+            harvest.rest_count += max(0, context.lookup.end(topic, queue_id) - offset)
+            return
+        count = harvest.wanted_count - harvest.message_count
+        for _ in range(CORRECTIONS_MAX):
+            answer = self._finder.find(_pull(request, topic, queue_id, offset=offset, count=count), Admission(codes))
+            if answer.code != ResponseCode.PULL_OFFSET_MOVED:
+                break
+            offset = answer.next_offset
+            context.offsets.commit(topic, group, queue_id, offset)
+        self._gather(harvest, topic, group, queue_id, offset, answer)
+
+    def _gather(
+        self, harvest: PopHarvest, topic: str, group: str, queue_id: int, offset: int, answer: PullAnswer
+    ) -> None:
+        if answer.code == ResponseCode.SUCCESS:
+            offsets = queue_offsets(answer.buffers)
+            assert len(offsets) == answer.message_count
+            harvest.found.append(
+                FoundQueue(topic=topic, queue_id=queue_id, start_offset=offset, offsets=offsets, answer=answer)
+            )
+            harvest.message_count += len(offsets)
+        elif answer.code == ResponseCode.PULL_OFFSET_MOVED:  # of a queue in the cold tier
+            self._context.offsets.commit(topic, group, queue_id, answer.next_offset)
+        elif answer.next_offset > offset:
+            harvest.stepped.append(
+                SteppedQueue(topic=topic, queue_id=queue_id, start_offset=offset, next_offset=answer.next_offset)
+            )
+        harvest.rest_count += max(0, answer.max_offset - answer.next_offset)
+
+    def _is_too_much(self, topic: str, group: str, queue_id: int) -> bool:
+        config = self._context.config
+        return (
+            config.pop_threshold_on
+            and self._context.pops.in_flight.message_count(topic, group, queue_id) > config.pop_threshold
+        )
+
+    def _first_offset(self, topic: str, queue_id: int, init_mode: int) -> int:
+        context = self._context
+        queue = context.store.queues.find(topic, queue_id)
+        if queue is None:
+            return 0
+        if init_mode == INIT_MODE_MIN or retry_flag(topic) is not RetryFlag.NORMAL:
+            if context.visible.cold_start(queue) is None:
+                raise UnavailableError("the cold tier has not been heard of yet", topic=topic, queue_id=queue_id)
+            return context.visible.near_minimum(queue)
+        if context.config.pop_init_in_memory and is_first_message_in_memory(context, topic, queue_id):
+            return 0
+        return max(0, context.visible.end(queue) - 1)
+
+
+def queue_offsets(runs: Sequence[bytes | memoryview]) -> tuple[int, ...]:
+    """The queue offsets of the records in runs of whole records."""
+    offsets: list[int] = []
+    for run in runs:
+        position = 0
+        while position < len(run):
+            offsets.append(LONG.unpack_from(run, position + POSITION_QUEUE_OFFSET)[0])
+            position += INT.unpack_from(run, position + POSITION_SIZE)[0]
+    return tuple(offsets)
+
+
+def _pull(request: PopRequest, topic: str, queue_id: int, *, offset: int, count: int) -> PullRequest:
+    """The pull that reads one queue for a POP."""
+    return PullRequest(
+        request.connection,
+        PullMessageRequestHeader(
+            consumer_group=request.header.consumer_group,
+            topic=topic,
+            queue_id=queue_id,
+            queue_offset=offset,
+            max_msg_nums=count,
+            sys_flag=0,
+        ),
+        code=RequestCode.POP_MESSAGE,
+        opaque=request.command.opaque,
+        serialize_type=request.command.serialize_type,
+    )

@@ -1,0 +1,326 @@
+"""AsyncPopConsumer: the application receives messages and acknowledges each one. `PopConsumer` is its blocking half.
+
+    async with AsyncPopConsumer(group="audit", namesrv="127.0.0.1:9876") as consumer:
+        await consumer.subscribe("orders")
+        while True:
+            for message in await consumer.receive(16, invisible_ms=30_000):
+                handle(message)
+                await consumer.ack(message)
+
+The broker gives each message to one member of the group and keeps it from the others for `invisible_ms`: members share
+messages, not queues, so one that is stuck holds up only what it has received. What is not acknowledged by then comes
+back, to any member, with `reconsume_times` one higher; after the group's `retry_max_times` it is a dead letter.
+`change_invisible_duration` keeps a message longer, or gives it back earlier.
+
+With `in_order` the messages of a queue come in order: nobody gets more of it before all that was received of it is
+acknowledged, or its time is up.
+
+Where messages lie on several brokers or in several topics, all of them are asked; what one answers late is received by
+the next call. Closing the consumer leaves what was not acknowledged to the others, after its time.
+Source: the SimpleConsumer of rocketmq-clients, and client/impl/consumer/DefaultMQPushConsumerImpl.java (popMessage).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections import deque
+from collections.abc import Awaitable, Iterable
+from types import TracebackType
+from typing import Self
+
+from thermocline.client.consumer.options import POP_MESSAGES_MAX, ConsumeFromWhere, PopConsumerOptions
+from thermocline.client.consumer.pop_calls import PopCalls
+from thermocline.client.consumer.popped_message import PoppedMessage
+from thermocline.client.session import ClientSession, wall_clock_ms
+from thermocline.remoting.bodies import CLUSTERING, CONSUME_POP, ConsumerData, SubscriptionData
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.errors import ClosedError, InvalidRequestError, MQError, UnsupportedRequestError
+from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.subscription import parse_subscription
+from thermocline.remoting.topic_validation import check_topic
+
+__all__ = ["AsyncPopConsumer"]
+
+logger = logging.getLogger(__name__)
+
+INIT_MODE_FIRST = 0
+INIT_MODE_LAST = 1
+LATE_MS = 1_000
+"""How long an answer may be late that was to come within the time that `receive` waits."""
+
+Place = tuple[str, str]
+"""Topic and broker name: what one POP asks."""
+
+
+class AsyncPopConsumer(PopConsumerOptions):
+    """See the module. Belongs to one event loop; every method must be called on it."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._session: ClientSession | None = None
+        self._calls: PopCalls | None = None
+        self._arrived: deque[PoppedMessage] = deque()
+        self._polls: dict[Place, asyncio.Task[list[PoppedMessage]]] = {}
+        self._attempts: dict[Place, str] = {}
+        self._turn = 0
+        self._closed = False
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to work; ClosedError when it was started or closed before."""
+        if self._session is not None or self._closed:
+            raise ClosedError("a consumer starts once")
+        session = self._session = ClientSession(self, _Owner(self))
+        self._calls = PopCalls(session, group=self.group)
+        for topic in self._subscriptions:
+            session.routes.watch(topic)
+        await session.start()
+
+    async def close(self) -> None:
+        """Leave the group; idempotent. What was not acknowledged comes back to others after its time."""
+        if self._closed:
+            return
+        self._closed = True
+        polls = list(self._polls.values())
+        for poll in polls:
+            poll.cancel()
+        await asyncio.gather(*polls, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def client_id(self) -> str:
+        """The id that brokers know this consumer by; ClosedError before `start`."""
+        return self._running()[0].client_id
+
+    # -- what to consume ---------------------------------------------------------------------------------------------
+
+    async def subscribe(self, topic: str, expression: str = "*", *, expression_type: str = "TAG") -> None:
+        """Share the messages of a topic with the group: all, or those with one of the tags in `a || b || c`.
+
+        Raises:
+            InvalidRequestError: Topic or expression are impossible.
+        """
+        check_topic(topic)
+        self._subscriptions[topic] = parse_subscription(
+            topic, expression, expression_type=expression_type, version=wall_clock_ms()
+        )
+        if self._session is not None:
+            self._session.routes.watch(topic)
+            await self._session.routes.refresh_all()
+            await self._session.send_heartbeats()
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Receive nothing of the topic any more."""
+        self._subscriptions.pop(topic, None)
+        if self._session is not None:
+            self._session.routes.unwatch(topic)
+            self._session.heartbeat_soon()
+
+    # -- consuming ---------------------------------------------------------------------------------------------------
+
+    async def receive(
+        self, count_max: int = POP_MESSAGES_MAX, *, invisible_ms: int | None = None, await_ms: int | None = None
+    ) -> list[PoppedMessage]:
+        """Return messages as soon as there are any, at most `count_max`; nothing after `await_ms`.
+
+        Nobody else gets them for `invisible_ms`. Cancelling may lose messages on their way: they come back then.
+
+        Raises:
+            InvalidRequestError: `count_max` is not from 1 to 32, or nothing is subscribed.
+            TopicNotFoundError: None of the topics exists.
+            UnavailableError: No broker answers.
+            MQError: All brokers refused.
+            ClosedError: The consumer is not started, or closed.
+        """
+        self._running()
+        if not 1 <= count_max <= POP_MESSAGES_MAX:
+            raise InvalidRequestError(f"1 to {POP_MESSAGES_MAX} messages can be received at once", count_max=count_max)
+        if not self._subscriptions:
+            raise InvalidRequestError("nothing is subscribed", group=self.group)
+        invisible_ms = self.invisible_ms if invisible_ms is None else invisible_ms
+        await_ms = self.await_ms if await_ms is None else await_ms
+        taken = self._take(count_max)
+        if taken:
+            return taken
+        places = await self._places()
+        self._turn += 1
+        places = places[self._turn % len(places) :] + places[: self._turn % len(places)]
+        if len(places) > 1:
+            # First what is there, without waiting at one of them for what another has.
+            for place in [place for place in places if place not in self._polls]:
+                messages = await self._try(place, count_max, invisible_ms)
+                if messages:
+                    return messages
+        for place in places:
+            if place not in self._polls:
+                self._polls[place] = asyncio.get_running_loop().create_task(
+                    self._pop(place, count_max, invisible_ms, await_ms)
+                )
+        return await self._first_of(places, count_max, await_ms)
+
+    async def ack(self, message: PoppedMessage) -> None:
+        """Say that a message was consumed: it does not come back.
+
+        Raises:
+            UnavailableError: No answer, or the broker cannot now; it comes back unless it is acknowledged again.
+            MQError: The broker refused.
+            ClosedError: The consumer is not started, or closed.
+        """
+        await self._running()[1].ack([message])
+
+    async def ack_many(self, messages: Iterable[PoppedMessage]) -> None:
+        """The same for several messages, with one request for each broker. Raises as `ack`."""
+        wanted = list(messages)
+        if wanted:
+            await self._running()[1].ack(wanted)
+
+    async def change_invisible_duration(self, message: PoppedMessage, invisible_ms: int) -> None:
+        """Let a message be nobody else's for `invisible_ms` from now on; 0 gives it back. Its receipt changes.
+
+        Raises:
+            UnavailableError: No answer, or the broker cannot now; it comes back when it was to.
+            MQError: The broker refused.
+            ClosedError: The consumer is not started, or closed.
+        """
+        if invisible_ms < 0:
+            raise InvalidRequestError("a time is not negative", invisible_ms=invisible_ms)
+        message.receipt = await self._running()[1].change_invisible(message, invisible_ms=invisible_ms)
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def consumer_data(self) -> list[ConsumerData]:
+        """Return what heartbeats say of this consumer."""
+        return [
+            ConsumerData(
+                group_name=self.group,
+                consume_type=CONSUME_POP,
+                message_model=CLUSTERING,
+                consume_from_where=self.consume_from_where.value,
+                subscription_data_set=list(self._subscriptions.values()),
+            )
+        ]
+
+    async def _places(self) -> list[Place]:
+        """Every broker of every topic; the last topic's error when there is none."""
+        session = self._running()[0]
+        places: list[Place] = []
+        failure: MQError | None = None
+        for topic in self._subscriptions:
+            try:
+                route = await session.routes.get(topic)
+            except MQError as error:
+                failure = error
+                continue
+            places += dict.fromkeys((topic, queue.broker_name) for queue in route.subscribe_queues)
+        if not places:
+            raise failure or InvalidRequestError("no broker lets these topics be read", topics=[*self._subscriptions])
+        return places
+
+    def _take(self, count_max: int) -> list[PoppedMessage]:
+        """Messages that came while nobody waited; those whose time is up are not ours any more."""
+        now_ms = wall_clock_ms()
+        taken: list[PoppedMessage] = []
+        while self._arrived and len(taken) < count_max:
+            message = self._arrived.popleft()
+            if message.visible_at_ms > now_ms:
+                taken.append(message)
+        return taken
+
+    async def _try(self, place: Place, count_max: int, invisible_ms: int) -> list[PoppedMessage]:
+        try:
+            return await self._pop(place, count_max, invisible_ms, 0)
+        except MQError as error:
+            logger.warning("receive failed topic=%s broker_name=%s error=%s", *place, error)
+            return []
+
+    async def _pop(self, place: Place, count_max: int, invisible_ms: int, await_ms: int) -> list[PoppedMessage]:
+        topic, broker_name = place
+        subscription = self._subscriptions.get(topic)
+        if subscription is None:
+            return []
+        attempt_id = self._attempts.setdefault(place, uuid.uuid4().hex) if self.in_order else None
+        is_first = self.consume_from_where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+        messages = await self._running()[1].pop(
+            subscription,
+            broker_name,
+            count_max=count_max,
+            invisible_ms=invisible_ms,
+            await_ms=await_ms,
+            init_mode=INIT_MODE_FIRST if is_first else INIT_MODE_LAST,
+            in_order=self.in_order,
+            attempt_id=attempt_id,
+        )
+        # An answer that got lost is asked for again under the same id, and may be given once more.
+        self._attempts.pop(place, None)
+        return messages
+
+    async def _first_of(self, places: list[Place], count_max: int, await_ms: int) -> list[PoppedMessage]:
+        """Wait for the first of the open polls that finds something."""
+        deadline = asyncio.get_running_loop().time() + (await_ms + LATE_MS) / 1_000
+        failure: MQError | None = None
+        waiting = {self._polls[place] for place in places}
+        while waiting:
+            remaining_s = deadline - asyncio.get_running_loop().time()
+            done, waiting = await asyncio.wait(
+                waiting, timeout=max(0.0, remaining_s), return_when=asyncio.FIRST_COMPLETED
+            )
+            if not done:
+                break
+            for place in [place for place in self._polls if self._polls[place] in done]:
+                poll = self._polls.pop(place)
+                try:
+                    self._arrived.extend(poll.result())
+                except MQError as error:
+                    failure = error
+                    logger.warning("receive failed topic=%s broker_name=%s error=%s", *place, error)
+            taken = self._take(count_max)
+            if taken:
+                return taken
+        self._running()
+        if failure is not None and not self._polls:
+            raise failure
+        return []
+
+    def _running(self) -> tuple[ClientSession, PopCalls]:
+        if self._session is None or self._calls is None or self._closed:
+            raise ClosedError("the consumer is not started, or is closed")
+        return self._session, self._calls
+
+
+class _Owner:
+    """What the session asks of a POP consumer."""
+
+    def __init__(self, consumer: AsyncPopConsumer) -> None:
+        self._consumer = consumer
+
+    def producer_groups(self) -> list[str]:
+        """None."""
+        return []
+
+    def consumer_data(self) -> list[ConsumerData]:
+        """The one group."""
+        return self._consumer.consumer_data()
+
+    def answer(self, command: RemotingCommand) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
+        """Who else is in the group does not matter: messages are shared, not queues."""
+        if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
+            return None
+        raise UnsupportedRequestError(code=command.code)
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Nothing to do: calls on it have failed, and the next receive tries again."""

@@ -1,0 +1,184 @@
+"""PopCalls: what a POP consumer asks of brokers, typed. Every method finds the broker by its name in the routes.
+
+Source: client/impl/MQClientAPIImpl.java, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from thermocline.client.answer import answer_error
+from thermocline.client.consumer.popped_message import PoppedMessage, read_popped
+from thermocline.client.session import ClientSession, wall_clock_ms
+from thermocline.remoting.bit_set import encode_bit_set
+from thermocline.remoting.bodies import BatchAck, BatchAckMessageRequestBody, SubscriptionData
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.header_codec import Header
+from thermocline.remoting.headers import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeResponseHeader,
+    PopMessageRequestHeader,
+    PopMessageResponseHeader,
+)
+from thermocline.remoting.receipt_handle import ReceiptHandle
+from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.response_code import ResponseCode
+
+__all__ = ["PopCalls"]
+
+ALL_QUEUES = -1
+ANSWER_GRACE_MS = 10_000
+"""How much longer than the broker waits the answer is waited for."""
+NOTHING_CODES = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL})
+
+
+class PopCalls:
+    """See the module. Belongs to its session's loop."""
+
+    def __init__(self, session: ClientSession, *, group: str) -> None:
+        self._session = session
+        self._group = group
+
+    async def pop(
+        self,
+        subscription: SubscriptionData,
+        broker_name: str,
+        *,
+        count_max: int,
+        invisible_ms: int,
+        await_ms: int,
+        init_mode: int,
+        in_order: bool,
+        attempt_id: str | None,
+    ) -> list[PoppedMessage]:
+        """Take messages of a topic from all queues of one broker, which waits for some up to `await_ms`.
+
+        Cancelling may lose the answer: then the messages come back after `invisible_ms`.
+
+        Raises:
+            UnavailableError: No answer, or the broker cannot serve this now.
+            MQError: It refused.
+            CorruptDataError: What came is damaged; it comes back after `invisible_ms`.
+        """
+        header = PopMessageRequestHeader(
+            consumer_group=self._group,
+            topic=subscription.topic,
+            queue_id=ALL_QUEUES,
+            max_msg_nums=count_max,
+            invisible_time=invisible_ms,
+            poll_time=await_ms,
+            born_time=wall_clock_ms(),
+            init_mode=init_mode,
+            exp_type=subscription.expression_type,
+            exp=subscription.sub_string,
+            order=in_order,
+            attempt_id=attempt_id,
+            broker_name=broker_name,
+        )
+        address = self._session.routes.reader(broker_name)
+        answer = await self._session.connections.call(
+            address,
+            RemotingCommand.request(RequestCode.POP_MESSAGE, header),
+            timeout_ms=await_ms + ANSWER_GRACE_MS,
+        )
+        if answer.code in NOTHING_CODES:
+            return []
+        if answer.code != ResponseCode.SUCCESS:
+            raise answer_error(answer.code, answer.remark, address=address)
+        messages = read_popped(
+            answer.body,
+            answer.header(PopMessageResponseHeader),
+            topic=subscription.topic,
+            group=self._group,
+            broker_name=broker_name,
+        )
+        tags = subscription.tags_set
+        unwanted = [message for message in messages if tags and message.record.tags not in tags]
+        if unwanted:  # the broker compared hashes; nobody of the group wants these
+            await self.ack(unwanted)
+        return [message for message in messages if message not in unwanted]
+
+    async def ack(self, messages: Sequence[PoppedMessage]) -> None:
+        """Say that messages were consumed; one request for each broker.
+
+        Raises:
+            UnavailableError: No answer, or not now; they come back unless it is said again.
+            MQError: The broker refused.
+        """
+        if len(messages) == 1:
+            (message,) = messages
+            header = AckMessageRequestHeader(
+                consumer_group=self._group,
+                topic=message.queue.topic,
+                queue_id=message.receipt.queue_id,
+                extra_info=message.receipt.text(),
+                offset=message.receipt.queue_offset,
+                broker_name=message.receipt.broker_name,
+            )
+            await self._call(message.receipt.broker_name, RequestCode.ACK_MESSAGE, header)
+            return
+        by_broker: dict[str, list[PoppedMessage]] = {}
+        for message in messages:
+            by_broker.setdefault(message.receipt.broker_name, []).append(message)
+        for broker_name, of_broker in by_broker.items():
+            body = BatchAckMessageRequestBody(acks=self._batches(of_broker), broker_name=broker_name)
+            await self._call(broker_name, RequestCode.BATCH_ACK_MESSAGE, body=body.encode())
+
+    async def change_invisible(self, message: PoppedMessage, *, invisible_ms: int) -> ReceiptHandle:
+        """Let a message be nobody else's for `invisible_ms` from now on; its receipt from now on.
+
+        Raises:
+            UnavailableError: No answer, or not now; the old receipt holds.
+            MQError: The broker refused.
+        """
+        receipt = message.receipt
+        header = ChangeInvisibleTimeRequestHeader(
+            consumer_group=self._group,
+            topic=message.queue.topic,
+            queue_id=receipt.queue_id,
+            extra_info=receipt.text(),
+            offset=receipt.queue_offset,
+            invisible_time=invisible_ms,
+            broker_name=receipt.broker_name,
+        )
+        answer = await self._call(receipt.broker_name, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
+        changed = answer.header(ChangeInvisibleTimeResponseHeader)
+        return ReceiptHandle(
+            start_offset=receipt.queue_offset,
+            pop_time_ms=changed.pop_time,
+            invisible_ms=changed.invisible_time,
+            revive_queue_id=changed.revive_qid,
+            retry_flag=receipt.retry_flag,
+            broker_name=receipt.broker_name,
+            queue_id=receipt.queue_id,
+            queue_offset=receipt.queue_offset,
+        )
+
+    def _batches(self, messages: Sequence[PoppedMessage]) -> list[BatchAck]:
+        """One entry for each check point."""
+        by_check_point: dict[tuple[str, int, int, int], list[PoppedMessage]] = {}
+        for message in messages:
+            receipt = message.receipt
+            key = message.queue.topic, receipt.queue_id, receipt.start_offset, receipt.pop_time_ms
+            by_check_point.setdefault(key, []).append(message)
+        return [
+            BatchAck(
+                bits=encode_bit_set(each.receipt.queue_offset - start_offset for each in of_check_point),
+                consumer_group=self._group,
+                invisible_ms=of_check_point[0].receipt.invisible_ms,
+                pop_time_ms=pop_time_ms,
+                queue_id=queue_id,
+                retry=str(int(of_check_point[0].receipt.retry_flag)),
+                revive_queue_id=of_check_point[0].receipt.revive_queue_id,
+                start_offset=start_offset,
+                topic=of_check_point[0].topic,
+            )
+            for (_, queue_id, start_offset, pop_time_ms), of_check_point in by_check_point.items()
+        ]
+
+    async def _call(
+        self, broker_name: str, code: int, header: Header | None = None, *, body: bytes = b""
+    ) -> RemotingCommand:
+        address = self._session.routes.reader(broker_name)
+        return await self._session.call(address, code, header, body=body)

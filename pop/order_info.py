@@ -1,0 +1,139 @@
+"""Order info: the last batch that a group popped in order from one queue, and what has become of it.
+
+Nobody of the group gets more of the queue while a message of the batch is neither acknowledged nor visible again: so
+the order holds, and a message that fails holds its queue up. JSON, in consumerOrderInfo.json and in order records:
+
+    popTime   ms              o   offsets: the first, then distances from it     cm  bits of those acknowledged
+    i   invisible time, ms    ot  {offset: when it is visible again, ms}         l   when the batch was popped, ms
+    a   attempt id, or none   oc  {offset: how often it was given out before}
+
+`ot` only where it is not popTime + i. The same attempt id asks again for a batch whose answer was lost: it is given
+once more, and counts as the same time.
+Source: ConsumerOrderInfoManager.java (OrderInfo), Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+import msgspec
+
+from thermocline.pop.check_point import MESSAGES_MAX
+
+
+@dataclass(slots=True, kw_only=True)
+class OrderInfo:
+    """See the module's header. `offsets` ascend; there is one at least."""
+
+    pop_time_ms: int
+    invisible_ms: int
+    offsets: tuple[int, ...]
+    popped_ms: int
+    attempt_id: str | None = None
+    acked_bits: int = 0
+    visible_ms: dict[int, int] = field(default_factory=dict)
+    counts: dict[int, int] = field(default_factory=dict)
+
+    def is_blocking(self, now_ms: int, *, attempt_id: str | None = None) -> bool:
+        """Whether nobody may get more of the queue now; the same attempt may get the batch again."""
+        if attempt_id is not None and attempt_id == self.attempt_id:
+            return False
+        return now_ms < self.free_ms
+
+    @property
+    def free_ms(self) -> int:
+        """When the queue is free, acknowledgements aside; 0 when it is."""
+        return max((self._visible_ms(offset) for offset in self.open_offsets()), default=0)
+
+    @property
+    def next_offset(self) -> int:
+        """Where the group goes on: the first message that is not acknowledged, or behind the last."""
+        opened = self.open_offsets()
+        return opened[0] if opened else self.offsets[-1] + 1
+
+    @property
+    def count_min(self) -> int:
+        """How often every message of the batch was given out before, at the least."""
+        return min((self.counts.get(offset, 0) for offset in self.offsets), default=0)
+
+    def open_offsets(self) -> list[int]:
+        """The messages that are not acknowledged."""
+        return [offset for index, offset in enumerate(self.offsets) if not self.acked_bits >> index & 1]
+
+    def follow(self, previous: OrderInfo) -> None:
+        """Count on from the batch before: what was in it too is given out once more."""
+        if self.attempt_id is not None and self.attempt_id == previous.attempt_id:
+            self.counts = dict(previous.counts)
+            return
+        given = set(previous.offsets)
+        self.counts = {offset: previous.counts.get(offset, 0) + 1 for offset in self.offsets if offset in given}
+
+    def _visible_ms(self, offset: int) -> int:
+        return self.visible_ms.get(offset, self.pop_time_ms + self.invisible_ms)
+
+
+class OrderInfoJson(msgspec.Struct, kw_only=True, omit_defaults=False):
+    """Members in the order of their names, as fastjson writes them."""
+
+    a: str | None = None
+    cm: int = 0
+    i: int | None = None
+    l: int = 0  # noqa: E741 - RocketMQ's name
+    o: list[int] | None = None
+    oc: dict[int, int] | None = None
+    ot: dict[int, int] | None = None
+    pop_time: int = msgspec.field(default=0, name="popTime")
+
+    @classmethod
+    def of(cls, info: OrderInfo) -> Self:
+        """The JSON form of an order info."""
+        first = info.offsets[0]
+        return cls(
+            a=info.attempt_id,
+            cm=info.acked_bits,
+            i=info.invisible_ms,
+            l=info.popped_ms,
+            o=[first, *(offset - first for offset in info.offsets[1:])],
+            oc=info.counts or None,
+            ot=info.visible_ms or None,
+            pop_time=info.pop_time_ms,
+        )
+
+    def info(self) -> OrderInfo | None:
+        """The order info; None when it says nothing that could block a queue."""
+        if not self.o or len(self.o) > MESSAGES_MAX:
+            return None
+        first = self.o[0]
+        return OrderInfo(
+            pop_time_ms=self.pop_time,
+            invisible_ms=self.i or 0,
+            offsets=(first, *(first + distance for distance in self.o[1:])),
+            popped_ms=self.l,
+            attempt_id=self.a,
+            acked_bits=self.cm,
+            visible_ms=dict(self.ot or {}),
+            counts=dict(self.oc or {}),
+        )
+
+
+def make_order_info(
+    offsets: Sequence[int],
+    *,
+    pop_time_ms: int,
+    invisible_ms: int,
+    attempt_id: str | None,
+    previous: OrderInfo | None,
+) -> OrderInfo:
+    """What a batch that is popped now leaves behind."""
+    info = OrderInfo(
+        pop_time_ms=pop_time_ms,
+        invisible_ms=invisible_ms,
+        offsets=tuple(offsets),
+        popped_ms=pop_time_ms,
+        attempt_id=attempt_id,
+    )
+    if previous is not None:
+        info.follow(previous)
+    return info

@@ -1,0 +1,78 @@
+"""Order record: what an ordered POP, or an acknowledgement of one, has changed, in the revive topic.
+
+    tag `order`     {"c":"group","i":{order info},"o":7,"q":1,"t":"topic"}
+
+    i  the queue's order info since then; absent: the queue is free
+    o  where the group goes on since then
+
+Apache RocketMQ has no such record: there a crash forgets what was acknowledged since the two state files were written
+last. Its revive service passes over tags that it does not know. The newest record of a queue is the state; one that is
+older than a state file is not needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from thermocline.pop.order_info import OrderInfo, OrderInfoJson
+from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.properties import PropertyName, encode_properties
+
+TAG = "order"
+PROPERTIES_TEXT = encode_properties({PropertyName.TAGS: TAG})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderRecord:
+    """The state of one queue of one group."""
+
+    topic: str
+    group: str
+    queue_id: int
+    next_offset: int
+    info: OrderInfo | None
+
+    def body(self) -> bytes:
+        """The record's body."""
+        return _encode(
+            _Json(
+                c=self.group,
+                i=None if self.info is None else OrderInfoJson.of(self.info),
+                o=self.next_offset,
+                q=self.queue_id,
+                t=self.topic,
+            )
+        )
+
+    @classmethod
+    def parse(cls, body: bytes) -> OrderRecord:
+        """Read a record's body.
+
+        Raises:
+            CorruptDataError: It is none.
+        """
+        try:
+            json = _decode(body)
+        except msgspec.DecodeError as error:
+            raise CorruptDataError("an order record cannot be read", reason=str(error)) from error
+        return cls(
+            topic=json.t,
+            group=json.c,
+            queue_id=json.q,
+            next_offset=json.o,
+            info=None if json.i is None else json.i.info(),
+        )
+
+
+class _Json(msgspec.Struct, kw_only=True):
+    c: str
+    i: OrderInfoJson | None
+    o: int
+    q: int
+    t: str
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(_Json).decode

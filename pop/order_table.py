@@ -1,0 +1,122 @@
+"""Order table: the order info of every queue that groups pop in order.
+
+File: config/consumerOrderInfo.json, Apache RocketMQ's:
+    {"table":{"topic@group":{queueId:{order info}}}}     integer keys unquoted; both forms are read
+with one member more, `popLogOffset`: the end of the log when the file was made. Order records behind it are newer than
+the file (order_record.py). RocketMQ passes it over, and leaves it out when it writes the file.
+
+Entries that blocked nobody for a day are dropped, and those of topics, groups and queues that are gone.
+Belongs to the loop thread. The persister calls `encode`; entries that did not change stay encoded.
+Source: ConsumerOrderInfoManager.java, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from thermocline.pop.order_info import OrderInfo, OrderInfoJson
+from thermocline.remoting import json_dialect
+from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME = "consumerOrderInfo"
+IDLE_MS_MAX = 24 * 3_600_000
+
+Key = tuple[str, str]
+
+
+class _OrderFile(msgspec.Struct, rename="camel"):
+    table: dict[str, dict[int, OrderInfoJson]] = {}
+    pop_log_offset: int | None = None
+
+
+class OrderTable:
+    """All order infos of one broker."""
+
+    def __init__(self) -> None:
+        self._infos: dict[Key, dict[int, OrderInfo]] = {}
+        self._encoded: dict[tuple[str, str, int], bytes] = {}
+        self.log_offset: int | None = None
+        """Up to where in the log the loaded file knows everything; None when there was none, or RocketMQ's."""
+        self.is_dirty = False
+        """Whether something changed since the last `encode`."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._infos.values()))
+
+    def items(self) -> Iterator[tuple[str, str, int, OrderInfo]]:
+        """All of them: topic, group, queue id, info."""
+        for (topic, group), infos in self._infos.items():
+            for queue_id, info in infos.items():
+                yield topic, group, queue_id, info
+
+    def find(self, topic: str, group: str, queue_id: int) -> OrderInfo | None:
+        """The last batch of a queue; None when the queue is free."""
+        infos = self._infos.get((topic, group))
+        return None if infos is None else infos.get(queue_id)
+
+    def put(self, topic: str, group: str, queue_id: int, info: OrderInfo) -> None:
+        """Take a batch that was popped, or one that changed."""
+        self._infos.setdefault((topic, group), {})[queue_id] = info
+        self._changed(topic, group, queue_id)
+
+    def remove(self, topic: str, group: str, queue_id: int) -> None:
+        """Free a queue."""
+        infos = self._infos.get((topic, group))
+        if infos is not None and infos.pop(queue_id, None) is not None:
+            self._changed(topic, group, queue_id)
+            if not infos:
+                del self._infos[topic, group]
+
+    def remove_if(self, is_gone: Callable[[str, str, int, OrderInfo], bool]) -> None:
+        """Free the queues that `is_gone(topic, group, queue id, info)` names."""
+        for topic, group, queue_id, info in list(self.items()):
+            if is_gone(topic, group, queue_id, info):
+                self.remove(topic, group, queue_id)
+
+    # -- file ----------------------------------------------------------------------------------------------------------
+
+    def encode(self, *, log_offset: int) -> bytes:
+        """The file's content; `log_offset` is the log's end now."""
+        self.is_dirty = False
+        tables = []
+        for (topic, group), infos in self._infos.items():
+            pieces = []
+            for queue_id, info in infos.items():
+                key = topic, group, queue_id
+                if key not in self._encoded:
+                    self._encoded[key] = json_dialect.dumps_dialect(OrderInfoJson.of(info))
+                pieces.append(b"%d:%s" % (queue_id, self._encoded[key]))
+            tables.append(b"%s:{%s}" % (msgspec.json.encode(f"{topic}@{group}"), b",".join(pieces)))
+        return b'{"popLogOffset":%d,\n"table":{\n%s\n}}' % (log_offset, b",\n".join(tables))
+
+    def load(self, data: bytes | None) -> None:
+        """Take over a file's content.
+
+        Raises:
+            CorruptDataError: It is not what RocketMQ or we write.
+        """
+        if data is None:
+            return
+        try:
+            file = json_dialect.loads_as(data, _OrderFile)
+        except InvalidRequestError as error:
+            raise CorruptDataError("order infos cannot be read", file=FILE_NAME, reason=str(error)) from error
+        self.log_offset = file.pop_log_offset
+        for name, queues in file.table.items():
+            topic, separator, group = name.partition("@")
+            if not separator:
+                logger.warning("order info without a group passed over key=%s", name)
+                continue
+            for queue_id, json in queues.items():
+                info = json.info()
+                if info is not None:
+                    self._infos.setdefault((topic, group), {})[queue_id] = info
+
+    def _changed(self, topic: str, group: str, queue_id: int) -> None:
+        self._encoded.pop((topic, group, queue_id), None)
+        self.is_dirty = True

@@ -1,0 +1,469 @@
+"""Pop store: which messages are in whose hands, durable before anybody is told.
+
+    claim    messages of some queues, for one group: check points -> revive topic, the group's offsets move on
+    ack      acknowledgement -> revive topic; with the last one the check point is finished
+    renew    a check point for one message alone, and the old one's acknowledgement, in one write
+    revive   the messages once more (in a retry or dead-letter topic) and their acknowledgement, in one write
+    order_*  ordered POP: the queue's order info -> revive topic
+
+What a method has put is in the log on return; it is durable when the log is flushed past the `end_offset` that comes
+back, and no answer may leave before, where sends wait for the flush.
+
+Crash: what was put is read again (`open`), from the first check point on that was not finished. Group offsets that were
+not written since are raised from the check points behind the log offset that stands in the offsets' file: so neither a
+message nor an acknowledgement is forgotten. A state file must not be written before the log is durable up to
+`last_offset`, or an offset could outlive the check point that it skips.
+
+Bounds
+  - Check points in flight: `pending_max`, then BrokerBusyError.
+  - What a restart has to read: when much more lies behind a queue's first check point than is in flight (WINDOW_...),
+    the oldest are put anew (`maintain`). They are as well when they get old, since the local log files from the first
+    one on cannot be deleted (`held_offset`).
+Belongs to the loop thread.
+Source: PopMessageProcessor.java, PopBufferMergeService.java, PopReviveService.java, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from thermocline.pop.ack_record import AckRecord
+from thermocline.pop.check_point import CheckPoint
+from thermocline.pop.in_flight import InFlight, Key, Pending
+from thermocline.pop.order_info import OrderInfo
+from thermocline.pop.order_record import OrderRecord
+from thermocline.pop.order_table import OrderTable
+from thermocline.pop.revive_log import ReviveLog, ReviveRecord
+from thermocline.remoting.errors import BrokerBusyError
+from thermocline.remoting.pop_topics import REVIVE_GROUP
+from thermocline.store.message_draft import MessageDraft, PutResult
+from thermocline.store.message_store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+PENDING_MAX = 400_000
+WINDOW_RECORDS_MIN = 4_096
+WINDOW_RECORDS_EACH = 4
+OLD_MS = 3_600_000
+MAINTAIN_MAX = 256
+"""Check points put anew in one go."""
+TIMED_GRACE_MS = 2_000
+"""RocketMQ's acknowledgements come through a timer, at the revive time; it revives that much later itself."""
+
+
+class GroupOffsets(Protocol):
+    """Where groups go on in their queues."""
+
+    def query(self, topic: str, group: str, queue_id: int) -> int | None:
+        """The group's offset; None when it has none."""
+
+    def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+        """Store the group's offset."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Take:
+    """Messages of one queue that a group is to get. `offsets` may be empty: nothing matched up to `next_offset`."""
+
+    topic: str
+    queue_id: int
+    offsets: Sequence[int]
+    next_offset: int
+
+    @property
+    def start_offset(self) -> int:
+        """What receipts name the check point by."""
+        return self.offsets[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Messages that are in a group's hands now. `end_offset` is 0 when nothing was put."""
+
+    pop_time_ms: int
+    revive_queue_id: int
+    end_offset: int
+
+
+class PopStore:
+    """See the module's header."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        log: ReviveLog,
+        offsets: GroupOffsets,
+        orders: OrderTable,
+        *,
+        clock: Callable[[], int],
+        pending_max: int = PENDING_MAX,
+    ) -> None:
+        self.in_flight = InFlight()
+        self.orders = orders
+        self.on_due: Callable[[], None] = _nobody_waits
+        """Called when a check point came in that is due before all others."""
+        self.last_offset = 0
+        """The physical offset behind the last record that was put."""
+        self._store = store
+        self._log = log
+        self._offsets = offsets
+        self._clock = clock
+        self.pending_max = pending_max
+        # Per revive queue: up to where its records are known here.
+        self._read_offsets: dict[int, int] = {}
+        # Per revive queue: the first order record that no durable file of the order table knows, (revive, physical).
+        self._order_floors: dict[int, tuple[int, int]] = {}
+        self._order_floors_saving: dict[int, tuple[int, int]] = {}
+
+    def open(self, *, offsets_log_offset: int | None) -> None:
+        """Read what was left in flight; once, before anything else.
+
+        `offsets_log_offset`: up to where in the log the group offsets' file knew everything; None: not known.
+        """
+        append_offset = self._store.commit_log.append_offset
+        # After a power cut the log may end before what the files have seen: new records begin there.
+        offsets_from = min(offsets_log_offset, append_offset) if offsets_log_offset is not None else append_offset
+        orders_from = self.orders.log_offset
+        orders_from = min(orders_from, append_offset) if orders_from is not None else append_offset
+        count = 0
+        for queue in self._log.queues():
+            committed = self._offsets.query(self._log.topic, REVIVE_GROUP, queue.queue_id)
+            start = 0 if committed is None else committed + 1
+            start = max(min(start, queue.next_offset), queue.min_offset)
+            for record in self._log.records(queue, start, queue.next_offset):
+                count += 1
+                self._replay(record, offsets_from=offsets_from, orders_from=orders_from)
+            self._read_offsets[queue.queue_id] = queue.next_offset
+        if count:
+            self.last_offset = append_offset
+            logger.info(
+                "pop state read records=%d check_points=%d orders=%d", count, len(self.in_flight), len(self.orders)
+            )
+
+    # -- messages in no order ------------------------------------------------------------------------------------------
+
+    def claim(self, group: str, takes: Sequence[Take], *, invisible_ms: int) -> Claim:
+        """Give messages to a group until `invisible_ms` from now, and let its offsets go on behind them.
+
+        Raises:
+            BrokerBusyError: Too much is in flight; nothing has changed.
+            MQError: The store refuses the check points; nothing has changed.
+        """
+        taken = [take for take in takes if take.offsets]
+        revive_queue_id = self._log.next_queue_id()
+        claim = Claim(pop_time_ms=self._clock(), revive_queue_id=revive_queue_id, end_offset=0)
+        if taken:
+            if len(self.in_flight) + len(taken) > self.pending_max:
+                raise BrokerBusyError("too many popped messages are not acknowledged", count_max=self.pending_max)
+            pop_time_ms = self._free_time(
+                [(take.topic, group, take.queue_id, take.start_offset) for take in taken], claim.pop_time_ms
+            )
+            check_points = [
+                CheckPoint(
+                    topic=take.topic,
+                    group=group,
+                    queue_id=take.queue_id,
+                    start_offset=take.start_offset,
+                    offsets=tuple(take.offsets),
+                    pop_time_ms=pop_time_ms,
+                    invisible_ms=invisible_ms,
+                    broker_name=self._log.broker_name,
+                )
+                for take in taken
+            ]
+            results = self._put([self._log.check_point_draft(each, revive_queue_id) for each in check_points])
+            for check_point, result in zip(check_points, results, strict=True):
+                self._add(check_point, revive_queue_id, result)
+            claim = Claim(pop_time_ms=pop_time_ms, revive_queue_id=revive_queue_id, end_offset=results[-1].end_offset)
+        for take in takes:
+            self._offsets.commit(take.topic, group, take.queue_id, take.next_offset)
+        return claim
+
+    def ack(self, acks: Iterable[tuple[Pending, Sequence[int]]]) -> int:
+        """Note messages as consumed that are in flight; the end offset of what was put, 0 for nothing.
+
+        Raises:
+            MQError: The store refuses the acknowledgements; nothing has changed.
+        """
+        wanted: list[tuple[Pending, list[int]]] = []
+        for pending, offsets in acks:
+            opened = [offset for offset in dict.fromkeys(offsets) if pending.is_acked(offset) is False]
+            if opened and not pending.is_finished:
+                wanted.append((pending, opened))
+        if not wanted:
+            return 0
+        results = self._put([self._ack_draft(pending, offsets) for pending, offsets in wanted])
+        for pending, offsets in wanted:
+            self._done(pending, offsets)
+        return results[-1].end_offset
+
+    def renew(self, pending: Pending, offset: int, *, invisible_ms: int, is_suspended: bool) -> Claim:
+        """Let a message that is in flight be due `invisible_ms` from now; its receipt is another one from now on.
+
+        Raises:
+            BrokerBusyError: Too much is in flight; nothing has changed.
+            MQError: The store refuses the records; nothing has changed.
+        """
+        assert pending.is_acked(offset) is False
+        old = pending.check_point
+        if len(self.in_flight) >= self.pending_max and len(old.offsets) > 1:
+            raise BrokerBusyError("too many popped messages are not acknowledged", count_max=self.pending_max)
+        place = old.topic, old.group, old.queue_id, offset
+        check_point = CheckPoint(
+            topic=old.topic,
+            group=old.group,
+            queue_id=old.queue_id,
+            start_offset=offset,
+            offsets=(offset,),
+            # Later than the old one also within a millisecond: old receipts are worth nothing any more.
+            pop_time_ms=self._free_time([place], max(self._clock(), old.pop_time_ms + 1)),
+            invisible_ms=invisible_ms,
+            broker_name=old.broker_name,
+            is_suspended=is_suspended,
+        )
+        revive_queue_id = pending.revive_queue_id
+        results = self._put(
+            [self._log.check_point_draft(check_point, revive_queue_id), self._ack_draft(pending, [offset])]
+        )
+        self._add(check_point, revive_queue_id, results[0])
+        self._done(pending, [offset])
+        return Claim(
+            pop_time_ms=check_point.pop_time_ms, revive_queue_id=revive_queue_id, end_offset=results[-1].end_offset
+        )
+
+    def revive(self, pending: Pending, drafts: Sequence[MessageDraft], offsets: Sequence[int]) -> list[PutResult]:
+        """Put messages that nobody has acknowledged once more, and note that this is done for these offsets.
+
+        Raises:
+            MQError: The store refuses them; nothing has changed.
+        """
+        assert not pending.is_finished
+        results = self._put([*drafts, self._ack_draft(pending, offsets)])
+        self._done(pending, offsets)
+        return results[:-1]
+
+    # -- ordered messages ----------------------------------------------------------------------------------------------
+
+    def order_changed(self, topic: str, group: str, queue_id: int, info: OrderInfo | None, *, next_offset: int) -> int:
+        """Note what has become of a queue that is popped in order; the end offset of what was put.
+
+        `info` is the state from now on, `next_offset` where the group goes on.
+
+        Raises:
+            MQError: The store refuses the record; nothing has changed.
+        """
+        record = OrderRecord(topic=topic, group=group, queue_id=queue_id, next_offset=next_offset, info=info)
+        (result,) = self._put([self._log.order_draft(record)])
+        self._apply_order(record)
+        self._raise_floor(self._log.order_queue_id(queue_id), result.queue_offset, result.physical_offset)
+        return result.end_offset
+
+    def encode_orders(self) -> bytes:
+        """The content of the order table's file now; when it is durable, `orders_saved` is to be called."""
+        for revive_queue_id, floor in self._order_floors.items():
+            saving = self._order_floors_saving.get(revive_queue_id, floor)
+            self._order_floors_saving[revive_queue_id] = min(saving, floor)
+        self._order_floors.clear()
+        return self.orders.encode(log_offset=self._store.commit_log.append_offset)
+
+    def orders_saved(self) -> None:
+        """What `encode_orders` gave last is durable."""
+        self._order_floors_saving.clear()
+
+    # -- topics and groups that go -------------------------------------------------------------------------------------
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic was deleted: nothing of it comes back."""
+        for pending in [pending for pending in self.in_flight if pending.check_point.topic == topic]:
+            self.in_flight.drop(pending)
+        self.orders.remove_if(lambda name, _group, _queue_id, _info: name == topic)
+
+    # -- rounds --------------------------------------------------------------------------------------------------------
+
+    @property
+    def held_offset(self) -> int | None:
+        """The physical offset from which on the local log must be kept; None when nothing is in flight."""
+        places = [floor[1] for floors in (self._order_floors, self._order_floors_saving) for floor in floors.values()]
+        for revive_queue_id in self.in_flight.revive_queue_ids:
+            first = self.in_flight.first(revive_queue_id)
+            if first is not None:
+                places.append(first.physical_offset)
+        return min(places, default=None)
+
+    def note_progress(self) -> None:
+        """Commit how far the revive topic is done with, as RocketMQ has it: the last record that is not needed."""
+        for revive_queue_id, read_offset in self._read_offsets.items():
+            needed = [read_offset]
+            first = self.in_flight.first(revive_queue_id)
+            if first is not None:
+                needed.append(first.revive_offset)
+            floors = (self._order_floors.get(revive_queue_id), self._order_floors_saving.get(revive_queue_id))
+            needed += [floor[0] for floor in floors if floor is not None]
+            done = min(needed) - 1
+            if done >= 0 and done != self._offsets.query(self._log.topic, REVIVE_GROUP, revive_queue_id):
+                self._offsets.commit(self._log.topic, REVIVE_GROUP, revive_queue_id, done)
+
+    def catch_up(self) -> None:
+        """Read records that somebody else has put: a timer, what RocketMQ left to it. Nothing to do mostly."""
+        for queue in self._log.queues():
+            start = self._read_offsets.get(queue.queue_id, 0)
+            if start < queue.next_offset:
+                for record in self._log.records(queue, start, queue.next_offset):
+                    self._replay(record, offsets_from=1 << 62, orders_from=1 << 62)
+                self._read_offsets[queue.queue_id] = queue.next_offset
+
+    def maintain(self) -> bool:
+        """Put the oldest check points anew where too much lies behind them; True when there is more to do.
+
+        Raises:
+            MQError: The store refuses them; nothing has changed.
+        """
+        left = MAINTAIN_MAX
+        for queue in self._log.queues():
+            left -= self._maintain_queue(queue.queue_id, queue.next_offset, left)
+        return not left
+
+    def _maintain_queue(self, revive_queue_id: int, end: int, count_max: int) -> int:
+        in_flight = self.in_flight
+        old_ms = self._clock() - OLD_MS
+        done = 0
+        while done < count_max:
+            first = in_flight.first(revive_queue_id)
+            if first is None:
+                break
+            window = WINDOW_RECORDS_MIN + WINDOW_RECORDS_EACH * in_flight.count_of(revive_queue_id)
+            if end - first.revive_offset <= window and self._put_ms(first) > old_ms:
+                break
+            self._put_anew(first)
+            done += 1
+        return done
+
+    def _put_ms(self, pending: Pending) -> int:
+        """When the check point's record was put, ms."""
+        return self._store.commit_log.store_timestamp_ms(pending.physical_offset)
+
+    def _put_anew(self, pending: Pending) -> None:
+        old = pending.check_point
+        record = CheckPoint(
+            topic=old.topic,
+            group=old.group,
+            queue_id=old.queue_id,
+            start_offset=old.start_offset,
+            offsets=old.offsets,
+            pop_time_ms=old.pop_time_ms,
+            invisible_ms=old.invisible_ms,
+            broker_name=old.broker_name,
+            acked_bits=pending.acked_bits,
+            rewritten_times=pending.tries,
+            is_suspended=old.is_suspended,
+        )
+        (result,) = self._put([self._log.check_point_draft(record, pending.revive_queue_id)])
+        self.in_flight.moved(
+            pending,
+            revive_queue_id=pending.revive_queue_id,
+            revive_offset=result.queue_offset,
+            physical_offset=result.physical_offset,
+        )
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _put(self, drafts: Sequence[MessageDraft]) -> list[PutResult]:
+        """Put records, and others that belong to them, in one write."""
+        self.catch_up()
+        results = self._store.put_batch(drafts)
+        for draft, result in zip(drafts, results, strict=True):
+            if draft.topic == self._log.topic:
+                self._read_offsets[draft.queue_id] = result.queue_offset + 1
+        self.last_offset = results[-1].end_offset
+        return results
+
+    def _add(self, check_point: CheckPoint, revive_queue_id: int, result: PutResult) -> None:
+        next_due_ms = self.in_flight.next_due_ms
+        self.in_flight.add(
+            check_point,
+            revive_queue_id=revive_queue_id,
+            revive_offset=result.queue_offset,
+            physical_offset=result.physical_offset,
+        )
+        if next_due_ms is None or check_point.revive_time_ms < next_due_ms:
+            self.on_due()
+
+    def _ack_draft(self, pending: Pending, offsets: Sequence[int]) -> MessageDraft:
+        check_point = pending.check_point
+        record = AckRecord(
+            topic=check_point.topic,
+            group=check_point.group,
+            queue_id=check_point.queue_id,
+            start_offset=check_point.start_offset,
+            pop_time_ms=check_point.pop_time_ms,
+            broker_name=check_point.broker_name,
+            offsets=tuple(offsets),
+        )
+        return self._log.ack_draft(record, pending.revive_queue_id, revive_time_ms=check_point.revive_time_ms)
+
+    def _done(self, pending: Pending, offsets: Sequence[int]) -> None:
+        for offset in offsets:
+            if not pending.is_finished:
+                self.in_flight.ack(pending, offset)
+
+    def _free_time(self, places: Sequence[tuple[str, str, int, int]], time_ms: int) -> int:
+        """The first pop time from `time_ms` on at which no check point begins at these places."""
+        while any((*place, time_ms) in self.in_flight for place in places):
+            time_ms += 1
+        return time_ms
+
+    def _apply_order(self, record: OrderRecord) -> None:
+        if record.info is None:
+            self.orders.remove(record.topic, record.group, record.queue_id)
+        else:
+            self.orders.put(record.topic, record.group, record.queue_id, record.info)
+        self._offsets.commit(record.topic, record.group, record.queue_id, record.next_offset)
+
+    def _raise_floor(self, revive_queue_id: int, revive_offset: int, physical_offset: int) -> None:
+        self._order_floors.setdefault(revive_queue_id, (revive_offset, physical_offset))
+
+    def _replay(self, record: ReviveRecord, *, offsets_from: int, orders_from: int) -> None:
+        entry = record.entry
+        if isinstance(entry, CheckPoint):
+            if self._store.incarnations.is_live(entry.topic, record.physical_offset):
+                self._replay_check_point(entry, record, offsets_from=offsets_from)
+        elif isinstance(entry, AckRecord):
+            key: Key = (entry.topic, entry.group, entry.queue_id, entry.start_offset, entry.pop_time_ms)
+            pending = self.in_flight.find(key)
+            if pending is not None:
+                self._done(pending, [offset for offset in entry.offsets if pending.is_acked(offset) is False])
+        elif isinstance(entry, OrderRecord) and self._store.incarnations.is_live(entry.topic, record.physical_offset):
+            if record.physical_offset >= orders_from:
+                if entry.info is None:
+                    self.orders.remove(entry.topic, entry.group, entry.queue_id)
+                else:
+                    self.orders.put(entry.topic, entry.group, entry.queue_id, entry.info)
+                self._raise_floor(record.revive_queue_id, record.revive_offset, record.physical_offset)
+            if record.physical_offset >= offsets_from:
+                self._offsets.commit(entry.topic, entry.group, entry.queue_id, entry.next_offset)
+
+    def _replay_check_point(self, entry: CheckPoint, record: ReviveRecord, *, offsets_from: int) -> None:
+        place = {
+            "revive_queue_id": record.revive_queue_id,
+            "revive_offset": record.revive_offset,
+            "physical_offset": record.physical_offset,
+        }
+        known = self.in_flight.find((entry.topic, entry.group, entry.queue_id, entry.start_offset, entry.pop_time_ms))
+        if known is not None:
+            self.in_flight.moved(known, **place)
+        elif entry.acked_bits != (1 << len(entry.offsets)) - 1:
+            grace_ms = TIMED_GRACE_MS if record.is_timed else 0
+            self.in_flight.add(entry, **place, due_ms=entry.revive_time_ms + grace_ms)
+            self.on_due()
+        if record.physical_offset >= offsets_from:
+            committed = self._offsets.query(entry.topic, entry.group, entry.queue_id)
+            behind = entry.offsets[-1] + 1
+            if committed is None or committed < behind:
+                self._offsets.commit(entry.topic, entry.group, entry.queue_id, behind)
+
+
+def _nobody_waits() -> None:
+    """What a store without a reviver does with the news."""

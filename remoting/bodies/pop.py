@@ -1,0 +1,92 @@
+"""Bodies of POP consumption: batch acknowledgements, and whether groups pull or pop.
+
+Source: BatchAckMessageRequestBody.java, BatchAck.java, SetMessageRequestModeRequestBody.java,
+MessageRequestModeManager.java, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import msgspec
+from msgspec import field
+
+from thermocline.remoting.bodies.body import Body
+from thermocline.remoting.errors import InvalidRequestError
+from thermocline.remoting.json_dialect import loads_as
+
+REQUEST_MODE_PULL = "PULL"
+REQUEST_MODE_POP = "POP"
+REQUEST_MODES = (REQUEST_MODE_PULL, REQUEST_MODE_POP)
+
+
+class BatchAck(Body, kw_only=True):
+    """Messages of one check point that were consumed; `bits` as bit_set.py, counted from `start_offset`."""
+
+    bits: str = field(default="", name="b")
+    consumer_group: str = field(default="", name="c")
+    invisible_ms: int = field(default=0, name="it")
+    pop_time_ms: int = field(default=0, name="pt")
+    queue_id: int = field(default=0, name="q")
+    retry: str = field(default="0", name="r")
+    revive_queue_id: int = field(default=0, name="rq")
+    start_offset: int = field(default=0, name="so")
+    topic: str = field(default="", name="t")
+
+
+_LONG_NAMES = {
+    "bitSet": "b",
+    "consumerGroup": "c",
+    "invisibleTime": "it",
+    "popTime": "pt",
+    "queueId": "q",
+    "retry": "r",
+    "reviveQueueId": "rq",
+    "startOffset": "so",
+    "topic": "t",
+}
+"""Names that RocketMQ reads as well."""
+
+
+class BatchAckMessageRequestBody(Body, kw_only=True):
+    """The request body of BATCH_ACK_MESSAGE."""
+
+    acks: list[BatchAck] = field(default_factory=list)
+    broker_name: str = ""
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Self:
+        """The body, with short or long names of its members.
+
+        Raises:
+            InvalidRequestError: It is none.
+        """
+        raw = loads_as(data, _RawBatchAcks)
+        acks = [{_LONG_NAMES.get(name, name): value for name, value in ack.items()} for ack in raw.acks or ()]
+        try:
+            return cls(acks=msgspec.convert(acks, list[BatchAck]), broker_name=raw.broker_name or "")
+        except msgspec.ValidationError as error:
+            raise InvalidRequestError("a batch acknowledgement cannot be read", reason=str(error)) from error
+
+
+class _RawBatchAcks(msgspec.Struct, rename="camel", kw_only=True):
+    acks: list[dict[str, Any]] | None = None
+    broker_name: str | None = None
+
+
+class SetMessageRequestModeRequestBody(Body, kw_only=True):
+    """The request body of SET_MESSAGE_REQUEST_MODE: how a group reads a topic.
+
+    In mode POP each client reads its own queues and those of the next `pop_share_queue_num` clients; 0: all queues.
+    """
+
+    consumer_group: str = ""
+    mode: str = REQUEST_MODE_PULL
+    pop_share_queue_num: int = 0
+    topic: str = ""
+
+
+class MessageRequestModes(Body, kw_only=True):
+    """The file messageRequestMode.json and the answer to GET_ALL_MESSAGE_REQUEST_MODE: by topic and group."""
+
+    message_request_mode_map: dict[str, dict[str, SetMessageRequestModeRequestBody]] = field(default_factory=dict)

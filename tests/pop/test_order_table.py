@@ -1,0 +1,67 @@
+"""The file of order infos."""
+
+import pytest
+
+from thermocline.pop.order_info import make_order_info
+from thermocline.pop.order_table import OrderTable
+from thermocline.remoting.errors import CorruptDataError
+
+JAVA = (
+    b'{"table":{"topic@group":{0:{"a":"attempt","cm":1,"i":60000,"l":1700,"o":[10,1,2],"oc":{11:2},"ot":{12:1800},'
+    b'"popTime":1700},2:{"cm":0,"i":1,"l":2,"o":[7],"popTime":2}}}}'
+)
+
+
+def test_a_file_of_rocketmq_is_taken_over() -> None:
+    table = OrderTable()
+    table.load(JAVA)
+    assert table.log_offset is None
+    info = table.find("topic", "group", 0)
+    assert info is not None
+    assert (info.offsets, info.acked_bits, info.counts, info.visible_ms) == ((10, 11, 12), 1, {11: 2}, {12: 1800})
+    assert info.open_offsets() == [11, 12]
+    assert table.find("topic", "group", 2) is not None
+    assert table.find("topic", "group", 1) is None
+
+
+def test_what_is_written_is_read_back() -> None:
+    table = OrderTable()
+    table.load(JAVA)
+    data = table.encode(log_offset=4_711)
+    assert data.startswith(b'{"popLogOffset":4711,\n"table":{\n"topic@group":{0:{"a":"attempt","cm":1,')
+    again = OrderTable()
+    again.load(data)
+    assert list(again.items()) == list(table.items())
+    assert again.log_offset == 4_711
+
+
+def test_changes_reach_the_next_file() -> None:
+    table = OrderTable()
+    table.encode(log_offset=0)
+    info = make_order_info((3,), pop_time_ms=1, invisible_ms=1, attempt_id=None, previous=None)
+    table.put("t", "g", 0, info)
+    assert table.is_dirty
+    assert b'"o":[3]' in table.encode(log_offset=0)
+    assert not table.is_dirty
+    table.remove("t", "g", 0)
+    assert table.is_dirty
+    assert b"t@g" not in table.encode(log_offset=0)
+    assert len(table) == 0
+    table.remove("t", "g", 0)
+    assert not table.is_dirty
+
+
+def test_what_is_gone_is_dropped() -> None:
+    table = OrderTable()
+    table.load(JAVA)
+    table.remove_if(lambda topic, group, queue_id, info: queue_id == 0)
+    assert [queue_id for _, _, queue_id, _ in table.items()] == [2]
+
+
+def test_damage_is_told() -> None:
+    with pytest.raises(CorruptDataError):
+        OrderTable().load(b'{"table":7}')
+    table = OrderTable()
+    table.load(None)
+    table.load(b'{"table":{"without a group":{0:{"o":[1]}}}}')
+    assert len(table) == 0

@@ -1,0 +1,350 @@
+"""What is popped, acknowledged, kept longer and given out again, through restarts."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+import pytest
+
+from tests.pop.pop_parts import DLQ_TOPIC, GROUP, RETRY_TOPIC, REVIVE_QUEUES, REVIVE_TOPIC, TOPIC, TRIES_MAX, PopParts
+from tests.simulated_disk import SimulatedDisk
+from tests.store.store_parts import Clock, bodies_of
+from thermocline.pop import pop_store
+from thermocline.pop.order_info import make_order_info
+from thermocline.remoting.errors import BrokerBusyError, StoreClosedError
+from thermocline.remoting.pop_topics import REVIVE_GROUP
+
+MINUTE_MS = 60_000
+
+
+@pytest.fixture
+def parts() -> PopParts:
+    parts = PopParts(SimulatedDisk(), Clock())
+    for number in range(6):
+        parts.send(b"%d" % number)
+    return parts
+
+
+def test_what_was_popped_is_not_popped_again(parts: PopParts) -> None:
+    assert [held.body for held in parts.pop(4, invisible_ms=MINUTE_MS)] == [b"0", b"1", b"2", b"3"]
+    assert [held.body for held in parts.pop(4, invisible_ms=MINUTE_MS)] == [b"4", b"5"]
+    assert parts.pop(4, invisible_ms=MINUTE_MS) == []
+    assert parts.pops.in_flight.message_count(TOPIC, GROUP, 0) == 6
+
+
+def test_what_is_acknowledged_does_not_come_back_the_rest_does(parts: PopParts) -> None:
+    first, second, third = parts.pop(3, invisible_ms=MINUTE_MS)
+    parts.ack(first, third)
+    assert parts.revive_due() == 0
+    parts.clock.now_ms += MINUTE_MS
+    assert parts.revive_due() == 1
+    assert bodies_of(parts.store, RETRY_TOPIC) == [b"1"]
+    (again,) = parts.pop(4, invisible_ms=MINUTE_MS, topic=RETRY_TOPIC)
+    assert again.reconsume_times == 1
+    parts.ack(second)  # too late: somebody else has it
+    parts.clock.now_ms += MINUTE_MS
+    assert parts.revive_due() == 1
+    assert bodies_of(parts.store, RETRY_TOPIC) == [b"1", b"1"]
+
+
+def test_acknowledging_twice_puts_one_record(parts: PopParts) -> None:
+    held, *_ = parts.pop(2, invisible_ms=MINUTE_MS)
+    assert parts.ack(held) == parts.store.commit_log.append_offset
+    assert parts.ack(held) == 0
+    assert parts.ack(held, held) == 0
+
+
+def test_several_check_points_are_acknowledged_in_one_write(parts: PopParts) -> None:
+    helds = parts.pop(2, invisible_ms=MINUTE_MS) + parts.pop(2, invisible_ms=MINUTE_MS)
+    before = sum(queue.next_offset for queue in parts.store.queues.of_topic(REVIVE_TOPIC).values())
+    parts.ack(*helds)
+    assert sum(queue.next_offset for queue in parts.store.queues.of_topic(REVIVE_TOPIC).values()) == before + 2
+    assert len(parts.pops.in_flight) == 0
+
+
+def test_kept_longer(parts: PopParts) -> None:
+    first, second = parts.pop(2, invisible_ms=MINUTE_MS)
+    kept = parts.renew(first, invisible_ms=3 * MINUTE_MS)
+    assert kept is not None
+    parts.clock.now_ms += MINUTE_MS
+    assert parts.revive_due() == 1
+    assert bodies_of(parts.store, RETRY_TOPIC) == [b"1"]
+    assert parts.renew(second, invisible_ms=MINUTE_MS) is None
+    parts.ack(first)  # the old receipt is worth nothing
+    parts.clock.now_ms = kept.pop_time_ms + 3 * MINUTE_MS - 1
+    assert parts.revive_due() == 0
+    parts.clock.now_ms += 1
+    assert parts.revive_due() == 1
+    assert parts.renew(kept, invisible_ms=1) is None
+
+
+def test_receipts_of_one_message_differ_within_a_millisecond(parts: PopParts) -> None:
+    (held,) = parts.pop(1, invisible_ms=MINUTE_MS)
+    receipts = [held]
+    for _ in range(3):
+        kept = parts.renew(receipts[-1], invisible_ms=MINUTE_MS)
+        assert kept is not None
+        receipts.append(kept)
+    assert len({receipt.pop_time_ms for receipt in receipts}) == 4
+    for receipt in receipts[:-1]:
+        assert parts.ack(receipt) == 0
+    assert parts.ack(receipts[-1]) > 0
+
+
+def test_a_suspended_message_comes_back_as_it_was(parts: PopParts) -> None:
+    (held,) = parts.pop(1, invisible_ms=MINUTE_MS)
+    parts.renew(held, invisible_ms=1, is_suspended=True)
+    parts.clock.now_ms += 2
+    assert parts.revive_due() == 1
+    (again,) = parts.pop(1, invisible_ms=MINUTE_MS, topic=RETRY_TOPIC)
+    assert again.reconsume_times == 0
+
+
+def test_what_was_tried_often_enough_is_a_dead_letter(parts: PopParts) -> None:
+    parts.pop(1, invisible_ms=MINUTE_MS)
+    for tries in range(1, TRIES_MAX + 1):
+        parts.clock.now_ms += MINUTE_MS
+        assert parts.revive_due() == 1
+        (held,) = parts.pop(1, invisible_ms=MINUTE_MS, topic=RETRY_TOPIC)
+        assert held.reconsume_times == tries
+    assert bodies_of(parts.store, DLQ_TOPIC) == []
+    parts.clock.now_ms += MINUTE_MS
+    assert parts.revive_due() == 1
+    assert parts.pop(1, invisible_ms=MINUTE_MS, topic=RETRY_TOPIC) == []
+    assert bodies_of(parts.store, DLQ_TOPIC) == [b"0"]
+    record = parts.read(DLQ_TOPIC, 0, 0)
+    assert record is not None
+    assert record.property_text("DLQ_ORIGIN_TOPIC") == record.property_text("RETRY_TOPIC") == TOPIC
+    assert record.property_text("1ST_POP_TIME") == "1000000"
+    assert record.property_text("ORIGIN_GROUP") == GROUP
+
+
+def test_after_a_kill_nothing_is_forgotten(parts: PopParts) -> None:
+    parts.save()
+    first, _second, _third = parts.pop(3, invisible_ms=MINUTE_MS)
+    kept = parts.renew(first, invisible_ms=5 * MINUTE_MS)
+    acked = parts.pop(1, invisible_ms=MINUTE_MS)
+    parts.ack(*acked)
+    parts = parts.killed()
+    # The offsets' file is older than all that; the log is not.
+    assert parts.offsets.query(TOPIC, GROUP, 0) == 4
+    assert [held.body for held in parts.pop(9, invisible_ms=MINUTE_MS)] == [b"4", b"5"]
+    assert kept is not None
+    assert parts.pending(kept) is not None
+    assert parts.pending(acked[0]) is None
+    parts.clock.now_ms += MINUTE_MS
+    parts.revive_due()
+    assert sorted(bodies_of(parts.store, RETRY_TOPIC)) == [b"1", b"2", b"4", b"5"]
+    assert parts.ack(kept) > 0
+
+
+def test_what_was_put_once_more_is_not_put_again_after_a_kill(parts: PopParts) -> None:
+    parts.save()
+    parts.pop(3, invisible_ms=MINUTE_MS)
+    parts.clock.now_ms += MINUTE_MS
+    assert parts.revive_due() == 3
+    parts = parts.killed()
+    assert parts.revive_due() == 0
+    assert len(parts.pops.in_flight) == 0
+    assert bodies_of(parts.store, RETRY_TOPIC) == [b"0", b"1", b"2"]
+
+
+def test_a_reset_that_was_saved_stands_against_older_check_points(parts: PopParts) -> None:
+    parts.pop(5, invisible_ms=MINUTE_MS)
+    parts.offsets.commit(TOPIC, GROUP, 0, 1)
+    parts.save()
+    parts = parts.killed()
+    assert parts.offsets.query(TOPIC, GROUP, 0) == 1
+    assert len(parts.pops.in_flight) == 1
+
+
+def test_without_a_log_offset_in_the_file_nothing_is_raised(parts: PopParts) -> None:
+    """As after Apache RocketMQ has written the file: its offsets stand."""
+    parts.pop(5, invisible_ms=MINUTE_MS)
+    parts = parts.killed()
+    assert parts.offsets.query(TOPIC, GROUP, 0) is None
+    assert len(parts.pops.in_flight) == 1
+
+
+def test_an_offset_is_not_written_before_its_check_point_is_durable(parts: PopParts) -> None:
+    parts.save()
+    parts.pop(3, invisible_ms=MINUTE_MS)
+    parts.save()
+    disk = parts.disk.after_power_cut(Random(1), kept_share=0)
+    parts = parts.cut(disk)
+    assert parts.offsets.query(TOPIC, GROUP, 0) == 3
+    parts.clock.now_ms += MINUTE_MS
+    assert parts.revive_due() == 3
+
+
+def test_progress_of_the_revive_topic_is_rocketmqs(parts: PopParts) -> None:
+    queues = parts.store.queues
+    first = parts.pop(1, invisible_ms=MINUTE_MS)
+    parts.pop(1, invisible_ms=MINUTE_MS)
+    third = parts.pop(1, invisible_ms=MINUTE_MS)
+    parts.pops.note_progress()
+    ids = sorted(queues.of_topic(REVIVE_TOPIC))
+    assert [parts.offsets.query(REVIVE_TOPIC, REVIVE_GROUP, number) for number in ids] == [None] * REVIVE_QUEUES
+    parts.ack(*first, *third)
+    parts.pops.note_progress()
+    # One queue is through with all of its records, in the other the second check point is open.
+    ends = {number: queues.of_topic(REVIVE_TOPIC)[number].next_offset for number in ids}
+    committed = {number: parts.offsets.query(REVIVE_TOPIC, REVIVE_GROUP, number) for number in ids}
+    assert sorted(committed[number] or -1 for number in ids) == [-1, ends[1] - 1]
+
+
+def test_the_log_is_held_from_the_first_open_check_point_on(parts: PopParts) -> None:
+    assert parts.pops.held_offset is None
+    first_place = parts.store.commit_log.append_offset
+    first = parts.pop(1, invisible_ms=MINUTE_MS)
+    second_place = parts.store.commit_log.append_offset
+    parts.pop(1, invisible_ms=MINUTE_MS)
+    assert parts.pops.held_offset == first_place
+    parts.ack(*first)
+    assert parts.pops.held_offset == second_place
+
+
+def test_an_old_check_point_is_put_anew_where_much_lies_behind_it(
+    parts: PopParts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pop_store, "WINDOW_RECORDS_MIN", 20)
+    stuck = parts.pop(2, invisible_ms=100 * MINUTE_MS)
+    parts.ack(stuck[1])
+    for number in range(60):
+        parts.send(b"x%d" % number)
+        parts.ack(*parts.pop(1, invisible_ms=MINUTE_MS))
+        assert not parts.pops.maintain()
+    held_offset = parts.pops.held_offset
+    assert held_offset is not None
+    assert held_offset > parts.store.commit_log.append_offset - 60 * 700
+    parts.save()
+    parts = parts.killed()
+    pending = parts.pending(stuck[0])
+    assert pending is not None
+    assert pending.open_offsets() == [0]
+    assert parts.ack(*stuck) > 0
+    assert len(parts.pops.in_flight) == 0
+
+
+def test_one_that_gets_old_is_put_anew_too(parts: PopParts) -> None:
+    parts.pop(1, invisible_ms=10_000 * MINUTE_MS)
+    place = parts.pops.held_offset
+    assert not parts.pops.maintain()
+    assert parts.pops.held_offset == place
+    parts.clock.now_ms += 61 * MINUTE_MS
+    assert not parts.pops.maintain()
+    assert (parts.pops.held_offset or 0) > (place or 0)
+    parts = parts.killed()
+    assert len(parts.pops.in_flight) == 1
+
+
+def test_too_much_in_flight_is_refused(parts: PopParts) -> None:
+    parts.pops.pending_max = 1
+    parts.pop(2, invisible_ms=MINUTE_MS)
+    with pytest.raises(BrokerBusyError):
+        parts.pop(1, invisible_ms=MINUTE_MS)
+    assert parts.offsets.query(TOPIC, GROUP, 0) == 2
+
+
+def test_a_store_that_refuses_changes_nothing(parts: PopParts) -> None:
+    (held,) = parts.pop(1, invisible_ms=MINUTE_MS)
+    parts.store.commit_log.fail("broken")
+    with pytest.raises(StoreClosedError):
+        parts.pop(1, invisible_ms=MINUTE_MS)
+    with pytest.raises(StoreClosedError):
+        parts.ack(held)
+    assert parts.offsets.query(TOPIC, GROUP, 0) == 1
+    pending = parts.pending(held)
+    assert pending is not None
+    assert pending.open_offsets() == [0]
+
+
+def test_a_deleted_topic_takes_its_messages_along(parts: PopParts) -> None:
+    parts.pop(2, invisible_ms=MINUTE_MS)
+    parts.store.delete_topic(TOPIC)
+    parts.pops.forget_topic(TOPIC)
+    assert parts.pops.in_flight.next_due_ms is None
+    parts.store.add_topic(TOPIC)
+    parts.send(b"new")
+    parts = parts.killed()
+    assert len(parts.pops.in_flight) == 0
+
+
+def test_records_that_somebody_else_put_are_read(parts: PopParts) -> None:
+    """What Apache RocketMQ has left to its timer arrives in the revive topic later."""
+    (held,) = parts.pop(1, invisible_ms=MINUTE_MS)
+    pending = parts.pending(held)
+    assert pending is not None
+    log = parts.pops._log
+    parts.store.put(parts.pops._ack_draft(pending, [0]))
+    assert parts.pending(held) is not None
+    parts.pops.catch_up()
+    assert parts.pending(held) is None
+    check_point = pending.check_point
+    parts.store.put(log.check_point_draft(check_point, 1))
+    parts.pops.catch_up()
+    assert parts.pending(held) is not None
+
+
+def test_what_cannot_be_read_of_the_revive_topic_is_passed_over(
+    parts: PopParts, caplog: pytest.LogCaptureFixture
+) -> None:
+    (held,) = parts.pop(1, invisible_ms=MINUTE_MS)
+    draft = parts.pops._log.check_point_draft
+    pending = parts.pending(held)
+    assert pending is not None
+    parts.store.put(msgspec.structs.replace(draft(pending.check_point, 1), body=b"damaged"))
+    parts = parts.killed()
+    assert "revive record passed over" in caplog.text
+    assert len(parts.pops.in_flight) == 1
+
+
+# -- ordered -----------------------------------------------------------------------------------------------------------
+
+
+def pop_in_order(parts: PopParts, *offsets: int) -> None:
+    info = make_order_info(
+        offsets,
+        pop_time_ms=parts.clock(),
+        invisible_ms=MINUTE_MS,
+        attempt_id=None,
+        previous=parts.orders.find(TOPIC, GROUP, 0),
+    )
+    parts.pops.order_changed(TOPIC, GROUP, 0, info, next_offset=offsets[0])
+
+
+def test_order_infos_survive_a_kill_with_files_and_without(parts: PopParts) -> None:
+    pop_in_order(parts, 0, 1)
+    parts.save()
+    parts = parts.killed()
+    info = parts.orders.find(TOPIC, GROUP, 0)
+    assert info is not None
+    assert info.offsets == (0, 1)
+    info.acked_bits = 1
+    parts.pops.order_changed(TOPIC, GROUP, 0, info, next_offset=1)
+    parts = parts.killed()
+    info = parts.orders.find(TOPIC, GROUP, 0)
+    assert info is not None
+    assert info.open_offsets() == [1]
+    assert parts.offsets.query(TOPIC, GROUP, 0) == 1
+    parts.pops.order_changed(TOPIC, GROUP, 0, None, next_offset=2)
+    parts = parts.killed()
+    assert parts.orders.find(TOPIC, GROUP, 0) is None
+    assert parts.offsets.query(TOPIC, GROUP, 0) == 2
+
+
+def test_order_records_are_held_until_the_file_knows_them(parts: PopParts) -> None:
+    place = parts.store.commit_log.append_offset
+    pop_in_order(parts, 0)
+    assert parts.pops.held_offset == place
+    parts.pops.encode_orders()
+    assert parts.pops.held_offset == place
+    pop_in_order(parts, 1)
+    parts.pops.orders_saved()
+    assert (parts.pops.held_offset or 0) > place
+    parts.save()
+    assert parts.pops.held_offset is None
+    parts.pops.note_progress()
+    parts = parts.killed()
+    assert parts.orders.find(TOPIC, GROUP, 0) is not None
