@@ -109,10 +109,17 @@ def official_cluster(
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Daemons:
+    """Where a NameServer and a broker serve, and the process to end."""
+
+    namesrv: str
+    broker_address: str
+    process: ChildProcess
+
+
 @contextlib.contextmanager
-def thermocline_cluster(
-    agent: JavaAgent, directory: Path, *, settings: Mapping[str, str] | None = None
-) -> Iterator[Cluster]:
+def thermocline_daemons(directory: Path, *, settings: Mapping[str, str] | None = None) -> Iterator[Daemons]:
     """`thermocline dev` with a `file://` cold tier; its store lies in `directory`/data."""
     (directory / "data").mkdir(parents=True, exist_ok=True)
     (directory / "cold").mkdir(exist_ok=True)
@@ -133,16 +140,25 @@ def thermocline_cluster(
         process.wait_until(lambda: READY_LINE.search(process.output()) is not None, timeout_s=READY_TIMEOUT_S)
         ready = READY_LINE.search(process.output())
         assert ready is not None
-        wait_until_registered(agent, ready["namesrv"], ready["broker"])
-        yield Cluster(
-            kind=THERMOCLINE,
-            namesrv=ready["namesrv"],
-            broker_address=ready["broker"],
-            agent=agent,
-            process=process,
-        )
+        yield Daemons(namesrv=ready["namesrv"], broker_address=ready["broker"], process=process)
     finally:
         process.stop()
+
+
+@contextlib.contextmanager
+def thermocline_cluster(
+    agent: JavaAgent, directory: Path, *, settings: Mapping[str, str] | None = None
+) -> Iterator[Cluster]:
+    """`thermocline_daemons` with an agent to drive clients against them."""
+    with thermocline_daemons(directory, settings=settings) as daemons:
+        wait_until_registered(agent, daemons.namesrv, daemons.broker_address)
+        yield Cluster(
+            kind=THERMOCLINE,
+            namesrv=daemons.namesrv,
+            broker_address=daemons.broker_address,
+            agent=agent,
+            process=daemons.process,
+        )
 
 
 def settings_environment(settings: Mapping[str, str]) -> dict[str, str]:

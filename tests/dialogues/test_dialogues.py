@@ -1,0 +1,87 @@
+"""Each recorded dialogue with the official NameServer and broker, replayed here: answers have the recorded form.
+
+The recordings hold what official clients of release 5.5.0 and `mqadmin` asked (script.py tells their form). All are
+replayed to one broker, those of clients side by side, then the commands one after another, as they were recorded.
+`--official-peer` replays them to the official broker instead, which proves the recordings and the replay.
+
+Differences that are left
+  - `LEFT` names them with the reason. They are expected strictly: when one is gone, its line has to go too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.dialogues.replay import Peer, Replay
+from tests.dialogues.script import RECORDED, read_script
+from tests.interop.cluster import BROKER_NAME, thermocline_daemons
+from thermocline.namesrv.name_server_config import NameServerConfig
+from thermocline.namesrv.server import NameServer
+
+CLIENTS = sorted(path.stem for path in RECORDED.glob("[A-Z]*.jsonl"))
+BROKERS = sorted(path.stem for path in RECORDED.glob("broker_*.jsonl"))
+
+
+def first_connection(path: Path) -> int:
+    """Connections were numbered through all recordings, so the lowest one tells when a recording was made."""
+    return min((step[1] for step in read_script(path) if step[0] == "open"), default=0)
+
+
+COMMANDS = [path.stem for path in sorted((RECORDED / "mqadmin").glob("*.jsonl"), key=first_connection)]
+LEFT: Mapping[str, str] = {}
+SETTINGS = {
+    "traceTopicEnable": "true",
+    # Retries and delays take long in the recordings, and tell nothing more for it.
+    "messageDelayLevel": " ".join(["1s"] * 18),
+}
+LIVE_CONNECTION = 191
+"""The consumer that stayed connected while commands were recorded."""
+
+
+@pytest.fixture(scope="module")
+def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
+    with thermocline_daemons(tmp_path_factory.mktemp("dialogues"), settings=SETTINGS) as daemons:
+        yield {"namesrv": daemons.namesrv, "broker": daemons.broker_address}
+
+
+async def replay_all(addresses: Mapping[str, str]) -> dict[str, list[str]]:
+    async def one(name: str) -> list[str]:
+        try:
+            return await Replay(
+                read_script(RECORDED / f"{name}.jsonl"), addresses=addresses, broker_name=BROKER_NAME
+            ).run()
+        except Exception as error:
+            return [f"{type(error).__name__}: {error}"]
+
+    results = await asyncio.gather(*(one(name) for name in CLIENTS))
+    return dict(zip(CLIENTS, results, strict=True))
+
+
+@pytest.fixture(scope="module")
+def differences(addresses: Mapping[str, str]) -> dict[str, list[str]]:
+    return asyncio.run(replay_all(addresses))
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_answers_have_the_recorded_form(name: str, differences: dict[str, list[str]]) -> None:
+    assert differences[name] == []
+
+
+@pytest.fixture
+async def name_server() -> AsyncIterator[str]:
+    server = NameServer(NameServerConfig(listen_host="127.0.0.1", listen_port=0))
+    port = await server.start()
+    yield f"127.0.0.1:{port}"
+    await server.close()
+
+
+@pytest.mark.parametrize("name", BROKERS)
+async def test_a_broker_is_registered_as_recorded(name: str, name_server: str) -> None:
+    replay = Replay(
+        read_script(RECORDED / f"{name}.jsonl"), addresses={"namesrv": name_server}, broker_name=BROKER_NAME
+    )
+    assert await replay.run() == []
