@@ -42,6 +42,7 @@ from thermocline.broker.processors.consumer_offset import ConsumerOffsetProcesso
 from thermocline.broker.processors.dispatcher import Dispatcher
 from thermocline.broker.processors.group import GroupProcessor
 from thermocline.broker.processors.lock import LockProcessor
+from thermocline.broker.processors.replica import ReplicaProcessor
 from thermocline.broker.processors.send_back import SendBackProcessor
 from thermocline.broker.processors.stats import StatsProcessor
 from thermocline.broker.processors.tier import TierProcessor
@@ -258,6 +259,7 @@ class HotProcess:
                 SendBackProcessor(context),
                 StatsProcessor(context),
                 ConsumerCallProcessor(context),
+                ReplicaProcessor(context),
                 AdminProcessor(
                     context,
                     run_retention=rounds.run_retention,

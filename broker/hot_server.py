@@ -28,14 +28,17 @@ from concurrent.futures import ThreadPoolExecutor
 from thermocline.broker.acknowledgements import Acknowledgements
 from thermocline.broker.broker_config import PERM_WRITE
 from thermocline.broker.cold_pull_limits import ColdPullLimits
+from thermocline.broker.cold_read_quota import ColdReadQuota
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.key_index import KeyIndex
 from thermocline.broker.local_records import LocalRecords
 from thermocline.broker.long_polling import TICK_MS, LongPolling
+from thermocline.broker.processors.cold_flow import ColdFlowProcessor
 from thermocline.broker.processors.dispatcher import Processor
 from thermocline.broker.processors.offset_lookup import OffsetLookupProcessor
 from thermocline.broker.processors.pull import JSON_LITE_PULL, JSON_PREFIX_BYTES, JSON_PULL, PullProcessor
 from thermocline.broker.processors.query import QueryProcessor
+from thermocline.broker.processors.reply import ReplyProcessor
 from thermocline.broker.processors.send import SendProcessor
 from thermocline.broker.processors.view import ViewProcessor
 from thermocline.broker.pull_admission import PullAdmission
@@ -88,10 +91,11 @@ class HotServer:
         self._waits_for_flush = self._acknowledgements.waits_for_flush
         self._targets = SendTargets(context.topics, context.store.queues)
         limits = ColdPullLimits()
+        quota = ColdReadQuota(config=lambda: context.config, clock=context.clock)
         self._pulls = PullProcessor(
             context,
             PullAdmission(context),
-            PullFinder(context, context.visible, near_bytes=near_bytes),
+            PullFinder(context, context.visible, quota, near_bytes=near_bytes),
             long_polling,
             limits,
         )
@@ -107,10 +111,12 @@ class HotServer:
         local = LocalRecords(context.store, expired_before_ms=context.topics.expired_before)
         self.processors: tuple[Processor, ...] = (
             sends,
+            ReplyProcessor(context, check=sends.check, make_topic=sends.make_topic),
             self._pulls,
             OffsetLookupProcessor(context),
             QueryProcessor(context, local, key_index),
             ViewProcessor(context, local),
+            ColdFlowProcessor(context, quota),
         )
         """For the dispatcher; `connection_closed` is to be told of every connection that ends."""
         self._config = context.config

@@ -61,6 +61,7 @@ from thermocline.remoting.bodies.group import (
     SubscriptionGroupListBody,
     SubscriptionGroupTableBody,
 )
+from thermocline.remoting.bodies.replica import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 from thermocline.remoting.bodies.route import (
     BrokerData,
     BrokerMemberGroup,
@@ -137,6 +138,9 @@ __all__ = [
     "GroupForbidden",
     "GroupList",
     "GroupRetryPolicy",
+    "HAClientRuntimeInfo",
+    "HAConnectionRuntimeInfo",
+    "HARuntimeInfo",
     "HeartbeatData",
     "KVTable",
     "LockBatchRequestBody",
