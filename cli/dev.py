@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import os
+
 import click
 
 from thermocline.cli.daemon_options import broker_flags, log_level_option, parse_listen
@@ -30,7 +32,7 @@ def dev(data: str, namesrv: str, listen: str, cold: str | None, settings: tuple[
       thermocline dev --data ./data --namesrv 127.0.0.1:0 --listen 127.0.0.1:0
     """
     from thermocline.broker.main import BrokerArguments, ReadyAddresses, run_with_name_server
-    from thermocline.namesrv.name_server_config import NameServerConfig
+    from thermocline.namesrv.main import load_config, state_paths
 
     directory = Path(data).resolve()
     directory.mkdir(parents=True, exist_ok=True)
@@ -50,6 +52,10 @@ def dev(data: str, namesrv: str, listen: str, cold: str | None, settings: tuple[
 
     run_with_name_server(
         BrokerArguments(flags=flags, log_level=log_level),
-        NameServerConfig(listen_host=host, listen_port=port),
+        load_config(
+            config_path=None,
+            environment=os.environ,
+            flags={"bindAddress": host, "listenPort": str(port), **state_paths(directory / "namesrv")},
+        ),
         on_ready=tell,
     )
