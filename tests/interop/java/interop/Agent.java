@@ -27,9 +27,12 @@ public final class Agent {
         Producers producers = new Producers();
         Consumers consumers = new Consumers();
         operations.put("admin", AdminCommands::run);
+        operations.put("admin_until", AdminCommands::runUntil);
         operations.put("produce", producers::produce);
+        operations.put("request", producers::request);
         operations.put("stop_producer", producers::stop);
         operations.put("start_push_consumer", consumers::startPush);
+        operations.put("start_replier", consumers::startReplier);
         operations.put("start_lite_pull_consumer", consumers::startLitePull);
         operations.put("received", consumers::received);
         operations.put("assigned", consumers::assigned);

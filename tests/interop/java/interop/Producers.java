@@ -2,6 +2,7 @@ package interop;
 
 import com.alibaba.fastjson2.JSONArray;
 import com.alibaba.fastjson2.JSONObject;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -50,6 +51,16 @@ final class Producers {
             default:
                 throw new IllegalArgumentException("kind " + request.getString("kind"));
         }
+    }
+
+    /** Asks with message {@code start} to {@code start + count} and returns the bodies of the replies, as text. */
+    Object request(JSONObject request) throws Exception {
+        DefaultMQProducer producer = producer(request);
+        int start = request.getIntValue("start", 0);
+        return each(request, start, request.getIntValue("count"), message -> {
+            Message reply = producer.request(message, request.getLongValue("timeout_ms", SEND_TIMEOUT_MS));
+            return new String(reply.getBody(), StandardCharsets.UTF_8);
+        });
     }
 
     Object stop(JSONObject request) {
@@ -135,6 +146,9 @@ final class Producers {
             producer.setDefaultTopicQueueNums(request.getIntValue("default_queue_count", 4));
             if (request.containsKey("compress_over_bytes")) {
                 producer.setCompressMsgBodyOverHowmuch(request.getIntValue("compress_over_bytes"));
+            }
+            if (request.getBooleanValue("trace")) {
+                producer.setEnableTrace(true);
             }
             producer.start();
             producers.put(name, producer);
