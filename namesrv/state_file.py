@@ -29,7 +29,7 @@ class StateFile:
             return None
         try:
             return Path(self.path).read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise UnavailableError(f"a state file cannot be read: {error.strerror}", path=self.path) from error

@@ -1,7 +1,7 @@
 """Every mqadmin command of a single master prints here what it prints of the official broker in the same state.
 
-The state is made by one script (mqadmin_pair.py), then each command runs against both, one after another in the order of
-`COMMANDS`, so that both states stay the same; figures that no two runs share are masked. `DIFFERENT` names what is
+The state is made by one script (mqadmin_pair.py), then each command runs against both, one after another in the order
+of `COMMANDS`, so that both states stay the same; figures that no two runs share are masked. `DIFFERENT` names what is
 left, with the reason; it is expected strictly, so that a line whose reason is gone has to go too.
 `docs/compatibility.md` lists the commands and is held against this list.
 """
