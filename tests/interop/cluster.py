@@ -23,6 +23,7 @@ THERMOCLINE = "thermocline"
 CLUSTER_NAME = "DefaultCluster"
 BROKER_NAME = "broker-a"
 READY_TIMEOUT_S = 60.0
+FREE_PORT = "127.0.0.1:0"
 REGISTERED_TIMEOUT_S = 60.0
 # Small files, so that rolling to the next one is part of every test.
 OFFICIAL_PROPERTIES: Mapping[str, str] = {
@@ -119,8 +120,13 @@ class Daemons:
 
 
 @contextlib.contextmanager
-def thermocline_daemons(directory: Path, *, settings: Mapping[str, str] | None = None) -> Iterator[Daemons]:
-    """`thermocline dev` with a `file://` cold tier; its store lies in `directory`/data."""
+def thermocline_daemons(
+    directory: Path, *, settings: Mapping[str, str] | None = None, namesrv: str = FREE_PORT, listen: str = FREE_PORT
+) -> Iterator[Daemons]:
+    """`thermocline dev` with a `file://` cold tier; its store lies in `directory`/data.
+
+    With addresses of its own it can be started again where clients look for it.
+    """
     (directory / "data").mkdir(parents=True, exist_ok=True)
     (directory / "cold").mkdir(exist_ok=True)
     process = ChildProcess(
@@ -128,8 +134,8 @@ def thermocline_daemons(directory: Path, *, settings: Mapping[str, str] | None =
             str(Path(sys.executable).parent / "thermocline"),
             "dev",
             *("--data", str(directory / "data")),
-            *("--namesrv", "127.0.0.1:0"),
-            *("--listen", "127.0.0.1:0"),
+            *("--namesrv", namesrv),
+            *("--listen", listen),
             *("--cold", (directory / "cold").as_uri()),
         ],
         log_path=directory / "dev.log",

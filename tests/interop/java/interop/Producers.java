@@ -12,6 +12,7 @@ import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.compression.CompressionType;
 import org.apache.rocketmq.common.message.Message;
 
 /** Producers by name: made at the first send, kept until they are stopped. */
@@ -146,6 +147,9 @@ final class Producers {
             producer.setDefaultTopicQueueNums(request.getIntValue("default_queue_count", 4));
             if (request.containsKey("compress_over_bytes")) {
                 producer.setCompressMsgBodyOverHowmuch(request.getIntValue("compress_over_bytes"));
+            }
+            if (request.containsKey("compression")) {
+                producer.setCompressType(CompressionType.valueOf(request.getString("compression")));
             }
             if (request.getBooleanValue("trace")) {
                 producer.setEnableTrace(true);
