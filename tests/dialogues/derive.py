@@ -19,7 +19,10 @@ from tests.dialogues.script import RECORDED, Step, records_of, shape_of_body, wr
 from thermocline.remoting.message_id import decode_message_id
 
 BROKERS_OWN_CONNECTION = 1
-REGISTER_BROKER, SEND_BATCH, SEND_BACK, POP = 103, 320, 36, 200050
+REGISTER_BROKER, SEND, SEND_BATCH, SEND_BACK, QUERY_MESSAGE, POP = 103, 310, 320, 36, 12, 200050
+CONSUME_DIRECTLY = 309
+SYSTEM_BUSY = 2
+LONG_MAX = 2**63 - 1
 PULLS = (11, 361)
 TIMED_PROPERTY = re.compile("(TIMER_DELIVER_MS\x01)(\\d+)")
 TOLD_BY_THE_BROKER = ("tranStateTableOffset", "commitLogOffset", "msgId", "transactionId", "offsetMsgId")
@@ -40,6 +43,13 @@ class _Derivation:
         self._asked: dict[tuple[int, int], int] = {}
         # Recorded values that are different on each run.
         self._known: dict[str, str] = {}
+        # When the recording began, told by what was born while it went on.
+        births = (
+            int(frame["extFields"]["g"]) - int(frame["t_ms"])
+            for frame in self._frames
+            if frame["kind"] == "request" and "g" in (frame.get("extFields") or {})
+        )
+        self._started_ms = next(births, None)
         self._answers = {
             (frame["conn"], frame["opaque"]): frame
             for frame in self._frames
@@ -77,7 +87,7 @@ class _Derivation:
                         self._known[f"{name}={value}"] = f"{{{{asked {number} {name}}}}}"
                 yield ["asked", conn, number, code, names]
             return
-        if not is_oneway and place not in self._answers:
+        if not is_oneway and (place not in self._answers or self._was_too_busy(code, place)):
             return
         number = self._numbers[place] = len(self._numbers)
         options: dict[str, Any] = {}
@@ -115,6 +125,10 @@ class _Derivation:
             options["next"] = int(fields["nextBeginOffset"])
         yield ["answer", number, frame["code"], _names(frame), _answer_shape(frame), options]
 
+    def _was_too_busy(self, code: int, place: tuple[int, int]) -> bool:
+        """Whether the recording machine was: the client sent the same again."""
+        return code == SEND and self._answers[place]["code"] == SYSTEM_BUSY
+
     # -- values --------------------------------------------------------------------------------------------------------
 
     def _fields(self, frame: dict[str, Any], fields: Mapping[str, str]) -> dict[str, str]:
@@ -131,18 +145,21 @@ class _Derivation:
                 self._known[f"half={offset}"] if f"half={offset}" in self._known else values["tranStateTableOffset"]
             )
         elif code == 33:
-            values["offset"] = self._known.get(f"place={values['offset']}", values["offset"])
+            values["offset"] = self._known.get(f"place={values['offset']}", "{{live place}}")
+        elif code == CONSUME_DIRECTLY:
+            values["msgId"] = "{{live id}}"
         elif code == SEND_BACK:
             values["offset"] = f"{{{{place of {values['originMsgId']}}}}}"
         elif code in PULLS:
-            if self._answers[(frame["conn"], frame["opaque"])]["code"] == 19 and "suspendTimeoutMillis" in values:
+            if self._answers[(frame["conn"], frame["opaque"])]["code"] != 0 and "suspendTimeoutMillis" in values:
                 values["suspendTimeoutMillis"] = "200"
         elif code == POP:
             values["bornTime"] = "{{now}}"
             if self._answers[(frame["conn"], frame["opaque"])]["code"] != 0:
                 values["pollTime"] = "1000"
-        elif code == 12:
-            values["beginTimestamp"], values["endTimestamp"] = "0", str(2**63 - 1)
+        elif code == QUERY_MESSAGE:
+            for name in ("beginTimestamp", "endTimestamp"):
+                values[name] = self._relative_time(frame, values[name])
         if "extraInfo" in values:
             place = f"{values['topic']} {values['consumerGroup']} {values['queueId']} {values['offset']}"
             values["extraInfo"] = f"{{{{receipt {place}}}}}"
@@ -153,6 +170,14 @@ class _Derivation:
                 lambda match: f"{match[1]}{{{{now+{int(match[2]) - born_ms}}}}}", values.get("i", "")
             )
         return values
+
+    def _relative_time(self, frame: dict[str, Any], time_ms: str) -> str:
+        """A time as one before or after the request; the beginning of all times when nobody knows when that was."""
+        if int(time_ms) == LONG_MAX:
+            return time_ms
+        if self._started_ms is None:
+            return "0"
+        return f"{{{{now{int(time_ms) - self._started_ms - int(frame['t_ms']):+d}}}}}"
 
     def _body(self, frame: dict[str, Any]) -> Any:
         if not frame.get("body_len"):

@@ -16,14 +16,15 @@ A body is a text; or {"size": n} for bytes that say nothing; {"batch": n} for a 
 {"compressed": text} for the compressed form of a registration. Values that are different on each run stand in fields
 and bodies as
 
-    {{now}} {{now+ms}}                        the time of the replay
+    {{now}} {{now+ms}} {{now-ms}}             the time of the replay
     {{id n}} {{place n}}                      the offset message id, the physical offset, in answer n
     {{place of k}}                            the physical offset of the last record pulled with the unique key k
     {{field n name}} {{asked n name}}         a field of answer n, of the broker's request n
+    {{live id}} {{live place}}                of a message that was there before the dialogue began
     {{receipt topic group queue offset}}      the receipt of a message that was popped
 
-Shapes: "number", "text", "flag", "null"; [shape] of a list's items, [] of an empty list; {member: shape}, where a key that
-is an object is written by its members; {"records": [names of properties]} of message records.
+Shapes: "number", "text", "flag", "null"; [shape] of a list's items, [] of an empty list; {member: shape}, where a key
+that is an object is written by its members; {"records": [names of properties]} of message records.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.dialogues.replay import Peer, Replay
+from tests.dialogues.live_cluster import LiveCluster, live_cluster
+from tests.dialogues.replay import Replay
 from tests.dialogues.script import RECORDED, read_script
 from tests.interop.cluster import BROKER_NAME, thermocline_daemons
 from thermocline.namesrv.name_server_config import NameServerConfig
@@ -31,7 +32,9 @@ def first_connection(path: Path) -> int:
     return min((step[1] for step in read_script(path) if step[0] == "open"), default=0)
 
 
-COMMANDS = [path.stem for path in sorted((RECORDED / "mqadmin").glob("*.jsonl"), key=first_connection)]
+COMMANDS = [
+    f"mqadmin/{path.stem}" for path in sorted((RECORDED / "mqadmin").glob("*.jsonl"), key=first_connection)
+]
 LEFT: Mapping[str, str] = {}
 SETTINGS = {
     "traceTopicEnable": "true",
@@ -49,15 +52,27 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str,
 
 
 async def replay_all(addresses: Mapping[str, str]) -> dict[str, list[str]]:
+    """The differences of each dialogue: those of clients side by side, then those of commands one after another."""
+    live: LiveCluster | None = None
+
     async def one(name: str) -> list[str]:
-        replay = Replay(read_script(RECORDED / f"{name}.jsonl"), addresses=addresses, broker_name=BROKER_NAME)
+        replay = Replay(
+            read_script(RECORDED / f"{name}.jsonl"),
+            addresses=addresses,
+            broker_name=BROKER_NAME,
+            live=None if live is None else {LIVE_CONNECTION: live.peer},
+            live_message_id="" if live is None else live.message_id,
+        )
         try:
             return await replay.run()
         except Exception as error:  # noqa: BLE001 - the end of a replay: it becomes a difference
             return [*replay.differences, f"{type(error).__name__}: {error}"]
 
     results = await asyncio.gather(*(one(name) for name in CLIENTS))
-    return dict(zip(CLIENTS, results, strict=True))
+    live = await live_cluster(addresses)
+    differences = dict(zip(CLIENTS, results, strict=True)) | {name: await one(name) for name in COMMANDS}
+    live.peer.connection.close()
+    return differences
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +80,7 @@ def differences(addresses: Mapping[str, str]) -> dict[str, list[str]]:
     return asyncio.run(replay_all(addresses))
 
 
-@pytest.mark.parametrize("name", CLIENTS)
+@pytest.mark.parametrize("name", [*CLIENTS, *COMMANDS])
 def test_answers_have_the_recorded_form(name: str, differences: dict[str, list[str]]) -> None:
     assert differences[name] == []
 
