@@ -117,10 +117,7 @@ class ClientRegistry:
         if not members:
             del self._producers[group]
         _discard(self._producer_groups, connection, group)
-        if (
-            connection not in self._producer_groups
-            and self._producer_connections.get(client.client_id) is connection
-        ):
+        if connection not in self._producer_groups and self._producer_connections.get(client.client_id) is connection:
             del self._producer_connections[client.client_id]
         logger.info("producer left group=%s address=%s", group, connection.remote_address)
 

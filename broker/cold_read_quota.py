@@ -1,8 +1,8 @@
 """Cold read quota: how many bytes of history a consumer group may read from the cold tier in a while.
 
     window      5 s; what a group and all groups together have read counts in it, and is forgotten at its end
-    threshold   of a group: the one an operator gave it (`updateColdDataFlowCtrGroupConfig`), else `cgColdReadThreshold`;
-                of all: `globalColdReadThreshold`
+    threshold   of a group: the one an operator gave it (`updateColdDataFlowCtrGroupConfig`), else
+                `cgColdReadThreshold`; of all: `globalColdReadThreshold`
 
 With `coldDataFlowControlEnable` a pull from the cold tier waits for the next window once its group, or all groups
 together, have reached their threshold. So one that replays years leaves the tier process to others; reads of what is
@@ -94,7 +94,7 @@ class ColdReadQuota:
 
     async def wait(self, group: str) -> None:
         """Wait until a group may read; at once if it may. Cancelling is safe."""
-        while self.is_used_up(group):
+        while self.is_used_up(group):  # noqa: ASYNC110 - a window ends with time, nobody says so
             await asyncio.sleep(max(1, self._window_end_ms - self._clock()) / 1000)
 
     def _roll(self) -> None:

@@ -57,9 +57,7 @@ class ColdFlowProcessor:
                 logger.warning("cold read threshold passed over group=%s value=%s", group, text)
                 continue
             self._quota.set_threshold(group, threshold)
-            logger.info(
-                "cold read threshold group=%s bytes=%d by=%s", group, threshold, connection.remote_address
-            )
+            logger.info("cold read threshold group=%s bytes=%d by=%s", group, threshold, connection.remote_address)
         return RemotingCommand.response(command)
 
     def remove(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:

@@ -158,8 +158,8 @@ class _Derivation:
             if self._answers[(frame["conn"], frame["opaque"])]["code"] != 0:
                 values["pollTime"] = "1000"
         elif code == QUERY_MESSAGE:
-            for name in ("beginTimestamp", "endTimestamp"):
-                values[name] = self._relative_time(frame, values[name])
+            for name, unknown in (("beginTimestamp", 0), ("endTimestamp", LONG_MAX)):
+                values[name] = self._relative_time(frame, values[name], unknown=unknown)
         if "extraInfo" in values:
             place = f"{values['topic']} {values['consumerGroup']} {values['queueId']} {values['offset']}"
             values["extraInfo"] = f"{{{{receipt {place}}}}}"
@@ -171,12 +171,12 @@ class _Derivation:
             )
         return values
 
-    def _relative_time(self, frame: dict[str, Any], time_ms: str) -> str:
-        """A time as one before or after the request; the beginning of all times when nobody knows when that was."""
+    def _relative_time(self, frame: dict[str, Any], time_ms: str, *, unknown: int) -> str:
+        """A time as one before or after the request; `unknown` when nobody knows when that was."""
         if int(time_ms) == LONG_MAX:
             return time_ms
         if self._started_ms is None:
-            return "0"
+            return str(unknown)
         return f"{{{{now{int(time_ms) - self._started_ms - int(frame['t_ms']):+d}}}}}"
 
     def _body(self, frame: dict[str, Any]) -> Any:

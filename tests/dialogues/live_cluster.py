@@ -56,7 +56,8 @@ async def live_cluster(addresses: Mapping[str, str]) -> LiveCluster:
         await send(
             TOPIC,
             number % QUEUES,
-            f"KEYS\x01key{number}\x02UNIQ_KEY\x01{UNIQUE_KEY.format(number)}\x02WAIT\x01true\x02TAGS\x01T{number % 2}\x02",
+            f"colour\x01blue\x02KEYS\x01key{number}\x02i\x01{number}\x02UNIQ_KEY\x01{UNIQUE_KEY.format(number)}\x02"
+            f"WAIT\x01true\x02TAGS\x01T{number % 2}\x02",
             b"body-%d" % number,
         )
         for number in range(MESSAGES)
@@ -77,9 +78,12 @@ async def live_cluster(addresses: Mapping[str, str]) -> LiveCluster:
                 subscription_data_set=subscriptions,
             )
         ],
-        producer_data_set=[ProducerData(group_name=PRODUCER_GROUP)],
+        producer_data_set=[ProducerData(group_name=PRODUCER_GROUP), ProducerData(group_name="CLIENT_INNER_PRODUCER")],
     )
     await ask(34, body=data.encode())
+    for queue_id in range(QUEUES):
+        pull = {"topic": TOPIC, "consumerGroup": GROUP, "queueId": str(queue_id), "queueOffset": "0", "sysFlag": "0"}
+        await ask(11, pull | {"maxMsgNums": "32", "commitOffset": "0", "suspendTimeoutMillis": "0", "subVersion": "0"})
     for group, offset in ((GROUP, MESSAGES // QUEUES), (OFFLINE_GROUP, 2)):
         for queue_id in range(QUEUES):
             fields = {"topic": TOPIC, "consumerGroup": group, "queueId": str(queue_id), "commitOffset": str(offset)}

@@ -80,7 +80,8 @@ def shape(value: Any) -> Any:
     if isinstance(value, dict):
         members: dict[str, Any] = {}
         for key, member in value.items():
-            name = "{" + ",".join(sorted(key)) + "}" if isinstance(key, dict) else str(key)
+            # A path is part of one name only: the runtime information's share of a disk.
+            name = "{" + ",".join(sorted(key)) + "}" if isinstance(key, dict) else str(key).partition("/")[0]
             members[name] = merged(members[name], shape(member)) if name in members else shape(member)
         return dict(sorted(members.items()))
     if isinstance(value, list):

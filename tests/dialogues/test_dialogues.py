@@ -19,7 +19,7 @@ import pytest
 from tests.dialogues.live_cluster import LiveCluster, live_cluster
 from tests.dialogues.replay import Replay
 from tests.dialogues.script import RECORDED, read_script
-from tests.interop.cluster import BROKER_NAME, thermocline_daemons
+from tests.interop.cluster import BROKER_NAME, official_daemons, thermocline_daemons
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
 
@@ -35,7 +35,19 @@ def first_connection(path: Path) -> int:
 COMMANDS = [
     f"mqadmin/{path.stem}" for path in sorted((RECORDED / "mqadmin").glob("*.jsonl"), key=first_connection)
 ]
-LEFT: Mapping[str, str] = {}
+NOT_YET = "not yet: "
+LEFT: Mapping[str, str] = {
+    "PopPush": NOT_YET + "POP consumption",
+    "Sql92": NOT_YET + "filters by SQL92",
+    "Timed": NOT_YET + "messages with a time of delivery",
+    "Transaction": NOT_YET + "transactions",
+    "mqadmin/setConsumeMode": NOT_YET + "POP consumption",
+    "mqadmin/updateStaticTopic": NOT_YET + "static topics",
+}
+OVER_EVERYTHING = frozenset(
+    {"mqadmin/consumerProgress_all", "mqadmin/exportMetrics", "mqadmin/statsAll_active", "mqadmin/topicList_cluster"}
+)
+"""Commands whose requests depend on all that the recorded broker held, from other clients too."""
 SETTINGS = {
     "traceTopicEnable": "true",
     # Retries and delays take long in the recordings, and tell nothing more for it.
@@ -45,10 +57,31 @@ LIVE_CONNECTION = 191
 """The consumer that stayed connected while commands were recorded."""
 
 
+OFFICIAL_SETTINGS = SETTINGS | {
+    "enablePropertyFilter": "true",
+    "transactionTimeOut": "3000",
+    "transactionCheckInterval": "5000",
+}
+
+
 @pytest.fixture(scope="module")
-def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
-    with thermocline_daemons(tmp_path_factory.mktemp("dialogues"), settings=SETTINGS) as daemons:
-        yield {"namesrv": daemons.namesrv, "broker": daemons.broker_address}
+def is_official(request: pytest.FixtureRequest) -> bool:
+    """Whether the dialogues are replayed to the official broker."""
+    return bool(request.config.getoption("--official-peer"))
+
+
+@pytest.fixture(scope="module")
+def addresses(
+    request: pytest.FixtureRequest, is_official: bool, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Mapping[str, str]]:
+    directory = tmp_path_factory.mktemp("dialogues")
+    if is_official:
+        software = request.getfixturevalue("official_software")
+        with official_daemons(software, directory, properties=OFFICIAL_SETTINGS) as daemons:
+            yield {"namesrv": daemons.namesrv, "broker": daemons.broker_address}
+    else:
+        with thermocline_daemons(directory, settings=SETTINGS) as daemons:
+            yield {"namesrv": daemons.namesrv, "broker": daemons.broker_address}
 
 
 async def replay_all(addresses: Mapping[str, str]) -> dict[str, list[str]]:
@@ -62,6 +95,7 @@ async def replay_all(addresses: Mapping[str, str]) -> dict[str, list[str]]:
             broker_name=BROKER_NAME,
             live=None if live is None else {LIVE_CONNECTION: live.peer},
             live_message_id="" if live is None else live.message_id,
+            any_of_its_kind=name in OVER_EVERYTHING,
         )
         try:
             return await replay.run()
@@ -81,8 +115,11 @@ def differences(addresses: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("name", [*CLIENTS, *COMMANDS])
-def test_answers_have_the_recorded_form(name: str, differences: dict[str, list[str]]) -> None:
-    assert differences[name] == []
+def test_answers_have_the_recorded_form(name: str, differences: dict[str, list[str]], is_official: bool) -> None:
+    if name in LEFT and not is_official:
+        assert differences[name], f"no difference is left, so its line has to go: {LEFT[name]}"
+    else:
+        assert differences[name] == []
 
 
 @pytest.fixture

@@ -89,6 +89,38 @@ def official_cluster(
     ends_cleanly: bool = False,
 ) -> Iterator[Cluster]:
     """The official NameServer and broker, over a store directory of theirs or over one that is there already."""
+    with official_daemons(
+        software, directory, store_directory=store_directory, properties=properties, ends_cleanly=ends_cleanly
+    ) as daemons:
+        wait_until_registered(agent, daemons.namesrv, daemons.broker_address)
+        yield Cluster(
+            kind=OFFICIAL,
+            namesrv=daemons.namesrv,
+            broker_address=daemons.broker_address,
+            agent=agent,
+            process=daemons.process,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Daemons:
+    """Where a NameServer and a broker serve, and the process to end."""
+
+    namesrv: str
+    broker_address: str
+    process: ChildProcess
+
+
+@contextlib.contextmanager
+def official_daemons(
+    software: OfficialSoftware,
+    directory: Path,
+    *,
+    store_directory: Path | None = None,
+    properties: Mapping[str, str] = OFFICIAL_PROPERTIES,
+    ends_cleanly: bool = False,
+) -> Iterator[Daemons]:
+    """The official pair; it may not have registered yet."""
     with (
         official_namesrv(software, directory / "namesrv") as namesrv,
         official_broker(
@@ -100,23 +132,7 @@ def official_cluster(
             ends_cleanly=ends_cleanly,
         ) as broker,
     ):
-        wait_until_registered(agent, namesrv.address, broker.address)
-        yield Cluster(
-            kind=OFFICIAL,
-            namesrv=namesrv.address,
-            broker_address=broker.address,
-            agent=agent,
-            process=broker.process,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Daemons:
-    """Where a NameServer and a broker serve, and the process to end."""
-
-    namesrv: str
-    broker_address: str
-    process: ChildProcess
+        yield Daemons(namesrv=namesrv.address, broker_address=broker.address, process=broker.process)
 
 
 @contextlib.contextmanager

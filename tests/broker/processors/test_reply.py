@@ -48,8 +48,18 @@ async def reply(broker: DataBroker, *, properties: str | None = None, topic: str
     if properties is None:
         properties = f"MSG_TYPE\x01reply\x02REPLY_TO_CLIENT\x01{REQUESTER}\x02CORRELATION_ID\x01c1\x02"
     fields = {
-        **{"a": "repliers", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "5", "h": "0"},
-        **{"i": properties, "j": "0", "k": "false", "m": "false"},
+        "a": "repliers",
+        "b": topic,
+        "c": "TBW102",
+        "d": "4",
+        "e": "0",
+        "f": "0",
+        "g": "5",
+        "h": "0",
+        "i": properties,
+        "j": "0",
+        "k": "false",
+        "m": "false",
     }
     return await broker.ask(RemotingCommand.request(325, ext_fields=fields, body=b"yes"))
 
