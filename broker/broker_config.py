@@ -148,6 +148,8 @@ class BrokerConfig:
     route_poll_interval_ms: int = setting(30_000, "loadBalancePollNameServerInterval", least=100, live=True)
 
     # -- messages ------------------------------------------------------------------------------------------------------
+    store_replies: bool = setting(True, "storeReplyMessageEnable", live=True)
+    """Keep the replies of request-reply in the cluster's reply topic."""
     accept_sends_from_ms: int = setting(0, "startAcceptSendRequestTimeStamp", least=0, live=True)
     default_query_count: int = setting(32, "defaultQueryMaxNum", least=1, live=True)
     memory_percent: int = setting(40, "accessMessageInMemoryMaxRatio", least=1, most=95, live=True)
@@ -156,6 +158,14 @@ class BrokerConfig:
     pull_count_max: int = setting(32, "maxTransferCountOnMessageInMemory", least=1, live=True)
     disk_pull_bytes_max: int = setting(65_536, "maxTransferBytesOnMessageInDisk", least=1, live=True)
     disk_pull_count_max: int = setting(8, "maxTransferCountOnMessageInDisk", least=1, live=True)
+
+    # -- reads of history ----------------------------------------------------------------------------------------------
+    cold_flow_control: bool = setting(False, "coldDataFlowControlEnable", live=True)
+    """Let groups that have read much from the cold tier wait (broker/cold_read_quota.py)."""
+    cold_read_threshold: int = setting(3 << 20, "cgColdReadThreshold", least=1, live=True)
+    """Bytes that one group may read from the cold tier in five seconds."""
+    cold_read_threshold_global: int = setting(100 << 20, "globalColdReadThreshold", least=1, live=True)
+    """The same for all groups together."""
 
     def __post_init__(self) -> None:
         for item in fields(self):

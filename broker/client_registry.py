@@ -92,6 +92,7 @@ class ClientRegistry:
         self._fingerprints: dict[str, int] = {}
         # What each connection takes part in, so that one that closes costs what it joined and not all groups.
         self._producer_groups: dict[Connection, set[str]] = {}
+        self._producer_connections: dict[str, Connection] = {}
         self._consumer_groups: dict[Connection, set[str]] = {}
         self._to_notify: set[str] = set()
         self._producer_turn = 0
@@ -102,6 +103,7 @@ class ClientRegistry:
         self, group: str, connection: Connection, *, client_id: str, language: LanguageCode, version: int
     ) -> None:
         """Note a producer, or that it is still there."""
+        self._producer_connections[client_id] = connection
         members = self._producers.setdefault(group, {})
         client = members.get(connection)
         if client is None:
@@ -116,11 +118,14 @@ class ClientRegistry:
     def unregister_producer(self, group: str, connection: Connection) -> None:
         """A producer takes its leave."""
         members = self._producers.get(group)
-        if members is None or members.pop(connection, None) is None:
+        client = None if members is None else members.pop(connection, None)
+        if members is None or client is None:
             return
         if not members:
             del self._producers[group]
         _discard(self._producer_groups, connection, group)
+        if connection not in self._producer_groups and self._producer_connections.get(client.client_id) is connection:
+            del self._producer_connections[client.client_id]
         logger.info("producer left group=%s address=%s", group, connection.remote_address)
 
     def producers(self, group: str) -> list[Client]:
@@ -140,6 +145,10 @@ class ClientRegistry:
         living = [client for client in members[start:] + members[:start] if not client.connection.is_closed]
         ready = (client for client in living if not client.connection.is_full)
         return next(ready, living[0] if living else None)
+
+    def producer_connection(self, client_id: str) -> Connection | None:
+        """The connection over which a producer of that id was heard last; None when it is gone."""
+        return self._producer_connections.get(client_id)
 
     def producer_groups(self) -> Mapping[str, list[Client]]:
         """All producers by group."""

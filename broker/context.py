@@ -12,6 +12,7 @@ from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.broker_settings import BrokerSettings
 from thermocline.broker.broker_stats import BrokerStats
 from thermocline.broker.client_registry import ClientRegistry
+from thermocline.broker.cold_read_quota import ColdReadQuota
 from thermocline.broker.cold_reads import ColdReads
 from thermocline.broker.config_persister import ConfigPersister
 from thermocline.broker.consumer_filter_table import ConsumerFilterTable
@@ -60,6 +61,7 @@ class BrokerContext:
     stats: BrokerStats
     persister: ConfigPersister
     cold: ColdReads
+    cold_quota: ColdReadQuota
     visible: VisibleQueues
     lookup: QueueLookup
     appender: MessageAppender

@@ -27,6 +27,7 @@ from thermocline.broker import (
 from thermocline.broker.broker_settings import BrokerSettings
 from thermocline.broker.broker_stats import BrokerStats
 from thermocline.broker.client_registry import ClientRegistry
+from thermocline.broker.cold_read_quota import ColdReadQuota
 from thermocline.broker.cold_reads import ColdReads
 from thermocline.broker.config_persister import ConfigPersister, load_file
 from thermocline.broker.consumer_filter_table import ConsumerFilterTable
@@ -231,6 +232,7 @@ async def build_context(
         stats=stats,
         persister=persister,
         cold=cold,
+        cold_quota=ColdReadQuota(config=lambda: settings.broker, clock=clock),
         visible=visible,
         lookup=QueueLookup(store, visible, cold),
         appender=appender,

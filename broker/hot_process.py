@@ -47,6 +47,7 @@ from thermocline.broker.processors.dispatcher import Dispatcher
 from thermocline.broker.processors.group import GroupProcessor
 from thermocline.broker.processors.lock import LockProcessor
 from thermocline.broker.processors.recall import RecallProcessor
+from thermocline.broker.processors.replica import ReplicaProcessor
 from thermocline.broker.processors.send_back import SendBackProcessor
 from thermocline.broker.processors.stats import StatsProcessor
 from thermocline.broker.processors.tier import TierProcessor
@@ -278,6 +279,7 @@ class HotProcess:
                 RecallProcessor(context),
                 StatsProcessor(context),
                 ConsumerCallProcessor(context),
+                ReplicaProcessor(context),
                 AdminProcessor(
                     context,
                     run_retention=rounds.run_retention,

@@ -42,14 +42,14 @@ class MessageAppender:
             self._grown(draft)
         return result
 
-    async def append_and_wait(self, draft: MessageDraft) -> PutStatus:
+    async def append_and_wait(self, draft: MessageDraft) -> tuple[PutResult, PutStatus]:
         """Put one message, and wait until it is as safe as the broker makes messages; whether it came to that.
 
         Cancelling leaves it in the log. Raises as MessageStore.put.
         """
         result = self.append(draft)
         if not self._waits_for_flush:
-            return PutStatus.PUT_OK
+            return result, PutStatus.PUT_OK
         flushed: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
         deadline_ms = self._store.clock.now_ms() + self._store.config.sync_flush_timeout_ms
         self._store.flush.wait(
@@ -57,18 +57,19 @@ class MessageAppender:
             lambda status: None if flushed.done() else flushed.set_result(status),
             deadline_ms=deadline_ms,
         )
-        return await flushed
+        return result, await flushed
 
-    async def append_safely(self, draft: MessageDraft) -> None:
+    async def append_safely(self, draft: MessageDraft) -> PutResult:
         """Put one message; on return it is as safe as the broker makes messages. Cancelling leaves it in the log.
 
         Raises:
             ServiceUnavailableError: It is in the log, but the flush failed or took too long.
             MQError: As MessageStore.put.
         """
-        status = await self.append_and_wait(draft)
+        result, status = await self.append_and_wait(draft)
         if status is not PutStatus.PUT_OK:
             raise ServiceUnavailableError(status.value)
+        return result
 
     def _grown(self, draft: MessageDraft) -> None:
         queue = self._store.queues.find(draft.topic, draft.queue_id)

@@ -99,6 +99,7 @@ class PullFinder:
     def __init__(self, context: BrokerContext, visible: VisibleQueues, *, near_bytes: int | None = None) -> None:
         """`near_bytes`: how far behind the log's end messages count as being in memory; None: as settings say."""
         self._context = context
+        self._quota = context.cold_quota
         self._visible = visible
         self._near_bytes = near_bytes
         self._log = context.store.commit_log
@@ -147,10 +148,11 @@ class PullFinder:
             if cold_start is None or start == queue.min_offset or offset < cold_start:
                 pull = self._cold_pull(request, admission)
                 # Below `cold_start` lies what the tier does not serve any more, whatever it has sent before.
-                held = None if cold_start is None or offset < cold_start else context.cold.held(pull)
+                is_refused = cold_start is None or offset < cold_start or self._quota.is_used_up(header.consumer_group)
+                held = None if is_refused else context.cold.held(pull)
                 if held is None:
                     raise ColdNeeded
-                return self._cold_answer(held, queue, expired_before_ms=pull.expired_before_ms)
+                return self._cold_answer(header, held, queue, expired_before_ms=pull.expired_before_ms)
         start = max(offset, start)
         if admission.properties is not None:
             raise SearchNeeded(self._search(header, admission.properties, queue, start=start, end=end))
@@ -176,10 +178,11 @@ class PullFinder:
         if offset >= bounds.end_offset:
             # Neither tier holds what lies between: it was given up, and is stepped over.
             return self._stepped(queue, queue.min_offset)
+        await self._quota.wait(header.consumer_group)
         result = await self._context.cold.pull(self._cold_pull(request, admission))
         if result.next_offset <= offset:
             raise UnavailableError("the cold tier does not hold what it said it holds", topic=header.topic)
-        return self._cold_answer(result, queue, expired_before_ms=visible.expired_before_ms(header.topic))
+        return self._cold_answer(header, result, queue, expired_before_ms=visible.expired_before_ms(header.topic))
 
     def search_answer(self, runs: FilteredRuns) -> PullAnswer:
         """What a search has found that has ended."""
@@ -210,10 +213,14 @@ class PullFinder:
             group=header.consumer_group,
         )
 
-    def _cold_answer(self, result: ColdPullResult, queue: ConsumeQueue, *, expired_before_ms: int) -> PullAnswer:
+    def _cold_answer(
+        self, header: PullMessageRequestHeader, result: ColdPullResult, queue: ConsumeQueue, *, expired_before_ms: int
+    ) -> PullAnswer:
         records, dropped_count = without_expired(result.records, expired_before_ms)
         if not records:
             return self._stepped(queue, result.next_offset)
+        size_bytes = sum(map(len, records))
+        self._quota.add(header.consumer_group, size_bytes)
         return PullAnswer(
             ResponseCode.SUCCESS,
             GetStatus.FOUND.value,
@@ -222,7 +229,7 @@ class PullFinder:
             max_offset=self._context.store.max_offset(queue),
             buffers=records,
             message_count=result.message_count - dropped_count,
-            size_bytes=sum(map(len, records)),
+            size_bytes=size_bytes,
         )
 
     def _read(

@@ -40,12 +40,12 @@ _NAMES_WITHOUT_EFFECT = """
     asyncSendEnable autoDeleteUnusedStats autoMessageVersionOnTopicLen batchDispatchRequestThreadPoolNums
     bitMapLengthConsumeQueueExt bottomMostCompressionTypeForConsumeQueueStore broadcastOffsetExpireMaxSecond
     broadcastOffsetExpireSecond brokerElectionPriority brokerFastFailureEnable brokerHeartbeatInterval brokerIP2
-    brokerNotActiveTimeoutMillis cgColdReadThreshold channelNotActiveInterval checkCRCOnRecover
+    brokerNotActiveTimeoutMillis channelNotActiveInterval checkCRCOnRecover
     checkCommitLogOffsetOnRecover checkSyncStateSetPeriod cleanFileForciblyEnable cleanOfflineBrokerInterval
     cleanResourceInterval cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval clientAsyncSemaphoreValue
     clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout clientManageThreadPoolNums
     clientManagerThreadPoolQueueCapacity clientOnewaySemaphoreValue clientPooledByteBufAllocatorEnable
-    clientSocketRcvBufSize clientSocketSndBufSize clientWorkerThreads coldCtrStrategyEnable coldDataFlowControlEnable
+    clientSocketRcvBufSize clientSocketSndBufSize clientWorkerThreads coldCtrStrategyEnable
     coldDataScanEnable combineAssignOffsetCQType combineCQEnableCheckSelf combineCQLoadingCQTypes
     combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType combineCQUseRocksdbForLmq commercialBaseCount
     commercialSizePerMsg commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog
@@ -73,7 +73,7 @@ _NAMES_WITHOUT_EFFECT = """
     filterSupportRetry flushCommitLogLeastPages flushCommitLogThoroughInterval flushCommitLogTimed
     flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval flushConsumerOffsetHistoryInterval
     flushIntervalConsumeQueue flushLeastPagesWhenWarmMapedFile forceRegister forceVerifyPropCRC forwardTimeout
-    globalColdReadThreshold haFlowControlEnable haHousekeepingInterval haMaxGapNotInSync haMaxTimeSlaveNotCatchup
+    haFlowControlEnable haHousekeepingInterval haMaxGapNotInSync haMaxTimeSlaveNotCatchup
     haSendHeartbeatInterval haTransferBatchSize heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity highSpeedMode
     inSyncReplicas indexFileReadEnable indexFileWriteEnable indexRocksDBEnable
     isBrokerContainer isInBrokerContainer isScanAvailableNameSrv isolateLogEnable iteratorWhenUseRocksdbConsumeQueue
@@ -112,7 +112,7 @@ _NAMES_WITHOUT_EFFECT = """
     serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog
     serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads sharedByteBufferNum shutdownWaitTimeSeconds
     skipPreOnline skipWhenCKRePutReachMaxTimes slaveReadEnable slaveTimeout socksProxyConfig
-    spinLockCollisionRetreatOptimalDegree splitRegistrationSize statRocksDBCQIntervalSec storeReplyMessageEnable
+    spinLockCollisionRetreatOptimalDegree splitRegistrationSize statRocksDBCQIntervalSec
     subscriptionExpiredTimeout syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod
     syncFromLastFile syncMasterFlushOffsetWhenStartup timerCheckMetricsWhen timerColdDataCheckIntervalMs
     timerEnableCheckMetrics timerEnableDisruptor timerEnableRetryUntilSuccess

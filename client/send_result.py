@@ -37,3 +37,7 @@ class SendResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     transaction_id: str | None = None
     recall_handle: str | None = None
     """For a message that waits for its time: what `Producer.recall` takes it back by."""
+    region: str = ""
+    """The broker's region, by its setting."""
+    is_traced: bool = True
+    """Whether the broker wants traces of its messages."""

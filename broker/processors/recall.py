@@ -77,7 +77,7 @@ class RecallProcessor:
                 producer_group=header.producer_group,
                 born_host=connection.remote_host,
             )
-            status = await context.appender.append_and_wait(marker)
+            _, status = await context.appender.append_and_wait(marker)
             if status not in STORED:
                 raise ServiceUnavailableError(status.value)
         except IllegalOperationError:

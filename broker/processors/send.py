@@ -102,7 +102,7 @@ class SendProcessor:
         """Store the message, or the batch, and answer where it is."""
         header = decode_send_header(command.code, command.ext_fields)
         try:
-            self._check(header)
+            self.check(header)
             config = self._context.topics.get(header.topic)
             target = self._retry_target(command, header)
             if config is None or (target != header.topic and target not in self._context.topics):
@@ -113,7 +113,12 @@ class SendProcessor:
 
     # -- checks --------------------------------------------------------------------------------------------------------
 
-    def _check(self, header: SendMessageRequestHeader) -> None:
+    def check(self, header: SendMessageRequestHeader) -> None:
+        """Pass what may be sent at all: see the module's header. A topic that is missing passes.
+
+        Raises:
+            MQError, PermissionDeniedError, InvalidParameterError, BrokerBusyError: It is refused.
+        """
         context = self._context
         config = context.config
         if context.clock() < config.accept_sends_from_ms:
@@ -147,7 +152,7 @@ class SendProcessor:
     ) -> RemotingCommand | None:
         topics = self._context.topics
         try:
-            config = topics.get(header.topic) or await self._make_topic(header)
+            config = topics.get(header.topic) or await self.make_topic(header)
             target = self._retry_target(command, header)
             if target not in topics:
                 await topics.ensure(target, queue_count=DLQ_QUEUE_COUNT)
@@ -155,7 +160,12 @@ class SendProcessor:
         except MQError as error:
             return self._refused(command, error)
 
-    async def _make_topic(self, header: SendMessageRequestHeader) -> TopicConfig:
+    async def make_topic(self, header: SendMessageRequestHeader) -> TopicConfig:
+        """Make the topic of a message that is sent there first; durable on return.
+
+        Raises:
+            TopicNotFoundError: Topics are not made by use, or not this one.
+        """
         is_retry = is_retry_topic(header.topic)
         sys_flag = 0
         if header.unit_mode:

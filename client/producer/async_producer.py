@@ -26,6 +26,7 @@ from typing import Self, TypeVar
 
 from thermocline.client.message import Message
 from thermocline.client.message_queue import MessageQueue
+from thermocline.client.options import ClientOptions
 from thermocline.client.producer.batch_accumulator import BatchAccumulator, LingeringMessage, is_batchable
 from thermocline.client.producer.in_flight import InFlight
 from thermocline.client.producer.options import ProducerOptions
@@ -36,6 +37,8 @@ from thermocline.client.producer.send_requests import SendRequests
 from thermocline.client.producer.sending import Draft, SendCallback, call_back, draft
 from thermocline.client.send_result import SendResult
 from thermocline.client.session import ClientSession, wall_clock_ms
+from thermocline.client.trace.publish_tracer import PublishTracer
+from thermocline.client.trace.trace_dispatcher import TraceDispatcher, trace_group
 from thermocline.remoting.bodies import ConsumerData
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
@@ -51,10 +54,11 @@ from thermocline.remoting.message_id import UniqueIdGenerator
 from thermocline.remoting.recall_handle import decode_recall_handle
 from thermocline.remoting.request_code import RequestCode
 
-__all__ = ["IN_FLIGHT_BYTES_MAX", "AsyncProducer", "settle"]
+__all__ = ["IN_FLIGHT_BYTES_MAX", "AsyncProducer", "settle", "trace_producer"]
 
 IN_FLIGHT_BYTES_MAX = 100 * 1024 * 1024
 WINDOW = 256
+TRACE_SEND_TIMEOUT_MS = 5_000
 
 T = TypeVar("T")
 
@@ -68,6 +72,8 @@ class AsyncProducer(ProducerOptions):
         self._pipeline: SendPipeline | None = None
         self._accumulator: BatchAccumulator | None = None
         self._requests: SendRequests | None = None
+        self._traces: TraceDispatcher | None = None
+        self._tracer: PublishTracer | None = None
         self._in_flight = InFlight(count_max=self.in_flight_max, bytes_max=IN_FLIGHT_BYTES_MAX)
         self._closed = False
 
@@ -99,6 +105,10 @@ class AsyncProducer(ProducerOptions):
         for topic in self.watched_topics():
             session.routes.watch(topic)
         await session.start()
+        if self.enable_trace:
+            self._traces = TraceDispatcher(trace_producer(self, self.group, kind="PRODUCE"), topic=self.trace_topic)
+            self._tracer = PublishTracer(self._traces, group=self.group)
+            await self._traces.start()
 
     async def close(self) -> None:
         """Take no more messages, wait for the outcome of all under way, leave the brokers; idempotent."""
@@ -112,6 +122,8 @@ class AsyncProducer(ProducerOptions):
             self._accumulator.flush_all()
         pipeline.refuse_new()
         await self._in_flight.wait_until_idle()
+        if self._traces is not None:
+            await self._traces.close()
         await pipeline.close()
         await session.close()
 
@@ -298,7 +310,12 @@ class AsyncProducer(ProducerOptions):
         await self._in_flight.wait_for_room()
         future: asyncio.Future[list[SendResult]] = asyncio.get_running_loop().create_future()
         _, pipeline, requests = self._started()
-        sending = requests.batch(messages, lambda outcome: settle(future, outcome), queue=queue, timeout_ms=timeout_ms)
+
+        def done(outcome: list[SendResult] | MQError) -> None:
+            settle(future, outcome)
+
+        callback = done if self._tracer is None else self._tracer.batch(messages, done)
+        sending = requests.batch(messages, callback, queue=queue, timeout_ms=timeout_ms)
         self._in_flight.add(len(messages), sending.counted_bytes)
         pipeline.submit(sending)
         return await future
@@ -371,6 +388,8 @@ class AsyncProducer(ProducerOptions):
             ClosedError: The producer is not started, or closed.
         """
         _, pipeline, requests = self._started()
+        if self._tracer is not None and prepared.message.topic != self.trace_topic:
+            callback = self._tracer.single(prepared.message, callback)
         if self._accumulator is not None and selector is None and argument is None and self._may_linger(prepared):
             self._in_flight.add(1, len(prepared.body))
             self._accumulator.add(LingeringMessage(prepared.message, callback), queue=queue)
@@ -424,6 +443,19 @@ class AsyncProducer(ProducerOptions):
         if self._closed:
             raise ClosedError("the producer is closed")
         return self._session, self._pipeline, self._requests
+
+
+def trace_producer(options: ClientOptions, group: str, *, kind: str) -> AsyncProducer:
+    """A producer for the traces of a client; `kind`: PRODUCE or CONSUME."""
+    return AsyncProducer(
+        group=trace_group(group, kind=kind),
+        namesrv=options.namesrv,
+        client_ip=options.client_ip,
+        unit_name=options.unit_name,
+        request_timeout_ms=options.request_timeout_ms,
+        connect_timeout_ms=options.connect_timeout_ms,
+        send_timeout_ms=TRACE_SEND_TIMEOUT_MS,
+    )
 
 
 class _Owner:

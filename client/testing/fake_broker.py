@@ -6,9 +6,9 @@
 
 It speaks the real protocol on real sockets, to these clients and to others, and keeps everything in memory. It serves
 sending (single, batch, one-way, in a transaction), recall, pulling with long polling, POP, consumer offsets,
-heartbeats, group membership, queue locks, retries and dead letters, lookups, and what the admin client asks. Delayed and retried
-messages come at once, unless `delays_messages=True`; producers are asked about transactions by `ask_producers`.
-Messages can be chosen by SQL92 expressions with `property_filter=True`.
+heartbeats, group membership, queue locks, retries and dead letters, lookups, and what the admin client asks. Delayed
+and retried messages come at once, unless `delays_messages=True`; producers are asked about transactions by
+`ask_producers`. Messages can be chosen by SQL92 expressions with `property_filter=True`.
 
 Tests also look behind: `messages`, `committed_offset`, `requests`; make things go wrong: `refuse`, `stay_silent`,
 `drop_connections`, `hide_broker`; and wait for what happens elsewhere: `wait_until`. All methods may be called from any

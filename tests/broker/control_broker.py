@@ -23,6 +23,7 @@ from thermocline.broker.processors.dispatcher import Dispatcher
 from thermocline.broker.processors.group import GroupProcessor
 from thermocline.broker.processors.lock import LockProcessor
 from thermocline.broker.processors.recall import RecallProcessor
+from thermocline.broker.processors.replica import ReplicaProcessor
 from thermocline.broker.processors.send_back import SendBackProcessor
 from thermocline.broker.processors.stats import StatsProcessor
 from thermocline.broker.processors.topic import TopicProcessor
@@ -194,6 +195,7 @@ async def control_broker(
             SendBackProcessor(context),
             RecallProcessor(context),
             ConsumerCallProcessor(context),
+            ReplicaProcessor(context),
             AdminProcessor(context, run_retention=run_retention, dispatch_behind_bytes=lambda: 0),
         ],
         on_closed=[context.clients.connection_closed],

@@ -4,11 +4,45 @@ import com.alibaba.fastjson2.JSONObject;
 import java.io.ByteArrayOutputStream;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
+import java.util.regex.Pattern;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /** The official mqadmin commands, run in this process with what they print captured. */
 final class AdminCommands extends MQAdminStartup {
     private AdminCommands() {}
+
+    /**
+     * Runs a command that never ends by itself, {arguments, pattern, timeout_ms}, until it has printed a line with the
+     * pattern; returns all it printed.
+     */
+    static Object runUntil(JSONObject request) throws Exception {
+        ByteArrayOutputStream printed = new ByteArrayOutputStream();
+        PrintStream out = System.out;
+        PrintStream capture = new PrintStream(printed, true, StandardCharsets.UTF_8);
+        Thread command = new Thread(
+                () -> {
+                    SUB_COMMANDS.clear();
+                    MQAdminStartup.main0(request.getList("arguments", String.class).toArray(new String[0]), null);
+                },
+                "endless-command");
+        Pattern pattern = Pattern.compile(request.getString("pattern"));
+        long deadline = System.nanoTime() + request.getLongValue("timeout_ms") * 1_000_000;
+        System.setOut(capture);
+        try {
+            command.start();
+            while (!pattern.matcher(printed.toString(StandardCharsets.UTF_8)).find()) {
+                if (System.nanoTime() > deadline || !command.isAlive()) {
+                    throw new IllegalStateException("printed only: " + printed.toString(StandardCharsets.UTF_8));
+                }
+                command.join(50);
+            }
+            return printed.toString(StandardCharsets.UTF_8);
+        } finally {
+            System.setOut(out);
+            command.interrupt();
+            command.join(10_000);
+        }
+    }
 
     /** Runs {"arguments": ["topicList", "-n", ...]} and returns all it printed, standard error included. */
     static Object run(JSONObject request) {
