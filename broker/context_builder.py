@@ -9,7 +9,6 @@ the context closes them before the store.
 """
 
 import asyncio
-import logging
 import random
 import time
 from collections.abc import Callable, Iterable
@@ -36,43 +35,25 @@ from thermocline.broker.context import BrokerContext
 from thermocline.broker.delay_service import DelayService
 from thermocline.broker.group_table import GroupTable
 from thermocline.broker.loop_turns import LoopTurns
+from thermocline.broker.make_pop_store import make_pop_store, popped_is_durable
 from thermocline.broker.message_appender import MessageAppender
 from thermocline.broker.message_filters import MessageFilters
 from thermocline.broker.message_request_modes import RequestModeTable
+from thermocline.broker.open_timers import open_timers
+from thermocline.broker.open_transactions import open_transactions
 from thermocline.broker.queue_locks import QueueLocks
 from thermocline.broker.queue_lookup import QueueLookup
 from thermocline.broker.registration import Registration
 from thermocline.broker.system_topics import boot_topics, system_topic_names
-from thermocline.broker.timer_settings import timer_config
 from thermocline.broker.topic_table import TopicTable, decode_ttl_default
 from thermocline.broker.transaction_counts import TransactionCounts
-from thermocline.broker.transaction_settings import transaction_config
 from thermocline.broker.visible_queues import VisibleQueues
 from thermocline.pop import order_table
 from thermocline.pop.order_table import OrderTable
-from thermocline.pop.pop_store import PopStore
-from thermocline.pop.revive_log import ReviveLog
-from thermocline.remoting.bodies import TopicConfig
-from thermocline.remoting.errors import ServiceUnavailableError
-from thermocline.remoting.pop_topics import revive_topic
-from thermocline.remoting.topic_validation import (
-    TIMER_TOPIC,
-    TRANSACTION_GROUP,
-    TRANSACTION_HALF_TOPIC,
-    TRANSACTION_OP_HALF_TOPIC,
-)
 from thermocline.store.consume_queue import ConsumeQueue
 from thermocline.store.disk import Disk, make_durable_directory
-from thermocline.store.message_draft import PutStatus
 from thermocline.store.message_store import MessageStore
 from thermocline.store.store_config import StoreConfig
-from thermocline.timers.timer_message_store import TimerMessageStore
-from thermocline.timers.timer_request import TIMER_QUEUE_ID
-from thermocline.transactions.half_message import HALF_QUEUE_ID
-from thermocline.transactions.transaction_coordinator import TransactionCoordinator
-from thermocline.transactions.transaction_recovery import recover_transactions
-
-logger = logging.getLogger(__name__)
 
 
 def wall_clock_ms() -> int:
@@ -137,65 +118,52 @@ async def build_context(
     counts = TransactionCounts(clock=clock)
     request_modes = RequestModeTable(persister)
     orders = OrderTable()
-    pops = PopStore(
-        store,
-        ReviveLog(
-            store,
-            topic=revive_topic(config.cluster_name),
-            queue_count=config.revive_queues,
-            broker_name=config.broker_name,
-            clock=clock,
-        ),
-        offsets,
-        orders,
-        clock=clock,
-        pending_max=config.pop_pending_max,
-    )
-    topics_path = f"{files.config_path}/topics.json"
-    groups_path = f"{files.config_path}/subscriptionGroup.json"
-    offsets_path = f"{files.config_path}/{consumer_offsets.FILE_NAME}"
-    filters_path = f"{files.config_path}/{consumer_filter_table.FILE_NAME}"
-    delays_path = f"{files.config_path}/delayOffset.json"
-    counts_path = f"{files.config_path}/{transaction_counts.FILE_NAME}"
-    request_modes_path = f"{files.config_path}/messageRequestMode.json"
-    orders_path = f"{files.config_path}/consumerOrderInfo.json"
+    pops = make_pop_store(config, store, offsets, orders, clock=clock)
     ttl_default_path = f"{files.own_path}/ttlDefault.json"
-    persister.register(topic_table.FILE_NAME, topics_path, topics.encode)
     persister.register(topic_table.INCARNATION_FILE_NAME, files.incarnation_path, store.incarnations.encode)
     persister.register(topic_table.TTL_DEFAULT_FILE_NAME, ttl_default_path, topics.encode_ttl_default)
-    persister.register(group_table.FILE_NAME, groups_path, groups.encode)
+    persister.register(broker_settings.FILE_NAME, settings_path(files), settings.encode)
     persister.register(
         consumer_offsets.FILE_NAME,
-        offsets_path,
+        f"{files.config_path}/{consumer_offsets.FILE_NAME}",
         lambda: offsets.encode(pop_log_offset=store.commit_log.append_offset if pops.last_offset else None),
-        durable_first=lambda: _durable(store, pops.last_offset),
+        durable_first=lambda: popped_is_durable(store, pops),
     )
     persister.register(
-        order_table.FILE_NAME, orders_path, pops.encode_orders, durable_first=lambda: _durable(store, pops.last_offset)
+        order_table.FILE_NAME,
+        f"{files.config_path}/{order_table.FILE_NAME}",
+        pops.encode_orders,
+        durable_first=lambda: popped_is_durable(store, pops),
     )
-    persister.register(consumer_filter_table.FILE_NAME, filters_path, consumer_filters.encode)
-    persister.register(message_request_modes.FILE_NAME, request_modes_path, request_modes.encode)
-    persister.register(delay_service.FILE_NAME, delays_path, delays.encode)
-    persister.register(transaction_counts.FILE_NAME, counts_path, counts.encode)
-    persister.register(broker_settings.FILE_NAME, settings_path(files), settings.encode)
-
-    topics.load(load_file(disk, topics_path))
-    groups.load(load_file(disk, groups_path))
-    offsets.load(load_file(disk, offsets_path))
-    consumer_filters.load(load_file(disk, filters_path))
-    delays.load(load_file(disk, delays_path))
-    counts.load(load_file(disk, counts_path))
-    orders.load(load_file(disk, orders_path))
-    request_modes.load(load_file(disk, request_modes_path))
+    for name, encode in (
+        (topic_table.FILE_NAME, topics.encode),
+        (group_table.FILE_NAME, groups.encode),
+        (consumer_filter_table.FILE_NAME, consumer_filters.encode),
+        (message_request_modes.FILE_NAME, request_modes.encode),
+        (delay_service.FILE_NAME, delays.encode),
+        (transaction_counts.FILE_NAME, counts.encode),
+    ):
+        persister.register(name, f"{files.config_path}/{name}", encode)
+    for name, load in (
+        (topic_table.FILE_NAME, topics.load),
+        (group_table.FILE_NAME, groups.load),
+        (consumer_offsets.FILE_NAME, offsets.load),
+        (consumer_filter_table.FILE_NAME, consumer_filters.load),
+        (delay_service.FILE_NAME, delays.load),
+        (transaction_counts.FILE_NAME, counts.load),
+        (order_table.FILE_NAME, orders.load),
+        (message_request_modes.FILE_NAME, request_modes.load),
+    ):
+        load(load_file(disk, f"{files.config_path}/{name}"))
     await topics.boot(
         boot_topics(config, delay_level_count=delay_level_count),
         previous_ttl_default_ms=decode_ttl_default(load_file(disk, ttl_default_path)),
     )
 
     pops.open(offsets_log_offset=offsets.pop_log_offset)
-    topics.add_listener(lambda topic, config: _forget_popped(pops, topic, config))
+    topics.add_listener(lambda topic, config: None if config is not None else pops.forget_topic(topic))
     chance = random.Random(seed)
-    transactions = await _open_transactions(settings, store, offsets, persister, appender, counts, clock=clock)
+    transactions = await open_transactions(settings, store, offsets, persister, appender, counts, clock=clock)
 
     visible = VisibleQueues(
         store,
@@ -204,7 +172,7 @@ async def build_context(
     )
     if config.property_filter:
         await filters.prepare()
-    timers = _open_timers(settings, store, disk=disk, clock=clock, chance=chance)
+    timers = open_timers(settings, store, disk=disk, clock=clock, chance=chance)
     host, port = store_host
     return BrokerContext(
         settings=settings,
@@ -247,77 +215,3 @@ async def build_context(
         boot_time_ms=clock(),
         store_host=store_host,
     )
-
-
-def _open_timers(
-    settings: BrokerSettings, store: MessageStore, *, disk: Disk, clock: Callable[[], int], chance: random.Random
-) -> TimerMessageStore | None:
-    """The timers, which follow their settings from now on; None when they are switched off."""
-    if not settings.broker.timer_wheel:
-        queue = store.queues.find(TIMER_TOPIC, TIMER_QUEUE_ID)
-        if queue is not None and queue.next_offset > queue.min_offset:
-            logger.warning("timers are switched off: what waits for its time is not delivered, and may be deleted")
-        return None
-    timers = TimerMessageStore.open(store, timer_config(settings), disk=disk, clock=clock, random=chance.random)
-    settings.add_listener(lambda _: timers.follow(timer_config(settings)))
-    return timers
-
-
-async def _open_transactions(
-    settings: BrokerSettings,
-    store: MessageStore,
-    offsets: ConsumerOffsets,
-    persister: ConfigPersister,
-    appender: MessageAppender,
-    counts: TransactionCounts,
-    *,
-    clock: Callable[[], int],
-) -> TransactionCoordinator:
-    """What was open when the broker stopped; the coordinator follows its settings from now on."""
-    stored = [
-        offsets.query(topic, TRANSACTION_GROUP, HALF_QUEUE_ID)
-        for topic in (TRANSACTION_HALF_TOPIC, TRANSACTION_OP_HALF_TOPIC)
-    ]
-    recovered = recover_transactions(store, half_offset=stored[0], op_offset=stored[1], now_ms=clock())
-    counts.start_with(recovered.open_counts)
-    transactions = TransactionCoordinator(
-        store,
-        recovered.table,
-        put=appender.append,
-        clock=clock,
-        config=transaction_config(settings.broker),
-        count_open=counts.add,
-    )
-    if any(then is not None and now < then for then, now in zip(stored, transactions.progress, strict=True)):
-        # A power cut took back what the progress speaks of: the next messages there must not count as finished.
-        for topic, offset in zip(
-            (TRANSACTION_HALF_TOPIC, TRANSACTION_OP_HALF_TOPIC), transactions.progress, strict=True
-        ):
-            offsets.commit(topic, TRANSACTION_GROUP, HALF_QUEUE_ID, offset)
-        await persister.save(consumer_offsets.FILE_NAME)
-
-    def follow(_: object) -> None:
-        transactions.config = transaction_config(settings.broker)
-
-    settings.add_listener(follow)
-    return transactions
-
-
-async def _durable(store: MessageStore, offset: int) -> None:
-    """Return when the log is durable up to an offset.
-
-    Raises:
-        ServiceUnavailableError: The flush failed.
-    """
-    if offset <= store.commit_log.flush_offset:
-        return
-    flushed: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
-    store.flush.wait(offset, lambda status: None if flushed.done() else flushed.set_result(status))
-    status = await flushed
-    if status is not PutStatus.PUT_OK:
-        raise ServiceUnavailableError(status.value)
-
-
-def _forget_popped(pops: PopStore, topic: str, config: TopicConfig | None) -> None:
-    if config is None:
-        pops.forget_topic(topic)
