@@ -11,7 +11,13 @@ from dataclasses import dataclass
 
 from tests.dialogues.replay import Peer
 from thermocline.client.session import wall_clock_ms
-from thermocline.remoting.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
+from thermocline.remoting.bodies import (
+    ConsumerData,
+    HeartbeatData,
+    ProducerData,
+    SubscriptionData,
+    SubscriptionGroupConfig,
+)
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.language_code import LanguageCode
 from thermocline.remoting.topic_validation import TRACE_TOPIC
@@ -50,7 +56,13 @@ async def live_cluster(addresses: Mapping[str, str]) -> LiveCluster:
         return ((await ask(310, fields, body)).ext_fields or {})["msgId"]
 
     count = str(QUEUES)
-    topic = {"topic": TOPIC, "readQueueNums": count, "writeQueueNums": count, "perm": "6", "topicFilterType": "SINGLE_TAG"}
+    topic = {
+        "topic": TOPIC,
+        "readQueueNums": count,
+        "writeQueueNums": count,
+        "perm": "6",
+        "topicFilterType": "SINGLE_TAG",
+    }
     await ask(17, topic | {"defaultTopic": "TBW102", "topicSysFlag": "0", "order": "false", "attributes": ""})
     ids = [
         await send(
@@ -62,10 +74,11 @@ async def live_cluster(addresses: Mapping[str, str]) -> LiveCluster:
         )
         for number in range(MESSAGES)
     ]
-    await send(TRACE_TOPIC, 0, f"KEYS\x01{TRACED_KEY}\x02UNIQ_KEY\x01{UNIQUE_KEY.format(99)}\x02WAIT\x01true\x02", b"Pub")
+    await send(
+        TRACE_TOPIC, 0, f"KEYS\x01{TRACED_KEY}\x02UNIQ_KEY\x01{UNIQUE_KEY.format(99)}\x02WAIT\x01true\x02", b"Pub"
+    )
     subscriptions = [
-        SubscriptionData(topic=name, sub_string="*", sub_version=wall_clock_ms())
-        for name in (TOPIC, f"%RETRY%{GROUP}")
+        SubscriptionData(topic=name, sub_string="*", sub_version=wall_clock_ms()) for name in (TOPIC, f"%RETRY%{GROUP}")
     ]
     data = HeartbeatData(
         client_id=CLIENT_ID,
@@ -84,6 +97,7 @@ async def live_cluster(addresses: Mapping[str, str]) -> LiveCluster:
     for queue_id in range(QUEUES):
         pull = {"topic": TOPIC, "consumerGroup": GROUP, "queueId": str(queue_id), "queueOffset": "0", "sysFlag": "0"}
         await ask(11, pull | {"maxMsgNums": "32", "commitOffset": "0", "suspendTimeoutMillis": "0", "subVersion": "0"})
+    await ask(200, body=SubscriptionGroupConfig(group_name=OFFLINE_GROUP).encode())
     for group, offset in ((GROUP, MESSAGES // QUEUES), (OFFLINE_GROUP, 2)):
         for queue_id in range(QUEUES):
             fields = {"topic": TOPIC, "consumerGroup": group, "queueId": str(queue_id), "commitOffset": str(offset)}
