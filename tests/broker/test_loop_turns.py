@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from thermocline.broker.loop_turns import LoopTurns
+from thermocline.broker.loop_turns import LoopTurns, job_of
 
 
 class Loop:
@@ -128,6 +128,23 @@ def test_a_job_that_raises_takes_no_other_along(caplog: pytest.LogCaptureFixture
     assert log == ["other"]
     assert len(turns) == 0
     assert "a bug of ours" in caplog.text
+
+
+def test_steps_are_taken_one_a_turn_at_least() -> None:
+    log: list[int] = []
+
+    def steps() -> Iterator[None]:
+        for number in range(4):
+            log.append(number)
+            yield
+
+    job = job_of(steps())
+    assert not job(lambda: True)
+    assert log == [0]
+    assert not job(lambda: len(log) > 2)
+    assert log == [0, 1, 2]
+    assert job(lambda: False)
+    assert log == [0, 1, 2, 3]
 
 
 async def test_others_run_between_two_turns() -> None:

@@ -11,6 +11,7 @@ import json
 import re
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,11 @@ from thermocline.remoting.message_id import decode_message_id
 BROKERS_OWN_CONNECTION = 1
 REGISTER_BROKER, SEND, SEND_BATCH, SEND_BACK, QUERY_MESSAGE, POP = 103, 310, 320, 36, 12, 200050
 CONSUME_DIRECTLY = 309
+END_TRANSACTION = 37
 SYSTEM_BUSY = 2
 LONG_MAX = 2**63 - 1
 PULLS = (11, 361)
 TIMED_PROPERTY = re.compile("(TIMER_DELIVER_MS\x01)(\\d+)")
-TOLD_BY_THE_BROKER = ("tranStateTableOffset", "commitLogOffset", "msgId", "transactionId", "offsetMsgId")
-"""Fields of the broker's question about a transaction that the client's answer repeats."""
 
 
 def derive(path: Path, *, of_broker: bool = False) -> list[Step]:
@@ -43,6 +43,7 @@ class _Derivation:
         self._asked: dict[tuple[int, int], int] = {}
         # Recorded values that are different on each run.
         self._known: dict[str, str] = {}
+        self._checked: Counter[str] = Counter()
         # When the recording began, told by what was born while it went on.
         births = (
             int(frame["extFields"]["g"]) - int(frame["t_ms"])
@@ -82,9 +83,6 @@ class _Derivation:
                 yield ["told", conn, code, names]
             else:
                 number = self._asked[place] = len(self._asked)
-                for name, value in (frame.get("extFields") or {}).items():
-                    if name in TOLD_BY_THE_BROKER:
-                        self._known[f"{name}={value}"] = f"{{{{asked {number} {name}}}}}"
                 yield ["asked", conn, number, code, names]
             return
         if not is_oneway and (place not in self._answers or self._was_too_busy(code, place)):
@@ -134,16 +132,19 @@ class _Derivation:
     def _fields(self, frame: dict[str, Any], fields: Mapping[str, str]) -> dict[str, str]:
         code = frame["code"]
         values = dict(fields)
-        for name in (*TOLD_BY_THE_BROKER, "recallHandle"):
-            known = self._known.get(f"{name}={values.get(name)}")
-            if known is not None:
-                values[name] = known
-        if code == 37:
-            offset = values["commitLogOffset"]
-            values["commitLogOffset"] = self._known.get(f"place={offset}", offset)
-            values["tranStateTableOffset"] = (
-                self._known[f"half={offset}"] if f"half={offset}" in self._known else values["tranStateTableOffset"]
-            )
+        for name in ("msgId", "recallHandle"):
+            if name in values:
+                values[name] = self._known.get(f"{name}={values[name]}", values[name])
+        if code == END_TRANSACTION:
+            offset, transaction_id = values["commitLogOffset"], values["transactionId"]
+            if values["fromTransactionCheck"] == "true":
+                times = self._checked[transaction_id]
+                self._checked[transaction_id] += 1
+                for name in ("commitLogOffset", "tranStateTableOffset"):
+                    values[name] = f"{{{{check {transaction_id} {times} {name}}}}}"
+            else:
+                values["commitLogOffset"] = self._known[f"place={offset}"]
+                values["tranStateTableOffset"] = self._known[f"half={offset}"]
         elif code == 33:
             values["offset"] = self._known.get(f"place={values['offset']}", "{{live place}}")
         elif code == CONSUME_DIRECTLY:

@@ -11,7 +11,13 @@ from dataclasses import dataclass
 
 from tests.dialogues.replay import Peer
 from thermocline.client.session import wall_clock_ms
-from thermocline.remoting.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
+from thermocline.remoting.bodies import (
+    ConsumerData,
+    HeartbeatData,
+    ProducerData,
+    SubscriptionData,
+    SubscriptionGroupConfig,
+)
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.language_code import LanguageCode
 from thermocline.remoting.topic_validation import TRACE_TOPIC
@@ -91,6 +97,7 @@ async def live_cluster(addresses: Mapping[str, str]) -> LiveCluster:
     for queue_id in range(QUEUES):
         pull = {"topic": TOPIC, "consumerGroup": GROUP, "queueId": str(queue_id), "queueOffset": "0", "sysFlag": "0"}
         await ask(11, pull | {"maxMsgNums": "32", "commitOffset": "0", "suspendTimeoutMillis": "0", "subVersion": "0"})
+    await ask(200, body=SubscriptionGroupConfig(group_name=OFFLINE_GROUP).encode())
     for group, offset in ((GROUP, MESSAGES // QUEUES), (OFFLINE_GROUP, 2)):
         for queue_id in range(QUEUES):
             fields = {"topic": TOPIC, "consumerGroup": group, "queueId": str(queue_id), "commitOffset": str(offset)}

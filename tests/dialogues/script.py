@@ -19,12 +19,13 @@ and bodies as
     {{now}} {{now+ms}} {{now-ms}}             the time of the replay
     {{id n}} {{place n}}                      the offset message id, the physical offset, in answer n
     {{place of k}}                            the physical offset of the last record pulled with the unique key k
-    {{field n name}} {{asked n name}}         a field of answer n, of the broker's request n
+    {{field n name}}                          a field of answer n
+    {{check id n name}}                       a field of the broker's check number n of the transaction with that id
     {{live id}} {{live place}}                of a message that was there before the dialogue began
     {{receipt topic group queue offset}}      the receipt of a message that was popped
 
 Shapes: "number", "text", "flag", "null"; [shape] of a list's items, [] of an empty list; {member: shape}, where a key
-that is an object is written by its members; {"records": [names of properties]} of message records.
+that is an object is written by its members; {"records": [[names of properties]]} of message records.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def shape_of_body(body: bytes | memoryview) -> Any:
         return None
     records = records_of(body)
     if records is not None:
-        return {"records": sorted({name for record in records for name in record.properties})}
+        return {"records": sorted(map(list, {tuple(sorted(record.properties)) for record in records}))}
     try:
         return shape(loads(body))
     except InvalidRequestError:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.dialogues.live_cluster import LiveCluster, live_cluster
-from tests.dialogues.replay import Replay
+from tests.dialogues.replay import Replay, outcomes_by_code
 from tests.dialogues.script import RECORDED, read_script
 from tests.interop.cluster import BROKER_NAME, official_daemons, thermocline_daemons
 from thermocline.namesrv.name_server_config import NameServerConfig
@@ -85,6 +85,7 @@ def addresses(
 async def replay_all(addresses: Mapping[str, str]) -> dict[str, list[str]]:
     """The differences of each dialogue: those of clients side by side, then those of commands one after another."""
     live: LiveCluster | None = None
+    every_outcome = outcomes_by_code(read_script(RECORDED / f"{name}.jsonl") for name in (*CLIENTS, *COMMANDS))
 
     async def one(name: str) -> list[str]:
         replay = Replay(
@@ -93,7 +94,7 @@ async def replay_all(addresses: Mapping[str, str]) -> dict[str, list[str]]:
             broker_name=BROKER_NAME,
             live=None if live is None else {LIVE_CONNECTION: live.peer},
             live_message_id="" if live is None else live.message_id,
-            any_of_its_kind=name in OVER_EVERYTHING,
+            outcomes=every_outcome if name in OVER_EVERYTHING else None,
         )
         try:
             return await replay.run()

@@ -1,4 +1,4 @@
-"""The official Java client's consumption: retries and dead letters, order, broadcasting, replies, where groups begin."""
+"""How the official Java client consumes: retries, dead letters, order, broadcasting, replies, where groups begin."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_order_is_kept_when_another_consumer_takes_over(
     cluster.agent.call("stop_consumer", name=first)
     produce(cluster, topic, kind="ordered", shards=4, count=80, start=160)
     deadline = time.monotonic() + 60
-    taken = {index for index in indexes(received)}
+    taken = set(indexes(received))
     while len(taken) < 240 and time.monotonic() < deadline:
         received += cluster.agent.received(second, count=1, timeout_s=5)
         with contextlib.suppress(Exception):
@@ -276,7 +276,7 @@ def test_bodies_come_back_whole_however_they_are_compressed(
 def test_the_largest_body_is_taken_and_one_byte_more_is_not(cluster: Cluster, name: str) -> None:
     topic = cluster.make_topic(name, queue_count=1)
     produce(cluster, topic, count=1, body_bytes=4 << 20, compress_over_bytes=64 << 20)
-    with pytest.raises(Exception, match="MESSAGE_ILLEGAL|size over max value"):
+    with pytest.raises(Exception, match=r"MESSAGE_ILLEGAL|size over max value"):
         produce(cluster, topic, count=1, start=1, body_bytes=(4 << 20) + 1, compress_over_bytes=64 << 20)
     (message,) = cluster.agent.read_topic(cluster.namesrv, topic)
     assert len(message.body) == 4 << 20
@@ -312,7 +312,7 @@ def test_a_group_without_offsets_begins_by_the_clients_choice_behind_deleted_mes
     cluster.agent.received(consumer, count=6)
     wait_until(
         lambda: "Consume Diff Total: 0" in cluster.admin("consumerProgress", "-g", group),
-        what="the group has committed",
+        what="the group's commits",
     )
     cluster.agent.call("stop_consumer", name=consumer)
     produce(cluster, topic, count=6, start=6)

@@ -116,6 +116,24 @@ async def test_expressions(broker: DataBroker, expression: str, expected: list[i
     assert outcome(answer)[:3] == ((0, "FOUND", 3) if expected else (20, "NO_MATCHED_MESSAGE", 3))
 
 
+@pytest.mark.parametrize("fields", [{"subscription": "TagA"}, {"subscription": "*"}, {"sysFlag": 0}])
+async def test_tags_take_no_turn_and_no_look_into_records(
+    broker: DataBroker, fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What nobody chooses by properties is answered in the call, as if there were no other way to choose."""
+    consumer = Consumer(broker)
+    subscribe(broker, SubscriptionData(topic=TOPIC, sub_string="*", sub_version=5))
+    consumer.send(3)
+
+    def looked(*_: object) -> bytes:
+        raise AssertionError("a record was looked into")
+
+    monkeypatch.setattr("thermocline.store.filtered_runs.read_properties_text", looked)
+    monkeypatch.setattr(broker.context, "turns", None)
+    monkeypatch.setattr(broker.context, "filters", None)
+    assert offsets(consumer.pull(0, **fields)) == [0, 1, 2]
+
+
 async def test_lite_pull_and_binary_headers_find_the_same(broker: DataBroker) -> None:
     consumer = Consumer(broker)
     send_prices(consumer, 9)
