@@ -18,6 +18,7 @@ from __future__ import annotations
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.message_filters import is_tag_type
 from thermocline.broker.pull_request import PullRequest
+from thermocline.broker.request_expressions import ALL, RequestExpressions, Wanted
 from thermocline.filters import CompiledFilter
 from thermocline.remoting import sys_flag as sys_flags
 from thermocline.remoting.bodies import CONSUME_ACTIVELY, PERM_READ, SubscriptionData
@@ -33,10 +34,7 @@ from thermocline.remoting.errors import (
 )
 from thermocline.remoting.headers.read import PullMessageRequestHeader
 from thermocline.remoting.request_code import RequestCode
-from thermocline.remoting.subscription import parse_subscription
 from thermocline.remoting.topic_validation import is_system_group
-
-EXPRESSIONS_KEPT_MAX = 10_000
 
 FORBIDDEN_BY_BROKER = 1
 FORBIDDEN_BY_GROUP = 2
@@ -54,23 +52,12 @@ class PullForbiddenError(PermissionDeniedError):
 
 
 class Admission:
-    """What an admitted pull may see, and the flags that go into its answer.
+    """What an admitted pull may see, and the flags that go into its answer."""
 
-    `codes`: of tags; `properties`: a filter on properties. Neither: all messages; never both.
-    """
+    __slots__ = ("group_sys_flag", "topic_sys_flag", "wanted")
 
-    __slots__ = ("codes", "group_sys_flag", "properties", "topic_sys_flag")
-
-    def __init__(
-        self,
-        codes: frozenset[int] | None,
-        properties: CompiledFilter | None = None,
-        *,
-        topic_sys_flag: int = 0,
-        group_sys_flag: int = 0,
-    ) -> None:
-        self.codes = codes
-        self.properties = properties
+    def __init__(self, wanted: Wanted, *, topic_sys_flag: int, group_sys_flag: int) -> None:
+        self.wanted = wanted
         self.topic_sys_flag = topic_sys_flag
         self.group_sys_flag = group_sys_flag
 
@@ -80,7 +67,7 @@ class PullAdmission:
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
-        self._codes: dict[str, frozenset[int] | None] = {}
+        self._expressions = RequestExpressions(context.filters)
 
     def admit(self, request: PullRequest) -> Admission:
         """Pass the pull.
@@ -121,45 +108,17 @@ class PullAdmission:
                 f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
                 f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{request.connection.remote_address}]"
             )
-        properties: CompiledFilter | None = None
         if header.sys_flag & sys_flags.PULL_SUBSCRIPTION:
-            if is_tag_type(header.expression_type):
-                codes = self._expression_codes(header)
-            else:
-                codes, properties = None, self._expression_filter(header)
+            wanted = self._expressions.read(header.topic, header.subscription or "", header.expression_type)
         else:
             subscription = self._registered(header, may_broadcast=group.consume_broadcast_enable)
             if is_tag_type(subscription.expression_type):
-                codes = frozenset(subscription.code_set) if subscription.code_set else None
+                wanted = Wanted(frozenset(subscription.code_set)) if subscription.code_set else ALL
             else:
-                codes, properties = None, self._registered_filter(subscription)
+                wanted = Wanted(properties=self._registered_filter(subscription))
         if config.reject_pull_consumers:
             self._check_consumer_connected(request)
-        return Admission(codes, properties, topic_sys_flag=topic.topic_sys_flag, group_sys_flag=group.group_sys_flag)
-
-    def _expression_codes(self, header: PullMessageRequestHeader) -> frozenset[int] | None:
-        """The tag codes of the expression in the request."""
-        expression = header.subscription or ""
-        try:
-            return self._codes[expression]
-        except KeyError:
-            pass
-        try:
-            codes = frozenset(parse_subscription(header.topic, expression).code_set) or None
-        except SubscriptionParseError as error:
-            raise SubscriptionParseError("parse the consumer's subscription failed") from error
-        if len(self._codes) >= EXPRESSIONS_KEPT_MAX:
-            self._codes.clear()
-        self._codes[expression] = codes
-        return codes
-
-    def _expression_filter(self, header: PullMessageRequestHeader) -> CompiledFilter:
-        """The filter of the expression in the request."""
-        assert header.expression_type
-        try:
-            return self._context.filters.find(header.expression_type, header.subscription or "")
-        except SubscriptionParseError as error:
-            raise SubscriptionParseError(f"parse the consumer's subscription failed: {error}") from error
+        return Admission(wanted, topic_sys_flag=topic.topic_sys_flag, group_sys_flag=group.group_sys_flag)
 
     def _registered_filter(self, subscription: SubscriptionData) -> CompiledFilter:
         """The filter that the group's heartbeats asked for."""

@@ -35,9 +35,9 @@ from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.cold_reads import ColdPull, ColdPullResult
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.machine_memory import total_memory_bytes
-from thermocline.broker.pull_admission import Admission
 from thermocline.broker.pull_reply import PullAnswer
 from thermocline.broker.pull_request import PullRequest
+from thermocline.broker.request_expressions import Wanted
 from thermocline.broker.visible_queues import VisibleQueues
 from thermocline.filters import CompiledFilter
 from thermocline.remoting import sys_flag as sys_flags
@@ -106,7 +106,7 @@ class PullFinder:
         self._config = context.config
         self._known_limits = PullLimits.of(self._config, near_bytes=near_bytes)
 
-    def find(self, request: PullRequest, admission: Admission) -> PullAnswer:
+    def find(self, request: PullRequest, wanted: Wanted) -> PullAnswer:
         """What the pull finds now.
 
         Raises:
@@ -146,7 +146,7 @@ class PullFinder:
                 return self._moved(GetStatus.OFFSET_TOO_SMALL.value, start, queue)
             # When even the oldest local message has expired, so has everything in front of it.
             if cold_start is None or start == queue.min_offset or offset < cold_start:
-                pull = self._cold_pull(request, admission)
+                pull = self._cold_pull(request, wanted)
                 # Below `cold_start` lies what the tier does not serve any more, whatever it has sent before.
                 is_refused = cold_start is None or offset < cold_start or self._quota.is_used_up(header.consumer_group)
                 held = None if is_refused else context.cold.held(pull)
@@ -154,11 +154,11 @@ class PullFinder:
                     raise ColdNeeded
                 return self._cold_answer(header, held, queue, expired_before_ms=pull.expired_before_ms)
         start = max(offset, start)
-        if admission.properties is not None:
-            raise SearchNeeded(self._search(header, admission.properties, queue, start=start, end=end))
-        return self._read(header, admission.codes, queue, start=start, end=end)
+        if wanted.properties is not None:
+            raise SearchNeeded(self._search(header, wanted.properties, queue, start=start, end=end))
+        return self._read(header, wanted.codes, queue, start=start, end=end)
 
-    async def find_cold(self, request: PullRequest, admission: Admission) -> PullAnswer:
+    async def find_cold(self, request: PullRequest, wanted: Wanted) -> PullAnswer:
         """The same for a pull that needs the cold tier. Cancelling is safe.
 
         Raises:
@@ -179,7 +179,7 @@ class PullFinder:
             # Neither tier holds what lies between: it was given up, and is stepped over.
             return self._stepped(queue, queue.min_offset)
         await self._quota.wait(header.consumer_group)
-        result = await self._context.cold.pull(self._cold_pull(request, admission))
+        result = await self._context.cold.pull(self._cold_pull(request, wanted))
         if result.next_offset <= offset:
             raise UnavailableError("the cold tier does not hold what it said it holds", topic=header.topic)
         return self._cold_answer(header, result, queue, expired_before_ms=visible.expired_before_ms(header.topic))
@@ -199,15 +199,15 @@ class PullFinder:
             size_bytes=runs.size_bytes,
         )
 
-    def _cold_pull(self, request: PullRequest, admission: Admission) -> ColdPull:
-        header, limits, properties = request.header, self._limits.near, admission.properties
+    def _cold_pull(self, request: PullRequest, wanted: Wanted) -> ColdPull:
+        header, limits, properties = request.header, self._limits.near, wanted.properties
         return ColdPull(
             topic=header.topic,
             queue_id=header.queue_id,
             offset=request.offset,
             count_max=_count_max(header, limits),
             bytes_max=_bytes_max(header, limits),
-            codes=admission.codes,
+            codes=wanted.codes,
             expression="" if properties is None else properties.text,
             expired_before_ms=self._visible.expired_before_ms(header.topic),
             group=header.consumer_group,

@@ -113,7 +113,7 @@ class PullProcessor:
             response.ext_fields = {"forbiddenType": str(error.forbidden_type)}
             return response
         try:
-            answer = self._finder.find(request, admission)
+            answer = self._finder.find(request, admission.wanted)
         except ColdNeeded:
             return self._pull_cold(command, request, admission)
         except SearchNeeded as needed:
@@ -139,7 +139,7 @@ class PullProcessor:
         )
         try:
             admission = self._admission.admit(request)
-            answer = self._finder.find(request, admission)
+            answer = self._finder.find(request, admission.wanted)
         except SearchNeeded as needed:
             self._start_search(request, admission, needed.runs)
             return True
@@ -161,7 +161,7 @@ class PullProcessor:
                 command, ResponseCode.FLOW_CONTROL, remark="too many pulls from the cold tier are on the way"
             )
         with self._limits.reading(request.connection):
-            answer = await self._finder.find_cold(request, admission)
+            answer = await self._finder.find_cold(request, admission.wanted)
         self._write(request, admission, answer)
         return None
 
@@ -200,7 +200,7 @@ class PullProcessor:
         try:
             admission = self._admission.admit(request)
             try:
-                answer = self._finder.find(request, admission)
+                answer = self._finder.find(request, admission.wanted)
             except SearchNeeded as needed:
                 search = PullSearch(self, request, admission, needed.runs, waiting)
                 waiting.is_busy = self._context.turns.add(search.go_on)
