@@ -128,7 +128,7 @@ async def test_refusals(broker: DataBroker) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pop_finder, "SEARCH_S", -1.0)
         opaque = client.ask_pop(**by_sql("price = 1"))
-        assert (await client.wait_answer(opaque)).code == 215
+        assert (await client.wait_answer(opaque)).code == 2
     broker.change_config(property_filter=False)
     answer = client.pop_answer(**by_sql("price = 1"))
     assert (answer.code, answer.remark) == (1, "The broker does not support consumer to filter message by SQL92")
