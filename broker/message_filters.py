@@ -28,7 +28,6 @@ from thermocline.remoting.errors import BrokerBusyError, MQError, SubscriptionPa
 
 logger = logging.getLogger(__name__)
 
-FILTERS_KEPT_MAX = 4_096
 WAITING_MAX = 1_000
 """Expressions that wait to be compiled; beyond that whoever asks is told that the broker is busy."""
 SHOWN_CHARS = 200
@@ -55,7 +54,7 @@ class MessageFilters:
         self._turns = turns
         self._is_enabled = is_enabled
         self._waiting_max = waiting_max
-        self._cache = CompiledFilterCache(count_max=FILTERS_KEPT_MAX)
+        self._cache = CompiledFilterCache()
         self._waiting: dict[str, list[Callable[[], None]]] = {}
         self._is_compiling = False
 

@@ -23,7 +23,7 @@ class CompiledFilterCache:
     """
 
     def __init__(
-        self, *, count_max: int = 100, chars_max: int = 1 << 18, limits: ExpressionLimits = DEFAULT_LIMITS
+        self, *, count_max: int = 4_096, chars_max: int = 1 << 20, limits: ExpressionLimits = DEFAULT_LIMITS
     ) -> None:
         assert count_max > 0
         assert chars_max >= limits.expression_chars_max, "the newest text is always kept"
