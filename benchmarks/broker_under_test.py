@@ -104,7 +104,7 @@ class BrokerUnderTest:
         A thread that is made later inherits the core of the thread that makes it: call it again after the warm-up.
         """
         for number, process_id in enumerate(self.process_ids()):
-            for thread_id in _threads_of(process_id):
+            for thread_id in threads_of(process_id):
                 cpus = other_cpus if number else hot_cpus if thread_id == process_id else hot_cpus | other_cpus
                 with contextlib.suppress(ProcessLookupError):
                     os.sched_setaffinity(thread_id, cpus)
@@ -112,7 +112,7 @@ class BrokerUnderTest:
     def make_real_time(self) -> None:
         """Let nothing but the kernel run before our loop, or any thread of an official broker (SCHED_FIFO)."""
         process_id = self.processes[0].process_id
-        real_time([process_id] if self.kind == THERMOCLINE else _threads_of(process_id))
+        real_time([process_id] if self.kind == THERMOCLINE else threads_of(process_id))
 
     def _signal(self, number: signal.Signals) -> None:
         for process in self.processes:
@@ -228,7 +228,8 @@ def _group_of(process_id: int) -> int | None:
         return None
 
 
-def _threads_of(process_id: int) -> list[int]:
+def threads_of(process_id: int) -> list[int]:
+    """The ids of its threads; none when it has ended."""
     try:
         return [int(entry.name) for entry in Path(f"/proc/{process_id}/task").iterdir()]
     except FileNotFoundError:
