@@ -228,15 +228,16 @@ def test_the_other_broker_goes_on_with_open_transactions(
 ) -> None:
     """What was decided stays so, what was open is asked about, by whichever broker opens the store."""
     agent = java_agent_process
+    settings = {**SETTINGS, "transactionCheckMax": "15"}
     words = {"local": ["commit", "unknown", "rollback", "unknown"], "check": ["unknown,unknown,commit"]}
     begins = (
-        thermocline_cluster(agent, tmp_path / "begins", settings=SETTINGS)
+        thermocline_cluster(agent, tmp_path / "begins", settings=settings)
         if first == THERMOCLINE
         else official_cluster(
             official_software,
             agent,
             tmp_path / "begins",
-            properties={**OFFICIAL_PROPERTIES, **SETTINGS, "transactionOpBatchInterval": "500"},
+            properties={**OFFICIAL_PROPERTIES, **settings, "transactionOpBatchInterval": "500"},
             ends_cleanly=True,
         )
     )
@@ -249,7 +250,7 @@ def test_the_other_broker_goes_on_with_open_transactions(
         store = Path(config["storePathRootDir"])
         sizes = {key: config[key] for key in FILE_SIZES}
         producers.stop("one")
-    with continued(second, official_software, agent, tmp_path / "ends", store, {**SETTINGS, **sizes}) as cluster:
+    with continued(second, official_software, agent, tmp_path / "ends", store, {**settings, **sizes}) as cluster:
         producers.start(cluster, "two")
         expected = [index for index in range(12) if index % 4 != 2]
         wait_until(
