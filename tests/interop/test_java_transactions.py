@@ -44,7 +44,8 @@ def asking_cluster(
     """A broker that asks soon."""
     directory = tmp_path_factory.mktemp(f"transactions-{cluster_kind}")
     if cluster_kind == OFFICIAL:
-        properties = {**OFFICIAL_PROPERTIES, **SETTINGS}
+        # With its usual 3 s it asks again about what was committed since, and shows that twice.
+        properties = {**OFFICIAL_PROPERTIES, **SETTINGS, "transactionOpBatchInterval": "500"}
         with official_cluster(official_software, java_agent_process, directory, properties=properties) as official:
             yield official
     else:
@@ -207,6 +208,8 @@ def test_another_producer_of_the_group_is_asked(
 def test_an_immunity_time_of_its_own_is_waited_for(
     asking_cluster: Cluster, name: str, producers: Producers, consumer: Callable[..., list[ReceivedMessage]]
 ) -> None:
+    if asking_cluster.kind == OFFICIAL:
+        pytest.skip("it counts the rounds that pass meanwhile as checks, and parks the message unasked")
     producers.transact(asking_cluster, count=1, local=["unknown"], check=["commit"], immunity_s="9")
     (message,) = consumer(1)
     assert message.store_timestamp_ms - message.born_timestamp_ms >= 9_000
@@ -228,15 +231,16 @@ def test_the_other_broker_goes_on_with_open_transactions(
 ) -> None:
     """What was decided stays so, what was open is asked about, by whichever broker opens the store."""
     agent = java_agent_process
+    settings = {**SETTINGS, "transactionCheckMax": "15"}
     words = {"local": ["commit", "unknown", "rollback", "unknown"], "check": ["unknown,unknown,commit"]}
     begins = (
-        thermocline_cluster(agent, tmp_path / "begins", settings=SETTINGS)
+        thermocline_cluster(agent, tmp_path / "begins", settings=settings)
         if first == THERMOCLINE
         else official_cluster(
             official_software,
             agent,
             tmp_path / "begins",
-            properties={**OFFICIAL_PROPERTIES, **SETTINGS, "transactionOpBatchInterval": "500"},
+            properties={**OFFICIAL_PROPERTIES, **settings, "transactionOpBatchInterval": "500"},
             ends_cleanly=True,
         )
     )
@@ -249,7 +253,7 @@ def test_the_other_broker_goes_on_with_open_transactions(
         store = Path(config["storePathRootDir"])
         sizes = {key: config[key] for key in FILE_SIZES}
         producers.stop("one")
-    with continued(second, official_software, agent, tmp_path / "ends", store, {**SETTINGS, **sizes}) as cluster:
+    with continued(second, official_software, agent, tmp_path / "ends", store, {**settings, **sizes}) as cluster:
         producers.start(cluster, "two")
         expected = [index for index in range(12) if index % 4 != 2]
         wait_until(
