@@ -135,7 +135,7 @@ async def build_context(
     persister.register(
         consumer_offsets.FILE_NAME,
         offsets_path,
-        lambda: offsets.encode(pop_log_offset=store.commit_log.append_offset if pops.last_offset else None),
+        lambda: offsets.encode(pop_log_offset=store.commit_log.append_offset),
         durable_first=lambda: _durable(store, pops.last_offset),
     )
     persister.register(
