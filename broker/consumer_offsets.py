@@ -62,7 +62,7 @@ class ConsumerOffsets:
         self.is_dirty = False
         """Whether something changed since the last `encode`."""
         self.pop_log_offset: int | None = None
-        """Up to where in the log the loaded file knows what was popped; None when nothing was, or RocketMQ wrote it."""
+        """Up to where in the log the loaded file knows what was popped: 0 without one; None when RocketMQ wrote it."""
 
     # -- what consumers do ---------------------------------------------------------------------------------------------
 
@@ -194,6 +194,7 @@ class ConsumerOffsets:
             CorruptDataError: It is not what RocketMQ or we write.
         """
         if data is None:
+            self.pop_log_offset = 0
             return
         try:
             file = json_dialect.loads_as(data, _OffsetFile)
@@ -209,7 +210,7 @@ class ConsumerOffsets:
         self.pop_log_offset = file.pop_log_offset
         if file.data_version is not None:
             self._version.current = file.data_version
-        self.is_dirty = False
+        self.is_dirty = self.pop_log_offset is None  # the sooner it is written, the sooner it is known
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

@@ -126,7 +126,7 @@ async def build_context(
     persister.register(
         consumer_offsets.FILE_NAME,
         f"{files.config_path}/{consumer_offsets.FILE_NAME}",
-        lambda: offsets.encode(pop_log_offset=store.commit_log.append_offset if pops.last_offset else None),
+        lambda: offsets.encode(pop_log_offset=store.commit_log.append_offset),
         durable_first=lambda: popped_is_durable(store, pops),
     )
     persister.register(

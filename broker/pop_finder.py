@@ -10,7 +10,8 @@ Queues are read by the same finder as pulls (pull_finder.py): hot and cold, expi
 Nothing that is found counts before it is claimed; what lies behind is added up as the rest.
 
 Rules
-  - A queue that is popped in order and not free is passed over; `free_ms` says when to look again.
+  - A queue that is popped in order and not free is passed over; `free_ms` says when to look again. What was
+    acknowledged behind a message that was not, is not given out again with it.
   - A queue that lies in the cold tier is waited for (`collect_later`) when nothing was found before it; else it is left
     to another POP. While one waits for it, it is busy, and others pass it over.
   - A search by properties (SQL92) is done at once for `SEARCH_S` of a POP; what takes longer goes on in turns of the
@@ -25,7 +26,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 from thermocline.broker.context import BrokerContext
@@ -53,12 +54,17 @@ class LaterNeeded(Exception):  # noqa: N818 - no failure: the way out of the syn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundQueue:
-    """Messages of one queue. `start_offset` is where the group was, `answer` what was read from there on."""
+    """Messages of one queue. `start_offset` is where the group was, `answer` what was read from there on.
+
+    `read_offsets` holds more than `offsets` where an ordered POP has read what was acknowledged before.
+    """
 
     topic: str
     queue_id: int
     start_offset: int
     offsets: tuple[int, ...]
+    buffers: Sequence[bytes | memoryview]
+    read_offsets: tuple[int, ...]
     answer: PullAnswer
 
     @property
@@ -164,7 +170,7 @@ class PopFinder:
                 self._busy.discard(key)
                 self._on_free(topic, group)
             if self._context.offsets.query(topic, group, queue_id) == offset:  # nobody has moved the group meanwhile
-                self._gather(harvest, topic, group, queue_id, offset, answer)
+                self._gather(request, harvest, topic, queue_id, offset, answer)
             harvest.plan.popleft()
             try:
                 self.collect(request, wanted, harvest)
@@ -221,7 +227,7 @@ class PopFinder:
                 break
             offset = answer.next_offset
             context.offsets.commit(topic, group, queue_id, offset)
-        self._gather(harvest, topic, group, queue_id, offset, answer)
+        self._gather(request, harvest, topic, queue_id, offset, answer)
 
     def _find(self, harvest: PopHarvest, pull: PullRequest, wanted: Wanted) -> PullAnswer:
         """What a queue holds, unless that takes long. Raises ColdNeeded, SearchNeeded."""
@@ -261,22 +267,41 @@ class PopFinder:
         return self._finder.search_answer(runs)
 
     def _gather(
-        self, harvest: PopHarvest, topic: str, group: str, queue_id: int, offset: int, answer: PullAnswer
+        self, request: PopRequest, harvest: PopHarvest, topic: str, queue_id: int, offset: int, answer: PullAnswer
     ) -> None:
+        group = request.header.consumer_group
+        next_offset = answer.next_offset
         if answer.code == ResponseCode.SUCCESS:
-            offsets = queue_offsets(answer.buffers)
-            assert len(offsets) == answer.message_count
-            harvest.found.append(
-                FoundQueue(topic=topic, queue_id=queue_id, start_offset=offset, offsets=offsets, answer=answer)
-            )
-            harvest.message_count += len(offsets)
+            read_offsets, buffers = queue_offsets(answer.buffers), answer.buffers
+            assert len(read_offsets) == answer.message_count
+            offsets = read_offsets
+            info = self._context.pops.orders.find(topic, group, queue_id) if request.header.order else None
+            acked = info.acked_from(offset) if info is not None else ()
+            if acked and any(each in acked for each in read_offsets):
+                buffers, offsets = _without(buffers, acked)
+            if offsets:
+                found = FoundQueue(
+                    topic=topic,
+                    queue_id=queue_id,
+                    start_offset=offset,
+                    offsets=offsets,
+                    buffers=buffers,
+                    read_offsets=read_offsets,
+                    answer=answer,
+                )
+                harvest.found.append(found)
+                harvest.message_count += len(offsets)
+            else:
+                harvest.stepped.append(
+                    SteppedQueue(topic=topic, queue_id=queue_id, start_offset=offset, next_offset=next_offset)
+                )
         elif answer.code == ResponseCode.PULL_OFFSET_MOVED:  # of a queue in the cold tier
-            self._context.offsets.commit(topic, group, queue_id, answer.next_offset)
-        elif answer.next_offset > offset:
+            self._context.offsets.commit(topic, group, queue_id, next_offset)
+        elif next_offset > offset:
             harvest.stepped.append(
-                SteppedQueue(topic=topic, queue_id=queue_id, start_offset=offset, next_offset=answer.next_offset)
+                SteppedQueue(topic=topic, queue_id=queue_id, start_offset=offset, next_offset=next_offset)
             )
-        harvest.rest_count += max(0, answer.max_offset - answer.next_offset)
+        harvest.rest_count += max(0, answer.max_offset - next_offset)
 
     def _is_too_much(self, topic: str, group: str, queue_id: int) -> bool:
         config = self._context.config
@@ -308,6 +333,22 @@ def queue_offsets(runs: Sequence[bytes | memoryview]) -> tuple[int, ...]:
             offsets.append(LONG.unpack_from(run, position + POSITION_QUEUE_OFFSET)[0])
             position += INT.unpack_from(run, position + POSITION_SIZE)[0]
     return tuple(offsets)
+
+
+def _without(runs: Sequence[bytes | memoryview], unwanted: Container[int]) -> tuple[list[memoryview], tuple[int, ...]]:
+    """The records in runs of whole records that do not have one of these queue offsets, and theirs."""
+    records: list[memoryview] = []
+    offsets: list[int] = []
+    for run in runs:
+        view, position = memoryview(run), 0
+        while position < len(view):
+            (offset,) = LONG.unpack_from(view, position + POSITION_QUEUE_OFFSET)
+            (size_bytes,) = INT.unpack_from(view, position + POSITION_SIZE)
+            if offset not in unwanted:
+                records.append(view[position : position + size_bytes])
+                offsets.append(offset)
+            position += size_bytes
+    return records, tuple(offsets)
 
 
 def _pull(request: PopRequest, topic: str, queue_id: int, *, offset: int, count: int) -> PullRequest:

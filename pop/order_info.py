@@ -6,9 +6,11 @@ the order holds, and a message that fails holds its queue up. JSON, in consumerO
     popTime   ms              o   offsets: the first, then distances from it     cm  bits of those acknowledged
     i   invisible time, ms    ot  {offset: when it is visible again, ms}         l   when the batch was popped, ms
     a   attempt id, or none   oc  {offset: how often it was given out before}
+    ab  offsets behind the batch that were acknowledged, when a batch before held them; none mostly
 
 `ot` only where it is not popTime + i. The same attempt id asks again for a batch whose answer was lost: it is given
-once more, and counts as the same time.
+once more, and counts as the same time. `ab` is this broker's own, RocketMQ passes it over: there a message that was
+acknowledged comes again when one before it was not; here its acknowledgement stands.
 Source: ConsumerOrderInfoManager.java (OrderInfo), Apache RocketMQ 5.3.
 """
 
@@ -35,6 +37,7 @@ class OrderInfo:
     acked_bits: int = 0
     visible_ms: dict[int, int] = field(default_factory=dict)
     counts: dict[int, int] = field(default_factory=dict)
+    acked_behind: frozenset[int] = frozenset()
 
     def is_blocking(self, now_ms: int, *, attempt_id: str | None = None) -> bool:
         """Whether nobody may get more of the queue now; the same attempt may get the batch again."""
@@ -51,7 +54,12 @@ class OrderInfo:
     def next_offset(self) -> int:
         """Where the group goes on: the first message that is not acknowledged, or behind the last."""
         opened = self.open_offsets()
-        return opened[0] if opened else self.offsets[-1] + 1
+        if opened:
+            return opened[0]
+        offset = self.offsets[-1] + 1
+        while offset in self.acked_behind:
+            offset += 1
+        return offset
 
     @property
     def count_min(self) -> int:
@@ -62,8 +70,19 @@ class OrderInfo:
         """The messages that are not acknowledged."""
         return [offset for index, offset in enumerate(self.offsets) if not self.acked_bits >> index & 1]
 
+    def acked_from(self, offset: int) -> frozenset[int]:
+        """What needs not be given out again when the group goes on at `offset`: nothing when it was moved back."""
+        if offset < self.next_offset:
+            return frozenset()
+        acked = {each for index, each in enumerate(self.offsets) if self.acked_bits >> index & 1}
+        return frozenset(each for each in self.acked_behind | acked if each >= offset)
+
     def follow(self, previous: OrderInfo) -> None:
-        """Count on from the batch before: what was in it too is given out once more."""
+        """Go on from the batch before: what was in it too is given out once more, or was acknowledged."""
+        acked = previous.acked_from(self.offsets[0])
+        for index, offset in enumerate(self.offsets):
+            self.acked_bits |= (offset in acked) << index
+        self.acked_behind = frozenset(offset for offset in acked if offset > self.offsets[-1])
         if self.attempt_id is not None and self.attempt_id == previous.attempt_id:
             self.counts = dict(previous.counts)
             return
@@ -78,6 +97,7 @@ class OrderInfoJson(msgspec.Struct, kw_only=True, omit_defaults=False):
     """Members in the order of their names, as fastjson writes them."""
 
     a: str | None = None
+    ab: list[int] | msgspec.UnsetType = msgspec.UNSET
     cm: int = 0
     i: int | None = None
     l: int = 0  # noqa: E741 - RocketMQ's name
@@ -92,6 +112,7 @@ class OrderInfoJson(msgspec.Struct, kw_only=True, omit_defaults=False):
         first = info.offsets[0]
         return cls(
             a=info.attempt_id,
+            ab=sorted(info.acked_behind) or msgspec.UNSET,
             cm=info.acked_bits,
             i=info.invisible_ms,
             l=info.popped_ms,
@@ -113,6 +134,7 @@ class OrderInfoJson(msgspec.Struct, kw_only=True, omit_defaults=False):
             popped_ms=self.l,
             attempt_id=self.a,
             acked_bits=self.cm,
+            acked_behind=frozenset(() if self.ab is msgspec.UNSET else self.ab),
             visible_ms=dict(self.ot or {}),
             counts=dict(self.oc or {}),
         )
@@ -126,7 +148,7 @@ def make_order_info(
     attempt_id: str | None,
     previous: OrderInfo | None,
 ) -> OrderInfo:
-    """What a batch that is popped now leaves behind."""
+    """What a batch that is popped now leaves behind. `offsets`: all that were read, acknowledged before or not."""
     info = OrderInfo(
         pop_time_ms=pop_time_ms,
         invisible_ms=invisible_ms,

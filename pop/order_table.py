@@ -41,7 +41,7 @@ class OrderTable:
         self._infos: dict[Key, dict[int, OrderInfo]] = {}
         self._encoded: dict[tuple[str, str, int], bytes] = {}
         self.log_offset: int | None = None
-        """Up to where in the log the loaded file knows everything; None when there was none, or RocketMQ's."""
+        """Up to where in the log the loaded file knows everything: 0 without a file; None when RocketMQ wrote it."""
         self.is_dirty = False
         """Whether something changed since the last `encode`."""
 
@@ -101,6 +101,7 @@ class OrderTable:
             CorruptDataError: It is not what RocketMQ or we write.
         """
         if data is None:
+            self.log_offset = 0
             return
         try:
             file = json_dialect.loads_as(data, _OrderFile)

@@ -117,6 +117,8 @@ class PopStore:
         # Per revive queue: the first order record that no durable file of the order table knows, (revive, physical).
         self._order_floors: dict[int, tuple[int, int]] = {}
         self._order_floors_saving: dict[int, tuple[int, int]] = {}
+        # While records are read again: where the newest order record of a queue lies in the log.
+        self._order_places: dict[tuple[str, str, int], int] = {}
 
     def open(self, *, offsets_log_offset: int | None) -> None:
         """Read what was left in flight; once, before anything else.
@@ -137,6 +139,7 @@ class PopStore:
                 count += 1
                 self._replay(record, offsets_from=offsets_from, orders_from=orders_from)
             self._read_offsets[queue.queue_id] = queue.next_offset
+        self._order_places.clear()
         if count:
             self.last_offset = append_offset
             logger.info(
@@ -435,15 +438,25 @@ class PopStore:
             pending = self.in_flight.find(key)
             if pending is not None:
                 self._done(pending, [offset for offset in entry.offsets if pending.is_acked(offset) is False])
-        elif isinstance(entry, OrderRecord) and self._store.incarnations.is_live(entry.topic, record.physical_offset):
-            if record.physical_offset >= orders_from:
-                if entry.info is None:
-                    self.orders.remove(entry.topic, entry.group, entry.queue_id)
-                else:
-                    self.orders.put(entry.topic, entry.group, entry.queue_id, entry.info)
-                self._raise_floor(record.revive_queue_id, record.revive_offset, record.physical_offset)
-            if record.physical_offset >= offsets_from:
-                self._offsets.commit(entry.topic, entry.group, entry.queue_id, entry.next_offset)
+        elif isinstance(entry, OrderRecord):
+            self._replay_order(entry, record, offsets_from=offsets_from, orders_from=orders_from)
+
+    def _replay_order(self, entry: OrderRecord, record: ReviveRecord, *, offsets_from: int, orders_from: int) -> None:
+        place = entry.topic, entry.group, entry.queue_id
+        if not self._store.incarnations.is_live(entry.topic, record.physical_offset):
+            return
+        # Had there been another number of revive queues before, newer records could be read first.
+        if record.physical_offset < self._order_places.get(place, 0):
+            return
+        self._order_places[place] = record.physical_offset
+        if record.physical_offset >= orders_from:
+            if entry.info is None:
+                self.orders.remove(*place)
+            else:
+                self.orders.put(*place, entry.info)
+            self._raise_floor(record.revive_queue_id, record.revive_offset, record.physical_offset)
+        if record.physical_offset >= offsets_from:
+            self._offsets.commit(*place, entry.next_offset)
 
     def _replay_check_point(self, entry: CheckPoint, record: ReviveRecord, *, offsets_from: int) -> None:
         place = {

@@ -84,8 +84,9 @@ def _without_nulls(value: Any) -> Any:
 
 def _write(value: object, pieces: list[str]) -> None:
     if isinstance(value, msgspec.Struct):
-        members = sorted(zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True))
-        _write_members(((name, getattr(value, attribute)) for name, attribute in members), pieces)
+        names = sorted(zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True))
+        members = ((name, getattr(value, attribute)) for name, attribute in names)
+        _write_members(((name, member) for name, member in members if member is not msgspec.UNSET), pieces)
     elif isinstance(value, dict):
         _write_members(sorted(value.items(), key=_key_order), pieces)
     elif isinstance(value, list | tuple | set | frozenset):

@@ -265,13 +265,13 @@ class PopProcessor:
         counts: list[str] = []
         for queue in harvest.found:
             info = make_order_info(
-                queue.offsets,
+                queue.read_offsets,
                 pop_time_ms=pop_time_ms,
                 invisible_ms=max(0, header.invisible_time),
                 attempt_id=header.attempt_id,
                 previous=pops.orders.find(queue.topic, group, queue.queue_id),
             )
-            end_offset = pops.order_changed(queue.topic, group, queue.queue_id, info, next_offset=queue.offsets[0])
+            end_offset = pops.order_changed(queue.topic, group, queue.queue_id, info, next_offset=info.next_offset)
             counts.append(order_count_info(RetryFlag.NORMAL, queue.queue_id, info.counts, least=info.count_min))
         claim = Claim(pop_time_ms=pop_time_ms, revive_queue_id=ORDER_REVIVE_QUEUE_ID, end_offset=end_offset)
         return claim, QUEUE_SEPARATOR.join(counts)
@@ -280,7 +280,7 @@ class PopProcessor:
         pieces: list[bytes | memoryview] = []
         for queue in harvest.found:
             if queue.retry_flag is RetryFlag.NORMAL or self._context.config.pop_returns_retry_topic:
-                pieces.extend(queue.answer.buffers)
+                pieces.extend(queue.buffers)
             else:
                 pieces.extend(self._as_asked_for(request, queue, claim))
         return b"".join(pieces)
@@ -289,7 +289,7 @@ class PopProcessor:
         """The records of a retry topic under the topic that was asked for, each with its receipt."""
         header = request.header
         records: list[bytes] = []
-        for run in queue.answer.buffers:
+        for run in queue.buffers:
             for record in iterate_records(run, check_crc=False):
                 receipt = ReceiptHandle(
                     start_offset=queue.offsets[0],

@@ -216,23 +216,24 @@ class PopLoad:
             invisible_ms=chance.choice(INVISIBLE_MS),
             order=True,
         )
+        self._take_in_order(messages)
         for message in messages:
-            await self._take_in_order(connection, message, is_kept=chance.random() < 0.95)
+            if chance.random() < 0.95:
+                await self._acknowledge_in_order(connection, message)
 
-    async def _take_in_order(self, connection: ClientConnection, message: Popped, *, is_kept: bool = True) -> None:
+    def _take_in_order(self, messages: list[Popped]) -> None:
+        for message in messages:
+            queue_id, offset = message.receipt.queue_id, message.receipt.queue_offset
+            assert offset not in self.ordered_done[queue_id], f"{queue_id}/{offset} was acknowledged and came again"
+            before = set(range(message.receipt.start_offset)) - self._ordered_tried[queue_id]
+            assert not before, f"{queue_id}/{offset} came before {sorted(before)[:5]}"
+
+    async def _acknowledge_in_order(self, connection: ClientConnection, message: Popped) -> None:
         queue_id, offset = message.receipt.queue_id, message.receipt.queue_offset
-        tried, done = self._ordered_tried[queue_id], self.ordered_done[queue_id]
-        # What was acknowledged comes again only behind something that was not.
-        start_offset = message.receipt.start_offset
-        assert start_offset not in done, f"{queue_id}/{start_offset} was acknowledged and came again"
-        before = set(range(start_offset)) - tried
-        assert not before, f"{queue_id}/{offset} came before {sorted(before)[:5]}"
-        if not is_kept:
-            return
-        tried.add(offset)
+        self._ordered_tried[queue_id].add(offset)
         await ack(connection, ORDERED_GROUP, message)
         if now_ms() < message.receipt.revive_time_ms - LATE_MS:
-            done.add(offset)
+            self.ordered_done[queue_id].add(offset)
 
     # -- afterwards ----------------------------------------------------------------------------------------------------
 
@@ -260,9 +261,21 @@ class PopLoad:
                 end = await wire.max_offset(connection, TOPIC, queue_id)
                 while (await wire.consumer_offset(connection, ORDERED_GROUP, TOPIC, queue_id) or 0) < end:
                     messages = await pop(connection, ORDERED_GROUP, count=32, invisible_ms=30_000, order=True)
+                    self._take_in_order(messages)
                     for message in messages:
-                        await self._take_in_order(connection, message)
+                        await self._acknowledge_in_order(connection, message)
                 assert set(range(end)) <= self._ordered_tried[queue_id]
+
+
+async def until_local_files_go(connection: ClientConnection) -> None:
+    """Wait until messages of the topic lie in the cold tier alone."""
+    async with asyncio.timeout(wire.PATIENCE_S):
+        while True:
+            status = await wire.tier_status(connection)
+            queues = [queue for topic in status["topics"] if topic["topic"] == TOPIC for queue in topic["queues"]]
+            if any(queue["localMin"] > 0 for queue in queues):
+                return
+            await asyncio.sleep(0.1)
 
 
 @pytest.mark.crash
@@ -284,11 +297,10 @@ async def test_kills_lose_nothing_that_is_popped(tmp_path: Path, case_count: Cal
         await asyncio.sleep(1.0)
         await load.stop()
         connection = await ClientConnection.open(broker.address)
+        if files == "gone at once":
+            await until_local_files_go(connection)
         await load.finish(connection)
         await load.finish_in_order(connection)
-        if files == "gone at once":
-            status = await wire.tier_status(connection)
-            assert any(queue["localMin"] > 0 for topic in status["topics"] for queue in topic["queues"])
         connection.close()
         assert len(load.sent) > 20 * kills
         assert load.pops > 5 * kills

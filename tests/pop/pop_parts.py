@@ -50,7 +50,7 @@ class PopParts:
         self.store: MessageStore = open_store(disk, small_config(log_file_bytes=LOG_FILE_BYTES), clock=clock)
         self.offsets = ConsumerOffsets(clock=clock)
         self.orders = OrderTable()
-        self.offsets.load(load_file(disk, self._offsets_path))
+        self.offsets.load(load_file(disk, self.offsets_path))
         self.orders.load(load_file(disk, self._orders_path))
         self.pops = PopStore(
             self.store,
@@ -62,7 +62,7 @@ class PopParts:
         self.pops.open(offsets_log_offset=self.offsets.pop_log_offset)
 
     @property
-    def _offsets_path(self) -> str:
+    def offsets_path(self) -> str:
         return f"{self.store.config.config_path}/consumerOffset.json"
 
     @property
@@ -75,12 +75,12 @@ class PopParts:
         """Write the state files as the broker does: the log first."""
         data = self.pops.encode_orders()
         self.store.commit_log.flush()
-        self._replace(self._orders_path, data)
+        self.replace(self._orders_path, data)
         self.pops.orders_saved()
         self.pops.note_progress()
         data = self.offsets.encode(pop_log_offset=self.store.commit_log.append_offset)
         self.store.commit_log.flush()
-        self._replace(self._offsets_path, data)
+        self.replace(self.offsets_path, data)
 
     def killed(self) -> PopParts:
         """The next life after the process was killed: everything written is there."""
@@ -91,7 +91,7 @@ class PopParts:
         """The next life on the disk that a power cut has left."""
         return PopParts(disk, self.clock)
 
-    def _replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: bytes) -> None:
         replace_file(self.disk, path, data, keep_backup=True)
 
     # -- producer and consumer -----------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import msgspec
+
 from thermocline.pop.order_info import OrderInfo, OrderInfoJson, make_order_info
 
 NOW = 10_000
@@ -58,6 +60,29 @@ def test_what_is_given_out_again_is_counted() -> None:
     third = order_info(6, 7, previous=second)
     assert third.counts == {6: 2, 7: 1}
     assert third.count_min == 1
+
+
+def test_what_was_acknowledged_behind_a_failure_stays_so() -> None:
+    first = acked(acked(order_info(5, 6, 7, 8), 6), 8)
+    assert first.next_offset == 5
+    assert first.acked_from(5) == {6, 8}
+    assert first.acked_from(4) == frozenset()  # the group was moved back: somebody wants them again
+    one = order_info(5, previous=first)
+    assert (one.acked_bits, one.acked_behind) == (0, {6, 8})
+    one = acked(one, 5)
+    assert one.next_offset == 7
+    two = order_info(7, 8, 9, previous=one)
+    assert two.open_offsets() == [7, 9]
+    assert two.acked_behind == frozenset()
+    assert order_info(4, 5, 6, previous=first).open_offsets() == [4, 5, 6]
+
+
+def test_json_form_of_what_was_acknowledged_behind() -> None:
+    one = order_info(5, previous=acked(acked(order_info(5, 6, 7), 6), 7))
+    json = OrderInfoJson.of(one)
+    assert json.ab == [6, 7]
+    assert json.info() == one
+    assert b'"ab"' not in msgspec.json.encode(OrderInfoJson.of(order_info(5)))
 
 
 def test_json_form() -> None:

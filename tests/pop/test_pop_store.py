@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import msgspec
@@ -12,6 +13,7 @@ from tests.simulated_disk import SimulatedDisk
 from tests.store.store_parts import Clock, bodies_of
 from thermocline.pop import pop_store
 from thermocline.pop.order_info import make_order_info
+from thermocline.pop.order_record import OrderRecord
 from thermocline.remoting.errors import BrokerBusyError, StoreClosedError
 from thermocline.remoting.pop_topics import REVIVE_GROUP
 
@@ -161,9 +163,11 @@ def test_a_reset_that_was_saved_stands_against_older_check_points(parts: PopPart
 
 def test_without_a_log_offset_in_the_file_nothing_is_raised(parts: PopParts) -> None:
     """As after Apache RocketMQ has written the file: its offsets stand."""
+    parts.offsets.commit(TOPIC, GROUP, 0, 0)
+    parts.replace(parts.offsets_path, parts.offsets.encode())
     parts.pop(5, invisible_ms=MINUTE_MS)
     parts = parts.killed()
-    assert parts.offsets.query(TOPIC, GROUP, 0) is None
+    assert parts.offsets.query(TOPIC, GROUP, 0) == 0
     assert len(parts.pops.in_flight) == 1
 
 
@@ -332,6 +336,23 @@ def test_order_infos_survive_a_kill_with_files_and_without(parts: PopParts) -> N
     parts = parts.killed()
     assert parts.orders.find(TOPIC, GROUP, 0) is None
     assert parts.offsets.query(TOPIC, GROUP, 0) == 2
+
+
+def test_order_records_are_read_in_the_order_of_the_log(parts: PopParts) -> None:
+    """Also when another number of revive queues has spread them otherwise."""
+    pop_in_order(parts, 0, 1)
+    info = parts.orders.find(TOPIC, GROUP, 0)
+    assert info is not None
+    newer = OrderRecord(topic=TOPIC, group=GROUP, queue_id=0, next_offset=1, info=replace(info, acked_bits=1))
+    older = OrderRecord(topic=TOPIC, group=GROUP, queue_id=0, next_offset=0, info=info)
+    log = parts.pops._log
+    parts.store.put(msgspec.structs.replace(log.order_draft(older), queue_id=1))
+    parts.store.put(msgspec.structs.replace(log.order_draft(newer), queue_id=0))
+    parts = parts.killed()
+    info = parts.orders.find(TOPIC, GROUP, 0)
+    assert info is not None
+    assert info.open_offsets() == [1]
+    assert parts.offsets.query(TOPIC, GROUP, 0) == 1
 
 
 def test_order_records_are_held_until_the_file_knows_them(parts: PopParts) -> None:
