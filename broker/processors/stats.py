@@ -57,6 +57,8 @@ UNITS_MAX = 1_024
 """Units of a queue shown in one answer to 321."""
 UNKNOWN_TIME_MS = -1
 DEFAULT_REMARK = "not set any response code"
+NO_FILTER = "null"
+"""JSON of what a group that chooses by tags has for a compiled expression."""
 QUEUES_A_SLICE = 256
 """Queues looked at before the loop serves others."""
 
@@ -149,6 +151,8 @@ class StatsProcessor:
             body.subscription_data = self._context.clients.subscription(header.consumer_group, header.topic)
             if body.subscription_data is None:
                 body.filter_data = f"{header.consumer_group}@{header.topic} is not online!"
+            else:
+                body.filter_data = NO_FILTER
         return RemotingCommand.response(command, remark=DEFAULT_REMARK, body=body.encode())
 
     # -- groups --------------------------------------------------------------------------------------------------------

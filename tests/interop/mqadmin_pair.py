@@ -20,7 +20,7 @@ QUEUE_COUNT = 4
 MESSAGE_COUNT = 20
 
 _TIMES = re.compile(r"\d{4}-\d\d-\d\d[ #T]\d\d:\d\d:\d\d(?:[,.:]\d+)?")
-_HEXADECIMAL_IDS = re.compile(r"\b[0-9A-F]{24,}\b")
+_HEXADECIMAL_IDS = re.compile(r"(?<![0-9A-F])[0-9A-F]{24,}")
 _RATES = re.compile(r"-?\b\d+\.\d+\b")
 _PLACES = re.compile(r"\b\d{5,}\b|(?<=CommitLog Offset: )\d+|(?<=commitLogOffset=)\d+|(?<=ID@)\d+")
 _FOLDERS = re.compile(r"/\S+/(?=store/|commitlog)")
