@@ -1,11 +1,13 @@
 """Broker administration: settings, runtime information, cleaning up.
 
-    25 UPDATE_BROKER_CONFIG       45 GET_ALL_DELAY_OFFSET          306 CLEAN_EXPIRED_CONSUMEQUEUE
-    26 GET_BROKER_CONFIG          60 GET_TIMER_CHECK_POINT         316 CLEAN_UNUSED_TOPIC
-    28 GET_BROKER_RUNTIME_INFO    61 GET_TIMER_METRICS             329 DELETE_EXPIRED_COMMITLOG
+    25 UPDATE_BROKER_CONFIG       45 GET_ALL_DELAY_OFFSET          316 CLEAN_UNUSED_TOPIC
+    26 GET_BROKER_CONFIG          60 GET_TIMER_CHECK_POINT         329 DELETE_EXPIRED_COMMITLOG
+    28 GET_BROKER_RUNTIME_INFO    61 GET_TIMER_METRICS             354 CHECK_ROCKSDB_CQ_WRITE_PROGRESS
+                                 306 CLEAN_EXPIRED_CONSUMEQUEUE    355 EXPORT_ROCKSDB_CONFIG_TO_JSON
 
 306 and 329 start a round of local retention, which deletes what may go by its own rules and nothing else.
-316 forgets queues whose topic is not set up any more.
+316 forgets queues whose topic is not set up any more. 354 and 355 are about a store that this broker never has: they
+are answered as a broker of RocketMQ with its default store answers them.
 Source: broker/processor/AdminBrokerProcessor.java, Apache RocketMQ 5.3.
 """
 
@@ -26,6 +28,9 @@ from thermocline.remoting.request_code import RequestCode
 logger = logging.getLogger(__name__)
 
 PROPERTY_FILTER = "enablePropertyFilter"
+BROKER_PERMISSION = "brokerPermission"
+CHECK_IN_PROGRESS = 2
+"""What RocketMQ answers at once, whatever comes of it later."""
 
 
 class AdminProcessor:
@@ -55,6 +60,8 @@ class AdminProcessor:
             RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_expired,
             RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused_topics,
             RequestCode.DELETE_EXPIRED_COMMITLOG: self.clean_expired,
+            RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: self.check_rocksdb,
+            RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: self.export_rocksdb,
         }
 
     async def update_config(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -123,3 +130,11 @@ class AdminProcessor:
             await topics.delete(topic)
         logger.info("unused topics forgotten count=%d by=%s", len(unused), connection.remote_address)
         return RemotingCommand.response(command)
+
+    def check_rocksdb(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """354: there are no queues in RocksDB to compare with."""
+        return RemotingCommand.response(command, body=b'{"checkStatus":%d}' % CHECK_IN_PROGRESS)
+
+    def export_rocksdb(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """355: nothing is configured in RocksDB."""
+        return RemotingCommand.response(command, remark="export done.")

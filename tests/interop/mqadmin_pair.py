@@ -20,9 +20,10 @@ QUEUE_COUNT = 4
 MESSAGE_COUNT = 20
 
 _TIMES = re.compile(r"\d{4}-\d\d-\d\d[ #T]\d\d:\d\d:\d\d(?:[,.:]\d+)?")
-_HEXADECIMAL_IDS = re.compile(r"\b[0-9A-F]{24,}\b")
+_HEXADECIMAL_IDS = re.compile(r"(?<![0-9A-F])[0-9A-F]{24,}")
 _RATES = re.compile(r"-?\b\d+\.\d+\b")
-_PLACES = re.compile(r"\b\d{5,}\b")
+_PLACES = re.compile(r"\b\d{5,}\b|(?<=CommitLog Offset: )\d+|(?<=commitLogOffset=)\d+|(?<=ID@)\d+")
+_FOLDERS = re.compile(r"/\S+/(?=store/|commitlog)")
 _LOCAL = re.compile(r"127\.0\.0\.1:\d+")
 _PROCESS = re.compile(r"@\d+#\d+")
 
@@ -38,7 +39,7 @@ class Side:
 
     def values(self) -> Mapping[str, str]:
         """What stands for itself in a command's arguments."""
-        first = self.received[3]
+        first = next(message for message in self.received if message.properties["index"] == "7")
         answer = next(a for a in self.sent if (a.queue_id, a.queue_offset) == (first.queue_id, first.queue_offset))
         return {
             "broker": self.cluster.broker_address,
@@ -60,6 +61,7 @@ class Side:
         for address, name in ((self.cluster.broker_address, "BROKER"), (self.cluster.namesrv, "NAMESERVER")):
             text = text.replace(address, name)
         for pattern, name in (
+            (_FOLDERS, "/"),
             (_LOCAL, "CLIENT"),
             (_PROCESS, "@PROCESS"),
             (_TIMES, "TIME"),

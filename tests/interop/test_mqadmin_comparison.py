@@ -98,8 +98,6 @@ COMMANDS = (
     Command("updateOrderConf -m delete -t PairMade2"),
     Command("updateOrderConf -m get -t PairMade2"),
     Command(f"allocateMQ -t {TOPIC} -i 10.0.0.1,10.0.0.2"),
-    Command("updateStaticTopic -t PairStatic -qn 4 -b broker-a"),
-    Command("remappingStaticTopic -t PairStatic -b broker-a"),
     # consumer groups
     Command("updateSubGroup -b {broker} -g PairGroup1 -s true -m true -d false -q 2 -r 5"),
     Command(f"updateSubGroup -c {CLUSTER} -g PairGroup2 -o true -i 0 -w 1 -a true"),
@@ -148,7 +146,6 @@ COMMANDS = (
     # messages
     Command(f"queryMsgById -t {TOPIC} -i {{offset_id}}"),
     Command(f"queryMsgById -t {TOPIC} -i {{offset_id}} -g {GROUP} -d {{client}}"),
-    Command(f"queryMsgById -t {TOPIC} -i {{offset_id}} -s true"),
     Command(f"queryMsgByKey -t {TOPIC} -k {{key}}", until=r"\n[0-9A-F]{32}"),
     Command(f"queryMsgByKey -t {TOPIC} -k nobody"),
     Command(f"queryMsgByUniqueKey -t {TOPIC} -i {{unique}}", until="Topic: "),
@@ -161,11 +158,8 @@ COMMANDS = (
     Command(f"printMsg -t {TOPIC} -s T1"),
     Command(f"printMsgByQueue -t {TOPIC} -a broker-a -i 0 -p true -d true -f true"),
     Command(f"sendMessage -t {TOPIC} -p hello -k admkey -c admtag -b broker-a -i 2"),
-    Command(f"sendMessage -t {TOPIC} -p hello", keeps=without_numbers),
     Command(f"consumeMessage -t {TOPIC} -b broker-a -i 0 -o 0 -c 3"),
     Command(f"consumeMessage -t {TOPIC} -g PairAdmin -b broker-a -i 1 -c 2"),
-    Command(f"checkMsgSendRT -t {TOPIC} -a 3 -s 16", keeps=without_numbers),
-    Command("sendMsgStatus -b broker-a -s 16 -c 2", keeps=without_numbers),
     # broker
     Command("brokerStatus -b {broker}", keeps=names_only),
     Command(f"brokerStatus -c {CLUSTER}", keeps=names_only),
@@ -206,6 +200,11 @@ COMMANDS = (
     Command(f"checkRocksdbCqWriteProgress -c {CLUSTER} -t {TOPIC}"),
     Command(f"statsAll -t {TOPIC}", keeps=without_numbers),
     Command("statsAll -a true", keeps=without_numbers),
+    # what sends to queues of its own choice
+    Command(f"queryMsgById -t {TOPIC} -i {{offset_id}} -s true", keeps=without_numbers),
+    Command(f"sendMessage -t {TOPIC} -p hello", keeps=without_numbers),
+    Command(f"checkMsgSendRT -t {TOPIC} -a 3 -s 16", keeps=without_numbers),
+    Command("sendMsgStatus -b broker-a -s 16 -c 2", keeps=without_numbers),
     # export
     Command(f"exportMetadata -c {CLUSTER} -f {{directory}}"),
     Command("exportMetadata -b {broker} -t -f {directory}"),
@@ -223,8 +222,20 @@ COMMANDS = (
     Command(f"deleteSubGroup -c {CLUSTER} -g {OFFLINE_GROUP} -r true"),
     Command("deleteSubGroup -b {broker} -g NoSuchGroup"),
     Command(f"consumerProgress -g {OFFLINE_GROUP}"),
+    # last, as the official tool cannot export what it has made then
+    Command("updateStaticTopic -t PairStatic -qn 4 -b broker-a"),
+    Command("remappingStaticTopic -t PairStatic -b broker-a"),
 )
-DIFFERENT: Mapping[str, str] = {}
+NOT_YET = "not yet: "
+OWN_SETTINGS = "only settings that have an effect are shown, our own among them"
+DIFFERENT: Mapping[str, str] = {
+    f"setConsumeMode -b {{broker}} -t {TOPIC} -g {OFFLINE_GROUP} -m POP -q 8": NOT_YET + "POP consumption",
+    f"setConsumeMode -c {CLUSTER} -t {TOPIC} -g {OFFLINE_GROUP} -m PULL": NOT_YET + "POP consumption",
+    "updateStaticTopic -t PairStatic -qn 4 -b broker-a": NOT_YET + "static topics",
+    "remappingStaticTopic -t PairStatic -b broker-a": NOT_YET + "static topics",
+    "getBrokerConfig -b {broker}": OWN_SETTINGS,
+    "getNamesrvConfig": OWN_SETTINGS,
+}
 
 
 @pytest.fixture(scope="module")
