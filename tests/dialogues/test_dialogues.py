@@ -35,11 +35,6 @@ def first_connection(path: Path) -> int:
 COMMANDS = [f"mqadmin/{path.stem}" for path in sorted((RECORDED / "mqadmin").glob("*.jsonl"), key=first_connection)]
 NOT_YET = "not yet: "
 LEFT: Mapping[str, str] = {
-    "PopPush": NOT_YET + "POP consumption",
-    "Sql92": NOT_YET + "filters by SQL92",
-    "Timed": NOT_YET + "messages with a time of delivery",
-    "Transaction": NOT_YET + "transactions",
-    "mqadmin/setConsumeMode": NOT_YET + "POP consumption",
     "mqadmin/updateStaticTopic": NOT_YET + "static topics",
 }
 OVER_EVERYTHING = frozenset(
@@ -50,16 +45,12 @@ SETTINGS = {
     "traceTopicEnable": "true",
     # Retries and delays take long in the recordings, and tell nothing more for it.
     "messageDelayLevel": " ".join(["1s"] * 18),
-}
-LIVE_CONNECTION = 191
-"""The consumer that stayed connected while commands were recorded."""
-
-
-OFFICIAL_SETTINGS = SETTINGS | {
     "enablePropertyFilter": "true",
     "transactionTimeOut": "3000",
     "transactionCheckInterval": "5000",
 }
+LIVE_CONNECTION = 191
+"""The consumer that stayed connected while commands were recorded."""
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +66,7 @@ def addresses(
     directory = tmp_path_factory.mktemp("dialogues")
     if is_official:
         software = request.getfixturevalue("official_software")
-        with official_daemons(software, directory, properties=OFFICIAL_SETTINGS) as daemons:
+        with official_daemons(software, directory, properties=SETTINGS) as daemons:
             yield {"namesrv": daemons.namesrv, "broker": daemons.broker_address}
     else:
         with thermocline_daemons(directory, settings=SETTINGS) as daemons:

@@ -229,8 +229,6 @@ COMMANDS = (
 NOT_YET = "not yet: "
 OWN_SETTINGS = "only settings that have an effect are shown, our own among them"
 DIFFERENT: Mapping[str, str] = {
-    f"setConsumeMode -b {{broker}} -t {TOPIC} -g {OFFLINE_GROUP} -m POP -q 8": NOT_YET + "POP consumption",
-    f"setConsumeMode -c {CLUSTER} -t {TOPIC} -g {OFFLINE_GROUP} -m PULL": NOT_YET + "POP consumption",
     "updateStaticTopic -t PairStatic -qn 4 -b broker-a": NOT_YET + "static topics",
     "remappingStaticTopic -t PairStatic -b broker-a": NOT_YET + "static topics",
     "getBrokerConfig -b {broker}": OWN_SETTINGS,
