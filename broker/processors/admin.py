@@ -4,10 +4,11 @@
     26 GET_BROKER_CONFIG          60 GET_TIMER_CHECK_POINT         329 DELETE_EXPIRED_COMMITLOG
     28 GET_BROKER_RUNTIME_INFO    61 GET_TIMER_METRICS             354 CHECK_ROCKSDB_CQ_WRITE_PROGRESS
                                  306 CLEAN_EXPIRED_CONSUMEQUEUE    355 EXPORT_ROCKSDB_CONFIG_TO_JSON
+                                                                200056 POP_ROLLBACK
 
 306 and 329 start a round of local retention, which deletes what may go by its own rules and nothing else.
-316 forgets queues whose topic is not set up any more. 354 and 355 are about a store that this broker never has: they
-are answered as a broker of RocketMQ with its default store answers them.
+316 forgets queues whose topic is not set up any more. 354, 355 and 200056 are about a store that this broker never has:
+they are answered as a broker of RocketMQ with its default store answers them.
 Source: broker/processor/AdminBrokerProcessor.java, Apache RocketMQ 5.3.
 """
 
@@ -29,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 PROPERTY_FILTER = "enablePropertyFilter"
 BROKER_PERMISSION = "brokerPermission"
+DEFAULT_REMARK = "not set any response code"
 CHECK_IN_PROGRESS = 2
 """What RocketMQ answers at once, whatever comes of it later."""
 
@@ -62,6 +64,7 @@ class AdminProcessor:
             RequestCode.DELETE_EXPIRED_COMMITLOG: self.clean_expired,
             RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: self.check_rocksdb,
             RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: self.export_rocksdb,
+            RequestCode.POP_ROLLBACK: self.export_pop_records,
         }
 
     async def update_config(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -138,3 +141,7 @@ class AdminProcessor:
     def export_rocksdb(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """355: nothing is configured in RocksDB."""
         return RemotingCommand.response(command, remark="export done.")
+
+    def export_pop_records(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """200056: no records of POP are in RocksDB."""
+        return RemotingCommand.response(command, remark=DEFAULT_REMARK)

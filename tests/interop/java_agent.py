@@ -157,6 +157,10 @@ class JavaAgent:
         )
         return [ReceivedMessage.read(fields) for fields in answer]
 
+    def stop_consumer(self, name: str) -> list[ReceivedMessage]:
+        """Stop consumer `name`, if it runs, and take the messages that it holds."""
+        return [ReceivedMessage.read(fields) for fields in self.call("stop_consumer", name=name)]
+
     def assigned(self, name: str, topic: str) -> set[tuple[str, int]]:
         """The (broker name, queue id)s of `topic` that consumer `name` works on now."""
         return {(broker, queue) for broker, of_topic, queue in self.call("assigned", name=name) if of_topic == topic}

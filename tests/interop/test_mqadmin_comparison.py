@@ -16,14 +16,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.cluster import OFFICIAL, THERMOCLINE, official_cluster, thermocline_cluster
+from tests.interop.cluster import OFFICIAL, THERMOCLINE, official_cluster, thermocline_cluster, wait_until
 from tests.interop.java_agent import JavaAgent
-from tests.interop.mqadmin_pair import GROUP, OFFLINE_GROUP, PRODUCER_GROUP, TOPIC, Pair, prepare
+from tests.interop.mqadmin_pair import GROUP, OFFLINE_GROUP, PRODUCER_GROUP, TOPIC, Pair, Side, prepare
 from tooling.official_rocketmq import OfficialSoftware
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("mqadmin-pair")]
 
 CLUSTER = "DefaultCluster"
+MONITOR_GROUP = "__MONITOR_CONSUMER"
 FILES: Mapping[str, object] = {
     "topics.json": [
         {"topicName": "PairListed1", "readQueueNums": 3, "writeQueueNums": 3, "perm": 6},
@@ -226,6 +227,8 @@ COMMANDS = (
     Command("updateStaticTopic -t PairStatic -qn 4 -b broker-a"),
     Command("remappingStaticTopic -t PairStatic -b broker-a"),
 )
+ENDLESS = ("clusterRT", "startMonitoring")
+"""Commands with tests of their own: they do not end by themselves."""
 NOT_YET = "not yet: "
 OWN_SETTINGS = "only settings that have an effect are shown, our own among them"
 DIFFERENT: Mapping[str, str] = {
@@ -289,6 +292,17 @@ def test_cluster_round_trips_are_printed_until_it_is_stopped(pair: Pair) -> None
         row = re.search(r"DefaultCluster +broker-a +(\S+) +(\d+) +(\d+)", printed)
         assert row is not None
         assert (row[2], row[3]) == ("5", "0")
+
+
+def test_monitoring_starts_and_is_seen_as_a_consumer(pair: Pair) -> None:
+    """It has no end of its own, so it runs last; what it finds wrong it logs."""
+    for side in (pair.ours, pair.official):
+        assert side.cluster.admin("startMonitoring") == ""
+
+        def is_online(side: Side = side) -> bool:
+            return "OFFSET_MOVED_EVENT" in side.cluster.admin("consumerConnection", "-g", MONITOR_GROUP)
+
+        wait_until(is_online, what="the monitor's consumer")
 
 
 def test_every_difference_is_of_a_command_that_runs() -> None:

@@ -293,12 +293,14 @@ final class Consumers {
         return queues;
     }
 
+    /** Stops {name} and hands over what it has received and nobody has taken. */
     Object stop(JSONObject request) throws Exception {
         Running consumer = running.remove(request.getString("name"));
-        if (consumer != null) {
-            consumer.stop();
+        if (consumer == null) {
+            return new JSONArray();
         }
-        return null;
+        consumer.stop();
+        return consumer.take(0, 0);
     }
 
     private Running find(JSONObject request) {
