@@ -1,0 +1,50 @@
+"""The programs in examples/ run as their headers say, against a broker that is started as they say."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.command_lines import FREE_ADDRESS, Daemon
+from tests.docs.pages import ROOT
+
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+TIMEOUT_S = 120
+WRITTEN = {
+    "pop_consumer": [
+        "stuck with 4 pictures",
+        "done: 30 pictures, 4 of them came back",
+    ]
+}
+"""What each writes."""
+
+
+def test_there_are_examples() -> None:
+    assert [path.stem for path in EXAMPLES] == sorted(WRITTEN)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs(path: Path, tmp_path: Path) -> None:
+    header = path.read_text().split('"""')[1]
+    (start,) = re.findall(r"^ +thermocline (dev.*)$", header, re.MULTILINE)
+    assert f"python examples/{path.name} [NAMESERVER]" in header
+    daemon = Daemon([*shlex.split(start), "--namesrv", FREE_ADDRESS, "--listen", FREE_ADDRESS], tmp_path)
+    try:
+        run = subprocess.run(
+            [sys.executable, str(path), daemon.ready()["namesrv"]],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=TIMEOUT_S,
+        )
+    finally:
+        status = daemon.stop()
+    assert (run.returncode, run.stderr, status) == (0, "", 0)
+    lines = run.stdout.splitlines()
+    assert len(lines) == len(WRITTEN[path.stem])
+    assert all(re.fullmatch(wanted, line) for wanted, line in zip(WRITTEN[path.stem], lines, strict=True)), lines
