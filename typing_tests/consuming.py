@@ -8,6 +8,7 @@ from typing import assert_type
 from thermocline import (
     AllocateByConsistentHash,
     AllocationStrategy,
+    AsyncPopConsumer,
     AsyncPullConsumer,
     AsyncPushConsumer,
     ConsumeContext,
@@ -17,6 +18,8 @@ from thermocline import (
     MessageQueue,
     OrderlyContext,
     OrderlyResult,
+    PopConsumer,
+    PoppedMessage,
     PullConsumer,
     PushConsumer,
     ReceivedMessage,
@@ -86,6 +89,25 @@ async def pull_asynchronously(consumer: AsyncPullConsumer) -> None:
         assert_type(message, ReceivedMessage)
 
 
+def pop() -> None:
+    with PopConsumer(group="resizers", invisible_ms=30_000, in_order=True) as consumer:
+        assert_type(consumer, PopConsumer)
+        consumer.subscribe("orders", "paid || refunded")
+        messages = consumer.receive(16, await_ms=1_000, invisible_ms=10_000)
+        assert_type(messages, list[PoppedMessage])
+        assert_type(messages[0].body, bytes)
+        consumer.change_invisible_duration(messages[0], 60_000)
+        consumer.ack(messages[0])
+        consumer.ack_many(messages[1:])
+
+
+async def pop_asynchronously(consumer: AsyncPopConsumer) -> None:
+    await consumer.subscribe("orders")
+    for message in await consumer.receive():
+        assert_type(message, PoppedMessage)
+        await consumer.ack(message)
+
+
 class OwnStrategy:
     """A strategy of the application's own."""
 
@@ -107,3 +129,4 @@ def mistakes(consumer: PushConsumer, asynchronous: AsyncPushConsumer) -> None:
     asynchronous.register_listener(listener)  # type: ignore[arg-type]
     consumer.register_orderly_listener(listener)  # type: ignore[arg-type]
     PushConsumer(group="billing", message_model="CLUSTERING")  # type: ignore[arg-type]
+    PopConsumer(group="billing", message_model=MessageModel.CLUSTERING)  # type: ignore[call-arg]

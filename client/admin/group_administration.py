@@ -8,6 +8,7 @@ from thermocline.client.admin.admin_base import AdminBase
 from thermocline.client.message_queue import MessageQueue, from_wire
 from thermocline.client.topic_route import BrokerAddress
 from thermocline.remoting.bodies import (
+    REQUEST_MODES,
     ClientConnection,
     ConsumerConnection,
     ConsumerRunningInfo,
@@ -22,6 +23,7 @@ from thermocline.remoting.bodies import (
 from thermocline.remoting.errors import (
     ConsumerOfflineError,
     GroupNotFoundError,
+    InvalidRequestError,
     ObjectNotFoundError,
     ResponseError,
     TopicNotFoundError,
@@ -222,6 +224,8 @@ class GroupAdministration(AdminBase):
             ObjectNotFoundError: There is no such group, topic or broker.
             InvalidRequestError: There is no such mode.
         """
+        if mode not in REQUEST_MODES:
+            raise InvalidRequestError(f"a mode is one of {', '.join(REQUEST_MODES)}", mode=mode)
         body = SetMessageRequestModeRequestBody(
             consumer_group=group, topic=topic, mode=mode, pop_share_queue_num=pop_share_queues
         )

@@ -95,9 +95,10 @@ class PopCalls:
         )
         tags = subscription.tags_set
         unwanted = [message for message in messages if tags and message.record.tags not in tags]
-        if unwanted:  # the broker compared hashes; nobody of the group wants these
-            await self.ack(unwanted)
-        return [message for message in messages if message not in unwanted]
+        if not unwanted:
+            return messages
+        await self.ack(unwanted)  # the broker compared hashes; nobody of the group wants these
+        return [message for message in messages if message.record.tags in tags]
 
     async def ack(self, messages: Sequence[PoppedMessage]) -> None:
         """Say that messages were consumed; one request for each broker.

@@ -16,6 +16,7 @@ from thermocline.client.message import Message
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.producer.producer import Producer
 from thermocline.client.testing import FakeBroker
+from thermocline.remoting.bodies import SetMessageRequestModeRequestBody
 from thermocline.remoting.request_code import RequestCode
 
 
@@ -221,6 +222,13 @@ def test_groups(broker: FakeBroker, shell: Shell) -> None:
     assert shell.json("group", "reset-offset", "billing", "--topic", "orders", "--to", "latest", "--yes") == [
         {"broker": "broker-a", "queue": 0, "offset": 10}
     ]
+    told = shell.json("group", "set-mode", "billing", "--topic", "orders", "--mode", "pop", "--share-queues", "2")
+    assert told == {"group": "billing", "topic": "orders", "mode": "pop", "brokers": ["broker-a"]}
+    (request,) = broker.requests(RequestCode.SET_MESSAGE_REQUEST_MODE)
+    assert SetMessageRequestModeRequestBody.decode(request.body) == SetMessageRequestModeRequestBody(
+        consumer_group="billing", topic="orders", mode="POP", pop_share_queue_num=2
+    )
+    shell("group", "set-mode", "billing", "--topic", "orders", "--mode", "peek", status=2)
     shell("group", "progress", "nobody", status=1)
     shell("group", "connections", "billing", status=1)
     shell("group", "delete", "billing", "--offsets", "--yes")

@@ -31,6 +31,10 @@ WRITTEN = {
         "order 3: UNKNOWN",
         "to ship: order 1, order 3",
     ],
+    "pop_consumer": [
+        "stuck with 4 pictures",
+        "done: 30 pictures, 4 of them came back",
+    ],
 }
 """What each writes."""
 

@@ -15,7 +15,7 @@ from thermocline.client.admin.admin_client import AdminClient
 from thermocline.client.admin.async_admin_client import AsyncAdminClient
 from thermocline.client.blocking import BlockingHalf
 from thermocline.client.consumer.allocation import AllocationStrategy
-from thermocline.client.consumer.options import PullConsumerOptions, PushConsumerOptions
+from thermocline.client.consumer.options import PopConsumerOptions, PullConsumerOptions, PushConsumerOptions
 from thermocline.client.options import ClientOptions
 from thermocline.client.producer.options import ProducerOptions
 from thermocline.client.producer.producer import Producer
@@ -31,6 +31,7 @@ OPTIONS = {
     "option of a transaction producer": TransactionProducerOptions,
     "option of a push consumer": PushConsumerOptions,
     "option of a pull consumer": PullConsumerOptions,
+    "option of a POP consumer": PopConsumerOptions,
     "option of every client": ClientOptions,
 }
 EXAMPLES = [

@@ -128,6 +128,18 @@ def test_progress_and_resets_of_a_group_at_rest(broker: FakeBroker, admin: Admin
     assert len(sent) == 10
 
 
+def test_how_a_group_reads_a_topic(broker: FakeBroker, admin: AdminClient) -> None:
+    broker.create_topic("orders")
+    assert admin.request_modes() == []
+    assert admin.set_request_mode("billing", "orders", "POP", pop_share_queues=3) == ["broker-a", "broker-b"]
+    (mode,) = admin.request_modes()
+    assert (mode.consumer_group, mode.topic, mode.mode, mode.pop_share_queue_num) == ("billing", "orders", "POP", 3)
+    assert admin.set_request_mode("billing", "orders", "PULL", broker="broker-b") == ["broker-b"]
+    assert [mode.mode for mode in admin.request_modes(broker="broker-b")] == ["PULL"]
+    with pytest.raises(InvalidRequestError):
+        admin.set_request_mode("billing", "orders", "PEEK")
+
+
 def test_connections_of_producers_and_consumers(broker: FakeBroker, admin: AdminClient, producer: Producer) -> None:
     broker.create_topic("orders")
     with pytest.raises(ConsumerOfflineError):
