@@ -4,7 +4,8 @@
     flush_interval_ms            the log made durable (ASYNC_FLUSH; with SYNC_FLUSH senders drive the flush themselves)
     derived_sync_interval_ms     queue files, queue ends and checkpoint made durable, in slices and a helper thread;
                                  less often when a round is long, so that rounds take a twentieth of the loop's time
-    every RETENTION_MS           local files that may go: minimums raised here, unlinked in a helper thread
+    every RETENTION_MS           local files that may go: minimums raised here, unlinked in a helper thread; whoever
+                                 holds files by what can be put elsewhere is told which are wanted back
 
 The helper thread only sits in system calls that release the interpreter lock. A round that fails on a disk error is
 logged and tried again; what it was to make durable stays as not durable.
@@ -43,8 +44,10 @@ class StoreRounds:
         gate: Callable[[], RetentionGate],
         index_timestamp_ms: Callable[[], int],
         on_tick: Callable[[bool], None],
+        on_wanted: Callable[[int], None] | None = None,
     ) -> None:
-        """`on_tick(pressure)`: called after each tick; `pressure` says that the disk is fuller than it should be."""
+        """`on_tick(pressure)`: called after each tick; `pressure` says that the disk is fuller than it should be.
+        `on_wanted(offset)`: told below which offset files are wanted back."""
         self._store = store
         self._retention = retention
         self._page = page
@@ -52,6 +55,7 @@ class StoreRounds:
         self._gate = gate
         self._index_timestamp_ms = index_timestamp_ms
         self._on_tick = on_tick
+        self._on_wanted = on_wanted
         self._pressure = False
         self._derived_rest_until_s = 0.0
         self._tasks: list[asyncio.Task[None]] = []
@@ -92,7 +96,10 @@ class StoreRounds:
         Raises:
             OSError: The disk failed; what is left goes after a restart.
         """
-        plan = self._retention.plan(self._gate(), now_ms=self._clock(), hour=time.localtime().tm_hour)
+        gate, now_ms, hour = self._gate(), self._clock(), time.localtime().tm_hour
+        plan = self._retention.plan(gate, now_ms=now_ms, hour=hour)
+        if self._on_wanted is not None:
+            self._on_wanted(self._retention.wanted_offset(gate, now_ms=now_ms, hour=hour))
         self._pressure = self._retention.is_under_pressure()
         if not plan.is_empty:
             self.publish()
