@@ -190,6 +190,7 @@ class HotProcess:
             index_timestamp_ms=lambda: index.index_timestamp_ms,
             on_tick=lambda pressure: feed.ticked(pressure=pressure),
             timers=context.timers,
+            on_wanted=context.transactions.release_below,
         )
         settings.add_listener(lambda _: store.retention.follow(settings.store))
         hot = HotServer(context, key_index=index, long_polling=long_polling)

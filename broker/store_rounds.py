@@ -5,8 +5,8 @@
     derived_sync_interval_ms     queue files, queue ends and checkpoint made durable, in slices and a helper thread;
                                  less often when a round is long, so that rounds take a twentieth of the loop's time
     the timers' own interval     what timers have done made durable, likewise
-    every RETENTION_MS           local files that may go: minimums raised here, unlinked in a helper thread; the timers
-                                 told what they alone keep from going
+    every RETENTION_MS           local files that may go: minimums raised here, unlinked in a helper thread; whoever
+                                 holds files by what can be put elsewhere is told which are wanted back
 
 The helper thread only sits in system calls that release the interpreter lock. A round that fails on a disk error is
 logged and tried again; what it was to make durable stays as not durable.
@@ -47,9 +47,11 @@ class StoreRounds:
         index_timestamp_ms: Callable[[], int],
         on_tick: Callable[[bool], None],
         timers: TimerMessageStore | None = None,
+        on_wanted: Callable[[int], None] | None = None,
     ) -> None:
         """`on_tick(pressure)`: called after each tick; `pressure` says that the disk is fuller than it should be.
-        `timers`: open ones, of this store."""
+        `timers`: open ones, of this store. `on_wanted(offset)`: told, as they are, below which offset files are wanted
+        back."""
         self._store = store
         self._retention = retention
         self._page = page
@@ -58,6 +60,7 @@ class StoreRounds:
         self._index_timestamp_ms = index_timestamp_ms
         self._on_tick = on_tick
         self._timers = timers
+        self._on_wanted = on_wanted
         self._pressure = False
         self._derived_rest_until_s = 0.0
         self._tasks: list[asyncio.Task[None]] = []
@@ -103,8 +106,11 @@ class StoreRounds:
         """
         gate, now_ms, hour = self._gate(), self._clock(), time.localtime().tm_hour
         plan = self._retention.plan(gate, now_ms=now_ms, hour=hour)
+        wanted_offset = self._retention.wanted_offset(gate, now_ms=now_ms, hour=hour)
         if self._timers is not None:
-            self._timers.release_below(self._retention.wanted_offset(gate, now_ms=now_ms, hour=hour))
+            self._timers.release_below(wanted_offset)
+        if self._on_wanted is not None:
+            self._on_wanted(wanted_offset)
         self._pressure = self._retention.is_under_pressure()
         if not plan.is_empty:
             self.publish()

@@ -13,7 +13,8 @@ before it returns: a copy can only be decided after the one before it is known t
 Differences from Apache RocketMQ
   - There a message that waits for its own immunity time is put again in every round, and each counts as a check, so one
     that waits for longer than transactionCheckMax rounds is parked unasked. Here it stays where it is until
-    HELD_MESSAGES_MAX half messages, or a log file's length, have come behind it, and only questions count.
+    HELD_MESSAGES_MAX half messages, or a log file's length, have come behind it, or its file is wanted back; and only
+    questions count.
   - There a half message older than the log's retention is parked. Here its log file is held, so it need not be.
   - There the producer's clock says how old a message is, and one that is ahead of the broker's has it asked at once.
 Source: TransactionalMessageServiceImpl.java (check), Apache RocketMQ 5.3.
@@ -132,7 +133,11 @@ class CheckRound:
     def _holds_back(self, half: HalfMessage) -> bool:
         record = half.record
         log_bytes = self._store.commit_log.append_offset - record.physical_offset
-        return self._end - record.queue_offset > HELD_MESSAGES_MAX or log_bytes > self._store.config.log_file_bytes
+        return (
+            self._end - record.queue_offset > HELD_MESSAGES_MAX
+            or log_bytes > self._store.config.log_file_bytes
+            or self._coordinator.is_wanted(record.physical_offset)
+        )
 
     def _question(self, half: HalfMessage, producer_group: str, copy: PutResult) -> CheckBack:
         record = half.record

@@ -16,6 +16,9 @@ Progress in half and op queue is that of group CID_RMQ_SYS_TRANS, as Apache Rock
 with this store. It is told only when the log is durable up to the op messages that it rests on; until then the log
 files from the first unfinished half message on are held (`held_offset`).
 
+A full disk pauses the log. Decisions and notes pass all the same: they end what was accepted, and let its files go. So do
+copies, when files would go but for open half messages (`release_below`).
+
 Deleted topics: a half message for a topic that was deleted since, made again or not, is dropped when its turn comes.
 Owner: the hot process's event loop.
 Source: TransactionalMessageServiceImpl.java, EndTransactionProcessor.java, Apache RocketMQ 5.3.
@@ -23,6 +26,7 @@ Source: TransactionalMessageServiceImpl.java, EndTransactionProcessor.java, Apac
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -43,6 +47,7 @@ from thermocline.remoting.topic_validation import TRANSACTION_CHECK_MAX_TIME_TOP
 from thermocline.store.consume_queue import ConsumeQueue
 from thermocline.store.message_draft import MessageDraft, PutResult
 from thermocline.store.message_store import MessageStore
+from thermocline.store.retention import DISK_NEARLY_FULL
 from thermocline.transactions.half_message import HALF_QUEUE_ID, HalfMessage
 from thermocline.transactions.op_message import op_draft
 from thermocline.transactions.queue_records import read_record, record_at
@@ -102,6 +107,7 @@ class TransactionCoordinator:
         self._count_open = count_open
         self._has_unwritten_move = False
         self._unflushed: deque[tuple[int, int, int]] = deque()
+        self._wanted_offset = 0
         self._is_closed = False
         self.progress = (table.base, table.op_offset)
         """Half and op queue offset up to which everything is finished and durable."""
@@ -122,6 +128,20 @@ class TransactionCoordinator:
             return None
         first = queue.skip_empty(max(self.progress[0], queue.min_offset))
         return queue.unit(first).physical_offset if first < queue.next_offset else None
+
+    @property
+    def is_release_wanted(self) -> bool:
+        """Whether log files would go if no open half message were in them."""
+        held_offset = self.held_offset
+        return held_offset is not None and self.is_wanted(held_offset)
+
+    def is_wanted(self, physical_offset: int) -> bool:
+        """Whether the log file with this offset would go if it were not held here."""
+        return physical_offset < self._wanted_offset
+
+    def release_below(self, physical_offset: int) -> None:
+        """The log below this offset would go now if it were not held here; to be told again and again."""
+        self._wanted_offset = physical_offset
 
     def catch_up(self) -> int:
         """Take notice of half messages put since; the half queue's end."""
@@ -201,7 +221,8 @@ class TransactionCoordinator:
 
         `write_ops` has to follow before anything can be decided.
         """
-        result = self._put(half.copy(check_times=check_times))
+        with self._passing(if_wanted=True):
+            result = self._put(half.copy(check_times=check_times))
         self.table.extend(result.queue_offset + 1)
         if half.origin is not None:
             self._has_unwritten_move = True
@@ -210,7 +231,8 @@ class TransactionCoordinator:
 
     def park(self, half: HalfMessage) -> None:
         """Give up asking. Raises as MessageStore.put."""
-        self._put(half.parked())
+        with self._passing(if_wanted=True):
+            self._put(half.parked())
         self.finish(half, TransactionState.PARKED)
 
     def finish(self, half: HalfMessage, state: TransactionState) -> None:
@@ -239,7 +261,8 @@ class TransactionCoordinator:
         buffer = self.table.buffer
         host = self._store.store_host
         for half_offsets, body in buffer.bodies(bytes_max=self.config.op_bytes_max):
-            result = self._put(op_draft(body, now_ms=self._clock(), host=host))
+            with self._passing():
+                result = self._put(op_draft(body, now_ms=self._clock(), host=host))
             buffer.written(len(half_offsets))
             self.table.note_op(result.queue_offset, half_offsets)
         self._has_unwritten_move = False
@@ -299,8 +322,15 @@ class TransactionCoordinator:
             if self._has_unwritten_move:
                 # A commit in the log would speak for its copy alone, and the one before it would be asked again.
                 self.write_ops()
-            self._put(half.committed())
+            with self._passing():
+                self._put(half.committed())
         self.finish(half, STATES[decision])
+
+    def _passing(self, *, if_wanted: bool = False) -> contextlib.AbstractContextManager[None]:
+        """Puts in this block pass while the log is paused for a full disk."""
+        if if_wanted and not self.is_release_wanted:
+            return contextlib.nullcontext()
+        return self._store.commit_log.let_through(DISK_NEARLY_FULL)
 
 
 def _nobody_writes() -> None:

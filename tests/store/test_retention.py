@@ -168,12 +168,12 @@ def test_an_idle_queue_keeps_its_end_when_all_is_gone(disk: SimulatedDisk) -> No
     assert open_store(disk).put(draft("idle")).queue_offset == 3
 
 
-def test_what_the_timers_should_let_go_of(disk: SimulatedDisk) -> None:
+def test_what_those_should_let_go_of_who_can_put_it_again(disk: SimulatedDisk) -> None:
     store = full_store(disk)
     gate = RetentionGate(index_offset=3 * LOG_FILE_BYTES, timers_offset=0)
     assert store.retention.wanted_offset(gate, now_ms=71 * HOUR_MS, hour=DELETE_HOUR) == 0
     assert store.retention.wanted_offset(gate, now_ms=OLD_MS, hour=OTHER_HOUR) == 0
     assert store.retention.wanted_offset(gate, now_ms=OLD_MS, hour=DELETE_HOUR) == 3 * LOG_FILE_BYTES
-    held = RetentionGate(held_offset=LOG_FILE_BYTES, timers_offset=0)
+    held = RetentionGate(held_offset=LOG_FILE_BYTES, timers_offset=0, transactions_offset=0)
     assert store.retention.wanted_offset(held, now_ms=OLD_MS, hour=DELETE_HOUR) == LOG_FILE_BYTES
     assert run(store, gate) == 6

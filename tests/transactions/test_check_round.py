@@ -144,7 +144,7 @@ def test_an_immunity_time_of_its_own_holds_and_moves_nothing() -> None:
     assert decode_record(question.record).properties["TRANSACTION_CHECK_TIMES"] == "1"
 
 
-@pytest.mark.parametrize("by", ["messages", "bytes"])
+@pytest.mark.parametrize("by", ["messages", "bytes", "wanted back"])
 def test_one_that_holds_back_too_much_moves_without_a_question(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(log_file_bytes=4_096)
     half = world.send(b"patient", CHECK_IMMUNITY_TIME_IN_SECONDS="3600")
@@ -152,9 +152,12 @@ def test_one_that_holds_back_too_much_moves_without_a_question(by: str, monkeypa
         monkeypatch.setattr(check_round, "HELD_MESSAGES_MAX", 3)
         for _ in range(3):
             world.end(world.send())
-    else:
+    elif by == "bytes":
         for _ in range(3):
             world.store.put(draft("filler", body=bytes(1_500)))
+    else:
+        world.store.put(draft("filler", body=bytes(1_500)))
+        world.coordinator.release_below(half.physical_offset + 1)
     assert world.check() == []
     copy = world.record(HALF, world.coordinator.table.end - 1)
     assert copy.body == b"patient"

@@ -13,6 +13,7 @@ from thermocline.remoting.errors import (
     TopicNotFoundError,
 )
 from thermocline.remoting.sys_flag import TRANSACTION_COMMIT
+from thermocline.store.retention import DISK_NEARLY_FULL
 from thermocline.transactions.transaction_config import TransactionConfig
 
 HALF, OP, PARKED = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -355,6 +356,41 @@ def test_log_files_of_open_half_messages_stay() -> None:
     assert world.coordinator.held_offset is None
     world.retain()
     assert world.store.commit_log.min_offset > half.physical_offset
+
+
+def test_a_full_disk_lets_decisions_and_notes_pass() -> None:
+    world = World()
+    first, second = world.send(), world.send()
+    world.store.commit_log.pause(DISK_NEARLY_FULL)
+    with pytest.raises(ServiceUnavailableError):
+        world.send()
+    world.end(first)
+    world.end(second, ROLL_BACK, waits=True)
+    assert world.visible() == [b"1"]
+    assert world.visible(OP) == [b"0,1,"]
+    assert world.store.commit_log.refusal == DISK_NEARLY_FULL
+
+
+def test_a_full_disk_lets_copies_pass_that_free_files() -> None:
+    world = World(log_file_bytes=4_096, config=TransactionConfig(check_max=2))
+    half = world.send()
+    for _ in range(4):
+        world.store.put(draft("filler", body=bytes(1_500)))
+    world.store.commit_log.pause(DISK_NEARLY_FULL)
+    world.clock.now_ms += TIMEOUT_MS + 1
+    world.coordinator.release_below(0)
+    with pytest.raises(ServiceUnavailableError):
+        world.check()
+    world.coordinator.release_below(4_096)  # the file that the half message lies in
+    assert world.coordinator.is_release_wanted
+    (copy,) = world.check()
+    world.store.commit_log.flush()
+    world.coordinator.publish()
+    assert world.coordinator.held_offset == copy.physical_offset > half.physical_offset
+    assert not world.coordinator.is_release_wanted
+    world.clock.now_ms += TIMEOUT_MS + 1
+    with pytest.raises(ServiceUnavailableError):
+        world.check()
 
 
 def test_nothing_is_held_before_the_first_half_message() -> None:
