@@ -1,7 +1,8 @@
 """Message appender: puts messages that the broker makes itself (those that are due, ones sent back, recall markers).
 
 It does what the send processor does after its checks: append, count, and wake the pulls that wait, as soon as the
-message may be seen: at once, or after the flush where sends wait for it (SYNC_FLUSH).
+message may be seen: at once, or after the flush where sends wait for it (SYNC_FLUSH). What it puts was accepted once: a
+smaller maxMessageSize since loses none of it.
 Owner: the hot process's event loop.
 """
 
@@ -31,7 +32,7 @@ class MessageAppender:
     def append(self, draft: MessageDraft) -> PutResult:
         """Put one message; in the log on return, durable when the log is flushed. Raises as MessageStore.put."""
         try:
-            result = self._store.put(draft)
+            result = self._store.put(draft, was_accepted=True)
         except Exception:
             self._stats.add_put_failed()
             raise

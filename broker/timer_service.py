@@ -5,7 +5,7 @@
 Rules
   - At least once: what was not confirmed is given again, and what was put since the last round of the timers once more
     after a crash. A clean stop repeats nothing.
-  - A message that can never be put (its topic was deleted meanwhile) is dropped, with a line in the log. Anything else
+  - A message that can never be put (to a name that is no topic's) is dropped, with a line in the log. Anything else
     that the store refuses is tried again: nothing behind it goes out before.
   - While the log is paused for a full disk, these messages pass if local retention waits for the timers: deliveries
     and copies are what lets the files go. Senders wait until there is room.

@@ -225,8 +225,10 @@ class MessageStore:
 
     # -- put -------------------------------------------------------------------------------------------------------
 
-    def put(self, message: MessageDraft) -> PutResult:
+    def put(self, message: MessageDraft, *, was_accepted: bool = False) -> PutResult:
         """Append one message. See the module's header for what is durable when.
+
+        `was_accepted`: it is in the log already, and goes on; a limit that was lowered since does not hold for it.
 
         Raises:
             MessageTooLargeError, PropertiesTooLargeError, MessageIllegalError: It breaks a limit.
@@ -234,11 +236,11 @@ class MessageStore:
             StoreClosedError: The log is closed, or a write or flush failed.
             ServiceUnavailableError, DiskFullError: Not now; nothing was appended.
         """
-        return self.put_batch((message,))[0]
+        return self.put_batch((message,), was_accepted=was_accepted)[0]
 
-    def put_batch(self, messages: Sequence[MessageDraft]) -> list[PutResult]:
+    def put_batch(self, messages: Sequence[MessageDraft], *, was_accepted: bool = False) -> list[PutResult]:
         """Append several messages with one write, next to each other in one log file; all or none. Raises as `put`."""
-        sizes = [self._check(message) for message in messages]
+        sizes = [self._check(message, was_accepted=was_accepted) for message in messages]
         log = self.commit_log
         start_offset = physical_offset = log.fit(sum(sizes))
         store_timestamp_ms = self.clock.now_ms()
@@ -303,7 +305,7 @@ class MessageStore:
         queue.append_unit(result.physical_offset, result.size_bytes, tags_code)
         self.on_append(queue)
 
-    def _check(self, message: MessageDraft) -> int:
+    def _check(self, message: MessageDraft, *, was_accepted: bool) -> int:
         """The size of the message's record; an error when it breaks a limit."""
         config = self.config
         topic_bytes = len(message.topic.encode())
@@ -315,7 +317,7 @@ class MessageStore:
             raise MessageIllegalError("the topic cannot name a folder", topic=message.topic)
         if message.queue_id < 0:
             raise MessageIllegalError("impossible queue id", queue_id=message.queue_id)
-        if len(message.body) > config.message_bytes_max:
+        if len(message.body) > config.message_bytes_max and not was_accepted:
             raise MessageTooLargeError(size_bytes=len(message.body), size_bytes_max=config.message_bytes_max)
         if len(message.properties_text) > PROPERTIES_BYTES_MAX:
             raise PropertiesTooLargeError(size_bytes=len(message.properties_text), size_bytes_max=PROPERTIES_BYTES_MAX)

@@ -234,7 +234,6 @@ class TimerMessageStore:
 
         Raises:
             MessageIllegalError: The time is no number or too far away, or a recall marker's time has come.
-            PropertiesTooLargeError: The property text leaves no room for what is added until the delivery.
             TimerCongestedError: Too many messages are due in its tick.
         """
         now_ms = self._clock()

@@ -5,7 +5,8 @@
     roll      for the timer topic again, those two likewise and one more in TIMER_ROLL_TIMES  (`rolled_draft`)
 
 The rest of the property text stays as it was stored, REAL_TOPIC and TIMER_OUT_MS included: the latter keeps a delivered
-message from being timed again. Records are read through the file's descriptor: mapped, a million of them would count as
+message from being timed again. Where what is added would make the text too long, it stays away: it only tells of the
+way that the message took. Records are read through the file's descriptor: mapped, a million of them would count as
 this process's memory.
 
 The exact time of delivery comes from the sender's own properties: absolute, or relative to the store time (the moment
@@ -59,9 +60,6 @@ _DELIVER = PropertyName.TIMER_DELIVER_MS.encode()
 _DELAYS = ((PropertyName.TIMER_DELAY_S.encode(), 1_000), (PropertyName.TIMER_DELAY_MS.encode(), 1))
 _NUMBER = re.compile(rb"[0-9]{1,18}")
 _QUEUE_ID = re.compile(r"[0-9]{1,9}")
-
-STAMPS_BYTES_MAX = len(_ENQUEUE) + len(_DEQUEUE) + len(_ROLL_TIMES) + 3 * len(b"\x019223372036854775807\x02")
-"""How much longer delivery and rolls can make a property text: whatever is to wait needs that room from the first."""
 
 
 class TimerRecord(msgspec.Struct, frozen=True, gc=False):
@@ -158,7 +156,7 @@ def _draft(record: MessageRecord, *, topic: str, queue_id: int, properties_text:
         topic=topic,
         queue_id=queue_id,
         body=record.body,
-        properties_text=properties_text,
+        properties_text=properties_text if len(properties_text) <= PROPERTIES_BYTES_MAX else record.properties_text,
         born_timestamp_ms=record.born_timestamp_ms,
         born_host=record.born_host,
         flag=record.flag,

@@ -10,7 +10,6 @@ Rules
   - A delay level has the last word: the caller takes the timer properties away then, and does not come here.
   - A message that carries TIMER_OUT_MS has been timed already and is stored as it is.
   - A time that has come is none: the message is stored at once. Not so a recall marker, which is refused.
-  - A property text that what is added until the delivery would make too long is refused now. RocketMQ finds out then.
 Source: HookUtils.java (handleScheduleMessage), Apache RocketMQ 5.3.
 """
 
@@ -21,18 +20,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from thermocline.remoting.errors import MessageIllegalError, PropertiesTooLargeError
-from thermocline.remoting.properties import (
-    PROPERTIES_BYTES_MAX,
-    VALUE_END,
-    PropertyName,
-    encode_properties,
-    without_property,
-)
+from thermocline.remoting.errors import MessageIllegalError
+from thermocline.remoting.properties import VALUE_END, PropertyName, encode_properties, without_property
 from thermocline.remoting.topic_validation import TIMER_TOPIC
 from thermocline.store.message_draft import MessageDraft
 from thermocline.timers.timer_config import TimerConfig
-from thermocline.timers.timer_record import STAMPS_BYTES_MAX
 
 TIMER_REQUESTS = (PropertyName.TIMER_DELAY_S, PropertyName.TIMER_DELAY_MS, PropertyName.TIMER_DELIVER_MS)
 TIMER_QUEUE_ID = 0
@@ -74,7 +66,6 @@ def timed_draft(
 
     Raises:
         MessageIllegalError: The time is no number or too far away, or a recall marker's time has come.
-        PropertiesTooLargeError: The property text leaves no room for what is added.
     """
     assert is_timer_request(properties)
     deliver_ms = requested_ms(properties, now_ms=now_ms, delay_ms_max=config.delay_ms_max)
@@ -96,9 +87,6 @@ def timed_draft(
             PropertyName.REAL_QUEUE_ID: str(draft.queue_id),
         }
     )
-    text_bytes_max = PROPERTIES_BYTES_MAX - STAMPS_BYTES_MAX
-    if len(text) > text_bytes_max:
-        raise PropertiesTooLargeError(size_bytes=len(text), size_bytes_max=text_bytes_max)
     return msgspec.structs.replace(
         draft, topic=TIMER_TOPIC, queue_id=TIMER_QUEUE_ID, properties_text=text, tags_code=None
     )

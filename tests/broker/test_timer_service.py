@@ -12,7 +12,7 @@ from tests.broker.control_broker import Clock, ControlBroker, control_broker
 from tests.broker.timing import bodies_in, deliver_all, open_timers, put_timed, records_in, timer_service
 from tests.simulated_disk import SimulatedDisk
 from thermocline.broker.timer_service import REFUSED_PAUSE_MS, REST_MS_MAX
-from thermocline.remoting.errors import CorruptDataError, ServiceUnavailableError
+from thermocline.remoting.errors import CorruptDataError, MessageTooLargeError, ServiceUnavailableError
 from thermocline.remoting.topic_validation import TIMER_TOPIC
 from thermocline.store.retention import DISK_NEARLY_FULL
 
@@ -85,17 +85,31 @@ async def test_a_store_that_refuses_is_asked_again(broker: ControlBroker, caplog
     assert bodies_in(broker.context, "T", 1) == [b"a", b"bb"]
 
 
-async def test_a_message_that_can_never_be_put_does_not_stop_those_behind_it(tmp_path: Path) -> None:
+async def test_a_message_that_can_never_be_put_does_not_stop_those_behind_it(
+    broker: ControlBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    service = timer_service(broker.context)
+    put_timed(broker.context, b"nowhere", 5_000, topic="no/folder")
+    put_timed(broker.context, b"somewhere", 5_000)
+    deliver_all(service)
+    broker.clock.now_ms += 10_000
+    assert deliver_all(service) == REST_MS_MAX
+    assert bodies_in(broker.context, "T", 1) == [b"somewhere"]
+    assert open_timers(broker.context).status().pending_count == 0
+    assert "timed message dropped kind=deliver topic=no/folder" in caplog.text
+
+
+async def test_a_smaller_limit_loses_nothing_that_was_accepted(tmp_path: Path) -> None:
     clock = Clock()
     async with control_broker(tmp_path, clock=clock, message_bytes_max=100) as broker:
         await broker.create_topic("T")
         put_timed(broker.context, b"x" * 100, 5_000)
-        put_timed(broker.context, b"short", 5_000)
     async with control_broker(tmp_path, clock=clock, message_bytes_max=50) as broker:
+        with pytest.raises(MessageTooLargeError):
+            put_timed(broker.context, b"x" * 100, 5_000)
         clock.now_ms += 10_000
-        assert deliver_all(timer_service(broker.context)) == REST_MS_MAX
-        assert bodies_in(broker.context, "T", 1) == [b"short"]
-        assert open_timers(broker.context).status().pending_count == 0
+        deliver_all(timer_service(broker.context))
+        assert bodies_in(broker.context, "T", 1) == [b"x" * 100]
 
 
 async def test_messages_of_a_deleted_topic_do_not_come_back_with_its_name(broker: ControlBroker) -> None:

@@ -15,7 +15,6 @@ from thermocline.store.message_draft import MessageDraft
 from thermocline.timers.due_message import DueKind
 from thermocline.timers.errors import TimerCongestedError
 from thermocline.timers.recall import recall_handle_of, recall_marker
-from thermocline.timers.timer_record import STAMPS_BYTES_MAX
 
 
 def draft_of(properties: dict[str, str]) -> MessageDraft:
@@ -207,18 +206,20 @@ def test_what_is_due_beyond_the_window_is_rolled_until_its_time() -> None:
     }
 
 
-def test_the_longest_property_text_that_is_taken_is_rolled_and_delivered() -> None:
+def test_the_longest_property_text_is_rolled_and_delivered_though_nothing_can_be_added() -> None:
     world = World()
     asked = {PropertyName.UNIQUE_KEY: "id-1", PropertyName.TIMER_DELIVER_MS: str(NOW_MS + 2 * WINDOW_MS)}
     short = world.timers.schedule(draft_of(asked), asked)
     assert short is not None
-    room = PROPERTIES_BYTES_MAX - STAMPS_BYTES_MAX - len(short.properties_text) - len(b"x\x01\x02")
+    room = PROPERTIES_BYTES_MAX - len(short.properties_text) - len(b"x\x01\x02")
     longest = world.timers.schedule(draft_of({**asked, "x": "y" * room}), asked)
     assert longest is not None
     world.store.put(longest)
     went = world.run_until(NOW_MS + 2 * WINDOW_MS + 1_000, step_ms=1_000)
     assert [body for _, body in went] == [b"body"]
     assert world.rolls > 0
+    [record] = world.delivered()
+    assert record.properties_text == longest.properties_text
 
 
 def test_limits_can_be_changed_while_messages_wait() -> None:

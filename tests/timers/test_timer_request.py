@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.timers.timer_parts import NOW_MS, timer_config
-from thermocline.remoting.errors import MessageIllegalError, PropertiesTooLargeError
-from thermocline.remoting.properties import PROPERTIES_BYTES_MAX, decode_properties, encode_properties
+from thermocline.remoting.errors import MessageIllegalError
+from thermocline.remoting.properties import decode_properties, encode_properties
 from thermocline.store.message_draft import MessageDraft
-from thermocline.timers.timer_record import STAMPS_BYTES_MAX
 from thermocline.timers.timer_request import due_tick_ms, is_timer_request, timed_draft
 
 CONFIG = timer_config(delay_ms_max=259_200_000)
@@ -123,15 +122,3 @@ def test_a_time_that_has_come_is_none_but_for_a_marker() -> None:
 )
 def test_who_asks_for_a_time(properties: dict[str, str], *, expected: bool) -> None:
     assert is_timer_request(properties) is expected
-
-
-def test_a_text_that_would_grow_too_long_until_its_delivery_is_refused() -> None:
-    asked = {"TIMER_DELAY_MS": "5000"}
-    stored = timed(asked)
-    assert stored is not None
-    room = PROPERTIES_BYTES_MAX - STAMPS_BYTES_MAX - len(stored.properties_text) - len(b"x\x01\x02")
-    fits = timed({**asked, "x": "y" * room})
-    assert fits is not None
-    assert len(fits.properties_text) == PROPERTIES_BYTES_MAX - STAMPS_BYTES_MAX
-    with pytest.raises(PropertiesTooLargeError):
-        timed({**asked, "x": "y" * (room + 1)})

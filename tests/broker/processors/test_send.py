@@ -128,8 +128,8 @@ REFUSED: dict[str, tuple[bytes, int]] = {
         send_frame(properties=send_properties(TIMER_DELIVER_MS="5", TIMER_DEL_UNIQKEY="TopicA+id")),
         13,
     ),
-    "properties without room for a delivery": (
-        send_frame(properties=send_properties(TIMER_DELAY_MS="1000", x="y" * 32_500)),
+    "properties too large with a time": (
+        send_frame(properties=send_properties(TIMER_DELAY_MS="1000", x="y" * 32_600)),
         13,
     ),
     "delay in words": (send_frame(properties=send_properties(DELAY="soon")), 13),
