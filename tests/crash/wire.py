@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from thermocline.remoting.batch import BatchMessage, encode_batch
+from thermocline.remoting.bodies import SubscriptionGroupConfig
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.header_codec import Header, encode_header
@@ -184,6 +185,12 @@ async def make_topic(connection: ClientConnection, topic: str, *, queues: int, t
         topic=topic, read_queue_nums=queues, write_queue_nums=queues, attributes=attributes
     )
     await ask(connection, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+
+
+async def make_group(connection: ClientConnection, group: str) -> None:
+    """Set up a consumer group; durable on return."""
+    body = SubscriptionGroupConfig(group_name=group).encode()
+    await ask(connection, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
 
 
 async def delete_topic(connection: ClientConnection, topic: str) -> None:
