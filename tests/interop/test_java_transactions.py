@@ -27,6 +27,8 @@ pytestmark = [pytest.mark.java, pytest.mark.xdist_group("java-transactions")]
 
 # As in the recorded dialogue.
 SETTINGS = {"transactionTimeOut": "3000", "transactionCheckInterval": "2000", "transactionCheckMax": "4"}
+OFFICIAL_NOTES = {"transactionOpBatchInterval": "500"}
+"""The official broker notes what has ended before its next round: else it asks, and commits, again."""
 FILE_SIZES = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")
 CHECK_TIMEOUT_S = 60.0
 _numbers = itertools.count(1)
@@ -240,7 +242,7 @@ def test_the_other_broker_goes_on_with_open_transactions(
             official_software,
             agent,
             tmp_path / "begins",
-            properties={**OFFICIAL_PROPERTIES, **settings, "transactionOpBatchInterval": "500"},
+            properties={**OFFICIAL_PROPERTIES, **settings, **OFFICIAL_NOTES},
             ends_cleanly=True,
         )
     )
@@ -281,7 +283,9 @@ def continued(
 ) -> Any:
     """A broker of this kind over a store that another has left."""
     if kind == OFFICIAL:
-        return official_cluster(software, agent, directory, store_directory=store, properties=properties)
+        return official_cluster(
+            software, agent, directory, store_directory=store, properties={**properties, **OFFICIAL_NOTES}
+        )
     (directory / "data").mkdir(parents=True)
     store.rename(directory / "data" / "store")
     return thermocline_cluster(agent, directory, settings=properties)
