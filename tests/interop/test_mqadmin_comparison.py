@@ -62,6 +62,11 @@ def without_numbers(lines: list[str]) -> list[str]:
     return [re.sub(r"\d+", "N", line) for line in lines]
 
 
+def without_consume_rate(lines: list[str]) -> list[str]:
+    """Rows of groups without their messages a second, the last column but one."""
+    return [re.sub(r" \d+ (\d+)$", r" RATE \1", line) for line in lines]
+
+
 def first_words(lines: list[str]) -> list[str]:
     """The first word of each line, once."""
     return sorted({line.split()[0] for line in lines})
@@ -118,7 +123,7 @@ COMMANDS = (
     Command(f"consumerProgress -g {GROUP} -t {TOPIC} -s true"),
     Command(f"consumerProgress -g {OFFLINE_GROUP}"),
     Command("consumerProgress -g NoSuchGroup"),
-    Command("consumerProgress"),
+    Command("consumerProgress", keeps=without_consume_rate),
     Command(f"consumerStatus -g {GROUP}"),
     Command(f"consumerStatus -g {GROUP} -i {{client}}", keeps=first_words),
     Command(f"consumerStatus -g {GROUP} -i {{client}} -s", keeps=lambda lines: first_words(lines)[:1]),
