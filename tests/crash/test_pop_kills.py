@@ -29,6 +29,8 @@ SEED = 20_261_122
 FILLER = "CrashPopFiller"
 FILLER_BYTES = 40_000
 ORDERED_GROUP = "crash-ordered"
+DUE_MS = 10_000
+"""Longer than a busy machine takes to pop and acknowledge 40 messages."""
 QUEUES = 4
 INVISIBLE_MS = (700, 1_500, 4_000)
 POLL_MS = 300
@@ -324,8 +326,9 @@ async def test_what_fell_due_while_the_broker_was_down_comes_once(tmp_path: Path
             await wire.send(connection, TOPIC, 0, b"%d" % number)
         taken: list[Popped] = []
         while len(taken) < 40:
-            taken += await pop(connection, GROUP, count=8, invisible_ms=3_000)
+            taken += await pop(connection, GROUP, count=8, invisible_ms=DUE_MS)
         await ack(connection, GROUP, *taken[::2])
+        assert now_ms() < taken[0].receipt.revive_time_ms, "nothing was due before the kill"
         connection.close()
         await broker.kill()
         while now_ms() < taken[-1].receipt.revive_time_ms:  # noqa: ASYNC110 - until all are due
