@@ -23,6 +23,8 @@ from tests.interop.cluster import BROKER_NAME, official_daemons, thermocline_dae
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
 
+pytestmark = pytest.mark.xdist_group("dialogues")  # one replay of all serves every test
+
 CLIENTS = sorted(path.stem for path in RECORDED.glob("[A-Z]*.jsonl"))
 BROKERS = sorted(path.stem for path in RECORDED.glob("broker_*.jsonl"))
 

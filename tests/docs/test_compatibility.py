@@ -17,6 +17,8 @@ from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 
+pytestmark = pytest.mark.xdist_group("docs-compatibility")
+
 PAGE = DOCS / "compatibility.md"
 STATUSES = {"works", "differs", "not yet"}
 ANSWER_TIMEOUT_MS = 10_000

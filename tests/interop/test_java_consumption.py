@@ -141,6 +141,7 @@ def check_order_by_shard(received: list[ReceivedMessage], *, shards: int, count:
         assert firsts == sorted(firsts)
 
 
+@pytest.mark.xdist_group("interop-thermocline")  # where the Java agent runs
 def test_order_is_kept_when_the_broker_is_killed(java_agent_process: JavaAgent, tmp_path: Path, name: str) -> None:
     agent = java_agent_process
     namesrv, listen = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
