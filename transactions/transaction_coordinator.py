@@ -16,8 +16,8 @@ Progress in half and op queue is that of group CID_RMQ_SYS_TRANS, as Apache Rock
 with this store. It is told only when the log is durable up to the op messages that it rests on; until then the log
 files from the first unfinished half message on are held (`held_offset`).
 
-A full disk pauses the log. Decisions and notes pass all the same: they end what was accepted, and let its files go. So do
-copies, when files would go but for open half messages (`release_below`).
+A full disk pauses the log. Decisions and notes pass all the same: they end what was accepted, and let its files go. So
+do copies, when files would go but for open half messages (`release_below`).
 
 Deleted topics: a half message for a topic that was deleted since, made again or not, is dropped when its turn comes.
 Owner: the hot process's event loop.

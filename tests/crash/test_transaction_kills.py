@@ -267,7 +267,7 @@ async def test_kills_neither_lose_nor_repeat_a_decision(
         if files == "gone at once":
             await wire.patiently(lambda: wire.seal(producers[0], TOPIC))
             async with asyncio.timeout(wire.PATIENCE_S):
-                while not await has_let_go(producers[0]):
+                while not await has_let_go(producers[0]):  # noqa: ASYNC110 - what another process does
                     await asyncio.sleep(0.1)
         visible = await read_all(producers[0])
         for producer in producers:
