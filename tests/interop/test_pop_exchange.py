@@ -95,3 +95,23 @@ def test_our_broker_goes_on_where_it_ended(ending: str, java_agent_process: Java
             cluster.process.kill()
     with thermocline_cluster(java_agent_process, tmp_path) as cluster:
         check_in_flight(cluster, popped_ms=popped_ms, acked_come_again=False)
+
+
+def test_our_broker_goes_on_where_the_official_one_ended(
+    official_software: OfficialSoftware, java_agent_process: JavaAgent, tmp_path: Path
+) -> None:
+    """Its check points and acknowledgements wait in its timer wheel."""
+    pytest.importorskip("thermocline.timers")
+    sizes = {"mappedFileSizeCommitLog": str(4 << 20), "mappedFileSizeTimerLog": str(1 << 20)}
+    with official_cluster(
+        official_software,
+        java_agent_process,
+        tmp_path / "official",
+        store_directory=tmp_path / "ours" / "data" / "store",
+        properties=sizes,
+        ends_cleanly=True,
+    ) as cluster:
+        popped_ms = wall_clock_ms()
+        leave_in_flight(cluster)
+    with thermocline_cluster(java_agent_process, tmp_path / "ours", settings=sizes) as cluster:
+        check_in_flight(cluster, popped_ms=popped_ms, acked_come_again=False)
