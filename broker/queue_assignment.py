@@ -8,8 +8,8 @@
            as many queues as clients or more: the client's share, and those of the `share_count` clients behind it
            fewer queues than clients: one queue, round the list, so that nobody is left out
 
-Queues and clients are sorted, so that all brokers and clients come to the same result. A client that is not in the list
-gets nothing.
+Queues and clients are sorted, so that all brokers and clients come to the same result; a client with two connections
+is one. A client that is not in the list gets nothing.
 Source: QueryAssignmentProcessor.java (doLoadBalance, allocate4Pop), AllocateMessageQueueAveragely.java,
 AllocateMessageQueueAveragelyByCircle.java, Apache RocketMQ 5.3.
 """
@@ -46,7 +46,7 @@ def assign_for_pull(
     strategy: Strategy, queues: Sequence[MessageQueue], client_ids: Sequence[str], client_id: str
 ) -> list[MessageQueue]:
     """The queues that a client is to pull."""
-    return strategy(sorted(queues), sorted(client_ids), client_id)
+    return strategy(sorted(queues), sorted(set(client_ids)), client_id)
 
 
 def assign_for_pop(
@@ -58,7 +58,7 @@ def assign_for_pop(
     share_count: int,
 ) -> list[MessageQueue]:
     """The queues that a client is to pop; one may be shared by several clients, and stands in the list once."""
-    queues, client_ids = sorted(queues), sorted(client_ids)
+    queues, client_ids = sorted(queues), sorted(set(client_ids))
     if share_count <= 0 or share_count >= len(client_ids) - 1:
         everywhere = [
             MessageQueue(topic=each.topic, broker_name=each.broker_name, queue_id=ALL_QUEUES) for each in queues

@@ -102,6 +102,14 @@ async def test_more_clients_than_queues_leave_nobody_out(tmp_path: Path) -> None
         assert found == [[(0, "POP")], [(1, "POP")], [(0, "POP")], [(1, "POP")], [(0, "POP")]]
 
 
+async def test_a_client_with_two_connections_is_one(tmp_path: Path) -> None:
+    async with control_broker(tmp_path) as broker:
+        await broker.create_topic(TOPIC, queues=4)
+        await join(broker, "a", "a", "b")
+        assert await assignments(broker, "a") == [(0, "PULL"), (1, "PULL")]
+        assert await assignments(broker, "b") == [(2, "PULL"), (3, "PULL")]
+
+
 async def test_when_nothing_is_assigned(tmp_path: Path) -> None:
     async with control_broker(tmp_path) as broker:
         await broker.create_topic(TOPIC, queues=2)

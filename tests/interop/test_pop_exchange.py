@@ -1,0 +1,117 @@
+"""Messages in consumers' hands when a store changes brokers: at the other one, what was acknowledged stays so, and the
+rest comes back when its time is up. Queues that are popped in order go on where they were.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.interop.cluster import Cluster, broker_config, official_cluster, thermocline_cluster
+from tests.interop.java_agent import JavaAgent, ReceivedMessage
+from tests.interop.popping import OK, Popping, indexes, produce
+from tooling.official_rocketmq import OfficialSoftware
+
+pytestmark = [pytest.mark.java, pytest.mark.xdist_group("pop-exchange")]
+
+TOPIC = "PopExchange"
+ORDERED_TOPIC = "PopExchangeOrdered"
+GROUP, ORDERED_GROUP = "pop-exchange", "pop-exchange-ordered"
+SENT = 12
+INVISIBLE_MS = 45_000
+"""The other broker has that long to start."""
+COME_BACK_S = 120.0
+FILE_SIZES = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")
+
+
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def leave_in_flight(cluster: Cluster) -> None:
+    """Pop two topics, one of them in order, and acknowledge the messages of even number."""
+    cluster.make_topic(TOPIC)
+    cluster.make_topic(ORDERED_TOPIC, queue_count=1)
+    for topic, group, in_order in ((TOPIC, GROUP, False), (ORDERED_TOPIC, ORDERED_GROUP, True)):
+        produce(cluster, topic, SENT)
+        popping = Popping(cluster, topic, group)
+        count = SENT // 2 if in_order else SENT
+        for message in popping.pop_all(count, invisible_ms=INVISIBLE_MS, order=in_order):
+            if int(message.properties["index"]) % 2 == 0:
+                assert popping.ack(message) == OK
+
+
+def check_in_flight(cluster: Cluster, *, popped_ms: int, acked_come_again: bool) -> None:
+    """Everything that was not acknowledged comes, not before its time; what was does not."""
+    popping = Popping(cluster, TOPIC, GROUP)
+    assert popping.pop(invisible_ms=INVISIBLE_MS) == []
+    ordered = Popping(cluster, ORDERED_TOPIC, ORDERED_GROUP)
+    assert ordered.pop(order=True) == []
+    assert wall_clock_ms() < popped_ms + INVISIBLE_MS, "this machine is too slow for this test"
+    again = popping.pop_all(SENT // 2, timeout_s=COME_BACK_S, invisible_ms=INVISIBLE_MS)
+    assert indexes(again) == list(range(1, SENT, 2))
+    assert {message.reconsume_times for message in again} == {1}
+    assert all(message.store_timestamp_ms >= popped_ms + INVISIBLE_MS for message in again)
+    assert popping.batch_ack(again) == OK
+    assert popping.pop(poll_ms=2_000) == []
+    in_order: list[ReceivedMessage] = []
+    while len(indexes(in_order)) < (11 if acked_come_again else 9):
+        messages = ordered.pop_all(1, timeout_s=COME_BACK_S, order=True)
+        in_order += messages
+        assert {ordered.ack(message) for message in messages} == {OK}
+    expected = list(range(1, SENT)) if acked_come_again else [1, 3, 5, *range(6, SENT)]
+    assert [int(message.properties["index"]) for message in in_order] == expected
+
+
+@pytest.mark.parametrize("ending", ["stopped", "killed"])
+def test_the_official_broker_goes_on_where_our_broker_ended(
+    ending: str, official_software: OfficialSoftware, java_agent_process: JavaAgent, tmp_path: Path
+) -> None:
+    with thermocline_cluster(java_agent_process, tmp_path / "ours") as cluster:
+        popped_ms = wall_clock_ms()
+        leave_in_flight(cluster)
+        config = broker_config(cluster)
+        if ending == "killed":
+            time.sleep(2 * int(config["flushConsumerOffsetInterval"]) / 1_000)  # its files are all that it reads
+            cluster.process.kill()
+    with official_cluster(
+        official_software,
+        java_agent_process,
+        tmp_path / "official",
+        store_directory=Path(config["storePathRootDir"]),
+        properties={name: config[name] for name in FILE_SIZES},
+    ) as cluster:
+        check_in_flight(cluster, popped_ms=popped_ms, acked_come_again=True)
+
+
+@pytest.mark.parametrize("ending", ["stopped", "killed"])
+def test_our_broker_goes_on_where_it_ended(ending: str, java_agent_process: JavaAgent, tmp_path: Path) -> None:
+    with thermocline_cluster(java_agent_process, tmp_path) as cluster:
+        popped_ms = wall_clock_ms()
+        leave_in_flight(cluster)
+        if ending == "killed":
+            cluster.process.kill()
+    with thermocline_cluster(java_agent_process, tmp_path) as cluster:
+        check_in_flight(cluster, popped_ms=popped_ms, acked_come_again=False)
+
+
+def test_our_broker_goes_on_where_the_official_one_ended(
+    official_software: OfficialSoftware, java_agent_process: JavaAgent, tmp_path: Path
+) -> None:
+    """Its check points and acknowledgements wait in its timer wheel."""
+    pytest.importorskip("thermocline.timers")
+    sizes = {"mappedFileSizeCommitLog": str(4 << 20), "mappedFileSizeTimerLog": str(1 << 20)}
+    with official_cluster(
+        official_software,
+        java_agent_process,
+        tmp_path / "official",
+        store_directory=tmp_path / "ours" / "data" / "store",
+        properties=sizes,
+        ends_cleanly=True,
+    ) as cluster:
+        popped_ms = wall_clock_ms()
+        leave_in_flight(cluster)
+    with thermocline_cluster(java_agent_process, tmp_path / "ours", settings=sizes) as cluster:
+        check_in_flight(cluster, popped_ms=popped_ms, acked_come_again=False)
