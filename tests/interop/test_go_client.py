@@ -169,9 +169,7 @@ def test_a_refused_message_comes_again_and_ends_as_a_dead_letter(
     # A consumer that starts before its retry topic is known looks for it again later only.
     agent.call("stop_consumer", name=start_push(f"{topic}-first", group=group, topics={topic: "*"}))
     wait_until(lambda: f"%RETRY%{group}" in admin.list_topics(include_system=True), what="the retry topic")
-    consumer = start_push(
-        f"{topic}-push", group=group, topics={topic: "*"}, refuse_all=True, max_reconsume_times=1
-    )
+    consumer = start_push(f"{topic}-push", group=group, topics={topic: "*"}, refuse_all=True, max_reconsume_times=1)
     produce(kind="sync", count=3)
     received = agent.received(consumer, count=6)
     assert Counter(indexes(received)) == dict.fromkeys(range(3), 2)
