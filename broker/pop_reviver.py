@@ -112,7 +112,8 @@ class PopReviver:
     async def _revive(self, pending: Pending) -> None:
         """Bring a check point to its end. UnavailableError and others when that is not possible now."""
         context, check_point = self._context, pending.check_point
-        group = context.groups.get(check_point.group)
+        # One that was made by its first use may not have been on disk yet when the broker was killed.
+        group = context.groups.find_or_create(check_point.group)
         if group is None or normal_topic(check_point.topic, check_point.group) not in context.topics:
             logger.info(
                 "popped messages dropped, topic or group is gone topic=%s group=%s",
