@@ -30,6 +30,7 @@ GROUP = {"consumerGroup": "G", "topic": "T", "queueId": "0"}
 async def broker(tmp_path: Path) -> AsyncIterator[ControlBroker]:
     async with control_broker(tmp_path) as broker:
         await broker.create_topic("T", queues=2)
+        broker.context.groups.find_or_create("G")
         yield broker
 
 
@@ -79,6 +80,7 @@ async def test_offsets_survive_a_clean_stop(tmp_path: Path) -> None:
     clock = Clock()
     async with control_broker(tmp_path, clock=clock) as broker:
         await broker.create_topic("T")
+        broker.context.groups.find_or_create("G")
         await broker.ask(15, {**GROUP, "commitOffset": "7"})
     async with control_broker(tmp_path, clock=clock) as broker:
         assert (await broker.ask(14, GROUP)).ext_fields == {"offset": "7"}
@@ -98,12 +100,12 @@ async def test_offsets_are_written_every_five_seconds(broker: ControlBroker) -> 
 async def test_what_does_not_exist_is_refused(broker: ControlBroker) -> None:
     answer = await broker.ask(15, {**GROUP, "topic": "U", "commitOffset": "7"})
     assert (answer.code, answer.remark) == (17, "Topic U not exist!")
-    await broker.ask(25, body=b"autoCreateSubscriptionGroup=false\n")
+    # A commit makes no group, whether or not groups are made by their use.
     answer = await broker.ask(15, {**GROUP, "consumerGroup": "NotMade", "commitOffset": "7"})
     assert (answer.code, answer.remark) == (26, "Group NotMade not exist!")
+    assert "NotMade" not in broker.context.groups
     assert (await broker.ask(15, GROUP)).code == 1
     assert (await broker.ask(15, {**GROUP, "consumerGroup": "H", "commitOffset": "7", "queueId": "2"})).code == 26
-    await broker.ask(25, body=b"autoCreateSubscriptionGroup=true\n")
     for queue_id in ("2", "-1"):
         assert (await broker.ask(15, {**GROUP, "commitOffset": "7", "queueId": queue_id})).code == 29
     assert (await broker.ask(15, {**GROUP, "commitOffset": "-1"})).code == 0
