@@ -204,6 +204,7 @@ async def test_one_queue_is_moved_to_an_offset_in_its_range(broker: ControlBroke
 
 async def test_a_reset_needs_topic_and_group(broker: ControlBroker) -> None:
     assert (await reset(broker, topic="U")).code == 17
+    await broker.context.groups.delete("G")
     assert (await reset(broker)).code == 26
 
 
