@@ -37,9 +37,8 @@ def built_agent() -> Path:
     """The agent's program; built again only when its sources have changed.
 
     Raises:
-        ToolMissingError: There is no Go.
+        ToolMissingError: It has to be built, and there is no Go.
     """
-    go = find_go()
     digest = hashlib.sha256()
     for source in sorted(SOURCES.iterdir()):
         digest.update(source.read_bytes())
@@ -48,6 +47,7 @@ def built_agent() -> Path:
     with (target.parent / "go-agent.lock").open("w") as lock_file:
         fcntl.flock(lock_file, fcntl.LOCK_EX)
         if not target.is_file():
+            go = find_go()
             partial = target.with_suffix(".partial")
             built = subprocess.run(
                 [str(go), "build", "-trimpath", "-mod=readonly", "-o", str(partial), "."],

@@ -17,7 +17,7 @@ LATE_S = 30.0
 
 def produce(cluster: Cluster, topic: str, count: int, *, kind: str = "sync", **more: object) -> None:
     arguments: dict[str, object] = {
-        "name": f"producer-{topic}",
+        "name": f"producer-{topic}-{cluster.namesrv}",
         "group": f"producers-of-{topic}",
         "namesrv": cluster.namesrv,
         "topic": topic,

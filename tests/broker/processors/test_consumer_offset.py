@@ -30,6 +30,7 @@ GROUP = {"consumerGroup": "G", "topic": "T", "queueId": "0"}
 async def broker(tmp_path: Path) -> AsyncIterator[ControlBroker]:
     async with control_broker(tmp_path) as broker:
         await broker.create_topic("T", queues=2)
+        broker.context.groups.find_or_create("G")
         yield broker
 
 
@@ -101,12 +102,12 @@ async def test_what_does_not_exist_is_refused(broker: ControlBroker) -> None:
     broker.context.groups.find_or_create("G")
     answer = await broker.ask(15, {**GROUP, "topic": "U", "commitOffset": "7"})
     assert (answer.code, answer.remark) == (17, "Topic U not exist!")
-    await broker.ask(25, body=b"autoCreateSubscriptionGroup=false\n")
+    # A commit makes no group, whether or not groups are made by their use.
     answer = await broker.ask(15, {**GROUP, "consumerGroup": "NotMade", "commitOffset": "7"})
     assert (answer.code, answer.remark) == (26, "Group NotMade not exist!")
+    assert "NotMade" not in broker.context.groups
     assert (await broker.ask(15, GROUP)).code == 1
     assert (await broker.ask(15, {**GROUP, "consumerGroup": "H", "commitOffset": "7", "queueId": "2"})).code == 26
-    await broker.ask(25, body=b"autoCreateSubscriptionGroup=true\n")
     for queue_id in ("2", "-1"):
         assert (await broker.ask(15, {**GROUP, "commitOffset": "7", "queueId": queue_id})).code == 29
     assert (await broker.ask(15, {**GROUP, "commitOffset": "-1"})).code == 0
@@ -205,6 +206,7 @@ async def test_one_queue_is_moved_to_an_offset_in_its_range(broker: ControlBroke
 
 async def test_a_reset_needs_topic_and_group(broker: ControlBroker) -> None:
     assert (await reset(broker, topic="U")).code == 17
+    await broker.context.groups.delete("G")
     assert (await reset(broker)).code == 26
 
 

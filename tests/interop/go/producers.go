@@ -70,7 +70,8 @@ func sendAsync(sender rocketmq.Producer, wanted request) (any, error) {
 	answers := make([]any, wanted.Count)
 	failures := make([]error, wanted.Count)
 	var open sync.WaitGroup
-	for place := 0; place < wanted.Count; place++ {
+	for each := 0; each < wanted.Count; each++ {
+		place := each // one of its own for each callback
 		open.Add(1)
 		err := sender.SendAsync(context.Background(), func(_ context.Context, result *primitive.SendResult, err error) {
 			defer open.Done()
