@@ -177,6 +177,8 @@ class Replay:
     ) -> None:
         if fields is not None:
             fields = {name: await self._filled(value) for name, value in fields.items()}
+            if self.differences and "suspendTimeoutMillis" in fields:
+                fields["suspendTimeoutMillis"] = "200"  # what has gone wrong is not waited for
         command = RemotingCommand.request(
             code, ext_fields=fields, body=await self._body(body), oneway=options.get("oneway", False)
         )
