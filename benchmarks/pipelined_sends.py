@@ -19,6 +19,10 @@ READ_BYTES_MAX = 1 << 18
 SUCCESS = b'"code":0,'
 
 
+class SendFailedError(Exception):
+    """A benchmark ends here: its figures would say nothing."""
+
+
 async def send_all(
     address: str,
     frames: Iterable[bytes],
@@ -30,7 +34,7 @@ async def send_all(
     """Send the frames, each once, for so many seconds at most; how many were answered.
 
     Raises:
-        SystemExit: An answer was no success.
+        SendFailedError: An answer was no success, or none came.
     """
     shared = iter(frames)
     deadline_s = time.monotonic() + seconds
@@ -50,7 +54,7 @@ async def _send(address: str, frames: Iterator[bytes], window: int, deadline_s: 
             writer.write(b"".join(part))
             data = await reader.read(READ_BYTES_MAX)
             if not data:
-                raise SystemExit("the broker has closed the connection")
+                raise SendFailedError("the broker has closed the connection")
             buffer += data
             start = 0
             while len(buffer) - start >= LENGTH.size:
@@ -59,7 +63,7 @@ async def _send(address: str, frames: Iterator[bytes], window: int, deadline_s: 
                 if len(buffer) < end:
                     break
                 if SUCCESS not in buffer[start:end]:
-                    raise SystemExit(f"a send failed: {bytes(buffer[start:end])!r}")
+                    raise SendFailedError(f"a send failed: {bytes(buffer[start:end])!r}")
                 start, in_flight, answered = end, in_flight - 1, answered + 1
             del buffer[:start]
     finally:
