@@ -69,9 +69,12 @@ class BrokerUnderTest:
         table: dict[str, str] = json.loads(bytes(asyncio.run(ask()).body))["table"]
         return table
 
-    def resident_mb(self) -> float:
-        """Proportional set size of all its processes, in MB: shared pages are counted once."""
-        return sum(_proportional_kb(process_id) for process_id in self.process_ids()) / 1000
+    def resident_mb(self, part: str = "Pss") -> float:
+        """Proportional set size of all its processes, in MB: shared pages are counted once.
+
+        `part`: "Pss" for all of it, "Pss_Anon" for what no file holds, "Pss_File" for pages of files that are mapped.
+        """
+        return sum(_proportional_kb(process_id, part) for process_id in self.process_ids()) / 1000
 
     def process_ids(self) -> list[int]:
         """The broker's main process first, then all others."""
@@ -101,7 +104,7 @@ class BrokerUnderTest:
         A thread that is made later inherits the core of the thread that makes it: call it again after the warm-up.
         """
         for number, process_id in enumerate(self.process_ids()):
-            for thread_id in _threads_of(process_id):
+            for thread_id in threads_of(process_id):
                 cpus = other_cpus if number else hot_cpus if thread_id == process_id else hot_cpus | other_cpus
                 with contextlib.suppress(ProcessLookupError):
                     os.sched_setaffinity(thread_id, cpus)
@@ -109,7 +112,7 @@ class BrokerUnderTest:
     def make_real_time(self) -> None:
         """Let nothing but the kernel run before our loop, or any thread of an official broker (SCHED_FIFO)."""
         process_id = self.processes[0].process_id
-        real_time([process_id] if self.kind == THERMOCLINE else _threads_of(process_id))
+        real_time([process_id] if self.kind == THERMOCLINE else threads_of(process_id))
 
     def _signal(self, number: signal.Signals) -> None:
         for process in self.processes:
@@ -225,7 +228,8 @@ def _group_of(process_id: int) -> int | None:
         return None
 
 
-def _threads_of(process_id: int) -> list[int]:
+def threads_of(process_id: int) -> list[int]:
+    """The ids of its threads; none when it has ended."""
     try:
         return [int(entry.name) for entry in Path(f"/proc/{process_id}/task").iterdir()]
     except FileNotFoundError:
@@ -240,10 +244,10 @@ def _cpu_s(process_id: int) -> float:
     return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS_PER_S
 
 
-def _proportional_kb(process_id: int) -> int:
+def _proportional_kb(process_id: int, part: str) -> int:
     try:
         rollup = Path(f"/proc/{process_id}/smaps_rollup").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return 0
-    match = re.search(r"^Pss:\s+(\d+) kB", rollup, re.MULTILINE)
+    match = re.search(rf"^{part}:\s+(\d+) kB", rollup, re.MULTILINE)
     return int(match[1]) if match else 0

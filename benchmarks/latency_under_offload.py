@@ -9,7 +9,10 @@ measured in turn
 Asynchronous flush, index on.
 
 Pinned as on a two-core machine: the hot process has the first core; tier and index process, S3 server, load generator
-and replay share the second. Prints p50/p99/p99.9 of both, the ratio of the p99s, and the replay's rate.
+and replay share the second. The null responder, which stores nothing, is measured on the first core in the same two
+states (but for the sealing, as nothing is sent to the broker then): what the generator waits for its own core and for
+the kernel shows there. The S3 server and the replay give way to the generator (nice 19), as the broker's helpers do.
+Prints p50/p99/p99.9 of all four, the ratios of the p99s, and the replay's rate.
 """
 
 from __future__ import annotations
@@ -28,8 +31,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.broker_under_test import EVERY_HOUR, BrokerUnderTest, make_cold_tier, start_thermocline
+from benchmarks.broker_under_test import EVERY_HOUR, BrokerUnderTest, make_cold_tier, start_thermocline, threads_of
 from benchmarks.load_generator import LoadResult, LoadShape, build_load_generator, run_load
+from benchmarks.null_responder import start_null_responder
 from thermocline.localstack import LocalStackError, start_server
 
 HOT_CPUS, OTHER_CPUS = {0}, {1}
@@ -37,6 +41,7 @@ GENERATOR_CPUS = "1"
 HISTORY_TOPIC, LIVE_TOPIC = "OffloadHistory", "OffloadLive"
 TIER_MODULE = "thermocline.broker.tier_process"
 QUEUE_COUNT = 4
+NICE_BESIDE = 19
 LOG_FILE_BYTES = 32 << 20
 COLD_TIMEOUT_S = 300.0
 SETTINGS = {
@@ -52,9 +57,10 @@ SETTINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """One measured run of the open loop."""
+    """One measured run of the open loop; `is_null`: against the null responder."""
 
     is_busy: bool
+    is_null: bool
     p50_us: float
     p99_us: float
     p999_us: float
@@ -71,6 +77,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--body", type=int, default=1024)
     parser.add_argument("--history-mb", type=int, default=256)
     parser.add_argument("--cold", default="versitygw", help="an S3 server of localstack/, or file")
+    parser.add_argument(
+        "--real-time",
+        action="store_true",
+        help="the broker's loop and the load generator run before all else (SCHED_FIFO)",
+    )
     parser.add_argument("--directory", type=Path, help="where stores are written (default: the temporary directory)")
     parser.add_argument("--output", type=Path, help="write every figure to this JSON file")
     options = parser.parse_args(arguments)
@@ -79,14 +90,18 @@ def main(arguments: list[str] | None = None) -> int:
         tempfile.TemporaryDirectory(prefix="thermocline-bench-", dir=options.directory) as name,
         _cold_tier(options.cold, Path(name)) as cold_url,
         start_thermocline(Path(name), properties=SETTINGS, cold_url=cold_url) as broker,
+        start_null_responder(Path(name), cpus=HOT_CPUS, is_real_time=options.real_time) as floor,
     ):
         broker.pin(hot_cpus=HOT_CPUS, other_cpus=OTHER_CPUS)
         _fill(broker, Path(name), options)
-        _open_loop(broker, options, seconds=15.0)  # warm
+        _open_loop(broker.address, options, seconds=15.0)  # warm
+        if options.real_time:
+            broker.make_real_time()
         phases = [
-            _phase(broker, options, is_busy=is_busy)
+            _phase(broker, options, is_busy=is_busy, floor=address)
             for number in range(options.rounds)
             for is_busy in ((False, True) if number % 2 == 0 else (True, False))
+            for address in (None, floor)
         ]
     _report(phases, options)
     return 0 if all(phase.is_clean for phase in phases) else 1
@@ -99,7 +114,9 @@ def _cold_tier(kind: str, directory: Path) -> Iterator[str | None]:
         yield None
         return
     with start_server(kind, directory / "s3") as server:
-        os.sched_setaffinity(server.process_id, OTHER_CPUS)
+        for thread_id in threads_of(server.process_id):
+            os.sched_setaffinity(thread_id, OTHER_CPUS)
+            os.setpriority(os.PRIO_PROCESS, thread_id, NICE_BESIDE)
         yield make_cold_tier(server)
 
 
@@ -108,7 +125,7 @@ def _fill(broker: BrokerUnderTest, directory: Path, options: argparse.Namespace)
     batch = LoadShape(mode="batch", connections=4, window=2, body_bytes=1024, queues=QUEUE_COUNT)
     written = 0
     while written < options.history_mb << 20:
-        result = _load(broker, batch, HISTORY_TOPIC, seconds=1.0)
+        result = _load(broker.address, batch, HISTORY_TOPIC, seconds=1.0)
         written += result.messages * 1024
     commit_log = directory / "data" / "commitlog"
     if not commit_log.is_dir():
@@ -118,10 +135,11 @@ def _fill(broker: BrokerUnderTest, directory: Path, options: argparse.Namespace)
     while min(int(path.name) for path in commit_log.iterdir()) <= history_end:
         if time.monotonic() > deadline:
             raise SystemExit("the history's local files were not deleted in time")
-        _open_loop(broker, options, seconds=2.0)
+        _open_loop(broker.address, options, seconds=2.0)
 
 
-def _phase(broker: BrokerUnderTest, options: argparse.Namespace, *, is_busy: bool) -> Phase:
+def _phase(broker: BrokerUnderTest, options: argparse.Namespace, *, is_busy: bool, floor: str | None) -> Phase:
+    """`floor`: the null responder's address, when it is measured instead of the broker."""
     with ThreadPoolExecutor(1) as pool, contextlib.ExitStack() as stack:
         replay = None
         if not is_busy:
@@ -129,45 +147,67 @@ def _phase(broker: BrokerUnderTest, options: argparse.Namespace, *, is_busy: boo
         else:
             shape = LoadShape(mode="pull", connections=QUEUE_COUNT, window=1, queues=QUEUE_COUNT)
             # A little longer on both sides, so that all of the measured time is under load.
-            replay = pool.submit(_load, broker, shape, HISTORY_TOPIC, seconds=options.seconds + 2.0)
+            replay = pool.submit(
+                _load, broker.address, shape, HISTORY_TOPIC, seconds=options.seconds + 2.0, gives_way=True
+            )
             time.sleep(0.5)
-        result = _open_loop(broker, options, seconds=options.seconds)
+        result = _open_loop(floor or broker.address, options, seconds=options.seconds)
         stack.close()
         replayed = replay.result() if replay else None
     phase = Phase(
         is_busy=is_busy,
+        is_null=floor is not None,
         p50_us=result.latency_us.p50,
         p99_us=result.latency_us.p99,
         p999_us=result.latency_us.p999,
         replay_mb_per_s=replayed.answer_bytes / replayed.seconds / 1e6 if replayed else None,
         is_clean=result.is_clean and (replayed is None or (replayed.is_clean and replayed.messages > 0)),
     )
-    print(f"{'busy' if is_busy else 'idle'}: {phase}", file=sys.stderr, flush=True)
+    print(phase, file=sys.stderr, flush=True)
     return phase
 
 
-def _open_loop(broker: BrokerUnderTest, options: argparse.Namespace, *, seconds: float) -> LoadResult:
+def _open_loop(address: str, options: argparse.Namespace, *, seconds: float) -> LoadResult:
     shape = LoadShape(connections=16, rate_per_s=options.rate, body_bytes=options.body, queues=QUEUE_COUNT)
-    return _load(broker, shape, LIVE_TOPIC, seconds=seconds)
+    return _load(address, shape, LIVE_TOPIC, seconds=seconds, is_real_time=options.real_time)
 
 
-def _load(broker: BrokerUnderTest, shape: LoadShape, topic: str, *, seconds: float) -> LoadResult:
-    return run_load(shape, address=broker.address, topic=topic, seconds=seconds, warm_s=0.5, cpus=GENERATOR_CPUS)
+def _load(
+    address: str,
+    shape: LoadShape,
+    topic: str,
+    *,
+    seconds: float,
+    is_real_time: bool = False,
+    gives_way: bool = False,
+) -> LoadResult:
+    return run_load(
+        shape,
+        address=address,
+        topic=topic,
+        seconds=seconds,
+        warm_s=0.5,
+        cpus=GENERATOR_CPUS,
+        is_real_time=is_real_time,
+        gives_way=gives_way,
+    )
 
 
 def _report(phases: list[Phase], options: argparse.Namespace) -> None:
-    p99 = {}
-    for is_busy, name in ((False, "idle"), (True, "busy")):
-        of_kind = [phase for phase in phases if phase.is_busy is is_busy]
-        cells = []
-        for quantile in ("p50_us", "p99_us", "p999_us"):
-            values = [getattr(phase, quantile) for phase in of_kind]
-            cells.append(f"{statistics.median(values):,.0f} [{min(values):,.0f}-{max(values):,.0f}]")
-        p99[is_busy] = statistics.median(phase.p99_us for phase in of_kind)
-        print(f"{name} p50 {cells[0]}  p99 {cells[1]}  p99.9 {cells[2]} us")
+    for is_null, whose in ((False, "thermocline"), (True, "null responder")):
+        p99 = {}
+        for is_busy, name in ((False, "idle"), (True, "busy")):
+            of_kind = [phase for phase in phases if (phase.is_busy, phase.is_null) == (is_busy, is_null)]
+            cells = []
+            for quantile in ("p50_us", "p99_us", "p999_us"):
+                values = [getattr(phase, quantile) for phase in of_kind]
+                cells.append(f"{statistics.median(values):,.0f} [{min(values):,.0f}-{max(values):,.0f}]")
+            p99[is_busy] = statistics.median(phase.p99_us for phase in of_kind)
+            print(f"{whose:14} {name} p50 {cells[0]}  p99 {cells[1]}  p99.9 {cells[2]} us")
+        print(f"{whose:14} p99 ratio {p99[True] / p99[False]:.2f}")
     rates = [phase.replay_mb_per_s for phase in phases if phase.replay_mb_per_s is not None]
     print(
-        f"p99 ratio {p99[True] / p99[False]:.2f}; replay {statistics.median(rates):.0f} MB/s; errors in"
+        f"replay {statistics.median(rates):.0f} MB/s; errors in"
         f" {sum(not phase.is_clean for phase in phases)} of {len(phases)} runs"
     )
     if options.output:

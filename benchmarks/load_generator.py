@@ -105,15 +105,18 @@ def run_load(
     broker_name: str = "broker-a",
     cpus: str | None = None,
     is_real_time: bool = False,
+    gives_way: bool = False,
 ) -> LoadResult:
     """Run the shape against the broker at `address`: `warm_s` unmeasured, then `seconds` measured.
 
     `cpus` pins the generator (a list as `taskset -c` takes it). `is_real_time`: it runs when it wants to (SCHED_FIFO),
-    whatever else is on its cores, so that what it measures is never its own wait for a core.
+    whatever else is on its cores, so that what it measures is never its own wait for a core. `gives_way`: it is the
+    load beside a measurement and runs when nobody else wants to (nice 19).
     """
     host, _, port = address.rpartition(":")
     command = [
         *(["chrt", "--fifo", "1"] if is_real_time else []),
+        *(["nice", "-n", "19"] if gives_way else []),
         *(["taskset", "-c", cpus] if cpus else []),
         str(build_load_generator()),
         *("--host", host),

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import os
 import statistics
 import tempfile
@@ -24,17 +25,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.broker_under_test import BrokerUnderTest, start_thermocline
+from benchmarks.pipelined_sends import WINDOW, send_all
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.frames import LENGTH
 from thermocline.remoting.headers.broker import CreateTopicRequestHeader
 from thermocline.remoting.headers.read import GetMaxOffsetRequestHeader
 from thermocline.remoting.headers.send import SendMessageRequestHeader, encode_send_header
 from thermocline.remoting.request_code import RequestCode
-from thermocline.remoting.socket_address import parse_address
 
 BODY = b"b" * 100
-CONNECTIONS, WINDOW = 4, 64
+CONNECTIONS = 4
 TIMEOUT_MS = 60_000
 CREATORS = 64
 HOT_CPUS, OTHER_CPUS = {0}, {1}
@@ -88,51 +88,15 @@ async def create_topics(broker: BrokerUnderTest, names: Sequence[str], queue_cou
 
 
 async def send_rate(broker: BrokerUnderTest, frames: list[bytes], seconds: float) -> float:
-    """Sends per second, round robin over the frames, each answer's code checked."""
-    return await _send_all(broker, frames, seconds, count_max=None) / seconds
+    """Sends per second, round robin over the frames."""
+    return await send_all(broker.address, itertools.cycle(frames), connections=CONNECTIONS, seconds=seconds) / seconds
 
 
 async def send_each(broker: BrokerUnderTest, frames: list[bytes]) -> float:
     """Send each frame once; sends per second."""
     started = time.monotonic()
-    count = await _send_all(broker, frames, float("inf"), count_max=len(frames) // CONNECTIONS)
+    count = await send_all(broker.address, frames, connections=CONNECTIONS)
     return count / (time.monotonic() - started)
-
-
-async def _send_all(broker: BrokerUnderTest, frames: list[bytes], seconds: float, *, count_max: int | None) -> int:
-    host, port = parse_address(broker.address)
-    deadline = time.monotonic() + seconds
-    parts = [frames[number::CONNECTIONS] for number in range(CONNECTIONS)]
-    return sum(await asyncio.gather(*(_send(host, port, part, deadline, count_max) for part in parts)))
-
-
-async def _send(host: str, port: int, frames: list[bytes], deadline: float, count_max: int | None) -> int:
-    reader, writer = await asyncio.open_connection(host, port)
-    answered, position, buffer = 0, 0, bytearray()
-    try:
-        in_flight = 0
-        while time.monotonic() < deadline and answered != count_max:
-            wanted = WINDOW - in_flight
-            if count_max is not None:
-                wanted = min(wanted, count_max - position)
-            part = [frames[(position + index) % len(frames)] for index in range(wanted)]
-            position += wanted
-            writer.write(b"".join(part))
-            in_flight += wanted
-            buffer += await reader.read(1 << 18)
-            start = 0
-            while len(buffer) - start >= LENGTH.size:
-                (size,) = LENGTH.unpack_from(buffer, start)
-                end = start + LENGTH.size + size
-                if len(buffer) < end:
-                    break
-                if b'"code":0,' not in buffer[start:end]:
-                    raise SystemExit(f"a send failed: {bytes(buffer[start:end])!r}")
-                start, in_flight, answered = end, in_flight - 1, answered + 1
-            del buffer[:start]
-    finally:
-        writer.close()
-    return answered
 
 
 async def longest_stall_ms(broker: BrokerUnderTest, seconds: float) -> float:

@@ -18,6 +18,8 @@ from thermocline.remoting.errors import InvalidParameterError
 PERM_INHERIT = 1
 PERM_WRITE = 2
 PERM_READ = 4
+INT_MAX = (1 << 31) - 1
+"""RocketMQ's value for: no limit."""
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 
@@ -83,6 +85,8 @@ class BrokerConfig:
     notify_group_changes: bool = setting(True, "notifyConsumerIdsChangedEnable", live=True)
     reject_pull_consumers: bool = setting(False, "rejectPullConsumerEnable", live=True)
     lite_pull: bool = setting(True, "litePullMessageEnable", live=True)
+    property_filter: bool = setting(False, "enablePropertyFilter", live=True)
+    """Whether consumers may choose messages by their properties, with an SQL92 expression."""
     long_polling: bool = setting(True, "longPollingEnable", live=True)
     short_polling_ms: int = setting(1_000, "shortPollingTimeMills", least=1, live=True)
     queue_lock_live_ms: int = setting(60_000, "rebalanceLockMaxLiveTime", least=1_000)
@@ -96,6 +100,31 @@ class BrokerConfig:
     server_side_reset: bool = setting(True, "useServerSideResetOffset", live=True)
     delay_flush_interval_ms: int = setting(10_000, "flushDelayOffsetInterval", least=100, live=True)
     delay_version_step: int = setting(200, "delayOffsetUpdateVersionStep", least=1)
+
+    # -- messages that wait for a time -------------------------------------------------------------------------------
+    timer_wheel: bool = setting(True, "timerWheelEnable")
+    """Whether messages with a time of delivery are taken and delivered."""
+    timer_delay_s_max: int = setting(3 * 86_400, "timerMaxDelaySec", least=1, most=INT_MAX, live=True)
+    timer_slot_count_max: int = setting(INT_MAX, "timerCongestNumEachSlot", least=1, most=INT_MAX, live=True)
+    timer_precision_ms: int = setting(1_000, "timerPrecisionMs", least=1, most=INT_MAX)
+    """Counts as the next lower of those that RocketMQ has, see `timers.supported_precision_ms`."""
+    timer_roll_window_slots: int = setting(2 * 86_400, "timerRollWindowSlot", least=0, most=INT_MAX)
+    timer_log_file_bytes: int = setting(100 * 1024 * 1024, "mappedFileSizeTimerLog", least=4_096, most=INT_MAX)
+    timer_round_interval_ms: int = setting(1_000, "timerFlushIntervalMs", least=10, most=60_000)
+    timer_topic_in_delete_key: bool = setting(False, "appendTopicForTimerDeleteKey", live=True)
+    recall: bool = setting(False, "recallMessageEnable", live=True)
+    """Whether producers may recall messages that wait."""
+    recall_when_not_writable: bool = setting(True, "allowRecallWhenBrokerNotWriteable", live=True)
+
+    # -- transactions --------------------------------------------------------------------------------------------------
+    reject_transactions: bool = setting(False, "rejectTransactionMessage", live=True)
+    """Whether half messages are refused; decisions of those stored before are taken."""
+    transaction_timeout_ms: int = setting(6_000, "transactionTimeOut", least=1, live=True)
+    transaction_check_max: int = setting(15, "transactionCheckMax", least=1, live=True)
+    transaction_check_interval_ms: int = setting(30_000, "transactionCheckInterval", least=100, live=True)
+    transaction_op_bytes_max: int = setting(4_096, "transactionOpMsgMaxSize", least=1, most=1 << 20, live=True)
+    transaction_op_interval_ms: int = setting(3_000, "transactionOpBatchInterval", least=1, live=True)
+    transaction_counts_interval_ms: int = setting(10_000, "transactionMetricFlushInterval", least=100, live=True)
 
     # -- POP consumption -----------------------------------------------------------------------------------------------
     pop_from_retry_percent: int = setting(20, "popFromRetryProbability", least=0, most=100, live=True)
@@ -119,6 +148,8 @@ class BrokerConfig:
     route_poll_interval_ms: int = setting(30_000, "loadBalancePollNameServerInterval", least=100, live=True)
 
     # -- messages ------------------------------------------------------------------------------------------------------
+    store_replies: bool = setting(True, "storeReplyMessageEnable", live=True)
+    """Keep the replies of request-reply in the cluster's reply topic."""
     accept_sends_from_ms: int = setting(0, "startAcceptSendRequestTimeStamp", least=0, live=True)
     default_query_count: int = setting(32, "defaultQueryMaxNum", least=1, live=True)
     memory_percent: int = setting(40, "accessMessageInMemoryMaxRatio", least=1, most=95, live=True)
@@ -127,6 +158,14 @@ class BrokerConfig:
     pull_count_max: int = setting(32, "maxTransferCountOnMessageInMemory", least=1, live=True)
     disk_pull_bytes_max: int = setting(65_536, "maxTransferBytesOnMessageInDisk", least=1, live=True)
     disk_pull_count_max: int = setting(8, "maxTransferCountOnMessageInDisk", least=1, live=True)
+
+    # -- reads of history ----------------------------------------------------------------------------------------------
+    cold_flow_control: bool = setting(False, "coldDataFlowControlEnable", live=True)
+    """Let groups that have read much from the cold tier wait (broker/cold_read_quota.py)."""
+    cold_read_threshold: int = setting(3 << 20, "cgColdReadThreshold", least=1, live=True)
+    """Bytes that one group may read from the cold tier in five seconds."""
+    cold_read_threshold_global: int = setting(100 << 20, "globalColdReadThreshold", least=1, live=True)
+    """The same for all groups together."""
 
     def __post_init__(self) -> None:
         for item in fields(self):

@@ -35,6 +35,12 @@ from thermocline.tiered.tier_config import TierConfig
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "settings"
+FIXED: Mapping[str, str] = {
+    **{name: next(iter(values)) for name, values in REQUIRED.items() if len(values) == 1},
+    "brokerRole": "ASYNC_MASTER",
+    "slaveReadEnable": "false",
+}
+"""What is so and cannot be otherwise: shown, as tools look for it."""
 BLACK_LIST = frozenset({"configBlackList", "brokerConfigPath", "rocketmqHome", "storePathRootDir"})
 """What no remote caller may change."""
 
@@ -274,8 +280,7 @@ class BrokerSettings:
         for setting in SETTINGS.values():
             shown[setting.name] = setting.show(getattr(getattr(self, setting.section), setting.field))
         shown.update({name: text for name, text in self._changed.items() if name in SETTINGS})
-        shown["brokerRole"] = "ASYNC_MASTER"
-        return format_config_text(shown)
+        return format_config_text({**FIXED, **shown})
 
     async def update(self, properties: Mapping[str, str], persister: ConfigPersister) -> SettingsChange:
         """Change settings; durable on return.

@@ -11,6 +11,7 @@ Rules
   - When members or subscribed topics of a clustering group change, every member is told (code 40, one-way) and shares
     the queues anew. Changes of one tick of the loop make one notice: a thousand members that join together would
     otherwise cause a million.
+  - Whoever follows what groups want is told with each heartbeat, and when a group's last member has left.
   - A heartbeat V2 may leave the subscriptions out when they have not changed. `register_consumer` says when they are
     not known here, so that the client sends them in full (after a restart of the broker, say).
 Owner: the hot process's event loop.
@@ -75,19 +76,26 @@ class ClientRegistry:
         clock: Callable[[], int],
         call_soon: Callable[[Callable[[], None]], object],
         is_notifying: Callable[[], bool] = lambda: True,
+        group_wants: Callable[[str, Mapping[str, SubscriptionData]], None] = lambda _group, _subscriptions: None,
     ) -> None:
-        """`call_soon` runs a function later in the loop; `is_notifying`: whether groups are told of changes at all."""
+        """`call_soon` runs a function later in the loop; `is_notifying`: whether groups are told of changes at all.
+
+        `group_wants` is told a group's subscriptions by topic, none when it goes offline.
+        """
         self._clock = clock
         self._call_soon = call_soon
         self._is_notifying = is_notifying
+        self._group_wants = group_wants
         self._producers: dict[str, dict[Connection, Client]] = {}
         self._consumers: dict[str, ConsumerGroup] = {}
         self._groups_by_topic: dict[str, set[str]] = {}
         self._fingerprints: dict[str, int] = {}
         # What each connection takes part in, so that one that closes costs what it joined and not all groups.
         self._producer_groups: dict[Connection, set[str]] = {}
+        self._producer_connections: dict[str, Connection] = {}
         self._consumer_groups: dict[Connection, set[str]] = {}
         self._to_notify: set[str] = set()
+        self._producer_turn = 0
 
     # -- producers -----------------------------------------------------------------------------------------------------
 
@@ -95,6 +103,7 @@ class ClientRegistry:
         self, group: str, connection: Connection, *, client_id: str, language: LanguageCode, version: int
     ) -> None:
         """Note a producer, or that it is still there."""
+        self._producer_connections[client_id] = connection
         members = self._producers.setdefault(group, {})
         client = members.get(connection)
         if client is None:
@@ -109,16 +118,37 @@ class ClientRegistry:
     def unregister_producer(self, group: str, connection: Connection) -> None:
         """A producer takes its leave."""
         members = self._producers.get(group)
-        if members is None or members.pop(connection, None) is None:
+        client = None if members is None else members.pop(connection, None)
+        if members is None or client is None:
             return
         if not members:
             del self._producers[group]
         _discard(self._producer_groups, connection, group)
+        if connection not in self._producer_groups and self._producer_connections.get(client.client_id) is connection:
+            del self._producer_connections[client.client_id]
         logger.info("producer left group=%s address=%s", group, connection.remote_address)
 
     def producers(self, group: str) -> list[Client]:
         """The producers of a group; empty when none is connected."""
         return list(self._producers.get(group, {}).values())
+
+    def next_producer(self, group: str) -> Client | None:
+        """One producer of a group, in turn; one that takes what it is sent, if there is one. None when none is there.
+
+        Source: ProducerManager.getAvailableChannel.
+        """
+        members = self.producers(group)
+        if not members:
+            return None
+        self._producer_turn += 1
+        start = self._producer_turn % len(members)
+        living = [client for client in members[start:] + members[:start] if not client.connection.is_closed]
+        ready = (client for client in living if not client.connection.is_full)
+        return next(ready, living[0] if living else None)
+
+    def producer_connection(self, client_id: str) -> Connection | None:
+        """The connection over which a producer of that id was heard last; None when it is gone."""
+        return self._producer_connections.get(client_id)
 
     def producer_groups(self) -> Mapping[str, list[Client]]:
         """All producers by group."""
@@ -152,6 +182,7 @@ class ClientRegistry:
         group.consume_from_where = data.consume_from_where
         has_joined = self._add_member(group, connection, client_id=client_id, language=language, version=version)
         has_new_topics = with_subscriptions and self._update_subscriptions(group, data.subscription_data_set)
+        self._group_wants(group.name, group.subscriptions)
         if (has_joined or has_new_topics) and is_notified:
             self._notify(group)
         return has_joined or has_new_topics
@@ -272,6 +303,7 @@ class ClientRegistry:
         self._fingerprints.pop(group.name, None)
         for topic in group.subscriptions:
             _discard(self._groups_by_topic, topic, group.name)
+        self._group_wants(group.name, {})
         logger.info("group offline group=%s", group.name)
 
     def _notify(self, group: ConsumerGroup) -> None:

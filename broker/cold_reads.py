@@ -49,6 +49,8 @@ class ColdPull:
     bytes_max: int
     codes: frozenset[int] | None
     """Tag codes that match; None: all messages."""
+    expression: str = ""
+    """SQL92 expression that the properties have to fulfil; empty: all messages."""
     expired_before_ms: int
     group: str
     """Whose pull it is: limits and read-ahead are per group."""

@@ -8,7 +8,7 @@ Clients pull 32 messages at a time, a few KiB when messages are small: a way to 
 cost more than all else.
 
 Rules
-  - A reader is a group on one queue of one incarnation of a topic, without a filter. What an incarnation holds at an
+  - A reader is a group on one queue of one incarnation of a topic, without any filter. What an incarnation holds at an
     offset never changes, so a run is never out of date. What expires while it is kept is cut off by whoever serves it.
   - One run a reader, and one question at a time: a pull that is written before the answer to the one before waits for
     that. A pull elsewhere (another member of the group) is asked on its own meanwhile.
@@ -91,14 +91,14 @@ class ColdRuns:
 
     def held(self, pull: ColdPull, incarnation: int) -> ColdPullResult | None:
         """The answer to a pull that needs nobody else; None when the tier process must be asked."""
-        if pull.codes:
+        if pull.codes or pull.expression:
             return None
         reader = self._readers.get(_key(pull, incarnation))
         return None if reader is None else self._take(reader, pull)
 
     async def pull(self, pull: ColdPull, incarnation: int) -> ColdPullResult:
         """The answer to any pull. Cancelling is safe. Raises what `ask` raises."""
-        if pull.codes:
+        if pull.codes or pull.expression:
             return await self._ask(pull, incarnation)
         key = _key(pull, incarnation)
         reader = self._readers.get(key)

@@ -12,21 +12,28 @@ from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.broker_settings import BrokerSettings
 from thermocline.broker.broker_stats import BrokerStats
 from thermocline.broker.client_registry import ClientRegistry
+from thermocline.broker.cold_read_quota import ColdReadQuota
 from thermocline.broker.cold_reads import ColdReads
 from thermocline.broker.config_persister import ConfigPersister
+from thermocline.broker.consumer_filter_table import ConsumerFilterTable
 from thermocline.broker.consumer_offsets import ConsumerOffsets
 from thermocline.broker.delay_service import DelayService
 from thermocline.broker.group_table import GroupTable
+from thermocline.broker.loop_turns import LoopTurns
 from thermocline.broker.message_appender import MessageAppender
+from thermocline.broker.message_filters import MessageFilters
 from thermocline.broker.message_request_modes import RequestModeTable
 from thermocline.broker.queue_locks import QueueLocks
 from thermocline.broker.queue_lookup import QueueLookup
 from thermocline.broker.registration import Registration
 from thermocline.broker.topic_table import TopicTable
+from thermocline.broker.transaction_counts import TransactionCounts
 from thermocline.broker.visible_queues import VisibleQueues
 from thermocline.pop.pop_store import PopStore
 from thermocline.store.disk import Disk
 from thermocline.store.message_store import MessageStore
+from thermocline.timers.timer_message_store import TimerMessageStore
+from thermocline.transactions.transaction_coordinator import TransactionCoordinator
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,13 +47,21 @@ class BrokerContext:
     groups: GroupTable
     offsets: ConsumerOffsets
     clients: ClientRegistry
+    turns: LoopTurns
+    filters: MessageFilters
+    consumer_filters: ConsumerFilterTable
     locks: QueueLocks
     delays: DelayService
+    timers: TimerMessageStore | None
+    """None while they are switched off. Whoever made the context closes them, before the store."""
+    transactions: TransactionCoordinator
+    transaction_counts: TransactionCounts
     pops: PopStore
     request_modes: RequestModeTable
     stats: BrokerStats
     persister: ConfigPersister
     cold: ColdReads
+    cold_quota: ColdReadQuota
     visible: VisibleQueues
     lookup: QueueLookup
     appender: MessageAppender

@@ -1,9 +1,11 @@
 """Context builder: makes a broker's parts in the order in which they need each other, and takes their files over.
 
-    store, settings -> persister -> topics, groups, offsets, delays (from config/*.json) -> what was popped -> context
+    store, settings -> persister -> topics, groups, offsets, filters, delays (from config/*.json)
+                    -> what was popped, transactions, timers -> context
 
 It opens no socket and starts no task: that is the assembly's (what runs beside requests is in housekeeping.py). On
-return the system topics exist and everything that a start changes is durable.
+return the system topics exist and everything that a start changes is durable. The timers are open then: whoever made
+the context closes them before the store.
 """
 
 import asyncio
@@ -13,39 +15,43 @@ from collections.abc import Callable, Iterable
 
 from thermocline.broker import (
     broker_settings,
+    consumer_filter_table,
     consumer_offsets,
     delay_service,
     group_table,
     message_request_modes,
     topic_table,
+    transaction_counts,
 )
 from thermocline.broker.broker_settings import BrokerSettings
 from thermocline.broker.broker_stats import BrokerStats
 from thermocline.broker.client_registry import ClientRegistry
+from thermocline.broker.cold_read_quota import ColdReadQuota
 from thermocline.broker.cold_reads import ColdReads
 from thermocline.broker.config_persister import ConfigPersister, load_file
+from thermocline.broker.consumer_filter_table import ConsumerFilterTable
 from thermocline.broker.consumer_offsets import ConsumerOffsets
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.delay_service import DelayService
 from thermocline.broker.group_table import GroupTable
+from thermocline.broker.loop_turns import LoopTurns
+from thermocline.broker.make_pop_store import make_pop_store, popped_is_durable
 from thermocline.broker.message_appender import MessageAppender
+from thermocline.broker.message_filters import MessageFilters
 from thermocline.broker.message_request_modes import RequestModeTable
+from thermocline.broker.open_timers import open_timers
+from thermocline.broker.open_transactions import open_transactions
 from thermocline.broker.queue_locks import QueueLocks
 from thermocline.broker.queue_lookup import QueueLookup
 from thermocline.broker.registration import Registration
 from thermocline.broker.system_topics import boot_topics, system_topic_names
 from thermocline.broker.topic_table import TopicTable, decode_ttl_default
+from thermocline.broker.transaction_counts import TransactionCounts
 from thermocline.broker.visible_queues import VisibleQueues
 from thermocline.pop import order_table
 from thermocline.pop.order_table import OrderTable
-from thermocline.pop.pop_store import PopStore
-from thermocline.pop.revive_log import ReviveLog
-from thermocline.remoting.bodies import TopicConfig
-from thermocline.remoting.errors import ServiceUnavailableError
-from thermocline.remoting.pop_topics import revive_topic
 from thermocline.store.consume_queue import ConsumeQueue
 from thermocline.store.disk import Disk, make_durable_directory
-from thermocline.store.message_draft import PutStatus
 from thermocline.store.message_store import MessageStore
 from thermocline.store.store_config import StoreConfig
 
@@ -76,8 +82,9 @@ async def build_context(
     `store_host`: the advertised address. `arrived`: told of queues that grew by the broker's own messages.
 
     Raises:
-        CorruptDataError: A state file cannot be read.
+        CorruptDataError: A state file cannot be read, or the timers cannot be recovered.
         UnavailableError: A state file could not be written.
+        OSError: The disk failed under the timers.
     """
     config = settings.broker
     store.store_host = store_host
@@ -105,65 +112,67 @@ async def build_context(
         flush_interval_ms=lambda: settings.broker.delay_flush_interval_ms,
         version_step=config.delay_version_step,
     )
+    turns = LoopTurns(call_soon=asyncio.get_running_loop().call_soon)
+    filters = MessageFilters(turns, is_enabled=lambda: settings.broker.property_filter)
+    consumer_filters = ConsumerFilterTable(filters, clock=clock)
+    counts = TransactionCounts(clock=clock)
     request_modes = RequestModeTable(persister)
     orders = OrderTable()
-    pops = PopStore(
-        store,
-        ReviveLog(
-            store,
-            topic=revive_topic(config.cluster_name),
-            queue_count=config.revive_queues,
-            broker_name=config.broker_name,
-            clock=clock,
-        ),
-        offsets,
-        orders,
-        clock=clock,
-        pending_max=config.pop_pending_max,
-    )
-    topics_path = f"{files.config_path}/topics.json"
-    groups_path = f"{files.config_path}/subscriptionGroup.json"
-    offsets_path = f"{files.config_path}/{consumer_offsets.FILE_NAME}"
-    delays_path = f"{files.config_path}/delayOffset.json"
-    request_modes_path = f"{files.config_path}/messageRequestMode.json"
-    orders_path = f"{files.config_path}/consumerOrderInfo.json"
+    pops = make_pop_store(config, store, offsets, orders, clock=clock)
     ttl_default_path = f"{files.own_path}/ttlDefault.json"
-    persister.register(topic_table.FILE_NAME, topics_path, topics.encode)
     persister.register(topic_table.INCARNATION_FILE_NAME, files.incarnation_path, store.incarnations.encode)
     persister.register(topic_table.TTL_DEFAULT_FILE_NAME, ttl_default_path, topics.encode_ttl_default)
-    persister.register(group_table.FILE_NAME, groups_path, groups.encode)
+    persister.register(broker_settings.FILE_NAME, settings_path(files), settings.encode)
     persister.register(
         consumer_offsets.FILE_NAME,
-        offsets_path,
+        f"{files.config_path}/{consumer_offsets.FILE_NAME}",
         lambda: offsets.encode(pop_log_offset=store.commit_log.append_offset),
-        durable_first=lambda: _durable(store, pops.last_offset),
+        durable_first=lambda: popped_is_durable(store, pops),
     )
     persister.register(
-        order_table.FILE_NAME, orders_path, pops.encode_orders, durable_first=lambda: _durable(store, pops.last_offset)
+        order_table.FILE_NAME,
+        f"{files.config_path}/{order_table.FILE_NAME}",
+        pops.encode_orders,
+        durable_first=lambda: popped_is_durable(store, pops),
     )
-    persister.register(message_request_modes.FILE_NAME, request_modes_path, request_modes.encode)
-    persister.register(delay_service.FILE_NAME, delays_path, delays.encode)
-    persister.register(broker_settings.FILE_NAME, settings_path(files), settings.encode)
-
-    topics.load(load_file(disk, topics_path))
-    groups.load(load_file(disk, groups_path))
-    offsets.load(load_file(disk, offsets_path))
-    delays.load(load_file(disk, delays_path))
-    orders.load(load_file(disk, orders_path))
-    request_modes.load(load_file(disk, request_modes_path))
+    for name, encode in (
+        (topic_table.FILE_NAME, topics.encode),
+        (group_table.FILE_NAME, groups.encode),
+        (consumer_filter_table.FILE_NAME, consumer_filters.encode),
+        (message_request_modes.FILE_NAME, request_modes.encode),
+        (delay_service.FILE_NAME, delays.encode),
+        (transaction_counts.FILE_NAME, counts.encode),
+    ):
+        persister.register(name, f"{files.config_path}/{name}", encode)
+    for name, load in (
+        (topic_table.FILE_NAME, topics.load),
+        (group_table.FILE_NAME, groups.load),
+        (consumer_offsets.FILE_NAME, offsets.load),
+        (consumer_filter_table.FILE_NAME, consumer_filters.load),
+        (delay_service.FILE_NAME, delays.load),
+        (transaction_counts.FILE_NAME, counts.load),
+        (order_table.FILE_NAME, orders.load),
+        (message_request_modes.FILE_NAME, request_modes.load),
+    ):
+        load(load_file(disk, f"{files.config_path}/{name}"))
     await topics.boot(
         boot_topics(config, delay_level_count=delay_level_count),
         previous_ttl_default_ms=decode_ttl_default(load_file(disk, ttl_default_path)),
     )
 
     pops.open(offsets_log_offset=offsets.pop_log_offset)
-    topics.add_listener(lambda topic, config: _forget_popped(pops, topic, config))
+    topics.add_listener(lambda topic, config: None if config is not None else pops.forget_topic(topic))
+    chance = random.Random(seed)
+    transactions = await open_transactions(settings, store, offsets, persister, appender, counts, clock=clock)
 
     visible = VisibleQueues(
         store,
         cold,
         expired_before_ms=topics.expired_before,
     )
+    if config.property_filter:
+        await filters.prepare()
+    timers = open_timers(settings, store, disk=disk, clock=clock, chance=chance)
     host, port = store_host
     return BrokerContext(
         settings=settings,
@@ -176,14 +185,22 @@ async def build_context(
             clock=clock,
             call_soon=asyncio.get_running_loop().call_soon,
             is_notifying=lambda: settings.broker.notify_group_changes,
+            group_wants=consumer_filters.group_wants,
         ),
+        turns=turns,
+        filters=filters,
+        consumer_filters=consumer_filters,
         locks=QueueLocks(live_ms=config.queue_lock_live_ms, clock=clock),
         delays=delays,
+        timers=timers,
+        transactions=transactions,
+        transaction_counts=counts,
         pops=pops,
         request_modes=request_modes,
         stats=stats,
         persister=persister,
         cold=cold,
+        cold_quota=ColdReadQuota(config=lambda: settings.broker, clock=clock),
         visible=visible,
         lookup=QueueLookup(store, visible, cold),
         appender=appender,
@@ -194,27 +211,7 @@ async def build_context(
             ha_address=f"{host}:{config.ha_port or port + 1}",
         ),
         clock=clock,
-        random=random.Random(seed),
+        random=chance,
         boot_time_ms=clock(),
         store_host=store_host,
     )
-
-
-async def _durable(store: MessageStore, offset: int) -> None:
-    """Return when the log is durable up to an offset.
-
-    Raises:
-        ServiceUnavailableError: The flush failed.
-    """
-    if offset <= store.commit_log.flush_offset:
-        return
-    flushed: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
-    store.flush.wait(offset, lambda status: None if flushed.done() else flushed.set_result(status))
-    status = await flushed
-    if status is not PutStatus.PUT_OK:
-        raise ServiceUnavailableError(status.value)
-
-
-def _forget_popped(pops: PopStore, topic: str, config: TopicConfig | None) -> None:
-    if config is None:
-        pops.forget_topic(topic)

@@ -41,7 +41,7 @@ from thermocline.store.message_store import MessageStore
 
 logger = logging.getLogger(__name__)
 
-FILE_NAME = "delayOffset"
+FILE_NAME = "delayOffset.json"
 
 FIRST_PAUSE_MS = 1_000
 PAUSE_MS = 100

@@ -37,7 +37,7 @@ from thermocline.remoting.topic_validation import (
 
 logger = logging.getLogger(__name__)
 
-FILE_NAME = "subscriptionGroup"
+FILE_NAME = "subscriptionGroup.json"
 READ_FORBIDDEN_BIT = 1 << 2
 
 BOOT_GROUPS = (

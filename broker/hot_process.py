@@ -3,7 +3,8 @@
     start   descriptor limit -> store (lock, recovery) -> shared page -> helpers' socket -> port -> parts from their
             files -> requests served -> helper processes -> NameServers
     stop    no new connections -> NameServers told -> requests in flight answered -> recurring work ends, offsets
-            written -> helpers end -> log flushed, queues synced, checkpoint, abort mark last (store.close)
+            written -> timers' last round -> helpers end -> log flushed, queues synced, checkpoint, abort mark last
+            (store.close)
 
 No helper runs while recovery truncates: they start after it. Owner: the one event loop of the process.
 """
@@ -45,6 +46,8 @@ from thermocline.broker.processors.consumer_offset import ConsumerOffsetProcesso
 from thermocline.broker.processors.dispatcher import Dispatcher
 from thermocline.broker.processors.group import GroupProcessor
 from thermocline.broker.processors.lock import LockProcessor
+from thermocline.broker.processors.recall import RecallProcessor
+from thermocline.broker.processors.replica import ReplicaProcessor
 from thermocline.broker.processors.send_back import SendBackProcessor
 from thermocline.broker.processors.stats import StatsProcessor
 from thermocline.broker.processors.tier import TierProcessor
@@ -59,6 +62,7 @@ from thermocline.remoting.server import RemotingServer
 from thermocline.store.disk import RealDisk
 from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import RetentionGate
+from thermocline.transactions.settlement import settle_commits
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +127,7 @@ class HotProcess:
         settings, resources = self._settings, self._resources
         config, disk = settings.broker, RealDisk()
         connections_max = raise_descriptor_limit()
-        store = self._store = MessageStore.open(settings.store, disk=disk, clock=wall_clock_ms)
+        store = self._store = MessageStore.open(settings.store, disk=disk, clock=wall_clock_ms, settle=settle_commits)
         resources.callback(store.close)
         page = self._make_page(store)
         resources.callback(page.close)
@@ -167,6 +171,8 @@ class HotProcess:
             store_host=(host, config.advertised_port or port),
             arrived=long_polling.arrived,
         )
+        if context.timers is not None:
+            resources.callback(context.timers.close)
         resources.push_async_callback(context.persister.close)
         feed = self._feed = TierFeed(
             hub,
@@ -183,6 +189,8 @@ class HotProcess:
             gate=self._gate,
             index_timestamp_ms=lambda: index.index_timestamp_ms,
             on_tick=lambda pressure: feed.ticked(pressure=pressure),
+            timers=context.timers,
+            on_wanted=context.transactions.release_below,
         )
         settings.add_listener(lambda _: store.retention.follow(settings.store))
         hot = HotServer(context, key_index=index, long_polling=long_polling)
@@ -269,8 +277,10 @@ class HotProcess:
                     ),
                 ),
                 SendBackProcessor(context),
+                RecallProcessor(context),
                 StatsProcessor(context),
                 ConsumerCallProcessor(context),
+                ReplicaProcessor(context),
                 AdminProcessor(
                     context,
                     run_retention=rounds.run_retention,
@@ -308,6 +318,8 @@ class HotProcess:
             committed_offset=committed_offset,
             index_offset=self._index.durable_offset,
             held_offset=_least(self._context.delays.earliest_undelivered_offset(), self._context.pops.held_offset),
+            timers_offset=None if self._context.timers is None else self._context.timers.held_offset,
+            transactions_offset=self._context.transactions.held_offset,
         )
 
     def _fence(self, fenced: Fenced) -> None:

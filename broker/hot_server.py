@@ -32,11 +32,14 @@ from thermocline.broker.context import BrokerContext
 from thermocline.broker.key_index import KeyIndex
 from thermocline.broker.local_records import LocalRecords
 from thermocline.broker.long_polling import TICK_MS, LongPolling
+from thermocline.broker.processors.cold_flow import ColdFlowProcessor
 from thermocline.broker.processors.dispatcher import Processor
 from thermocline.broker.processors.offset_lookup import OffsetLookupProcessor
 from thermocline.broker.processors.pull import JSON_LITE_PULL, JSON_PREFIX_BYTES, JSON_PULL, PullProcessor
 from thermocline.broker.processors.query import QueryProcessor
+from thermocline.broker.processors.reply import ReplyProcessor
 from thermocline.broker.processors.send import SendProcessor
+from thermocline.broker.processors.transaction import TransactionProcessor
 from thermocline.broker.processors.view import ViewProcessor
 from thermocline.broker.pull_admission import PullAdmission
 from thermocline.broker.pull_finder import PullFinder
@@ -65,7 +68,7 @@ assert len(SEND_V2) == JSON_PREFIX_BYTES
 
 
 class HotServer:
-    """The data plane: fast path, send, pull, lookups, and what they share."""
+    """The data plane: fast path, send, ends of transactions, pull, lookups, and what they share."""
 
     def __init__(
         self,
@@ -107,10 +110,13 @@ class HotServer:
         local = LocalRecords(context.store, expired_before_ms=context.topics.expired_before)
         self.processors: tuple[Processor, ...] = (
             sends,
+            TransactionProcessor(context, self._acknowledgements),
+            ReplyProcessor(context, check=sends.check, make_topic=sends.make_topic),
             self._pulls,
             OffsetLookupProcessor(context),
             QueryProcessor(context, local, key_index),
             ViewProcessor(context, local),
+            ColdFlowProcessor(context),
         )
         """For the dispatcher; `connection_closed` is to be told of every connection that ends."""
         self._config = context.config

@@ -1,27 +1,36 @@
 """Housekeeping: what a broker does beside requests, on the event loop, in small steps.
 
     every second       statistics take their samples
-    every second       old check points of POP are put anew where that is due
+    every second       statistics take their samples; old check points of POP are put anew where that is due
     every 5 s          consumer offsets and order infos that changed are written (flushConsumerOffsetInterval)
-    every 10 s         clients that fell silent leave; expired queue locks are dropped
+    every 10 s         clients that fell silent leave; expired queue locks are dropped; filters that changed are written
     every 30 s         huge pages are asked for, for what the heap has grown by
-    always             delayed messages are delivered (delay_service.py)
+    always             delayed and timed messages are delivered (delay_service.py, timer_service.py), open transactions
+                       asked about (transaction_service.py)
 
-`close` ends the tasks and writes offsets and delay progress a last time, so that a clean stop repeats no message.
+`close` ends the tasks and writes offsets, filters and delay progress a last time: a clean stop repeats no message.
 Owner: the hot process's event loop.
 """
 
 import asyncio
 import contextlib
 import logging
+from typing import TypeAlias
 
-from thermocline.broker import consumer_offsets, delay_service
+from thermocline.broker import consumer_filter_table, consumer_offsets, delay_service, transaction_counts
+from thermocline.broker.consumer_filter_table import ConsumerFilterTable
+from thermocline.broker.consumer_offsets import ConsumerOffsets
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.huge_pages import advise_heap
+from thermocline.broker.timer_service import TimerService
+from thermocline.broker.transaction_service import TransactionService
 from thermocline.pop import order_table
+from thermocline.pop.order_table import OrderTable
 from thermocline.remoting.errors import MQError, UnavailableError
 
 logger = logging.getLogger(__name__)
+
+SavedTable: TypeAlias = ConsumerOffsets | ConsumerFilterTable | OrderTable
 
 STEP_MS = 1_000
 CLIENT_SCAN_MS = 10_000
@@ -34,6 +43,7 @@ class Housekeeping:
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
         self._tasks: list[asyncio.Task[None]] = []
+        self.transactions = TransactionService(context)
         self._offsets_due_ms = 0
         self._scan_due_ms = 0
         self._heap_due_ms = 0
@@ -42,10 +52,17 @@ class Housekeeping:
         """Begin; returns at once."""
         assert not self._tasks
         loop = asyncio.get_running_loop()
+        context = self._context
         self._tasks = [
             loop.create_task(self._run(), name="housekeeping"),
-            loop.create_task(self._context.delays.run(), name="delay service"),
+            loop.create_task(context.delays.run(), name="delay service"),
+            loop.create_task(self.transactions.run(), name="transaction service"),
         ]
+        if context.timers is not None:
+            service = TimerService(
+                context.timers, context.appender, commit_log=context.store.commit_log, rates=context.stats.rates
+            )
+            self._tasks.append(loop.create_task(service.run(), name="timer service"))
 
     async def close(self) -> None:
         """End the tasks and write what they left. Idempotent.
@@ -59,24 +76,23 @@ class Housekeeping:
         for task in tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+        self.transactions.close()
         await self.save()
 
     async def save(self) -> None:
-        """Write offsets, order infos and delay progress, if they changed; durable on return.
+        """Write what changed of offsets, order infos, filters, delay progress and counts; durable on return.
 
         Raises:
             UnavailableError: A file could not be written.
         """
         context = self._context
         await self._save_popped()
-        if context.offsets.is_dirty:
-            try:
-                await context.persister.save(consumer_offsets.FILE_NAME)
-            except UnavailableError:
-                context.offsets.is_dirty = True
-                raise
+        await self._save(consumer_offsets.FILE_NAME, context.offsets)
+        await self._save(consumer_filter_table.FILE_NAME, context.consumer_filters)
         if context.delays.is_dirty:
             await context.persister.save(delay_service.FILE_NAME)
+        if context.transaction_counts.is_dirty:
+            await context.persister.save(transaction_counts.FILE_NAME)
 
     async def step(self) -> None:
         """Do what is due now."""
@@ -88,28 +104,40 @@ class Housekeeping:
             self._scan_due_ms = now + CLIENT_SCAN_MS
             context.clients.expire(context.config.client_expiry_ms)
             context.locks.expire()
+            await self._try_to_save(consumer_filter_table.FILE_NAME, context.consumer_filters)
         if now >= self._heap_due_ms:
             self._heap_due_ms = now + HEAP_ADVICE_MS
             await asyncio.to_thread(advise_heap)
+        self.transactions.step(now)
         if now >= self._offsets_due_ms:
             self._offsets_due_ms = now + context.config.offset_flush_interval_ms
             try:
                 await self._save_popped()
-                if context.offsets.is_dirty:
-                    await context.persister.save(consumer_offsets.FILE_NAME)
             except UnavailableError as error:
-                context.offsets.is_dirty = True
-                logger.error("consumer offsets not written, will try again error=%s", error)
+                logger.error("order infos not written, will try again error=%s", error)
+            else:
+                await self._try_to_save(consumer_offsets.FILE_NAME, context.offsets)
+
+    async def _try_to_save(self, name: str, table: SavedTable) -> None:
+        try:
+            await self._save(name, table)
+        except UnavailableError as error:
+            logger.error("state not written, will try again file=%s error=%s", name, error)
+
+    async def _save(self, name: str, table: SavedTable) -> None:
+        if not table.is_dirty:
+            return
+        try:
+            await self._context.persister.save(name)
+        except UnavailableError:
+            table.is_dirty = True
+            raise
 
     async def _save_popped(self) -> None:
         """Write order infos if they changed; then the offsets may say that their records are done with."""
         pops = self._context.pops
         if pops.orders.is_dirty:
-            try:
-                await self._context.persister.save(order_table.FILE_NAME)
-            except UnavailableError:
-                pops.orders.is_dirty = True
-                raise
+            await self._save(order_table.FILE_NAME, pops.orders)
             pops.orders_saved()
         pops.note_progress()
 

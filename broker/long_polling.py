@@ -1,9 +1,10 @@
 """Long polling: pulls that found nothing wait at their queue until something arrives, or their time is up.
 
-    park(topic, queue id, waiter, deadline)     the pull waits
+    park(topic, queue id, waiter, deadline)     the pull waits, at its place
     arrived(queues)                             units were appended: each waiter there looks again, in the same tick
     expire(now)                                 to be called every TICK_MS: waiters past their deadline answer, a slice
                                                 at a time
+    leave(place)                                whoever waits there has been answered otherwise
     forget(connection)                          the client is gone, and so are its waiters
     watch(topic, watcher)                       others that wait for topics hear of them through here, and of the time
                                                 (`follow`): POP waits for more than one queue (pop_polling.py)
@@ -55,7 +56,7 @@ TopicWatcher = Callable[[ConsumeQueue], None]
 """Told of a queue of its topic that grew."""
 
 
-class _Parked:
+class Place:
     """A waiter's place. `waiter` is None once it has left; its bucket is not searched for it."""
 
     __slots__ = ("key", "waiter")
@@ -71,35 +72,35 @@ class LongPolling:
     def __init__(self, *, waiters_max: int = WAITERS_MAX, connection_waiters_max: int = CONNECTION_WAITERS_MAX) -> None:
         self._waiters_max = waiters_max
         self._connection_waiters_max = connection_waiters_max
-        self._by_queue: dict[tuple[str, int], list[_Parked]] = {}
-        self._by_connection: dict[Connection, set[_Parked]] = {}
-        self._by_deadline: dict[int, list[_Parked]] = {}
+        self._by_queue: dict[tuple[str, int], list[Place]] = {}
+        self._by_connection: dict[Connection, set[Place]] = {}
+        self._by_deadline: dict[int, list[Place]] = {}
         self._count = 0
         self._expired_bucket = 0
-        self._due: deque[_Parked] = deque()
+        self._due: deque[Place] = deque()
         self._watchers: dict[str, list[TopicWatcher]] = {}
         self._followers: list[Callable[[int], bool]] = []
 
     def __len__(self) -> int:
         return self._count
 
-    def park(self, topic: str, queue_id: int, waiter: Waiter, *, deadline_ms: int) -> bool:
-        """Let `waiter` wait for the queue until the deadline; False when too many wait already."""
+    def park(self, topic: str, queue_id: int, waiter: Waiter, *, deadline_ms: int) -> Place | None:
+        """Let `waiter` wait for the queue until the deadline; its place, or None when too many wait already."""
         parked_of_connection = self._by_connection.get(waiter.connection)
         if parked_of_connection is None:
             parked_of_connection = self._by_connection[waiter.connection] = set()
         elif len(parked_of_connection) >= self._connection_waiters_max:
-            return False
+            return None
         if self._count >= self._waiters_max:
-            return False
+            return None
         key = (topic, queue_id)
-        parked = _Parked(key, waiter)
+        parked = Place(key, waiter)
         parked_of_connection.add(parked)
         self._by_queue.setdefault(key, []).append(parked)
         bucket = max(deadline_ms // TICK_MS + 1, self._expired_bucket + 1)
         self._by_deadline.setdefault(bucket, []).append(parked)
         self._count += 1
-        return True
+        return parked
 
     def arrived(self, queues: Iterable[ConsumeQueue]) -> None:
         """Units were appended to these queues and may be seen; a queue may be named more than once."""
@@ -125,7 +126,7 @@ class LongPolling:
             parked = due.popleft()
             waiter = parked.waiter
             if waiter is not None:
-                self._leave(parked)
+                self.leave(parked)
                 waiter.time_is_up()
                 answered += 1
         has_more = bool(due)
@@ -133,10 +134,27 @@ class LongPolling:
             has_more |= follower(now_ms)
         return has_more
 
+    def leave(self, parked: Place) -> None:
+        """Take a waiter out; one that has left already is passed over."""
+        waiter = parked.waiter
+        if waiter is None:
+            return  # its answer closed the connection, which forgot it
+        parked.waiter = None
+        self._count -= 1
+        waiting = self._by_queue[parked.key]
+        waiting.remove(parked)
+        if not waiting:
+            del self._by_queue[parked.key]
+        parked_of_connection = self._by_connection.get(waiter.connection)
+        if parked_of_connection is not None:
+            parked_of_connection.discard(parked)
+            if not parked_of_connection:
+                del self._by_connection[waiter.connection]
+
     def forget(self, connection: Connection) -> None:
         """The connection is closed: nobody on it waits any more."""
         for parked in self._by_connection.pop(connection, ()):
-            self._leave(parked)
+            self.leave(parked)
 
     # -- others that wait ----------------------------------------------------------------------------------------------
 
@@ -162,20 +180,4 @@ class LongPolling:
         for parked in list(waiting):
             waiter = parked.waiter
             if waiter is not None and waiter.look_again():
-                self._leave(parked)
-
-    def _leave(self, parked: _Parked) -> None:
-        waiter = parked.waiter
-        if waiter is None:
-            return  # its answer closed the connection, which forgot it
-        parked.waiter = None
-        self._count -= 1
-        waiting = self._by_queue[parked.key]
-        waiting.remove(parked)
-        if not waiting:
-            del self._by_queue[parked.key]
-        parked_of_connection = self._by_connection.get(waiter.connection)
-        if parked_of_connection is not None:
-            parked_of_connection.discard(parked)
-            if not parked_of_connection:
-                del self._by_connection[waiter.connection]
+                self.leave(parked)

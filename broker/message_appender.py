@@ -1,7 +1,8 @@
-"""Message appender: puts messages that the broker makes itself (delayed ones that are due, ones sent back).
+"""Message appender: puts messages that the broker makes itself (those that are due, ones sent back, recall markers).
 
 It does what the send processor does after its checks: append, count, and wake the pulls that wait, as soon as the
-message may be seen: at once, or after the flush where sends wait for it (SYNC_FLUSH).
+message may be seen: at once, or after the flush where sends wait for it (SYNC_FLUSH). What it puts was accepted once: a
+smaller maxMessageSize since loses none of it.
 Owner: the hot process's event loop.
 """
 
@@ -31,7 +32,7 @@ class MessageAppender:
     def append(self, draft: MessageDraft) -> PutResult:
         """Put one message; in the log on return, durable when the log is flushed. Raises as MessageStore.put."""
         try:
-            result = self._store.put(draft)
+            result = self._store.put(draft, was_accepted=True)
         except Exception:
             self._stats.add_put_failed()
             raise
@@ -42,6 +43,23 @@ class MessageAppender:
             self._grown(draft)
         return result
 
+    async def append_and_wait(self, draft: MessageDraft) -> tuple[PutResult, PutStatus]:
+        """Put one message, and wait until it is as safe as the broker makes messages; whether it came to that.
+
+        Cancelling leaves it in the log. Raises as MessageStore.put.
+        """
+        result = self.append(draft)
+        if not self._waits_for_flush:
+            return result, PutStatus.PUT_OK
+        flushed: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
+        deadline_ms = self._store.clock.now_ms() + self._store.config.sync_flush_timeout_ms
+        self._store.flush.wait(
+            result.end_offset,
+            lambda status: None if flushed.done() else flushed.set_result(status),
+            deadline_ms=deadline_ms,
+        )
+        return result, await flushed
+
     async def append_safely(self, draft: MessageDraft) -> PutResult:
         """Put one message; on return it is as safe as the broker makes messages. Cancelling leaves it in the log.
 
@@ -49,18 +67,9 @@ class MessageAppender:
             ServiceUnavailableError: It is in the log, but the flush failed or took too long.
             MQError: As MessageStore.put.
         """
-        result = self.append(draft)
-        if self._waits_for_flush:
-            flushed: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
-            deadline_ms = self._store.clock.now_ms() + self._store.config.sync_flush_timeout_ms
-            self._store.flush.wait(
-                result.end_offset,
-                lambda status: None if flushed.done() else flushed.set_result(status),
-                deadline_ms=deadline_ms,
-            )
-            status = await flushed
-            if status is not PutStatus.PUT_OK:
-                raise ServiceUnavailableError(status.value)
+        result, status = await self.append_and_wait(draft)
+        if status is not PutStatus.PUT_OK:
+            raise ServiceUnavailableError(status.value)
         return result
 
     def _grown(self, draft: MessageDraft) -> None:

@@ -13,7 +13,7 @@ from thermocline.broker.config_persister import ConfigPersister
 from thermocline.remoting.bodies import MessageRequestModes, SetMessageRequestModeRequestBody
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
 
-FILE_NAME = "messageRequestMode"
+FILE_NAME = "messageRequestMode.json"
 
 
 class RequestModeTable:

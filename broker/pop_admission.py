@@ -3,28 +3,24 @@
 Checked in RocketMQ's order: not too late; broker readable; not too many messages asked for; topic there and readable;
 queue id; group set up (made by its first use) and enabled; the expression.
 
-The expression is the request's own, whatever heartbeats say: `*`, nothing, or tags. Only TAG expressions are served, as
-for pulls (pull_admission.py); `_wanted` is where another kind of filter begins.
+The expression is the request's own, whatever heartbeats say: `*`, nothing, tags, or one of SQL92, as for pulls.
 Source: PopMessageProcessor.java, Apache RocketMQ 5.3.
 """
 
 from __future__ import annotations
 
 from thermocline.broker.context import BrokerContext
-from thermocline.remoting.bodies import EXPRESSION_TAG, PERM_READ, SubscriptionGroupConfig, TopicConfig
+from thermocline.broker.request_expressions import RequestExpressions, Wanted
+from thermocline.remoting.bodies import PERM_READ, SubscriptionGroupConfig, TopicConfig
 from thermocline.remoting.errors import (
     GroupNotFoundError,
     InvalidParameterError,
-    MQError,
     PermissionDeniedError,
-    SubscriptionParseError,
     TopicNotFoundError,
 )
 from thermocline.remoting.headers.read import PopMessageRequestHeader
-from thermocline.remoting.subscription import parse_subscription
 
 MESSAGES_MAX = 32
-EXPRESSIONS_KEPT_MAX = 10_000
 FAQ_TEXT = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 
@@ -33,14 +29,15 @@ class PopAdmission:
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
-        self._codes: dict[str, frozenset[int] | None] = {}
+        self._expressions = RequestExpressions(context.filters)
 
-    def admit(self, header: PopMessageRequestHeader, *, remote_address: str) -> frozenset[int] | None:
-        """Pass a POP; the tag codes that its group wants, None for all messages.
+    def admit(self, header: PopMessageRequestHeader, *, remote_address: str) -> Wanted:
+        """Pass a POP; the messages that its group wants.
 
         Raises:
             PermissionDeniedError, InvalidParameterError, TopicNotFoundError, GroupNotFoundError: It is refused.
             SubscriptionParseError: Its expression cannot be read.
+            CompileNeeded: Its expression has to be compiled first.
         """
         self.check_broker("pop message")
         if header.max_msg_nums > MESSAGES_MAX:
@@ -48,7 +45,8 @@ class PopAdmission:
                 f"the broker[{self._context.store_host[0]}] pop message's num is greater than {MESSAGES_MAX}"
             )
         self.check_place(header.topic, header.consumer_group, header.queue_id, remote_address=remote_address)
-        return self._wanted(header)
+        expression = header.exp or ""
+        return self._expressions.read(header.topic, expression, header.exp_type if expression else None)
 
     def check_broker(self, what: str) -> None:
         """Pass while the broker gives messages out.
@@ -82,24 +80,6 @@ class PopAdmission:
         if not group.consume_enable:
             raise PermissionDeniedError(f"subscription group no permission, {name}")
         return group
-
-    def _wanted(self, header: PopMessageRequestHeader) -> frozenset[int] | None:
-        """What the request's expression stands for."""
-        expression = header.exp or ""
-        if expression and header.exp_type and header.exp_type != EXPRESSION_TAG:
-            raise MQError(f"The broker does not support consumer to filter message by {header.exp_type}")
-        try:
-            return self._codes[expression]
-        except KeyError:
-            pass
-        try:
-            codes = frozenset(parse_subscription(header.topic, expression).code_set) or None
-        except SubscriptionParseError as error:
-            raise SubscriptionParseError("parse the consumer's subscription failed") from error
-        if len(self._codes) >= EXPRESSIONS_KEPT_MAX:
-            self._codes.clear()
-        self._codes[expression] = codes
-        return codes
 
 
 def _queue_text(topic: str, queue_id: int, config: TopicConfig, remote_address: str) -> str:

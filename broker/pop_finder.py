@@ -12,8 +12,10 @@ Nothing that is found counts before it is claimed; what lies behind is added up 
 Rules
   - A queue that is popped in order and not free is passed over; `free_ms` says when to look again. What was
     acknowledged behind a message that was not, is not given out again with it.
-  - A queue that lies in the cold tier is waited for (`collect_cold`) when nothing was found before it; else it is left
+  - A queue that lies in the cold tier is waited for (`collect_later`) when nothing was found before it; else it is left
     to another POP. While one waits for it, it is busy, and others pass it over.
+  - A search by properties (SQL92) is done at once for `SEARCH_S` of a POP; what takes longer goes on in turns of the
+    loop (loop_turns.py), and is waited for in the same way.
   - An offset that the queue no longer has is corrected, and the corrected one committed.
 Belongs to the hot process's loop thread.
 Source: PopMessageProcessor.java (popMsgFromTopic, popMsgFromQueue, getPopOffset), Apache RocketMQ 5.3.
@@ -21,6 +23,8 @@ Source: PopMessageProcessor.java (popMsgFromTopic, popMsgFromQueue, getPopOffset
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
@@ -28,10 +32,11 @@ from dataclasses import dataclass
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.first_message import is_first_message_in_memory
 from thermocline.broker.pop_request import PopRequest
-from thermocline.broker.pull_finder import ColdNeeded, PullFinder
+from thermocline.broker.pull_finder import ColdNeeded, PullFinder, SearchNeeded
 from thermocline.broker.pull_reply import PullAnswer
 from thermocline.broker.pull_request import PullRequest
-from thermocline.remoting.errors import UnavailableError
+from thermocline.broker.request_expressions import Wanted
+from thermocline.remoting.errors import BrokerBusyError, CorruptDataError, UnavailableError
 from thermocline.remoting.headers.read import PullMessageRequestHeader
 from thermocline.remoting.message_record import INT, LONG, POSITION_QUEUE_OFFSET, POSITION_SIZE
 from thermocline.remoting.pop_topics import RetryFlag, pop_retry_topic_v1, pop_retry_topic_v2, retry_flag
@@ -40,6 +45,11 @@ from thermocline.remoting.response_code import ResponseCode
 
 INIT_MODE_MIN = 0
 CORRECTIONS_MAX = 3
+SEARCH_S = 0.0005
+
+
+class LaterNeeded(Exception):  # noqa: N818 - no failure: the way out of the synchronous path
+    """What is to be found takes longer than the loop may be kept: `PopFinder.collect_later`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +86,10 @@ class SteppedQueue:
 class PopHarvest:
     """What one POP has found so far, and which queues are still to be read."""
 
-    __slots__ = ("found", "free_ms", "message_count", "plan", "rest_count", "stepped", "wanted_count")
+    __slots__ = (
+        *("found", "free_ms", "message_count", "plan", "rest_count"),
+        *("search_end_s", "stepped", "wanted_count"),
+    )
 
     def __init__(self, plan: Sequence[tuple[str, int]], *, wanted_count: int) -> None:
         self.plan = deque(plan)
@@ -88,6 +101,8 @@ class PopHarvest:
         """How many messages were left behind in the queues that were looked at."""
         self.free_ms: int | None = None
         """When the first of the queues is free that were passed over; None when none was."""
+        self.search_end_s: float | None = None
+        """Until when searches may go on at once, on `time.perf_counter`; None before the first."""
 
 
 class PopFinder:
@@ -114,29 +129,31 @@ class PopFinder:
         is_retry_first = chance < config.pop_from_retry_percent
         return PopHarvest(retries + own if is_retry_first else own + retries, wanted_count=header.max_msg_nums)
 
-    def collect(self, request: PopRequest, codes: frozenset[int] | None, harvest: PopHarvest) -> None:
-        """Read what is in memory or the local log; `codes` are the tag codes wanted, None for all.
+    def collect(self, request: PopRequest, wanted: Wanted, harvest: PopHarvest) -> None:
+        """Read what is in memory or the local log.
 
         Raises:
-            ColdNeeded: Nothing was found so far, and the first queue of the plan lies in the cold tier.
+            LaterNeeded: Nothing was found so far, and the first queue of the plan lies in the cold tier, or a search in
+                it takes long.
             UnavailableError: A queue's minimum is not known now.
         """
         plan = harvest.plan
         while plan:
             topic, queue_id = plan[0]
             try:
-                self._visit(request, codes, harvest, topic, queue_id)
-            except ColdNeeded:
+                self._visit(request, wanted, harvest, topic, queue_id)
+            except (ColdNeeded, SearchNeeded) as needed:
                 if not harvest.found:
-                    raise
+                    raise LaterNeeded from needed
                 harvest.rest_count += 1
             plan.popleft()
 
-    async def collect_cold(self, request: PopRequest, codes: frozenset[int] | None, harvest: PopHarvest) -> None:
+    async def collect_later(self, request: PopRequest, wanted: Wanted, harvest: PopHarvest) -> None:
         """Read what `collect` could not, and go on. Cancelling is safe.
 
         Raises:
             UnavailableError: The tier cannot be asked now; the same POP may be repeated.
+            BrokerBusyError: Too many searches are under way.
         """
         while harvest.plan:
             topic, queue_id = harvest.plan[0]
@@ -148,7 +165,7 @@ class PopFinder:
                 pull = _pull(
                     request, topic, queue_id, offset=offset, count=harvest.wanted_count - harvest.message_count
                 )
-                answer = await self._finder.find_cold(pull, codes)
+                answer = await self._find_later(pull, wanted)
             finally:
                 self._busy.discard(key)
                 self._on_free(topic, group)
@@ -156,8 +173,8 @@ class PopFinder:
                 self._gather(request, harvest, topic, queue_id, offset, answer)
             harvest.plan.popleft()
             try:
-                self.collect(request, codes, harvest)
-            except ColdNeeded:
+                self.collect(request, wanted, harvest)
+            except LaterNeeded:
                 continue
 
     def offset(self, topic: str, group: str, queue_id: int, *, init_mode: int) -> int:
@@ -188,9 +205,7 @@ class PopFinder:
         count = config.read_queue_nums
         return [(topic, (chance + index) % count) for index in range(count)]
 
-    def _visit(
-        self, request: PopRequest, codes: frozenset[int] | None, harvest: PopHarvest, topic: str, queue_id: int
-    ) -> None:
+    def _visit(self, request: PopRequest, wanted: Wanted, harvest: PopHarvest, topic: str, queue_id: int) -> None:
         context, header = self._context, request.header
         group = header.consumer_group
         if (topic, group, queue_id) in self._busy:
@@ -207,12 +222,49 @@ class PopFinder:
             return
         count = harvest.wanted_count - harvest.message_count
         for _ in range(CORRECTIONS_MAX):
-            answer = self._finder.find(_pull(request, topic, queue_id, offset=offset, count=count), codes)
+            answer = self._find(harvest, _pull(request, topic, queue_id, offset=offset, count=count), wanted)
             if answer.code != ResponseCode.PULL_OFFSET_MOVED:
                 break
             offset = answer.next_offset
             context.offsets.commit(topic, group, queue_id, offset)
         self._gather(request, harvest, topic, queue_id, offset, answer)
+
+    def _find(self, harvest: PopHarvest, pull: PullRequest, wanted: Wanted) -> PullAnswer:
+        """What a queue holds, unless that takes long. Raises ColdNeeded, SearchNeeded."""
+        try:
+            return self._finder.find(pull, wanted)
+        except SearchNeeded as needed:
+            if harvest.search_end_s is None:
+                harvest.search_end_s = time.perf_counter() + SEARCH_S
+            end_s = harvest.search_end_s
+            if not needed.runs.go_on(lambda: time.perf_counter() >= end_s):
+                raise
+            return self._finder.search_answer(needed.runs)
+
+    async def _find_later(self, pull: PullRequest, wanted: Wanted) -> PullAnswer:
+        """What a queue holds, however long that takes. Cancelling is safe."""
+        try:
+            return self._finder.find(pull, wanted)
+        except ColdNeeded:
+            return await self._finder.find_cold(pull, wanted)
+        except SearchNeeded as needed:
+            runs = needed.runs
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def go_on(is_time_up: Callable[[], bool]) -> bool:
+            try:
+                has_ended = done.done() or runs.go_on(is_time_up)
+            except CorruptDataError as error:
+                done.set_exception(error)
+                return True
+            if has_ended and not done.done():
+                done.set_result(None)
+            return has_ended
+
+        if not self._context.turns.add(go_on):
+            raise BrokerBusyError("too many searches for messages are on the way")
+        await done
+        return self._finder.search_answer(runs)
 
     def _gather(
         self, request: PopRequest, harvest: PopHarvest, topic: str, queue_id: int, offset: int, answer: PullAnswer

@@ -4,20 +4,28 @@ Checked in RocketMQ's order: broker readable; lite pull allowed; group set up (m
 topic there and readable; queue id; subscription, either the expression in the request or what the group's heartbeats
 asked for.
 
-Only TAG expressions are served: messages are chosen by the hash of their tag, the client looks at the tag itself.
+    TAG      messages are chosen by the hash of their tag, the client looks at the tag itself
+    SQL92    by their properties, if `enablePropertyFilter` is set (message_filters.py)
+
+An expression that is none is refused: in a request with SUBSCRIPTION_PARSE_FAILED (RocketMQ gives such a request every
+message); pulls that rely on one of a heartbeat get FILTER_DATA_NOT_EXIST. FILTER_DATA_NOT_LATEST is never said: an
+expression and its filter are of one age.
 Source: PullMessageProcessor.java, Apache RocketMQ 5.3.
 """
 
 from __future__ import annotations
 
 from thermocline.broker.context import BrokerContext
+from thermocline.broker.message_filters import is_tag_type
 from thermocline.broker.pull_request import PullRequest
+from thermocline.broker.request_expressions import ALL, RequestExpressions, Wanted
+from thermocline.filters import CompiledFilter
 from thermocline.remoting import sys_flag as sys_flags
-from thermocline.remoting.bodies import CONSUME_ACTIVELY, EXPRESSION_TAG, PERM_READ
+from thermocline.remoting.bodies import CONSUME_ACTIVELY, PERM_READ, SubscriptionData
 from thermocline.remoting.errors import (
+    FilterDataNotFoundError,
     GroupNotFoundError,
     InvalidParameterError,
-    MQError,
     PermissionDeniedError,
     SubscriptionNotFoundError,
     SubscriptionNotLatestError,
@@ -26,10 +34,7 @@ from thermocline.remoting.errors import (
 )
 from thermocline.remoting.headers.read import PullMessageRequestHeader
 from thermocline.remoting.request_code import RequestCode
-from thermocline.remoting.subscription import parse_subscription
 from thermocline.remoting.topic_validation import is_system_group
-
-EXPRESSIONS_KEPT_MAX = 10_000
 
 FORBIDDEN_BY_BROKER = 1
 FORBIDDEN_BY_GROUP = 2
@@ -47,12 +52,12 @@ class PullForbiddenError(PermissionDeniedError):
 
 
 class Admission:
-    """What an admitted pull may see: tag codes (None: all messages), and the flags that go into its answer."""
+    """What an admitted pull may see, and the flags that go into its answer."""
 
-    __slots__ = ("codes", "group_sys_flag", "topic_sys_flag")
+    __slots__ = ("group_sys_flag", "topic_sys_flag", "wanted")
 
-    def __init__(self, codes: frozenset[int] | None, *, topic_sys_flag: int, group_sys_flag: int) -> None:
-        self.codes = codes
+    def __init__(self, wanted: Wanted, *, topic_sys_flag: int, group_sys_flag: int) -> None:
+        self.wanted = wanted
         self.topic_sys_flag = topic_sys_flag
         self.group_sys_flag = group_sys_flag
 
@@ -62,14 +67,15 @@ class PullAdmission:
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
-        self._codes: dict[str, frozenset[int] | None] = {}
+        self._expressions = RequestExpressions(context.filters)
 
     def admit(self, request: PullRequest) -> Admission:
         """Pass the pull.
 
         Raises:
             PullForbiddenError, GroupNotFoundError, TopicNotFoundError, InvalidParameterError, SubscriptionParseError,
-            SubscriptionNotFoundError, SubscriptionNotLatestError: It is refused.
+            SubscriptionNotFoundError, SubscriptionNotLatestError, FilterDataNotFoundError, MQError: It is refused.
+            CompileNeeded: The filter of its subscription has to be compiled first.
         """
         context = self._context
         header = request.header
@@ -103,33 +109,28 @@ class PullAdmission:
                 f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{request.connection.remote_address}]"
             )
         if header.sys_flag & sys_flags.PULL_SUBSCRIPTION:
-            codes = self._expression_codes(header)
+            wanted = self._expressions.read(header.topic, header.subscription or "", header.expression_type)
         else:
-            codes = self._registered_codes(header, may_broadcast=group.consume_broadcast_enable)
+            subscription = self._registered(header, may_broadcast=group.consume_broadcast_enable)
+            if is_tag_type(subscription.expression_type):
+                wanted = Wanted(frozenset(subscription.code_set)) if subscription.code_set else ALL
+            else:
+                wanted = Wanted(properties=self._registered_filter(subscription))
         if config.reject_pull_consumers:
             self._check_consumer_connected(request)
-        return Admission(codes, topic_sys_flag=topic.topic_sys_flag, group_sys_flag=group.group_sys_flag)
+        return Admission(wanted, topic_sys_flag=topic.topic_sys_flag, group_sys_flag=group.group_sys_flag)
 
-    def _expression_codes(self, header: PullMessageRequestHeader) -> frozenset[int] | None:
-        """The tag codes of the expression in the request."""
-        if header.expression_type and header.expression_type != EXPRESSION_TAG:
-            raise _filter_not_supported(header.expression_type)
-        expression = header.subscription or ""
+    def _registered_filter(self, subscription: SubscriptionData) -> CompiledFilter:
+        """The filter that the group's heartbeats asked for."""
         try:
-            return self._codes[expression]
-        except KeyError:
-            pass
-        try:
-            codes = frozenset(parse_subscription(header.topic, expression).code_set) or None
+            return self._context.filters.find(subscription.expression_type, subscription.sub_string)
         except SubscriptionParseError as error:
-            raise SubscriptionParseError("parse the consumer's subscription failed") from error
-        if len(self._codes) >= EXPRESSIONS_KEPT_MAX:
-            self._codes.clear()
-        self._codes[expression] = codes
-        return codes
+            raise FilterDataNotFoundError(
+                "The broker's consumer filter data is not exist!Your expression may be wrong!"
+            ) from error
 
-    def _registered_codes(self, header: PullMessageRequestHeader, *, may_broadcast: bool) -> frozenset[int] | None:
-        """The tag codes that the group's heartbeats asked for."""
+    def _registered(self, header: PullMessageRequestHeader, *, may_broadcast: bool) -> SubscriptionData:
+        """What the group's heartbeats asked for."""
         group = self._context.clients.consumer_group(header.consumer_group)
         if group is None:
             raise SubscriptionNotFoundError("the consumer's group info not exist", group=header.consumer_group)
@@ -150,9 +151,7 @@ class PullAdmission:
             )
         if subscription.sub_version < header.sub_version:
             raise SubscriptionNotLatestError("the consumer's subscription not latest")
-        if subscription.expression_type not in ("", EXPRESSION_TAG):
-            raise _filter_not_supported(subscription.expression_type)
-        return frozenset(subscription.code_set) if subscription.code_set else None
+        return subscription
 
     def _check_consumer_connected(self, request: PullRequest) -> None:
         """Pass only members of the group that do more than pull by themselves (`rejectPullConsumerEnable`)."""
@@ -164,8 +163,3 @@ class PullAdmission:
             raise SubscriptionNotFoundError(
                 "the consumer's group info not exist, or the pull consumer is rejected by server.", group=name
             )
-
-
-def _filter_not_supported(expression_type: str) -> MQError:
-    """What a broker of RocketMQ answers unless `enablePropertyFilter` is set: SYSTEM_ERROR."""
-    return MQError(f"The broker does not support consumer to filter message by {expression_type}")

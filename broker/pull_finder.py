@@ -8,12 +8,15 @@ In this order (min, end: the visible queue, see visible_queues.py):
     offset == end                          OFFSET_OVERFLOW_ONE      19   the offset itself
     offset > end                           OFFSET_OVERFLOW_BADLY    21   end
     offset in front of all that is stored  OFFSET_TOO_SMALL         21   min
-    a message whose tag matches            FOUND                     0   behind the last one taken
+    a message that matches                 FOUND                     0   behind the last one taken
     none of those looked at                NO_MATCHED_MESSAGE       20   behind the last one looked at
 
 Rules
   - Messages that have expired but are still stored are stepped over like those of other tags. "Offset moved" would tell
     a consumer that lags behind the cut of a busy topic a new offset for ever, each one expired when it comes back.
+  - One pull with a filter looks at `UNITS_EXAMINED_MAX` messages. Tags are compared in the queue's units, at once. A
+    filter on properties has to look into the records: `find` raises SearchNeeded with the search, `search_answer` makes
+    an answer of it once it has ended.
   - At most 32 messages and 256 KiB, 8 and 64 KiB when they lie so far back that the page cache has hardly kept them
     (settings `maxTransfer...OnMessageInMemory` and `...InDisk`); what the client asks for is a limit too; one message
     always goes.
@@ -34,7 +37,9 @@ from thermocline.broker.context import BrokerContext
 from thermocline.broker.machine_memory import total_memory_bytes
 from thermocline.broker.pull_reply import PullAnswer
 from thermocline.broker.pull_request import PullRequest
+from thermocline.broker.request_expressions import Wanted
 from thermocline.broker.visible_queues import VisibleQueues
+from thermocline.filters import CompiledFilter
 from thermocline.remoting import sys_flag as sys_flags
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.headers.read import PullMessageRequestHeader
@@ -48,17 +53,26 @@ from thermocline.remoting.message_record import (
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.store.commit_log import HOST_V6_MORE_BYTES
 from thermocline.store.consume_queue import ConsumeQueue
+from thermocline.store.filtered_runs import FilteredRuns
 from thermocline.store.message_draft import GetStatus
 from thermocline.store.message_runs import RunLimits, read_runs
 
 UNITS_EXAMINED_MAX = 800
-"""How many units one pull with a filter looks at before it answers that none matched."""
+"""How many units one pull with a filter looks at before it answers that none matched (`maxFilterMessageSize`)."""
 
 OFFSET_RESET = "OFFSET_RESET"
 
 
 class ColdNeeded(Exception):  # noqa: N818 - no failure: the way out of the synchronous path
     """The answer has to be fetched from the cold tier."""
+
+
+class SearchNeeded(Exception):  # noqa: N818 - no failure: the way out of the synchronous path
+    """The answer is what a search in records finds, `runs`, which has not begun."""
+
+    def __init__(self, runs: FilteredRuns) -> None:
+        super().__init__()
+        self.runs = runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,17 +99,19 @@ class PullFinder:
     def __init__(self, context: BrokerContext, visible: VisibleQueues, *, near_bytes: int | None = None) -> None:
         """`near_bytes`: how far behind the log's end messages count as being in memory; None: as settings say."""
         self._context = context
+        self._quota = context.cold_quota
         self._visible = visible
         self._near_bytes = near_bytes
         self._log = context.store.commit_log
         self._config = context.config
         self._known_limits = PullLimits.of(self._config, near_bytes=near_bytes)
 
-    def find(self, request: PullRequest, codes: frozenset[int] | None) -> PullAnswer:
-        """What the pull finds now; `codes` are the tag codes wanted, None for all.
+    def find(self, request: PullRequest, wanted: Wanted) -> PullAnswer:
+        """What the pull finds now.
 
         Raises:
             ColdNeeded: The cold tier has to be asked.
+            SearchNeeded: Records have to be looked into.
         """
         context = self._context
         header = request.header
@@ -130,15 +146,19 @@ class PullFinder:
                 return self._moved(GetStatus.OFFSET_TOO_SMALL.value, start, queue)
             # When even the oldest local message has expired, so has everything in front of it.
             if cold_start is None or start == queue.min_offset or offset < cold_start:
-                pull = self._cold_pull(request, codes)
+                pull = self._cold_pull(request, wanted)
                 # Below `cold_start` lies what the tier does not serve any more, whatever it has sent before.
-                held = None if cold_start is None or offset < cold_start else context.cold.held(pull)
+                is_refused = cold_start is None or offset < cold_start or self._quota.is_used_up(header.consumer_group)
+                held = None if is_refused else context.cold.held(pull)
                 if held is None:
                     raise ColdNeeded
-                return self._cold_answer(held, queue, expired_before_ms=pull.expired_before_ms)
-        return self._read(header, codes, queue, start=max(offset, start), end=end)
+                return self._cold_answer(header, held, queue, expired_before_ms=pull.expired_before_ms)
+        start = max(offset, start)
+        if wanted.properties is not None:
+            raise SearchNeeded(self._search(header, wanted.properties, queue, start=start, end=end))
+        return self._read(header, wanted.codes, queue, start=start, end=end)
 
-    async def find_cold(self, request: PullRequest, codes: frozenset[int] | None) -> PullAnswer:
+    async def find_cold(self, request: PullRequest, wanted: Wanted) -> PullAnswer:
         """The same for a pull that needs the cold tier. Cancelling is safe.
 
         Raises:
@@ -158,28 +178,49 @@ class PullFinder:
         if offset >= bounds.end_offset:
             # Neither tier holds what lies between: it was given up, and is stepped over.
             return self._stepped(queue, queue.min_offset)
-        result = await self._context.cold.pull(self._cold_pull(request, codes))
+        await self._quota.wait(header.consumer_group)
+        result = await self._context.cold.pull(self._cold_pull(request, wanted))
         if result.next_offset <= offset:
             raise UnavailableError("the cold tier does not hold what it said it holds", topic=header.topic)
-        return self._cold_answer(result, queue, expired_before_ms=visible.expired_before_ms(header.topic))
+        return self._cold_answer(header, result, queue, expired_before_ms=visible.expired_before_ms(header.topic))
 
-    def _cold_pull(self, request: PullRequest, codes: frozenset[int] | None) -> ColdPull:
-        header, limits = request.header, self._limits.near
+    def search_answer(self, runs: FilteredRuns) -> PullAnswer:
+        """What a search has found that has ended."""
+        if not runs.message_count:
+            return self._stepped(runs.queue, runs.next_offset)
+        return PullAnswer(
+            ResponseCode.SUCCESS,
+            GetStatus.FOUND.value,
+            next_offset=runs.next_offset,
+            min_offset=self._visible.near_minimum(runs.queue),
+            max_offset=self._context.store.max_offset(runs.queue),
+            buffers=runs.buffers(),
+            message_count=runs.message_count,
+            size_bytes=runs.size_bytes,
+        )
+
+    def _cold_pull(self, request: PullRequest, wanted: Wanted) -> ColdPull:
+        header, limits, properties = request.header, self._limits.near, wanted.properties
         return ColdPull(
             topic=header.topic,
             queue_id=header.queue_id,
             offset=request.offset,
             count_max=_count_max(header, limits),
             bytes_max=_bytes_max(header, limits),
-            codes=codes,
+            codes=wanted.codes,
+            expression="" if properties is None else properties.text,
             expired_before_ms=self._visible.expired_before_ms(header.topic),
             group=header.consumer_group,
         )
 
-    def _cold_answer(self, result: ColdPullResult, queue: ConsumeQueue, *, expired_before_ms: int) -> PullAnswer:
+    def _cold_answer(
+        self, header: PullMessageRequestHeader, result: ColdPullResult, queue: ConsumeQueue, *, expired_before_ms: int
+    ) -> PullAnswer:
         records, dropped_count = without_expired(result.records, expired_before_ms)
         if not records:
             return self._stepped(queue, result.next_offset)
+        size_bytes = sum(map(len, records))
+        self._quota.add(header.consumer_group, size_bytes)
         return PullAnswer(
             ResponseCode.SUCCESS,
             GetStatus.FOUND.value,
@@ -188,7 +229,7 @@ class PullFinder:
             max_offset=self._context.store.max_offset(queue),
             buffers=records,
             message_count=result.message_count - dropped_count,
-            size_bytes=sum(map(len, records)),
+            size_bytes=size_bytes,
         )
 
     def _read(
@@ -222,6 +263,28 @@ class PullFinder:
             buffers=runs.buffers,
             message_count=runs.message_count,
             size_bytes=runs.size_bytes,
+        )
+
+    def _search(
+        self,
+        header: PullMessageRequestHeader,
+        properties: CompiledFilter,
+        queue: ConsumeQueue,
+        *,
+        start: int,
+        end: int,
+    ) -> FilteredRuns:
+        limits = self._limits
+        return FilteredRuns(
+            self._log,
+            queue,
+            matches=properties.matches_text,
+            start=start,
+            end=min(end, start + UNITS_EXAMINED_MAX),
+            count_max=_count_max(header, limits.near),
+            bytes_max=_bytes_max(header, limits.near),
+            far_offset=self._log.append_offset - limits.near_bytes,
+            far_limits=limits.far,
         )
 
     @property

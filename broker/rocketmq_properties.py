@@ -25,7 +25,6 @@ REQUIRED: Mapping[str, frozenset[str]] = {
     "enableDLegerCommitLog": frozenset({"false"}),
     "enableLmq": frozenset({"false"}),
     "enableMultiDispatch": frozenset({"false"}),
-    "enablePropertyFilter": frozenset({"false"}),
     "enableSlaveActingMaster": frozenset({"false"}),
     "enabledAppendPropCRC": frozenset({"false"}),
     "messageStorePlugIn": frozenset({""}),
@@ -37,16 +36,16 @@ REQUIRED: Mapping[str, frozenset[str]] = {
 _NAMES_WITHOUT_EFFECT = """
     accessMessageInMemoryHotRatio accountStatsEnable accountStatsPrintZeroValues ackMessageThreadPoolNums
     ackThreadPoolQueueCapacity adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity allAckInSyncStateSet
-    allowRecallWhenBrokerNotWriteable appendAckAsync appendCkAsync appendTopicForTimerDeleteKey asyncLearner
+    appendAckAsync appendCkAsync asyncLearner
     asyncSendEnable autoDeleteUnusedStats autoMessageVersionOnTopicLen batchDispatchRequestThreadPoolNums
     bitMapLengthConsumeQueueExt bottomMostCompressionTypeForConsumeQueueStore broadcastOffsetExpireMaxSecond
     broadcastOffsetExpireSecond brokerElectionPriority brokerFastFailureEnable brokerHeartbeatInterval brokerIP2
-    brokerNotActiveTimeoutMillis cgColdReadThreshold channelNotActiveInterval checkCRCOnRecover
+    brokerNotActiveTimeoutMillis channelNotActiveInterval checkCRCOnRecover
     checkCommitLogOffsetOnRecover checkSyncStateSetPeriod cleanFileForciblyEnable cleanOfflineBrokerInterval
     cleanResourceInterval cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval clientAsyncSemaphoreValue
     clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout clientManageThreadPoolNums
     clientManagerThreadPoolQueueCapacity clientOnewaySemaphoreValue clientPooledByteBufAllocatorEnable
-    clientSocketRcvBufSize clientSocketSndBufSize clientWorkerThreads coldCtrStrategyEnable coldDataFlowControlEnable
+    clientSocketRcvBufSize clientSocketSndBufSize clientWorkerThreads coldCtrStrategyEnable
     coldDataScanEnable combineAssignOffsetCQType combineCQEnableCheckSelf combineCQLoadingCQTypes
     combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType combineCQUseRocksdbForLmq commercialBaseCount
     commercialSizePerMsg commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog
@@ -74,7 +73,7 @@ _NAMES_WITHOUT_EFFECT = """
     filterSupportRetry flushCommitLogLeastPages flushCommitLogThoroughInterval flushCommitLogTimed
     flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval flushConsumerOffsetHistoryInterval
     flushIntervalConsumeQueue flushLeastPagesWhenWarmMapedFile forceRegister forceVerifyPropCRC forwardTimeout
-    globalColdReadThreshold haFlowControlEnable haHousekeepingInterval haMaxGapNotInSync haMaxTimeSlaveNotCatchup
+    haFlowControlEnable haHousekeepingInterval haMaxGapNotInSync haMaxTimeSlaveNotCatchup
     haSendHeartbeatInterval haTransferBatchSize heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity highSpeedMode
     inSyncReplicas indexFileReadEnable indexFileWriteEnable indexRocksDBEnable
     isBrokerContainer isInBrokerContainer isScanAvailableNameSrv isolateLogEnable iteratorWhenUseRocksdbConsumeQueue
@@ -84,7 +83,7 @@ _NAMES_WITHOUT_EFFECT = """
     liteSubscriptionCheckTimeoutMills liteTtlCheckInterval
     loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity lockInStrictMode
     logicQueueForceSwapMapInterval logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum
-    logicalDiskSpaceCleanForciblyThreshold mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog mappedFileSwapEnable
+    logicalDiskSpaceCleanForciblyThreshold mappedFileSizeConsumeQueueExt mappedFileSwapEnable
     mapperFileSizeBatchConsumeQueue maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange
     maxClientEventCount maxConsumeQueueScan maxErrorRateOfBloomFilter maxFilterMessageSize maxHaTransferByteInSecond
     maxLiteSubscriptionCount maxLmqConsumeQueueNum maxMessageFilterNumForNotification maxMsgsNumBatch maxOffsetMapSize
@@ -103,7 +102,7 @@ _NAMES_WITHOUT_EFFECT = """
     pullBatchMaxMessageCount pullMessageThreadPoolNums pullThreadPoolQueueCapacity putConsumeQueueDataByFileChannel
     putMessageFutureThreadPoolNums putMessageTimeout putMsgIndexHightWater putThreadPoolQueueCapacity
     queryMessageThreadPoolNums queryThreadPoolQueueCapacity readUnCommitted realTimeNotifyConsumerChange
-    realTimePersistRocksDBConfig recallMessageEnable recheckReputOffsetFromCq recoverConcurrently recoverThreadPoolNums
+    realTimePersistRocksDBConfig recheckReputOffsetFromCq recoverConcurrently recoverThreadPoolNums
     redeleteHangedFileInterval replicasPerDiskPartition replyThreadPoolQueueCapacity
     reviveAckWaitMs reviveInterval reviveMaxSlow reviveScanTime rocketmqHome rocksdbCQDoubleWriteEnable
     rocksdbCompressionType rocksdbFlushWalFrequency rocksdbWalFileRollingThreshold sampleCountThreshold sampleSteps
@@ -113,27 +112,26 @@ _NAMES_WITHOUT_EFFECT = """
     serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog
     serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads sharedByteBufferNum shutdownWaitTimeSeconds
     skipPreOnline skipWhenCKRePutReachMaxTimes slaveReadEnable slaveTimeout socksProxyConfig
-    spinLockCollisionRetreatOptimalDegree splitRegistrationSize statRocksDBCQIntervalSec storeReplyMessageEnable
+    spinLockCollisionRetreatOptimalDegree splitRegistrationSize statRocksDBCQIntervalSec
     subscriptionExpiredTimeout syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod
     syncFromLastFile syncMasterFlushOffsetWhenStartup timerCheckMetricsWhen timerColdDataCheckIntervalMs
-    timerCongestNumEachSlot timerEnableCheckMetrics timerEnableDisruptor timerEnableRetryUntilSuccess
-    timerFlushIntervalMs timerGetMessageThreadNum timerInterceptDelayLevel timerMaxDelaySec timerMetricSmallThreshold
-    timerPrecisionMs timerProgressLogIntervalMs timerPutMessageThreadNum timerRecallToTimeWheelEnable
+    timerEnableCheckMetrics timerEnableDisruptor timerEnableRetryUntilSuccess
+    timerGetMessageThreadNum timerInterceptDelayLevel timerMetricSmallThreshold
+    timerProgressLogIntervalMs timerPutMessageThreadNum timerRecallToTimeWheelEnable
     timerRecallToTimelineEnable timerReputServiceCorePoolSize timerReputServiceMaxPoolSize
     timerReputServiceQueueCapacity timerRocksDBEnable timerRocksDBPrecisionMs timerRocksDBRollIntervalHours
     timerRocksDBRollMaxTps timerRocksDBRollRangeHours timerRocksDBStopScan timerRocksDBTimeExpiredMaxTps
-    timerRollWindowSlot timerSkipUnknownError timerStopDequeue timerStopEnqueue timerWarmEnable timerWheelSnapshotFlush
+    timerSkipUnknownError timerStopDequeue timerStopEnqueue timerWarmEnable timerWheelSnapshotFlush
     timerWheelSnapshotIntervalMs topicQueueLockNum totalReplicas transRocksDBEnable transWriteOriginTransHalfEnable
-    transactionCheckInterval transactionCheckMax transactionCheckRocksdbCoreThreads transactionCheckRocksdbMaxThreads
-    transactionCheckRocksdbQueueCapacity transactionMetricFlushInterval transactionOpBatchInterval
-    transactionOpMsgMaxSize transactionTimeOut transferMsgByHeap transientStorePoolEnable transientStorePoolSize
+    transactionCheckRocksdbCoreThreads transactionCheckRocksdbMaxThreads
+    transactionCheckRocksdbQueueCapacity
+    transferMsgByHeap transientStorePoolEnable transientStorePoolSize
     travelCqFileNumWhenGetMessage updateNameServerAddrPeriod useABSLock useEpollNativeSelector
     useMessageFilterForNotification usePIDColdCtrStrategy useReentrantLockWhenPutMessage useSeparateRetryQueue
     useSeparateStorePathForRocksdbCQ useSingleRocksDBForAllConfigs useStaticSubscription waitTimeMillsInAckQueue
     waitTimeMillsInAdminBrokerQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue waitTimeMillsInPullQueue
     waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue wakeCommitWhenPutMessage wakeFlushWhenPutMessage
-    warmMapedFileEnable writeBufferHighWaterMark writeBufferLowWaterMark writeWithoutMmap rejectTransactionMessage
-    timerWheelEnable
+    warmMapedFileEnable writeBufferHighWaterMark writeBufferLowWaterMark writeWithoutMmap
 """
 
 WITHOUT_EFFECT: frozenset[str] = frozenset(_NAMES_WITHOUT_EFFECT.split())

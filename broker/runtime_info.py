@@ -1,12 +1,13 @@
 """Runtime information: what `mqadmin brokerStatus` and `clusterList` show of a broker.
 
 All values are text. Names and forms are Apache RocketMQ's: tools split and parse them. What RocketMQ has and this
-broker does not (thread pools with queues, the timer wheel) is shown as at rest, with RocketMQ's default capacities.
+broker does not (thread pools with queues) is shown as at rest, with RocketMQ's default capacities.
 Source: broker/processor/AdminBrokerProcessor.java (prepareRuntimeInfo), store/DefaultMessageStore.java
 (getRuntimeInfo), Apache RocketMQ 5.3.
 """
 
 from thermocline.broker.context import BrokerContext
+from thermocline.timers.timer_message_store import TimerStatus
 
 VERSION_NAME = "V5_5_0"
 """The release whose protocol is spoken; RocketMQ's own tools look it up by this name."""
@@ -39,11 +40,7 @@ def runtime_info(context: BrokerContext, *, dispatch_behind_bytes: int) -> dict[
         "dispatchBehindBytes": str(dispatch_behind_bytes),
         "pageCacheLockTimeMills": "0",
         "startAcceptSendRequestTimeStamp": str(config.accept_sends_from_ms),
-        "timerReadBehind": "0",
-        "timerOffsetBehind": "0",
-        "timerCongestNum": "0",
-        "timerEnqueueTps": "0.0",
-        "timerDequeueTps": "0.0",
+        **_timer_info(context),
         "remainTransientStoreBufferNumbs": str(TRANSIENT_BUFFERS),
         **_thread_pool_info(),
     }
@@ -67,6 +64,15 @@ def _store_info(context: BrokerContext) -> dict[str, str]:
         "earliestMessageTimeStamp": str(earliest_ms),
         "remainHowManyDataToFlush": human_bytes(log.append_offset - log.flush_offset),
         "commitLogDirCapacity": f"Total : {human_bytes(total_bytes)}, Free : {human_bytes(free_bytes)}.",
+    }
+
+
+def _timer_info(context: BrokerContext) -> dict[str, str]:
+    status = TimerStatus() if context.timers is None else context.timers.status()
+    return {
+        "timerReadBehind": str(status.read_behind_ms // 1_000),
+        "timerOffsetBehind": str(status.queue_behind_count),
+        "timerCongestNum": str(status.pending_count),
     }
 
 

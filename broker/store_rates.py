@@ -1,4 +1,4 @@
-"""Store rates: puts and gets per second over the last 10, 60 and 600 seconds, and how long puts took.
+"""Store rates: puts and gets per second over the last 10, 60 and 600 seconds, how long puts took, timers per second.
 
 One sample a second, 601 kept. A rate over s seconds is shown once s + 1 samples exist; before that its place in the
 text is empty, as Apache RocketMQ's runtime information has it (`"putTps": "0.0 1.09 "`: no 600 seconds have passed
@@ -12,6 +12,7 @@ from collections import deque
 from typing import NamedTuple
 
 SPANS_SECONDS = (10, 60, 600)
+TIMER_SPAN_SECONDS = 10
 SAMPLES_MAX = 601
 SAMPLE_INTERVAL_MS = 1_000
 DISTRIBUTION_INTERVAL_MS = 60_000
@@ -44,6 +45,8 @@ class RateSample(NamedTuple):
     found: int
     missed: int
     transferred: int
+    timer_enqueued: int
+    timer_delivered: int
 
 
 class StoreRates:
@@ -61,6 +64,8 @@ class StoreRates:
         "put_count",
         "put_failed_times",
         "put_time_max_ms",
+        "timer_delivered",
+        "timer_enqueued",
         "transferred_bytes",
         "transferred_count",
     )
@@ -73,9 +78,11 @@ class StoreRates:
         self.transferred_bytes = 0
         self.missed_times = 0
         self.transferred_count = 0
+        self.timer_enqueued = 0
+        self.timer_delivered = 0
         self.put_time_max_ms = 0
         self.get_time_max_ms = 0
-        self._samples: deque[RateSample] = deque([RateSample(now_ms, 0, 0, 0, 0)], maxlen=SAMPLES_MAX)
+        self._samples: deque[RateSample] = deque([RateSample(now_ms, 0, 0, 0, 0, 0, 0)], maxlen=SAMPLES_MAX)
         self._buckets = [0] * len(BUCKET_NAMES)
         self._buckets_shown = [0] * len(BUCKET_NAMES)
         self._buckets_since_ms = now_ms
@@ -90,7 +97,15 @@ class StoreRates:
         """Take a sample when a second has passed since the last one."""
         if now_ms - self._samples[-1].time_ms >= SAMPLE_INTERVAL_MS:
             self._samples.append(
-                RateSample(now_ms, self.put_count, self.found_times, self.missed_times, self.transferred_count)
+                RateSample(
+                    now_ms,
+                    self.put_count,
+                    self.found_times,
+                    self.missed_times,
+                    self.transferred_count,
+                    self.timer_enqueued,
+                    self.timer_delivered,
+                )
             )
         if now_ms - self._buckets_since_ms >= DISTRIBUTION_INTERVAL_MS:
             self._buckets_shown, self._buckets = self._buckets, [0] * len(BUCKET_NAMES)
@@ -121,6 +136,8 @@ class StoreRates:
                 str((self._rate(span, 2) or 0.0) + (self._rate(span, 3) or 0.0)) for span in SPANS_SECONDS
             ),
             "getTransferredTps": self._rates_text(4),
+            "timerEnqueueTps": str(self._rate(TIMER_SPAN_SECONDS, 5) or 0.0),
+            "timerDequeueTps": str(self._rate(TIMER_SPAN_SECONDS, 6) or 0.0),
             "putLatency99": f"{self._percentile(0.99):.2f}",
             "putLatency999": f"{self._percentile(0.999):.2f}",
         }

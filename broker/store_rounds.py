@@ -4,7 +4,9 @@
     flush_interval_ms            the log made durable (ASYNC_FLUSH; with SYNC_FLUSH senders drive the flush themselves)
     derived_sync_interval_ms     queue files, queue ends and checkpoint made durable, in slices and a helper thread;
                                  less often when a round is long, so that rounds take a twentieth of the loop's time
-    every RETENTION_MS           local files that may go: minimums raised here, unlinked in a helper thread
+    the timers' own interval     what timers have done made durable, likewise
+    every RETENTION_MS           local files that may go: minimums raised here, unlinked in a helper thread; whoever
+                                 holds files by what can be put elsewhere is told which are wanted back
 
 The helper thread only sits in system calls that release the interpreter lock. A round that fails on a disk error is
 logged and tried again; what it was to make durable stays as not durable.
@@ -21,6 +23,7 @@ from thermocline.broker.shared_page import SharedPage
 from thermocline.remoting.errors import MQError
 from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import Retention, RetentionGate
+from thermocline.timers.timer_message_store import TimerMessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -43,8 +46,12 @@ class StoreRounds:
         gate: Callable[[], RetentionGate],
         index_timestamp_ms: Callable[[], int],
         on_tick: Callable[[bool], None],
+        timers: TimerMessageStore | None = None,
+        on_wanted: Callable[[int], None] | None = None,
     ) -> None:
-        """`on_tick(pressure)`: called after each tick; `pressure` says that the disk is fuller than it should be."""
+        """`on_tick(pressure)`: called after each tick; `pressure` says that the disk is fuller than it should be.
+        `timers`: open ones, of this store. `on_wanted(offset)`: told, as they are, below which offset files are wanted
+        back."""
         self._store = store
         self._retention = retention
         self._page = page
@@ -52,6 +59,8 @@ class StoreRounds:
         self._gate = gate
         self._index_timestamp_ms = index_timestamp_ms
         self._on_tick = on_tick
+        self._timers = timers
+        self._on_wanted = on_wanted
         self._pressure = False
         self._derived_rest_until_s = 0.0
         self._tasks: list[asyncio.Task[None]] = []
@@ -69,6 +78,9 @@ class StoreRounds:
             loop.create_task(self._repeat("derived sync", config.derived_sync_interval_ms, self._sync_derived_if_due)),
             loop.create_task(self._repeat("retention", RETENTION_MS, self.run_retention)),
         ]
+        if self._timers is not None:
+            interval_ms = self._timers.config.round_interval_ms
+            self._tasks.append(loop.create_task(self._repeat("timers", interval_ms, self.sync_timers)))
 
     async def close(self) -> None:
         """Stop all rounds and wait for what runs in threads. Idempotent."""
@@ -92,7 +104,13 @@ class StoreRounds:
         Raises:
             OSError: The disk failed; what is left goes after a restart.
         """
-        plan = self._retention.plan(self._gate(), now_ms=self._clock(), hour=time.localtime().tm_hour)
+        gate, now_ms, hour = self._gate(), self._clock(), time.localtime().tm_hour
+        plan = self._retention.plan(gate, now_ms=now_ms, hour=hour)
+        wanted_offset = self._retention.wanted_offset(gate, now_ms=now_ms, hour=hour)
+        if self._timers is not None:
+            self._timers.release_below(wanted_offset)
+        if self._on_wanted is not None:
+            self._on_wanted(wanted_offset)
         self._pressure = self._retention.is_under_pressure()
         if not plan.is_empty:
             self.publish()
@@ -141,6 +159,33 @@ class StoreRounds:
             committed = True
         finally:
             store.end_derived_sync(sync, committed=committed)
+
+    async def sync_timers(self) -> None:
+        """Make durable what the timers have done since the last time, if that is anything.
+
+        Raises:
+            CorruptDataError: The timers' files are damaged.
+            OSError, DiskFullError, StoreClosedError: The disk failed; the checkpoint before stands.
+        """
+        timers = self._timers
+        assert timers is not None
+        timer_round = timers.begin_round()
+        if timer_round is None:
+            return
+        committed = False
+
+        def commit() -> None:
+            nonlocal committed
+            timer_round.commit()
+            committed = True
+
+        try:
+            while not timer_round.advance():  # noqa: ASYNC110 - lets requests in between two slices
+                await asyncio.sleep(0)
+            await self._in_thread(commit)
+        finally:
+            # Also when cancelled: then the thread has finished, and what it made durable is.
+            timers.end_round(timer_round, committed=committed)
 
     async def _in_thread(self, job: Callable[[], None]) -> None:
         """Run a job and wait for it even when cancelled: its outcome decides what is durable."""

@@ -48,7 +48,7 @@ from thermocline.store.ttl import visible_from_ms
 
 logger = logging.getLogger(__name__)
 
-FILE_NAME = "topics"
+FILE_NAME = "topics.json"
 INCARNATION_FILE_NAME = "topicIncarnation"
 TTL_DEFAULT_FILE_NAME = "ttlDefault"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -30,7 +31,7 @@ def dev(data: str, namesrv: str, listen: str, cold: str | None, settings: tuple[
       thermocline dev --data ./data --namesrv 127.0.0.1:0 --listen 127.0.0.1:0
     """
     from thermocline.broker.main import BrokerArguments, ReadyAddresses, run_with_name_server
-    from thermocline.namesrv.name_server_config import NameServerConfig
+    from thermocline.namesrv.main import load_config, state_paths
 
     directory = Path(data).resolve()
     directory.mkdir(parents=True, exist_ok=True)
@@ -50,6 +51,10 @@ def dev(data: str, namesrv: str, listen: str, cold: str | None, settings: tuple[
 
     run_with_name_server(
         BrokerArguments(flags=flags, log_level=log_level),
-        NameServerConfig(listen_host=host, listen_port=port),
+        load_config(
+            config_path=None,
+            environment=os.environ,
+            flags={"bindAddress": host, "listenPort": str(port), **state_paths(directory / "namesrv")},
+        ),
         on_ready=tell,
     )

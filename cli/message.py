@@ -1,4 +1,4 @@
-"""`thermocline message`: send, read and find messages."""
+"""`thermocline message`: send, recall, read and find messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from thermocline.cli.application import Application, uses_cluster
 from thermocline.cli.output import Row
-from thermocline.cli.parsing import TIME
+from thermocline.cli.parsing import DURATION, TIME
 
 if TYPE_CHECKING:
     from thermocline.client.admin.admin_client import AdminClient
@@ -22,6 +22,7 @@ __all__ = ["message"]
 COLUMNS = ("broker", "queue", "queue_offset", "store_timestamp_ms", "tags", "keys", "message_id", "body")
 BODY_SHOWN_CHARACTERS = 80
 PULL_COUNT = 32
+GROUP = "thermocline-command"
 
 
 @click.group(short_help="Send, read and find messages.")
@@ -42,7 +43,9 @@ def message() -> None:
 @click.option("--key", "keys", multiple=True, help="A key to find it by; may be given more than once.")
 @click.option("--sharding-key", default="", help="Messages with equal sharding keys go to one queue.")
 @click.option("--property", "properties", multiple=True, metavar="NAME=VALUE", help="May be given more than once.")
-@click.option("--group", "group", default="thermocline-command", show_default=True, help="The producer group.")
+@click.option("--delay", "delay_ms", type=DURATION, help="Have it delivered so much later: 90s, 12h or 1d12h.")
+@click.option("--deliver-at", "deliver_at_ms", type=TIME, help="Have it delivered then: an ISO time, or ms.")
+@click.option("--group", "group", default=GROUP, show_default=True, help="The producer group.")
 @uses_cluster
 def send(
     app: Application,
@@ -53,6 +56,8 @@ def send(
     keys: tuple[str, ...],
     sharding_key: str,
     properties: tuple[str, ...],
+    delay_ms: int | None,
+    deliver_at_ms: int | None,
     group: str,
 ) -> None:
     """Send one message to TOPIC, or one for each line of a file.
@@ -65,12 +70,23 @@ def send(
 
     if (body is None) == (file is None):
         raise click.UsageError("Give either --body or --file.")
+    if delay_ms is not None and deliver_at_ms is not None:
+        raise click.UsageError("Give either --delay or --deliver-at.")
     pairs = dict(text.partition("=")[::2] for text in properties)
     bodies = [body.encode()] if body is not None else _lines(file)
 
     def messages() -> Iterator[Message]:
         for one in bodies:
-            yield Message(topic, one, tags=tag, keys=keys, sharding_key=sharding_key, properties=pairs)
+            yield Message(
+                topic,
+                one,
+                tags=tag,
+                keys=keys,
+                sharding_key=sharding_key,
+                properties=pairs,
+                delay_ms=delay_ms or 0,
+                deliver_at_ms=deliver_at_ms,
+            )
 
     with app.open_producer(group=group) as producer, app.output.progress() as progress:
         task = progress.add_task("sending", total=None)
@@ -82,9 +98,28 @@ def send(
             "queue": one.queue.queue_id,
             "queue_offset": one.queue_offset,
             "message_id": one.message_id,
+            **({} if one.recall_handle is None else {"recall_handle": one.recall_handle}),
         }
         for one in results
     )
+
+
+@message.command("recall", short_help="Take back a message that waits for its time.")
+@click.argument("handle")
+@click.option("--group", "group", default=GROUP, show_default=True, help="The producer group.")
+@uses_cluster
+def recall(app: Application, handle: str, group: str) -> None:
+    """Take back a message by the recall HANDLE that `message send` has shown, unless its time has come.
+
+    The broker allows it when its setting recallMessageEnable is true.
+
+    \b
+    Example:
+      thermocline message recall $HANDLE
+    """
+    with app.open_producer(group=group) as producer:
+        message_id = producer.recall(handle)
+    app.output.text(f"{message_id} is not delivered, if it still waits", value={"message_id": message_id})
 
 
 @message.command("pull", short_help="Read a topic's messages.")
@@ -94,7 +129,8 @@ def send(
 @click.option("--offset", type=click.IntRange(min=0), help="Begin at this queue offset instead of the first message.")
 @click.option("--since", "since_ms", type=TIME, help="Begin at the first message stored since: an ISO time, or ms.")
 @click.option("--count", type=click.IntRange(min=1), default=32, show_default=True, help="At most so many a queue.")
-@click.option("--tag", "expression", default="*", show_default=True, help="Only these tags: a || b.")
+@click.option("--tag", help="Only these tags: a || b.")
+@click.option("--sql", help='Only messages whose properties fulfil an SQL92 expression: "price > 5".')
 @click.option("--full", is_flag=True, help="Show whole bodies.")
 @uses_cluster
 def pull(
@@ -105,15 +141,21 @@ def pull(
     offset: int | None,
     since_ms: int | None,
     count: int,
-    expression: str,
+    tag: str | None,
+    sql: str | None,
     full: bool,
 ) -> None:
     """Read messages of TOPIC, from the cold tier too, without being in a consumer group.
+
+    `--sql` needs brokers with `enablePropertyFilter`.
 
     \b
     Example:
       thermocline message pull orders --queue 0 --since 2026-05-01 --count 100
     """
+    if tag is not None and sql is not None:
+        raise click.UsageError("Give either --tag or --sql.")
+    wanted = (tag or "*", "TAG") if sql is None else (sql, "SQL92")
     found: list[ReceivedMessage] = []
     with app.open_admin() as admin, app.output.progress() as progress:
         queues = [
@@ -127,7 +169,7 @@ def pull(
             start = offset
             if start is None:
                 start = admin.search_offset(one, since_ms) if since_ms is not None else admin.min_offset(one)
-            found += _read_queue(admin, one, start, count, expression)
+            found += _read_queue(admin, one, start, count, wanted)
     app.output.rows((_row(one, full=full or app.output.as_json) for one in found), columns=COLUMNS)
 
 
@@ -165,6 +207,23 @@ def query(
     app.output.rows((_row(one, full=full or app.output.as_json) for one in found), columns=COLUMNS)
 
 
+@message.command("resume-check", short_help="Have producers asked again how a transaction ended.")
+@click.argument("message_id")
+@uses_cluster
+def resume_check(app: Application, message_id: str) -> None:
+    """Have the producers of a message asked again, by its offset message id, how its transaction ended.
+
+    For messages in TRANS_CHECK_MAX_TIME_TOPIC: those that producers were asked about too often without knowing.
+
+    \b
+    Example:
+      thermocline message resume-check $MESSAGE_ID
+    """
+    with app.open_admin() as admin:
+        admin.resume_check_half_message(message_id)
+    app.output.text(f"producers are asked about {message_id} again", value={"offset_message_id": message_id})
+
+
 def _by_id(admin: AdminClient, topic: str, message_id: str) -> list[ReceivedMessage]:
     """Both kinds of ids have one form: the producer's is looked up first, for it costs nothing but a lookup."""
     from thermocline.remoting.errors import ObjectNotFoundError, UnavailableError
@@ -179,14 +238,16 @@ def _by_id(admin: AdminClient, topic: str, message_id: str) -> list[ReceivedMess
 
 
 def _read_queue(
-    admin: AdminClient, queue: MessageQueue, start: int, count: int, expression: str
+    admin: AdminClient, queue: MessageQueue, start: int, count: int, wanted: tuple[str, str]
 ) -> list[ReceivedMessage]:
+    """Read up to `count` messages of one queue; `wanted` is an expression and its type."""
     from thermocline.client.consumer.consumer_calls import PullStatus
 
+    expression, expression_type = wanted
     found: list[ReceivedMessage] = []
     while len(found) < count:
-        wanted = min(count - len(found), PULL_COUNT)
-        result = admin.pull(queue, start, count_max=wanted, expression=expression)
+        count_max = min(count - len(found), PULL_COUNT)
+        result = admin.pull(queue, start, count_max=count_max, expression=expression, expression_type=expression_type)
         found += result.messages
         if result.status is PullStatus.NO_NEW_MESSAGE or result.next_begin_offset >= result.max_offset:
             break

@@ -14,6 +14,11 @@ __all__ = ["namesrv"]
 
 @click.command(short_help="Run a NameServer.")
 @click.option("--config", "config_path", type=click.Path(dir_okay=False), help="namesrv.conf or a TOML file.")
+@click.option(
+    "--data",
+    metavar="DIR",
+    help="Where changed settings and the KV configuration are kept [nowhere].",
+)
 @click.option("--listen", metavar="HOST:PORT", help="Port 0: a free one [0.0.0.0:9876].")
 @click.option(
     "--broker-expiry-ms", type=click.IntRange(min=100), help="Silence after which a broker is forgotten [120000]."
@@ -22,6 +27,7 @@ __all__ = ["namesrv"]
 @log_level_option("INFO")
 def namesrv(
     config_path: str | None,
+    data: str | None,
     listen: str | None,
     broker_expiry_ms: int | None,
     settings: tuple[str, ...],
@@ -37,9 +43,11 @@ def namesrv(
       thermocline namesrv --listen 0.0.0.0:9876
     """
     from thermocline.broker.log_format import configure_logging
-    from thermocline.namesrv.main import load_config, main
+    from thermocline.namesrv.main import load_config, main, state_paths
 
     flags: dict[str, str] = {}
+    if data is not None:
+        flags |= state_paths(Path(data).resolve())
     if listen is not None:
         host, port = parse_listen("--listen", listen)
         flags |= {"bindAddress": host, "listenPort": str(port)}

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from thermocline.client.message import Message
     from thermocline.client.message_queue import MessageQueue
     from thermocline.client.producer.async_producer import AsyncProducer
+    from thermocline.client.producer.async_transaction_producer import AsyncTransactionProducer
     from thermocline.client.producer.producer import Producer
     from thermocline.client.producer.queue_selector import (
         QueueSelector,
@@ -44,6 +45,13 @@ if TYPE_CHECKING:
         select_by_queue_id,
     )
     from thermocline.client.producer.send_many import SendManyError
+    from thermocline.client.producer.transaction_producer import TransactionProducer
+    from thermocline.client.producer.transactions import (
+        AsyncTransactionListener,
+        LocalTransactionState,
+        TransactionListener,
+        TransactionSendResult,
+    )
     from thermocline.client.received_message import ReceivedMessage
     from thermocline.client.send_result import SendResult, SendStatus
     from thermocline.remoting.errors import (
@@ -74,6 +82,8 @@ __all__ = [
     "AsyncProducer",
     "AsyncPullConsumer",
     "AsyncPushConsumer",
+    "AsyncTransactionListener",
+    "AsyncTransactionProducer",
     "ClosedError",
     "CompressionType",
     "ConsumeContext",
@@ -81,6 +91,7 @@ __all__ = [
     "ConsumeResult",
     "CorruptDataError",
     "InvalidRequestError",
+    "LocalTransactionState",
     "MQError",
     "Message",
     "MessageModel",
@@ -105,6 +116,9 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "TopicNotFoundError",
+    "TransactionListener",
+    "TransactionProducer",
+    "TransactionSendResult",
     "UnavailableError",
     "select_by_hash",
     "select_by_queue_id",
@@ -137,6 +151,7 @@ _HOMES = {
     "thermocline.client.message": ("Message",),
     "thermocline.client.message_queue": ("MessageQueue",),
     "thermocline.client.producer.async_producer": ("AsyncProducer",),
+    "thermocline.client.producer.async_transaction_producer": ("AsyncTransactionProducer",),
     "thermocline.client.producer.producer": ("Producer",),
     "thermocline.client.producer.queue_selector": (
         "QueueSelector",
@@ -145,6 +160,13 @@ _HOMES = {
         "select_by_queue_id",
     ),
     "thermocline.client.producer.send_many": ("SendManyError",),
+    "thermocline.client.producer.transaction_producer": ("TransactionProducer",),
+    "thermocline.client.producer.transactions": (
+        "AsyncTransactionListener",
+        "LocalTransactionState",
+        "TransactionListener",
+        "TransactionSendResult",
+    ),
     "thermocline.client.received_message": ("ReceivedMessage",),
     "thermocline.client.send_result": ("SendResult", "SendStatus"),
     "thermocline.remoting.errors": (

@@ -24,6 +24,7 @@ _ERROR_CLASSES: dict[int, type[errors.MQError]] = {
     ResponseCode.SUBSCRIPTION_PARSE_FAILED: errors.SubscriptionParseError,
     ResponseCode.SUBSCRIPTION_NOT_EXIST: errors.SubscriptionNotFoundError,
     ResponseCode.SUBSCRIPTION_NOT_LATEST: errors.SubscriptionNotLatestError,
+    ResponseCode.FILTER_DATA_NOT_EXIST: errors.FilterDataNotFoundError,
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: errors.GroupNotFoundError,
     ResponseCode.INVALID_PARAMETER: errors.InvalidParameterError,
     ResponseCode.CONSUMER_NOT_ONLINE: errors.ConsumerOfflineError,

@@ -39,8 +39,10 @@ class _MessageOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Messages with equal keys go to one queue, in order, unless `send` is told a queue or a selector."""
     delay_level: int = 0
     """1 to 18: deliver after 1 s, 5 s, 10 s, 30 s, 1 to 10 min, 20 min, 30 min, 1 h, 2 h; 0: at once."""
+    delay_ms: int = 0
+    """Deliver so many milliseconds after the broker has stored it."""
     deliver_at_ms: int | None = None
-    """Deliver at this time (milliseconds since 1970) instead of at once; not together with `delay_level`."""
+    """Deliver at this time (milliseconds since 1970); at once, if it has passed."""
     wait_store_ok: bool = True
     """Whether the broker answers only after the flush and replication that it is configured for."""
 
@@ -54,6 +56,11 @@ class Message(_MessageOptions, frozen=True):
     topic: str
     body: bytes
 
+    @property
+    def is_delayed(self) -> bool:
+        """Whether it is to be delivered later than at once."""
+        return bool(self.delay_level or self.delay_ms or self.deliver_at_ms is not None)
+
     def check(self, *, message_bytes_max: int) -> None:
         """Refuse what the broker or a reader could not take.
 
@@ -66,8 +73,8 @@ class Message(_MessageOptions, frozen=True):
             raise InvalidRequestError("a message needs a body", topic=self.topic)
         if len(self.body) > message_bytes_max:
             raise MessageTooLargeError(topic=self.topic, size_bytes=len(self.body), size_bytes_max=message_bytes_max)
-        if self.delay_level and self.deliver_at_ms is not None:
-            raise InvalidRequestError("choose delay_level or deliver_at_ms", topic=self.topic)
+        if self.is_delayed and bool(self.delay_level) + bool(self.delay_ms) + (self.deliver_at_ms is not None) > 1:
+            raise InvalidRequestError("choose one of delay_level, delay_ms and deliver_at_ms", topic=self.topic)
         if self.properties:
             for name, value in self.properties.items():
                 if name in _RESERVED_NAMES:
@@ -90,6 +97,8 @@ class Message(_MessageOptions, frozen=True):
             text += f"{PropertyName.SHARDING_KEY}\x01{self.sharding_key}\x02"
         if self.delay_level:
             text += f"{PropertyName.DELAY_LEVEL}\x01{self.delay_level}\x02"
+        if self.delay_ms:
+            text += f"{PropertyName.TIMER_DELAY_MS}\x01{self.delay_ms}\x02"
         if self.deliver_at_ms is not None:
             text += f"{PropertyName.TIMER_DELIVER_MS}\x01{self.deliver_at_ms}\x02"
         return text

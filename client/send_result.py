@@ -36,3 +36,8 @@ class SendResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     queue_offset: int
     transaction_id: str | None = None
     recall_handle: str | None = None
+    """For a message that waits for its time: what `Producer.recall` takes it back by."""
+    region: str = ""
+    """The broker's region, by its setting."""
+    is_traced: bool = True
+    """Whether the broker wants traces of its messages."""

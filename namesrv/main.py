@@ -1,4 +1,7 @@
-"""Entry of the NameServer process: settings from file, environment and flags; then run until SIGTERM or Ctrl-C."""
+"""Entry of the NameServer process: settings from file, changes made while running, environment and flags; then run.
+
+It runs until SIGTERM or Ctrl-C.
+"""
 
 import asyncio
 import logging
@@ -14,6 +17,7 @@ from thermocline.namesrv.name_server_settings import (
     load_name_server_config,
 )
 from thermocline.namesrv.server import NameServer
+from thermocline.namesrv.state_file import StateFile
 from thermocline.remoting.errors import InvalidParameterError
 
 logger = logging.getLogger(__name__)
@@ -26,6 +30,7 @@ def load_config(
 
     Raises:
         InvalidParameterError: A name is unknown or a value cannot be one; the error names the place.
+        UnavailableError: The file of changed settings cannot be read.
     """
     sources = [environment_properties(environment), PropertySource(place="flag", values=flags)]
     if config_path is not None:
@@ -36,9 +41,22 @@ def load_config(
                 f"the configuration file cannot be read: {error.strerror}", path=str(config_path)
             ) from error
     loaded = load_name_server_config(sources)
+    changes = StateFile(loaded.config.config_store_path).load()
+    if changes:
+        path = loaded.config.config_store_path
+        sources.insert(len(sources) - 2, file_properties(path, changes))
+        loaded = load_name_server_config(sources)
     if loaded.ignored:
         logger.warning("settings without effect here: %s", " ".join(loaded.ignored))
     return loaded.config
+
+
+def state_paths(directory: Path) -> dict[str, str]:
+    """The settings by which a NameServer keeps its state in a folder, by property name."""
+    return {
+        "configStorePath": str(directory / "namesrv.properties"),
+        "kvConfigPath": str(directory / "kvConfig.json"),
+    }
 
 
 async def run(config: NameServerConfig, *, on_ready: Callable[[str], None] | None = None) -> None:

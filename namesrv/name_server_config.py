@@ -1,8 +1,9 @@
 """Settings of a NameServer, with the names and defaults of Apache RocketMQ's.
 
 `getNamesrvConfig` shows them and `updateNamesrvConfig` changes those that a running NameServer can follow; unknown
-names are passed over, as RocketMQ does, so that one tool can talk to both. Nothing is written to disk: after a
-restart a NameServer has its start settings again.
+names are passed over, as RocketMQ does, so that one tool can talk to both. Changes are kept in the file that
+`configStorePath` names, and stand above the configuration file at the next start; environment and flags stand above
+them. Without a path a NameServer has its start settings again after a restart.
 Source: common/namesrv/NamesrvConfig.java, Apache RocketMQ 5.3.
 """
 
@@ -44,6 +45,10 @@ class NameServerConfig:
     wait_for_service: bool = _setting(False, "needWaitForService")
     wait_for_service_seconds: int = _setting(45, "waitSecondsForService", least=0)
     """With `wait_for_service`: no routes before this time, so that clients see all brokers or none."""
+    config_store_path: str = _setting("", "configStorePath", is_live=False)
+    """Where settings that were changed while running are kept; empty: nowhere."""
+    kv_config_path: str = _setting("", "kvConfigPath", is_live=False)
+    """Where the KV configuration is kept; empty: nowhere."""
     config_black_list: str = _setting("configBlackList;configStorePath;kvConfigPath", "configBlackList")
 
     def __post_init__(self) -> None:
@@ -58,6 +63,10 @@ class NameServerConfig:
     def shown(self) -> dict[str, str]:
         """Property name -> value as text."""
         return {item.metadata["name"]: _to_text(getattr(self, item.name)) for item in fields(self)}
+
+    def live_names(self, properties: Mapping[str, str]) -> set[str]:
+        """Those of the properties that a running NameServer follows."""
+        return {item.metadata["name"] for item in fields(self) if item.metadata["is_live"]} & properties.keys()
 
     def updated(self, properties: Mapping[str, str]) -> "NameServerConfig":
         """The settings after an update; names that are unknown or fixed at start are passed over.

@@ -25,9 +25,9 @@ from thermocline.remoting.errors import InvalidParameterError
 ENVIRONMENT_PREFIX = "THERMOCLINE_NAME_SERVER_"
 
 _NAMES_WITHOUT_EFFECT = """
-    clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity clusterTest configStorePath
+    clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity clusterTest
     defaultThreadPoolNums defaultThreadPoolQueueCapacity enableControllerInNamesrv enableShutdownGracefully
-    kvConfigPath notifyMinBrokerIdChanged productEnvName rocketmqHome serverAsyncSemaphoreValue
+    notifyMinBrokerIdChanged productEnvName rocketmqHome serverAsyncSemaphoreValue
     serverCallbackExecutorThreads serverChannelMaxIdleTimeSeconds serverNettyWorkerGroupEnable
     serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog
     serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads shutdownWaitTimeSeconds
@@ -35,7 +35,7 @@ _NAMES_WITHOUT_EFFECT = """
 """
 
 WITHOUT_EFFECT = frozenset(_NAMES_WITHOUT_EFFECT.split())
-"""Properties of RocketMQ's NameServer for thread pools, buffers and files that do not exist here."""
+"""Properties of RocketMQ's NameServer for thread pools and buffers that do not exist here."""
 
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _FIELDS = {item.metadata["name"]: item for item in fields(NameServerConfig)}

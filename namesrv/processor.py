@@ -20,6 +20,7 @@ from thermocline.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KVConfig
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.route_answer import encode_route, route_in_zone
 from thermocline.namesrv.route_registry import BrokerRegistration, RouteRegistry
+from thermocline.namesrv.state_file import StateFile
 from thermocline.remoting.bodies import (
     TOPIC_SYS_FLAG_UNIT,
     TOPIC_SYS_FLAG_UNIT_SUB,
@@ -77,9 +78,17 @@ class NameServerProcessor:
     """Answers requests out of a registry and a KV configuration. Owner: the NameServer's event loop."""
 
     def __init__(
-        self, registry: RouteRegistry, kv: KVConfig, config: NameServerConfig, *, clock: Callable[[], int]
+        self,
+        registry: RouteRegistry,
+        kv: KVConfig,
+        config: NameServerConfig,
+        *,
+        clock: Callable[[], int],
+        changes: StateFile | None = None,
     ) -> None:
+        """`changes`: where settings that change while it runs are kept."""
         self.config = config
+        self._changes = changes or StateFile("")
         self._registry = registry
         self._kv = kv
         self._clock = clock
@@ -328,10 +337,14 @@ class NameServerProcessor:
         return RemotingCommand.response(command, body=KVTable(table=dict(table)).encode())
 
     def update_config(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """318: change settings; unknown names are passed over."""
+        """318: change settings; durable before the answer. Unknown names are passed over."""
         properties = parse_config_text(bytes(command.body).decode("utf-8", "replace"))
         updated = self.config.updated(properties)
         if updated is not self.config:
+            names = updated.live_names(properties)
+            kept = parse_config_text((self._changes.load() or b"").decode("utf-8", "replace"))
+            kept.update({name: properties[name] for name in names})
+            self._changes.save(format_config_text(kept).encode())
             logger.info("settings changed by=%s names=%s", connection.remote_address, ",".join(sorted(properties)))
             self.config = updated
         return RemotingCommand.response(command)

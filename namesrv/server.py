@@ -21,6 +21,7 @@ from thermocline.namesrv.kv_config import KVConfig
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.processor import NameServerProcessor
 from thermocline.namesrv.route_registry import RouteRegistry
+from thermocline.namesrv.state_file import StateFile
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.server import RemotingServer
 
@@ -38,7 +39,13 @@ class NameServer:
     def __init__(self, config: NameServerConfig, *, clock: Callable[[], int] = wall_clock_ms) -> None:
         self._clock = clock
         self.registry = RouteRegistry(clock=clock, config=lambda: self._processor.config)
-        self._processor = NameServerProcessor(self.registry, KVConfig(), config, clock=clock)
+        self._processor = NameServerProcessor(
+            self.registry,
+            KVConfig(StateFile(config.kv_config_path)),
+            config,
+            clock=clock,
+            changes=StateFile(config.config_store_path),
+        )
         self._server = RemotingServer(self._processor, idle_timeout_ms=config.server_idle_ms)
         self._scan: asyncio.Task[None] | None = None
 

@@ -23,7 +23,7 @@ from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
 
 logger = logging.getLogger(__name__)
 
-FILE_NAME = "consumerOrderInfo"
+FILE_NAME = "consumerOrderInfo.json"
 IDLE_MS_MAX = 24 * 3_600_000
 
 Key = tuple[str, str]

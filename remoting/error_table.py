@@ -24,6 +24,7 @@ RESPONSE_CODES: dict[type[errors.MQError], ResponseCode] = {
     errors.SubscriptionParseError: ResponseCode.SUBSCRIPTION_PARSE_FAILED,
     errors.SubscriptionNotFoundError: ResponseCode.SUBSCRIPTION_NOT_EXIST,
     errors.SubscriptionNotLatestError: ResponseCode.SUBSCRIPTION_NOT_LATEST,
+    errors.FilterDataNotFoundError: ResponseCode.FILTER_DATA_NOT_EXIST,
     errors.PermissionDeniedError: ResponseCode.NO_PERMISSION,
     errors.UnsupportedRequestError: ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
     errors.ConsumerOfflineError: ResponseCode.CONSUMER_NOT_ONLINE,

@@ -103,6 +103,10 @@ class SubscriptionNotLatestError(InvalidRequestError):
     """The request carries a newer subscription than the last heartbeat did."""
 
 
+class FilterDataNotFoundError(InvalidRequestError):
+    """What the group subscribed with is no filter: its expression is wrong, or of a type that nobody knows."""
+
+
 class PermissionDeniedError(InvalidRequestError):
     """Broker, topic or group forbid this."""
 

@@ -345,6 +345,36 @@ def decode_record(data: bytes | memoryview, position: int = 0, *, check_crc: boo
     )
 
 
+def read_properties_text(data: bytes | memoryview, position: int = 0) -> bytes:
+    """The property text of the record that starts at `position`, found without decoding anything else.
+
+    Raises:
+        RecordMagicError: No record starts there.
+        RecordSizeError: It is cut short, or its size is not the sum of its fields.
+    """
+    try:
+        size_bytes, magic = BLANK.unpack_from(data, position)
+        (sys_flag,) = INT.unpack_from(data, position + POSITION_SYS_FLAG)
+        body_start = position + _HEAD_BY_HOSTS[sys_flag & _HOSTS_V6].size
+        (body_bytes,) = INT.unpack_from(data, body_start - INT.size)
+        topic_start = body_start + body_bytes
+        if magic == MAGIC_V1:
+            topic_end = topic_start + 1 + data[topic_start]
+        elif magic == MAGIC_V2:
+            topic_end = topic_start + SHORT.size + SHORT.unpack_from(data, topic_start)[0]
+        else:
+            raise RecordMagicError("no message record starts here", position=position, magic=magic)
+        properties_start = topic_end + SHORT.size
+        end = properties_start + SHORT.unpack_from(data, topic_end)[0]
+    except (struct.error, IndexError) as error:
+        raise RecordSizeError("the record is cut short", position=position) from error
+    if body_bytes < 0 or end != position + size_bytes or not topic_start <= topic_end < properties_start <= end:
+        raise RecordSizeError("the record's size is not the sum of its fields", position=position)
+    if end > len(data):
+        raise RecordSizeError("the record is cut short", position=position)
+    return bytes(data[properties_start:end])
+
+
 def iterate_records(
     data: bytes | memoryview, start: int = 0, end: int | None = None, *, check_crc: bool = True
 ) -> Iterator[MessageRecord]:

@@ -67,9 +67,10 @@ SEND_FORBIDDEN_TOPICS = frozenset(
         TRANSACTION_CHECK_MAX_TIME_TOPIC,
         SELF_TEST_TOPIC,
         OFFSET_MOVED_EVENT_TOPIC,
+        TIMER_TOPIC,
     }
 )
-"""Topics that no client may send to."""
+"""Topics that no client may send to. RocketMQ takes messages for the timer topic, which then go astray."""
 
 SYSTEM_GROUPS = frozenset(
     {

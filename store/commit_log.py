@@ -14,7 +14,8 @@ Failures
   - No room for the next file: DiskFullError, nothing has changed, the same append may work later.
   - A failed write or flush: the kernel may have dropped pages and will report the next flush as good. So nothing more
     is appended or acknowledged until the store is opened again, which writes what it accepts anew (`fail`).
-  - `pause`: the disk is nearly full, or a queue's units find no room. ServiceUnavailableError until `resume`.
+  - `pause`: the disk is nearly full, or a queue's units find no room. ServiceUnavailableError until `resume`, but for
+    what makes room again (`let_through`).
 Threads: everything belongs to the loop thread, save `flush`, which helper threads may call.
 Source: CommitLog.java, Apache RocketMQ 5.3.
 """
@@ -24,6 +25,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+from collections.abc import Iterator
 
 from thermocline.remoting.errors import (
     DiskFullError,
@@ -136,6 +138,21 @@ class CommitLog:
         if self._paused:
             self._refusal = None
             self._paused = False
+
+    @contextlib.contextmanager
+    def let_through(self, reason: str) -> Iterator[None]:
+        """Take writes in this block although the log is paused for this reason: those that make room again.
+
+        No other thread writes, and nothing is awaited in the block, so nobody else's write slips through.
+        """
+        is_paused = self._paused and self._refusal == reason
+        if is_paused:
+            self.resume()
+        try:
+            yield
+        finally:
+            if is_paused and self._refusal is None:
+                self.pause(reason)
 
     def fail(self, reason: str) -> None:
         """Refuse writes for good."""

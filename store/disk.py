@@ -89,6 +89,11 @@ class DiskFile(Protocol):
         """Have this range in memory, so that a write to it need not wait for memory. Only advice; any thread."""
         ...
 
+    def leave_pages(self, position: int, size_bytes: int) -> None:
+        """What `view` shows of this range need not count as this process's memory any more; it can be read as before.
+        Only advice."""
+        ...
+
     def sync(self, *, site: str = "") -> None:
         """Make content and length durable."""
         ...
@@ -312,6 +317,13 @@ class RealFile:
         """Have this range in the page cache."""
         if size_bytes:
             load_pages(self._descriptor, position, size_bytes)
+
+    def leave_pages(self, position: int, size_bytes: int) -> None:
+        """Let go of the map's pages that lie in this range; the page cache keeps them."""
+        start = -(-position // mmap.PAGESIZE) * mmap.PAGESIZE
+        length = (position + size_bytes) // mmap.PAGESIZE * mmap.PAGESIZE - start
+        if self._mapping is not None and length > 0:
+            self._mapping.madvise(mmap.MADV_DONTNEED, start, length)
 
     def sync(self, *, site: str = "") -> None:
         """fdatasync: content, and the length that is needed to read it."""

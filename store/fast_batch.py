@@ -1,7 +1,8 @@
 """Fast batch: the messages inside a SEND_BATCH_MESSAGE made into records, queue units and message ids.
 
-Two ways, the same bytes. Messages that are all equally long (fixed-size bodies and keys are common in batches) go
-through one `struct` call in and one out, whatever their number, in a third of the time. All others go one by one.
+Two ways, the same bytes. Messages that are all equally long (fixed-size bodies and keys are common in batches) are rows
+of one table: what the records have in common is laid down once, bodies, texts, checksums and offsets are columns of it.
+All others go one by one.
 
     batch body   messages in the layout of remoting/batch.py, one behind the other
     record       see remoting/message_record.py; the fields behind the born timestamp are given, see fast_path.py
@@ -11,11 +12,11 @@ None means: ordinary code shall look at it, nothing was made.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain, repeat
+
+import numpy as np
 
 from thermocline.remoting.batch import HEAD as BATCH_HEAD
 from thermocline.remoting.crc32 import crc32
@@ -23,9 +24,8 @@ from thermocline.remoting.message_record import (
     CHECKSUM_MASK,
     MAGIC_V1,
     POSITION_BODY_CHECKSUM,
-    POSITION_QUEUE_ID,
+    POSITION_PHYSICAL_OFFSET,
     POSITION_QUEUE_OFFSET,
-    POSITION_SYS_FLAG,
 )
 from thermocline.remoting.properties import NAME_END, PROPERTIES_BYTES_MAX, VALUE_END
 from thermocline.remoting.string_hash import tags_code
@@ -33,29 +33,14 @@ from thermocline.store.consume_queue import UNIT
 from thermocline.store.record_head import RECORD_HEAD
 from thermocline.store.send_properties import TAGS_MARK, is_plain, property_of
 
-RUN_COUNT_MAX = 64
-"""The most messages of a batch that are packed in one step."""
+ROW_COUNT_MIN = 4
+"""With fewer messages a table is more work than they are."""
 
 BATCH_HEAD_BYTES = BATCH_HEAD.size
 PROPERTIES_SIZE_BYTES = 2
-MESSAGE_FIELD_COUNT = 4  # of `_messages_struct`
 
-UNITS = tuple(struct.Struct(">" + "qiq" * count) for count in range(RUN_COUNT_MAX + 1))
-assert UNITS[1].size == UNIT.size, "the same fields as consume_queue.UNIT"
-
-# The pieces of a record's head: what differs between the records of a batch lies between them.
-HEAD_START = slice(POSITION_BODY_CHECKSUM)
-HEAD_MIDDLE = slice(POSITION_QUEUE_ID, POSITION_QUEUE_OFFSET)
-HEAD_END = slice(POSITION_SYS_FLAG, RECORD_HEAD.size)
-HEAD_FORMAT = (
-    f"{HEAD_START.stop}s"
-    "i"  # body checksum
-    f"{HEAD_MIDDLE.stop - HEAD_MIDDLE.start}s"
-    "q"  # queue offset
-    "q"  # physical offset
-    f"{HEAD_END.stop - HEAD_END.start}s"
-)
-assert struct.calcsize(">" + HEAD_FORMAT) == RECORD_HEAD.size
+UNIT_FIELDS = np.dtype([("physical_offset", ">i8"), ("size_bytes", ">i4"), ("tags_code", ">i8")])
+assert UNIT_FIELDS.itemsize == UNIT.size, "the same fields as consume_queue.UNIT"
 
 _TAGS_START = f"{VALUE_END}{TAGS_MARK}".encode()
 _TAGS_END = VALUE_END.encode()
@@ -63,6 +48,7 @@ _NAME_END = NAME_END.encode()
 
 _unpack_batch_head = BATCH_HEAD.unpack_from
 _pack_record_head = RECORD_HEAD.pack
+_pack_unit = UNIT.pack
 
 
 @dataclass(slots=True)
@@ -81,10 +67,10 @@ class BatchPlace:
 
 @dataclass(slots=True)
 class BatchRecords:
-    """What a batch becomes: the pieces of its records, its queue units' fields and its records' offsets."""
+    """What a batch becomes: the pieces of its records, its queue units and its records' offsets."""
 
     parts: list[bytes]
-    units: list[int]
+    units: bytes
     physical_offsets: Sequence[int]
     append_end: int
 
@@ -97,43 +83,38 @@ def make_records(data: bytes, start: int, end: int, place: BatchPlace) -> BatchR
     properties_bytes = message_bytes - BATCH_HEAD_BYTES - body_bytes - PROPERTIES_SIZE_BYTES
     if body_bytes >= 0 and 0 <= properties_bytes <= PROPERTIES_BYTES_MAX:
         count, rest = divmod(end - start, message_bytes)
-        if 1 < count <= RUN_COUNT_MAX and not rest:
-            records = _from_equal(data, start, place, count, body_bytes, properties_bytes)
+        if count >= ROW_COUNT_MIN and not rest:
+            records = _from_rows(data, start, place, count, body_bytes, properties_bytes)
             if records is not None:
                 return records
     return _one_by_one(data, start, end, place)
 
 
-def pack_units(fields: list[int]) -> bytes:
-    """Consume queue units, from their fields one behind the other."""
-    runs = [fields[at : at + 3 * RUN_COUNT_MAX] for at in range(0, len(fields), 3 * RUN_COUNT_MAX)]
-    return b"".join([UNITS[len(run) // 3].pack(*run) for run in runs])
-
-
-def _from_equal(
+def _from_rows(
     data: bytes, start: int, place: BatchPlace, count: int, body_bytes: int, properties_bytes: int
 ) -> BatchRecords | None:
     """All messages at once; None unless their heads are the same and each has a text as long as the first's."""
-    fields = _messages_struct(count, body_bytes, properties_bytes).unpack_from(data, start)
-    head, properties_size = fields[0], properties_bytes.to_bytes(PROPERTIES_SIZE_BYTES, "big")
+    message_bytes = BATCH_HEAD_BYTES + body_bytes + PROPERTIES_SIZE_BYTES + properties_bytes
+    body_start, text_start = BATCH_HEAD_BYTES, message_bytes - properties_bytes
+    messages = np.frombuffer(data, np.uint8, count * message_bytes, start).reshape(count, message_bytes)
+    head = data[start : start + BATCH_HEAD_BYTES]
+    properties_size = properties_bytes.to_bytes(PROPERTIES_SIZE_BYTES, "big")
     if (
-        fields[0::MESSAGE_FIELD_COUNT].count(head) != count
-        or fields[2::MESSAGE_FIELD_COUNT].count(properties_size) != count
+        messages[:, :body_start].tobytes() != head * count
+        or messages[:, text_start - PROPERTIES_SIZE_BYTES : text_start].tobytes() != properties_size * count
     ):
         return None
-    bodies, properties = fields[1::MESSAGE_FIELD_COUNT], fields[3::MESSAGE_FIELD_COUNT]
-    joined = b"".join(properties)
+    texts = messages[:, text_start:]
+    joined = texts.tobytes()
     # Text that names nothing special when joined names nothing special in its pieces.
     if not joined.isascii() or not is_plain(joined.decode(), False):
         return None
-    tags_codes = _equal_tags_codes(joined, properties_bytes, count)
+    tags_codes = _equal_tags_codes(texts, joined)
     if tags_codes is None:
         return None
     _message_bytes, _magic, _checksum, flag, _body_bytes = BATCH_HEAD.unpack(head)
     record_bytes = place.record_bytes + body_bytes + properties_bytes
     append_end = place.physical_offset + count * record_bytes
-    physical_offsets = range(place.physical_offset, append_end, record_bytes)
-    # What is the same in all of them is packed once, from the same struct as any record's head.
     record_head = _pack_record_head(
         record_bytes,
         MAGIC_V1,
@@ -147,43 +128,60 @@ def _from_equal(
         place.chunk_fields,
         body_bytes,
     )
-    records = _records_struct(count, body_bytes, len(place.topic_field), properties_bytes).pack(
-        *chain.from_iterable(
-            zip(
-                repeat(record_head[HEAD_START], count),
-                [crc32(body) & CHECKSUM_MASK for body in bodies],
-                repeat(record_head[HEAD_MIDDLE]),
-                range(place.queue_offset, place.queue_offset + count),
-                physical_offsets,
-                repeat(record_head[HEAD_END]),
-                bodies,
-                repeat(place.topic_field + properties_size),
-                properties,
-                strict=False,
-            )
-        )
+    after_body = place.topic_field + properties_size
+    body_end = RECORD_HEAD.size + body_bytes
+    records = np.empty((count, record_bytes), np.uint8)
+    records[:, : RECORD_HEAD.size] = np.frombuffer(record_head, np.uint8)
+    records[:, RECORD_HEAD.size : body_end] = messages[:, body_start : body_start + body_bytes]
+    records[:, body_end : body_end + len(after_body)] = np.frombuffer(after_body, np.uint8)
+    records[:, record_bytes - properties_bytes :] = texts
+    physical_offsets = range(place.physical_offset, append_end, record_bytes)
+    offsets = np.arange(place.physical_offset, append_end, record_bytes)
+    first_body = start + body_start
+    fields = np.ndarray(count, _own_fields(record_bytes), records)
+    fields["body_checksum"] = [
+        crc32(data[at : at + body_bytes]) & CHECKSUM_MASK
+        for at in range(first_body, first_body + count * message_bytes, message_bytes)
+    ]
+    fields["queue_offset"] = np.arange(place.queue_offset, place.queue_offset + count)
+    fields["physical_offset"] = offsets
+    units = np.empty(count, UNIT_FIELDS)
+    units["physical_offset"] = offsets
+    units["size_bytes"] = record_bytes
+    units["tags_code"] = tags_codes
+    return BatchRecords([records.tobytes()], units.tobytes(), physical_offsets, append_end)
+
+
+@lru_cache(maxsize=256)
+def _own_fields(record_bytes: int) -> np.dtype[np.void]:
+    """What differs between the records of a batch, beside body and text, in records so long."""
+    return np.dtype(
+        {
+            "names": ["body_checksum", "queue_offset", "physical_offset"],
+            "formats": [">u4", ">i8", ">i8"],
+            "offsets": [POSITION_BODY_CHECKSUM, POSITION_QUEUE_OFFSET, POSITION_PHYSICAL_OFFSET],
+            "itemsize": record_bytes,
+        }
     )
-    units = list(chain.from_iterable(zip(physical_offsets, repeat(record_bytes), tags_codes, strict=False)))
-    return BatchRecords([records], units, physical_offsets, append_end)
 
 
-def _equal_tags_codes(joined: bytes, text_bytes: int, count: int) -> Sequence[int] | None:
-    """The tags code of each text, when all have their one tag at the same place, or none has one.
+def _equal_tags_codes(texts: np.ndarray[tuple[int, int], np.dtype[np.uint8]], joined: bytes) -> int | list[int] | None:
+    """The tags code of each text, or the one of all, when all have their one tag at the same place, or none has one.
 
-    `joined`: `count` texts of `text_bytes` each.
+    `texts`: a row each; `joined`: their bytes.
     """
+    count, text_bytes = texts.shape
     tag_count = joined.count(_TAGS_START[1:])
     if not tag_count:
-        return (0,) * count
+        return 0
     start = joined.find(_TAGS_START, 0, text_bytes)
     end = joined.find(_TAGS_END, start + len(_TAGS_START), text_bytes) + 1
     if tag_count != count or start < 0 or not end:
         return None
+    first = joined[start:end]
+    if texts[:, start:end].tobytes() == first * count:
+        return _code_of_tag(first)
     tags = [joined[at : at + end - start] for at in range(start, len(joined), text_bytes)]
-    first = tags[0]
-    if tags.count(first) == count:
-        code = _code_of_tag(first)
-        return None if code is None else (code,) * count
     codes = {tag: _code_of_tag(tag) for tag in set(tags)}
     return None if None in codes.values() else [codes[tag] or 0 for tag in tags]
 
@@ -202,7 +200,7 @@ def _one_by_one(data: bytes, start: int, end: int, place: BatchPlace) -> BatchRe
     chunk_fields, topic_field, fixed_bytes = place.chunk_fields, place.topic_field, place.record_bytes
     queue_offset, physical_offset = place.queue_offset, place.physical_offset
     parts: list[bytes] = []
-    units: list[int] = []
+    units: list[bytes] = []
     physical_offsets: list[int] = []
     position = start
     while position < end:
@@ -245,20 +243,7 @@ def _one_by_one(data: bytes, start: int, end: int, place: BatchPlace) -> BatchRe
             properties,
         )
         physical_offsets.append(physical_offset)
-        units += (physical_offset, record_bytes, tags_code(property_of(text, TAGS_MARK)))
+        units.append(_pack_unit(physical_offset, record_bytes, tags_code(property_of(text, TAGS_MARK))))
         queue_offset += 1
         physical_offset += record_bytes
-    return BatchRecords(parts, units, physical_offsets, physical_offset)
-
-
-@lru_cache(maxsize=256)
-def _messages_struct(count: int, body_bytes: int, properties_bytes: int) -> struct.Struct:
-    """So many messages of a batch: head, body, properties size, properties."""
-    return struct.Struct(">" + f"{BATCH_HEAD_BYTES}s{body_bytes}s{PROPERTIES_SIZE_BYTES}s{properties_bytes}s" * count)
-
-
-@lru_cache(maxsize=256)
-def _records_struct(count: int, body_bytes: int, topic_bytes: int, properties_bytes: int) -> struct.Struct:
-    """So many records: head, with checksum and offsets by themselves; body; topic and properties, with their sizes."""
-    after_head = f"{body_bytes}s{topic_bytes + PROPERTIES_SIZE_BYTES}s{properties_bytes}s"
-    return struct.Struct(">" + f"{HEAD_FORMAT}{after_head}" * count)
+    return BatchRecords(parts, b"".join(units), physical_offsets, physical_offset)

@@ -47,7 +47,7 @@ from thermocline.remoting.properties import PROPERTIES_BYTES_MAX, VALUE_END
 from thermocline.remoting.string_hash import tags_code
 from thermocline.remoting.sys_flag import COMPRESSED, COMPRESSION_MASK
 from thermocline.store.consume_queue import UNIT, ConsumeQueue
-from thermocline.store.fast_batch import RUN_COUNT_MAX, BatchPlace, make_records, pack_units
+from thermocline.store.fast_batch import BatchPlace, make_records
 from thermocline.store.message_store import MessageStore
 from thermocline.store.record_head import CHUNK_FIELDS, RECORD_HEAD
 from thermocline.store.send_properties import (
@@ -69,6 +69,8 @@ FRAME_HEAD_BYTES = FRAME_HEAD.size
 LENGTH_BYTES = LENGTH.size
 HOST_V4_BYTES = 8
 PROPERTIES_SIZE_BYTES = 2
+MESSAGE_IDS_PER_RUN = 64
+"""How many message ids of a batch are written in one step."""
 
 SEND_V2 = b'{"code":310,'
 SEND_BATCH = b'{"code":320,'
@@ -217,7 +219,7 @@ class FastPath:
         self._body_bytes_max = settings.body_bytes_max
         self._waits_for_flush = settings.waits_for_flush
         message_id = f"{self._store_host.hex().upper()}%016X"
-        self._message_ids = [b",".join([message_id.encode()] * count) for count in range(RUN_COUNT_MAX + 1)]
+        self._message_ids = [b",".join([message_id.encode()] * count) for count in range(MESSAGE_IDS_PER_RUN + 1)]
         self._reply = reply_template(settings, message_id=message_id)
         self._batch_reply = reply_template(settings, message_id="%b")
 
@@ -437,7 +439,7 @@ class FastPath:
         if not queue.tail:
             self._mark_dirty(queue)
         queue.next_offset = first_offset + count
-        queue.tail += pack_units(records.units)
+        queue.tail += records.units
         if not request.flag & FLAG_ONEWAY:
             ids = self._format_ids(records.physical_offsets)
             reply = self._batch_reply % (ids, queue_id, first_offset, unique_key, request.opaque)
@@ -446,7 +448,10 @@ class FastPath:
 
     def _format_ids(self, physical_offsets: Sequence[int]) -> bytes:
         """The message ids of a batch."""
-        runs = [physical_offsets[at : at + RUN_COUNT_MAX] for at in range(0, len(physical_offsets), RUN_COUNT_MAX)]
+        runs = [
+            physical_offsets[at : at + MESSAGE_IDS_PER_RUN]
+            for at in range(0, len(physical_offsets), MESSAGE_IDS_PER_RUN)
+        ]
         return b",".join([self._message_ids[len(run)] % tuple(run) for run in runs])
 
 

@@ -14,6 +14,7 @@ Rules
   - Index files are derived: when one that the checkpoint names is missing, all are made anew from the oldest log file.
   - Index files that Apache RocketMQ wrote are taken over; after an unclean stop only those that its checkpoint covers.
     The last record may have only some of its entries: those that are there are not made again.
+  - The log is read through maps, each page once: what was read is let go of, or a whole log file would count as memory.
 Owner: the index process, one thread.
 Source: IndexService.java, Apache RocketMQ 5.3.
 """
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import mmap
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -45,6 +47,8 @@ logger = logging.getLogger(__name__)
 FILE_NAME_DIGITS = 17
 RECORDS_PER_BUILD = 4_096
 TAG_INDEX_TYPE = "T"
+LEAVE_BYTES = 1 << 20
+"""How much of the log is read before its pages are let go of."""
 
 
 class IndexCheckpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -91,6 +95,8 @@ class IndexService:
         self._log_files = log_files
         self._clock = clock
         self._files: list[IndexFile] = []
+        self._left_offset = 0
+        """Pages of the log below this one were let go of."""
         self._made_before: set[int] = set()
         """Hashes under which the record at `next_offset` is filed already."""
 
@@ -150,6 +156,7 @@ class IndexService:
         self._append(entries_of(columns.heads))
         self.next_offset = columns.end_offset
         self._made_before.clear()
+        self._leave_pages(columns.end_offset)
         return len(columns)
 
     def checkpoint(self, *, write_slots: bool = False) -> None:
@@ -223,6 +230,15 @@ class IndexService:
         return list(found)[:count_max]
 
     # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _leave_pages(self, end_offset: int) -> None:
+        """Let go of the log's pages below this offset, now and then."""
+        file = self._log_files.find(end_offset - 1)
+        start = max(self._left_offset, file.base_offset)
+        if end_offset - start >= LEAVE_BYTES or end_offset == file.end_offset:
+            file.file.leave_pages(start - file.base_offset, end_offset - start)
+            # The page in which it ends is read again.
+            self._left_offset = end_offset - end_offset % mmap.PAGESIZE
 
     def _append(self, entries: IndexEntries) -> None:
         """File these, in as many files as it takes; all or nothing."""

@@ -60,6 +60,10 @@ TICK_QUEUES_MAX = 24
 NO_HOST: Host = ("127.0.0.1", 0)
 
 
+def _nothing_to_settle(store: MessageStore) -> None:
+    """What a store without users has to put after recovery."""
+
+
 class MessageStore:
     """An open store. `open` and `close` frame its life."""
 
@@ -88,6 +92,9 @@ class MessageStore:
         self.store_host: Host = NO_HOST
         self.on_append: Callable[[ConsumeQueue], None] = _nobody_waits
         """Told of each queue that `put` gave a unit, so that pulls that wait there look again. Not to put or get."""
+        self.before_promise: Callable[[], None] = _nothing_to_write
+        """Called before each promise of where recovery begins: puts what must not lie before that and be missing. What
+        it raises keeps the promise from being made."""
         self.index_timestamp_ms = StoreCheckpoint.load(disk, config.checkpoint_path).index_timestamp_ms
         """Up to this store time the index is durable: as the index process says, for Apache RocketMQ's checkpoint."""
         self.derived_rounds = DerivedRounds(recovery_offset=recovery_report.scan_start_offset)
@@ -108,10 +115,13 @@ class MessageStore:
         allocator_executor: Executor | None = None,
         make_id: Callable[[], str] = lambda: uuid.uuid4().hex,
         process_id: int | None = None,
+        settle: Callable[[MessageStore], None] = _nothing_to_settle,
     ) -> MessageStore:
         """Open a store, or make one, recovering whatever state it was left in.
 
         `clock`: milliseconds since 1970. `allocator_executor`: where log files are made ahead; own thread by default.
+        `settle` puts what has to be in the log before recovery's outcome is promised, as the next recovery will not
+        read again what this one has read; what it raises is raised here.
 
         Raises:
             UnavailableError: Another process has it open.
@@ -179,6 +189,7 @@ class MessageStore:
                 recovery_report=report,
                 resources=resources,
             )
+            settle(store)
             if not (report.was_clean and report.used_queue_ends and report.record_count == 0):
                 # From here on recovery begins where this one ended, and never again by Apache RocketMQ's rules.
                 store.sync_derived()
@@ -214,8 +225,10 @@ class MessageStore:
 
     # -- put -------------------------------------------------------------------------------------------------------
 
-    def put(self, message: MessageDraft) -> PutResult:
+    def put(self, message: MessageDraft, *, was_accepted: bool = False) -> PutResult:
         """Append one message. See the module's header for what is durable when.
+
+        `was_accepted`: it is in the log already, and goes on; a limit that was lowered since does not hold for it.
 
         Raises:
             MessageTooLargeError, PropertiesTooLargeError, MessageIllegalError: It breaks a limit.
@@ -223,11 +236,11 @@ class MessageStore:
             StoreClosedError: The log is closed, or a write or flush failed.
             ServiceUnavailableError, DiskFullError: Not now; nothing was appended.
         """
-        return self.put_batch((message,))[0]
+        return self.put_batch((message,), was_accepted=was_accepted)[0]
 
-    def put_batch(self, messages: Sequence[MessageDraft]) -> list[PutResult]:
+    def put_batch(self, messages: Sequence[MessageDraft], *, was_accepted: bool = False) -> list[PutResult]:
         """Append several messages with one write, next to each other in one log file; all or none. Raises as `put`."""
-        sizes = [self._check(message) for message in messages]
+        sizes = [self._check(message, was_accepted=was_accepted) for message in messages]
         log = self.commit_log
         start_offset = physical_offset = log.fit(sum(sizes))
         store_timestamp_ms = self.clock.now_ms()
@@ -292,7 +305,7 @@ class MessageStore:
         queue.append_unit(result.physical_offset, result.size_bytes, tags_code)
         self.on_append(queue)
 
-    def _check(self, message: MessageDraft) -> int:
+    def _check(self, message: MessageDraft, *, was_accepted: bool) -> int:
         """The size of the message's record; an error when it breaks a limit."""
         config = self.config
         topic_bytes = len(message.topic.encode())
@@ -304,7 +317,7 @@ class MessageStore:
             raise MessageIllegalError("the topic cannot name a folder", topic=message.topic)
         if message.queue_id < 0:
             raise MessageIllegalError("impossible queue id", queue_id=message.queue_id)
-        if len(message.body) > config.message_bytes_max:
+        if len(message.body) > config.message_bytes_max and not was_accepted:
             raise MessageTooLargeError(size_bytes=len(message.body), size_bytes_max=config.message_bytes_max)
         if len(message.properties_text) > PROPERTIES_BYTES_MAX:
             raise PropertiesTooLargeError(size_bytes=len(message.properties_text), size_bytes_max=PROPERTIES_BYTES_MAX)
@@ -470,7 +483,8 @@ class MessageStore:
 
     def begin_derived_sync(self, *, queues_per_slice: int = QUEUES_PER_SLICE) -> DerivedSync:
         """A round that makes queues durable: `advance` it on the loop, `commit` it in a helper thread, then
-        `end_derived_sync`. One at a time."""
+        `end_derived_sync`. One at a time. Raises as `before_promise`."""
+        self.before_promise()
         self.derived_rounds.begun += 1
         return DerivedSync(
             self._disk,
@@ -507,6 +521,10 @@ class MessageStore:
 
 def _nobody_waits(queue: ConsumeQueue) -> None:
     """What a store without readers does with the news."""
+
+
+def _nothing_to_write() -> None:
+    """What stands before a promise by itself."""
 
 
 def _nothing(status: GetStatus, next_begin_offset: int, min_offset: int, max_offset: int) -> GetResult:

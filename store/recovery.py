@@ -26,11 +26,13 @@ Source: DefaultMessageStore.recover, CommitLog.recoverNormally and recoverAbnorm
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from array import array
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 
 from thermocline.remoting.errors import CorruptDataError
 from thermocline.remoting.message_record import RECORD_BYTES_MIN
+from thermocline.remoting.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from thermocline.store.checkpoint import StoreCheckpoint
 from thermocline.store.consume_queue import UNIT, ConsumeQueue
 from thermocline.store.consume_queue_table import ConsumeQueueTable
@@ -65,6 +67,8 @@ class RecoveryReport:
     store_timestamp_ms: int
     record_count: int
     rebuilt_queue_count: int
+    committed_offsets: Sequence[int] = ()
+    """Physical offsets of the records in what was scanned that say: committed by a transaction."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,8 +78,16 @@ class _Outcome:
     store_timestamp_ms: int = 0
     record_count: int = 0
     rebuilt_queue_count: int = 0
+    committed_offsets: array[int] = field(default_factory=lambda: array("q"))
     may_be_ahead: bool = True
     """Whether a queue may have units of records behind the log's end."""
+
+    def count(self, record: ScannedRecord) -> None:
+        """Take notice of a record that the scan met."""
+        self.record_count += 1
+        self.store_timestamp_ms = max(self.store_timestamp_ms, record.store_timestamp_ms)
+        if record.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT:
+            self.committed_offsets.append(record.physical_offset)
 
 
 class Recovery:
@@ -135,6 +147,7 @@ class Recovery:
             store_timestamp_ms=outcome.store_timestamp_ms,
             record_count=outcome.record_count,
             rebuilt_queue_count=outcome.rebuilt_queue_count,
+            committed_offsets=outcome.committed_offsets,
         )
 
     # -- with queue ends -------------------------------------------------------------------------------------------
@@ -155,8 +168,7 @@ class Recovery:
         )
         met: set[ConsumeQueue] = set()
         for record in scan:
-            outcome.record_count += 1
-            outcome.store_timestamp_ms = max(outcome.store_timestamp_ms, record.store_timestamp_ms)
+            outcome.count(record)
             is_new = record.physical_offset >= ends.recovery_offset
             if not is_new and (record.topic, record.queue_id) not in rebuild:
                 continue
@@ -280,8 +292,7 @@ class Recovery:
             store_timestamp_ms=checkpoint.log_timestamp_ms,
         )
         for record in scan:
-            outcome.record_count += 1
-            outcome.store_timestamp_ms = max(outcome.store_timestamp_ms, record.store_timestamp_ms)
+            outcome.count(record)
             if self._was_clean and record.physical_offset < dispatch_offset:
                 continue
             if self._has_live_unit(record):

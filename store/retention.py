@@ -2,7 +2,9 @@
 
 A log file goes when it is old enough or the disk is too full, AND nothing needs it any more:
   - every message in it that the cold tier is to hold is committed there (`committed_offset`),
-  - the index has read it (`index_offset`), and nobody else holds it (`held_offset`: timers, open transactions),
+  - the index has read it (`index_offset`), and nobody else holds it (`held_offset`: delayed messages; `timers_offset`:
+    messages that wait for a time, `transactions_offset`: open transactions, both of which can be put again elsewhere:
+    `wanted_offset`),
   - the log is flushed past it, and queue files, queue ends, incarnations and cuts are durable past it: no queue starts
     again at zero because its files are gone.
 The tail file stays always. At most ten files go in one round, the oldest first.
@@ -25,7 +27,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from thermocline.store.commit_log import CommitLog
 from thermocline.store.consume_queue import ConsumeQueue
@@ -48,11 +50,19 @@ class RetentionGate:
     committed_offset: int | None = None
     index_offset: int | None = None
     held_offset: int | None = None
+    timers_offset: int | None = None
+    transactions_offset: int | None = None
 
     @property
     def offset(self) -> int:
         """The least of them."""
-        offsets = (self.committed_offset, self.index_offset, self.held_offset)
+        offsets = (
+            self.committed_offset,
+            self.index_offset,
+            self.held_offset,
+            self.timers_offset,
+            self.transactions_offset,
+        )
         return min((offset for offset in offsets if offset is not None), default=1 << 62)
 
 
@@ -120,6 +130,11 @@ class Retention:
             logger.info("log minimum raised min_offset=%d files=%d used_ratio=%.3f", min_offset, len(files), used_ratio)
         self._doomed.extend(files)
         return RetentionPlan(log_file_count=len(self._doomed), queue_paths=self._ripe_queue_paths())
+
+    def wanted_offset(self, gate: RetentionGate, *, now_ms: int, hour: int) -> int:
+        """Below which offset files would go now if nobody held them who can put what he needs elsewhere."""
+        others = replace(gate, timers_offset=None, transactions_offset=None)
+        return self._new_minimum(others, self.used_ratio(), now_ms=now_ms, hour=hour)
 
     def execute(self, plan: RetentionPlan) -> None:
         """Unlink what was planned, and what an earlier plan has left. Helper thread.

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
+import hypothesis
 import pytest
 
 pytest_plugins = ["tests.fixtures_tools", "tests.fixtures_s3", "tests.interop.fixtures_cluster"]
+
+# How full the disk of the machine that runs the tests is decides nothing: else a broker on a disk three quarters full
+# seals at once what a test means to seal, and at nine tenths takes no message.
+DISK_RATIOS = ("MAX_USED_SPACE", "SPACE_CLEAN_FORCIBLY", "SPACE_WARNING_LEVEL")
+
+
+def pytest_configure() -> None:
+    # How long an example takes says how busy the machine is.
+    hypothesis.settings.register_profile("any machine", deadline=None)
+    hypothesis.settings.load_profile("any machine")
+    os.environ.update({f"THERMOCLINE_DISK_{name}_RATIO": "99" for name in DISK_RATIOS})
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -522,6 +522,9 @@ class SimulatedFile:
         """Make everything from `position` on zero."""
         self.zero_from(position)
 
+    def leave_pages(self, position: int, size_bytes: int) -> None:
+        """Nothing: all of it is memory."""
+
     def load_pages(self, position: int, size_bytes: int) -> None:
         """Note that it was asked for."""
         assert position + size_bytes <= self.size_bytes

@@ -37,9 +37,12 @@ REMOTING = "remoting"
 ALLOWED: dict[str, frozenset[str]] = {
     "remoting": frozenset(),
     "store": frozenset({CODEC}),
+    "filters": frozenset({CODEC}),
     "tiered": frozenset({CODEC, "store"}),
+    "timers": frozenset({CODEC, "store"}),
+    "transactions": frozenset({CODEC, "store"}),
     "pop": frozenset({CODEC, "store"}),
-    "broker": frozenset({REMOTING, "store", "tiered", "pop"}),
+    "broker": frozenset({REMOTING, "store", "tiered", "timers", "filters", "transactions", "pop"}),
     "namesrv": frozenset({REMOTING}),
     "client": frozenset({REMOTING}),
     "cli": frozenset({REMOTING, "client"}),
@@ -49,7 +52,8 @@ ALLOWED: dict[str, frozenset[str]] = {
 
 # Single modules that a layer, or one module of it, may name beyond that: the daemons' entry points with their settings
 # and log format, which commands start; the NameServer, which the broker's own entry point can run beside it
-# (`thermocline dev`); the disk seam, with which a reader opens a cold tier that lies in a directory.
+# (`thermocline dev`); the disk seam, with which a reader opens a cold tier that lies in a directory; message filters,
+# which the fake broker for users' tests evaluates as a broker does.
 SINGLE_MODULES: dict[str, frozenset[str]] = {
     "cli": frozenset(
         {
@@ -63,6 +67,7 @@ SINGLE_MODULES: dict[str, frozenset[str]] = {
     ),
     "broker.main": frozenset({"namesrv.name_server_config", "namesrv.server"}),
     "spark": frozenset({"store.disk"}),
+    "client.testing.fake_filters": frozenset({"filters"}),
 }
 
 # Spark reads the cold tier and never writes it.
@@ -151,8 +156,18 @@ def test_the_codec_knows_no_socket_task_or_logger() -> None:
         ("store.commit_log", "remoting.server", False),
         ("store.commit_log", "broker.main", False),
         ("store.commit_log", "os.path", True),
+        ("filters.compiled_filter", "remoting.properties", True),
+        ("filters.compiled_filter", "store.commit_log", False),
+        ("broker.processors.pull", "filters.compiled_filter", True),
         ("tiered.sealer", "store.commit_log", True),
         ("tiered.sealer", "broker.context", False),
+        ("timers.timer_log", "store.disk", True),
+        ("timers.timer_log", "broker.context", False),
+        ("broker.hot_process", "timers.timer_message_store", True),
+        ("transactions.check_round", "store.message_store", True),
+        ("transactions.check_round", "broker.context", False),
+        ("store.message_store", "transactions.settlement", False),
+        ("broker.hot_process", "transactions.settlement", True),
         ("pop.pop_store", "store.message_store", True),
         ("pop.pop_store", "broker.context", False),
         ("broker.pop_service", "pop.pop_store", True),
@@ -161,6 +176,8 @@ def test_the_codec_knows_no_socket_task_or_logger() -> None:
         ("broker.main", "namesrv.server", True),
         ("client.producer.producer", "remoting.client", True),
         ("client.producer.producer", "store.commit_log", False),
+        ("client.producer.producer", "filters", False),
+        ("client.testing.fake_filters", "filters", True),
         ("cli.dev", "broker.main", True),
         ("cli.dev", "broker.context", False),
         ("spark.data_source", "tiered.catalog", True),

@@ -6,9 +6,11 @@ runs through a frame, by looking into that one.
 
     pull: offset -> segment and run (TopicIndex) -> frame (footer) -> FrameCache -> slices of the frame, uncopied
           with tags: the columns of `.cq` say which offsets match, only their frames are read
+          with a condition on properties: every frame is read, as for a pull of all, and every record looked into
 
-Belongs to one event loop. Bounded: frames (FrameCache), footers (SegmentReaders), cursors (ReadAhead), and one pull
-looks at no more than `SCAN_RECORDS_MAX` records. Cancelling any call is safe.
+Belongs to one event loop. Bounded: frames (FrameCache), footers (SegmentReaders), cursors (ReadAhead). One pull passes
+by no more than `SCAN_RECORDS_MAX` records, and looks into no more than `MATCH_RECORDS_MAX`, in `MATCH_FRAMES_MAX`
+frames; others go on after every `MATCH_RECORDS_AT_ONCE` of them. Cancelling any call is safe.
 """
 
 from __future__ import annotations
@@ -44,6 +46,9 @@ from thermocline.tiered.topic_index import QueueIndex, QueueSpan, TopicIndex
 logger = logging.getLogger(__name__)
 
 SCAN_RECORDS_MAX = 65_536
+MATCH_RECORDS_MAX = 8_192
+MATCH_FRAMES_MAX = 4
+MATCH_RECORDS_AT_ONCE = 256
 TOPIC_INDEX_COUNT_MAX = 256
 
 Result = TypeVar("Result")
@@ -70,8 +75,8 @@ class ColdPullStatus(Enum):
 class ColdPull:
     """Records of one queue from `offset` on, at most `count_max`, and `bytes_max` unless the first alone is larger.
 
-    `tags_codes`: only records with one of these codes (32-bit hashes); None for all. `group` names the reader whose
-    sequential progress is followed.
+    `tags_codes`: only records with one of these codes (32-bit hashes); None for all. `matches(property text)`: only
+    records for which it is true. `group` names the reader whose sequential progress is followed.
     """
 
     topic: str
@@ -81,6 +86,7 @@ class ColdPull:
     bytes_max: int
     cut_ms: int
     tags_codes: frozenset[int] | None = None
+    matches: Callable[[bytes], bool] | None = None
     group: str = ""
 
 
@@ -273,7 +279,7 @@ class ColdReader:
         incarnation = span.segment.incarnation
         cursor = self._read_ahead.start((request.group, request.topic, incarnation, request.queue_id), request.offset)
         if request.tags_codes is None:
-            await self._take_all(taken, queue, position, cursor)
+            await self._take_all(taken, queue, position, cursor, request.matches)
         else:
             await self._take_matching(taken, span, request.tags_codes)
         cursor.next_offset = taken.next_offset
@@ -287,12 +293,22 @@ class ColdReader:
             end_offset=end,
         )
 
-    async def _take_all(self, taken: _Taken, queue: QueueIndex, position: int, cursor: Cursor) -> None:
-        """Take records of one span, frame by frame; beyond the first only frames that are here already."""
+    async def _take_all(
+        self,
+        taken: _Taken,
+        queue: QueueIndex,
+        position: int,
+        cursor: Cursor,
+        matches: Callable[[bytes], bool] | None,
+    ) -> None:
+        """Take records of one span, frame by frame, those that match; with some taken only frames that are here."""
         span = queue.spans[position]
         reader = self._readers.of(span.segment)
         footer = await reader.log_footer()
-        while taken.has_room and taken.next_offset < span.run.end_offset:
+        end_offset, frame_count = span.run.end_offset, 0
+        if matches is not None:
+            end_offset = min(end_offset, taken.next_offset + MATCH_RECORDS_MAX)
+        while taken.has_room and taken.next_offset < end_offset:
             info = footer.frame_of(span.run, taken.next_offset)
             if taken.message_count and not self._cache.is_ready(reader, info):
                 return
@@ -302,7 +318,13 @@ class ColdReader:
                 ahead = [footer.frame(index) for index in range(info.index + 1, stop)]
                 self._fetch_ahead(queue, position, reader, info, ahead, cursor)
             frame = await self._cache.get(reader, info, ahead=ahead)
-            taken.take(frame, min(frame.end_offset, span.run.end_offset))
+            if matches is None:
+                taken.take(frame, min(frame.end_offset, end_offset))
+                continue
+            await _take_wanted(taken, frame, min(frame.end_offset, end_offset), matches)
+            frame_count += 1
+            if frame_count >= MATCH_FRAMES_MAX:
+                return
 
     def _fetch_ahead(
         self,
@@ -408,6 +430,20 @@ class ColdReader:
         reader = self._readers.of(span.segment)
         footer: LogFooter = await reader.log_footer()
         return await self._cache.get(reader, footer.frame_of(span.run, queue_offset))
+
+
+async def _take_wanted(taken: _Taken, frame: DecodedFrame, end_offset: int, matches: Callable[[bytes], bool]) -> None:
+    """Take the records of [next offset, end_offset) whose properties match, a few at a time."""
+    looked_at = 0
+    while taken.has_room and taken.next_offset < end_offset:
+        queue_offset = taken.next_offset
+        if matches(frame.properties_text(queue_offset)):
+            taken.take(frame, queue_offset + 1)
+        else:
+            taken.next_offset += 1
+        looked_at += 1
+        if looked_at % MATCH_RECORDS_AT_ONCE == 0:
+            await asyncio.sleep(0)
 
 
 class _Taken:

@@ -9,7 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from thermocline.remoting.message_record import POSITION_QUEUE_OFFSET, POSITION_STORE_TIMESTAMP, POSITION_SYS_FLAG
+from thermocline.remoting.message_record import (
+    POSITION_QUEUE_OFFSET,
+    POSITION_STORE_TIMESTAMP,
+    POSITION_SYS_FLAG,
+    read_properties_text,
+)
 from thermocline.remoting.record_heads import find_records
 from thermocline.remoting.sys_flag import BORN_HOST_V6
 from thermocline.tiered.errors import SegmentFormatError
@@ -54,6 +59,10 @@ class DecodedFrame:
         view = memoryview(self.data)
         for queue_offset in range(start_offset, end_offset):
             yield view[self.position(queue_offset) : self.position(queue_offset + 1)]
+
+    def properties_text(self, queue_offset: int) -> bytes:
+        """The property text of one record; RecordSizeError when the record is damaged."""
+        return read_properties_text(self.data, self.position(queue_offset))
 
     def store_timestamp_ms(self, queue_offset: int) -> int:
         """The store time of one record."""

@@ -1,11 +1,14 @@
 """Broker administration: settings, runtime information, cleaning up.
 
     25 UPDATE_BROKER_CONFIG       45 GET_ALL_DELAY_OFFSET          316 CLEAN_UNUSED_TOPIC
-    26 GET_BROKER_CONFIG         306 CLEAN_EXPIRED_CONSUMEQUEUE    329 DELETE_EXPIRED_COMMITLOG
-    28 GET_BROKER_RUNTIME_INFO
+    26 GET_BROKER_CONFIG          60 GET_TIMER_CHECK_POINT         329 DELETE_EXPIRED_COMMITLOG
+    28 GET_BROKER_RUNTIME_INFO    61 GET_TIMER_METRICS             354 CHECK_ROCKSDB_CQ_WRITE_PROGRESS
+                                 306 CLEAN_EXPIRED_CONSUMEQUEUE    355 EXPORT_ROCKSDB_CONFIG_TO_JSON
+                                                                200056 POP_ROLLBACK
 
 306 and 329 start a round of local retention, which deletes what may go by its own rules and nothing else.
-316 forgets queues whose topic is not set up any more.
+316 forgets queues whose topic is not set up any more. 354, 355 and 200056 are about a store that this broker never has:
+they are answered as a broker of RocketMQ with its default store answers them.
 Source: broker/processor/AdminBrokerProcessor.java, Apache RocketMQ 5.3.
 """
 
@@ -19,12 +22,17 @@ from thermocline.remoting.bodies import KVTable
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.config_text import parse_config_text
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.errors import MQError
 from thermocline.remoting.headers.broker import GetBrokerConfigResponseHeader
 from thermocline.remoting.request_code import RequestCode
 
 logger = logging.getLogger(__name__)
 
+PROPERTY_FILTER = "enablePropertyFilter"
 BROKER_PERMISSION = "brokerPermission"
+DEFAULT_REMARK = "not set any response code"
+CHECK_IN_PROGRESS = 2
+"""What RocketMQ answers at once, whatever comes of it later."""
 
 
 class AdminProcessor:
@@ -49,9 +57,14 @@ class AdminProcessor:
             RequestCode.GET_BROKER_CONFIG: self.get_config,
             RequestCode.GET_BROKER_RUNTIME_INFO: self.get_runtime_info,
             RequestCode.GET_ALL_DELAY_OFFSET: self.get_delay_offsets,
+            RequestCode.GET_TIMER_CHECK_POINT: self.get_timer_checkpoint,
+            RequestCode.GET_TIMER_METRICS: self.get_timer_metrics,
             RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_expired,
             RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused_topics,
             RequestCode.DELETE_EXPIRED_COMMITLOG: self.clean_expired,
+            RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: self.check_rocksdb,
+            RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: self.export_rocksdb,
+            RequestCode.POP_ROLLBACK: self.export_pop_records,
         }
 
     async def update_config(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -61,6 +74,8 @@ class AdminProcessor:
         if properties:
             logger.info("settings to change names=%s by=%s", ",".join(sorted(properties)), connection.remote_address)
             permission_before = context.config.permission
+            if properties.get(PROPERTY_FILTER, "").strip().lower() == "true":
+                await context.filters.prepare()
             await context.settings.update(properties, context.persister)
             if context.config.permission != permission_before:
                 context.topics.touch()
@@ -86,6 +101,20 @@ class AdminProcessor:
         delays.is_dirty = was_dirty
         return RemotingCommand.response(command, body=body)
 
+    def get_timer_checkpoint(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """60: how far the timers are durable, in the form of RocketMQ's file."""
+        timers = self._context.timers
+        if timers is None:
+            raise MQError("The checkpoint is null")
+        return RemotingCommand.response(command, body=timers.checkpoint.encode_shared())
+
+    def get_timer_metrics(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """61: how many messages of each topic wait for their time."""
+        timers = self._context.timers
+        if timers is None:
+            raise MQError("The timer message store is null")
+        return RemotingCommand.response(command, body=timers.metrics.encode())
+
     async def clean_expired(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """306, 329: delete now what local retention would delete by itself later."""
         logger.info("retention asked for by=%s", connection.remote_address)
@@ -104,3 +133,15 @@ class AdminProcessor:
             await topics.delete(topic)
         logger.info("unused topics forgotten count=%d by=%s", len(unused), connection.remote_address)
         return RemotingCommand.response(command)
+
+    def check_rocksdb(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """354: there are no queues in RocksDB to compare with."""
+        return RemotingCommand.response(command, body=b'{"checkStatus":%d}' % CHECK_IN_PROGRESS)
+
+    def export_rocksdb(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """355: nothing is configured in RocksDB."""
+        return RemotingCommand.response(command, remark="export done.")
+
+    def export_pop_records(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """200056: no records of POP are in RocksDB."""
+        return RemotingCommand.response(command, remark=DEFAULT_REMARK)

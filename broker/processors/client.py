@@ -13,10 +13,10 @@ from collections.abc import Mapping
 
 from thermocline.broker.client_registry import Client
 from thermocline.broker.context import BrokerContext
+from thermocline.broker.message_filters import CompileNeeded, is_tag_type
 from thermocline.broker.processors.dispatcher import Answer, Handler
 from thermocline.remoting.bodies import (
     CONSUME_ACTIVELY,
-    EXPRESSION_TAG,
     TOPIC_SYS_FLAG_UNIT_SUB,
     CheckClientRequestBody,
     ClientConnection,
@@ -159,13 +159,16 @@ class ClientProcessor:
             )
         return RemotingCommand.response(command, ext_fields={})
 
-    def check_config(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """46: whether a subscription can be served; filtering by SQL is not."""
+    async def check_config(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """46: whether a subscription can be served; what is wrong with its expression, if it is not one of tags."""
         subscription = CheckClientRequestBody.decode(command.body).subscription_data if command.body else None
-        if subscription is not None and subscription.expression_type not in ("", EXPRESSION_TAG):
-            raise InvalidRequestError(
-                f"The broker does not support consumer to filter message by {subscription.expression_type}"
-            )
+        if subscription is not None and not is_tag_type(subscription.expression_type):
+            filters = self._context.filters
+            try:
+                filters.find(subscription.expression_type, subscription.sub_string)
+            except CompileNeeded as needed:
+                await filters.compile_in_turn(needed.text)
+                filters.find(subscription.expression_type, subscription.sub_string)
         return RemotingCommand.response(command)
 
     # -- who is connected ----------------------------------------------------------------------------------------------

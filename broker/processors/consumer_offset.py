@@ -102,7 +102,7 @@ class ConsumerOffsetProcessor:
         context = self._context
         header = command.header(UpdateConsumerOffsetRequestHeader)
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        if context.groups.find_or_create(group) is None:
+        if group not in context.groups:
             raise GroupNotFoundError(f"Group {group} not exist!")
         config = context.topics.get(topic)
         if config is None:

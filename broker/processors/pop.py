@@ -3,6 +3,7 @@
     admission (pop_admission.py) -> finding (pop_finder.py) -> found: claimed (pop/pop_store.py), answered
                                                             -> nothing: waits (pop_polling.py), or 210
                                                             -> cold: ask the tier process, answer later
+                                                            -> a long search by properties: in turns, answer later
 
 Rules
   - Messages are claimed before they are answered: what is answered is in the log, and durable where sends wait for the
@@ -24,12 +25,13 @@ from collections.abc import Awaitable, Mapping
 from thermocline.broker.cold_pull_limits import ColdPullLimits
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.flushed_answer import FlushedAnswers
+from thermocline.broker.message_filters import CompileNeeded
 from thermocline.broker.pop_admission import PopAdmission
-from thermocline.broker.pop_finder import FoundQueue, PopFinder, PopHarvest
+from thermocline.broker.pop_finder import FoundQueue, LaterNeeded, PopFinder, PopHarvest
 from thermocline.broker.pop_polling import Parking, Place, PopPolling
 from thermocline.broker.pop_request import PopRequest
 from thermocline.broker.processors.dispatcher import Handler
-from thermocline.broker.pull_finder import ColdNeeded
+from thermocline.broker.request_expressions import Wanted
 from thermocline.pop.order_info import make_order_info
 from thermocline.pop.pop_store import Claim, Take
 from thermocline.remoting.command import RemotingCommand
@@ -94,23 +96,26 @@ class PopProcessor:
                 code=ResponseCode.POLLING_TIMEOUT,
                 remark=f"the broker[{self._context.store_host[0]}] pop message is timeout too much",
             )
-        codes = self._admission.admit(request.header, remote_address=connection.remote_address)
+        try:
+            wanted = self._admission.admit(request.header, remote_address=connection.remote_address)
+        except CompileNeeded as needed:
+            return self._compile_and_pop(connection, command, needed.text)
         harvest = self._finder.start(request)
         try:
-            self._finder.collect(request, codes, harvest)
-        except ColdNeeded:
-            return self._pop_cold(request, codes, harvest)
+            self._finder.collect(request, wanted, harvest)
+        except LaterNeeded:
+            return self._pop_later(request, wanted, harvest)
         return self._answer_or_park(request, harvest)
 
     def look_again(self, request: PopRequest, *, is_last: bool) -> bool:
         """Look for what a POP waits for; True when it is answered. `is_last`: it does not wait any longer."""
         try:
-            codes = self._admission.admit(request.header, remote_address=request.connection.remote_address)
+            wanted = self._admission.admit(request.header, remote_address=request.connection.remote_address)
             harvest = self._finder.start(request)
             try:
-                self._finder.collect(request, codes, harvest)
-            except ColdNeeded:
-                is_last = True  # the client asks again at once, and is told to wait for the tier
+                self._finder.collect(request, wanted, harvest)
+            except LaterNeeded:
+                is_last = True  # the client asks again at once, and is told to wait
             if harvest.found:
                 response = self._claim(request, harvest)
             else:
@@ -119,6 +124,8 @@ class PopProcessor:
                     self._look_on(request, harvest)
                     return False
                 response = self._nothing(request, harvest, ResponseCode.POLLING_TIMEOUT)
+        except CompileNeeded:  # nobody else has asked for its expression in a while, and others for many
+            response = self._nothing(request, PopHarvest((), wanted_count=0), ResponseCode.POLLING_TIMEOUT)
         except Exception as error:  # the end of a POP: it becomes an answer
             if not isinstance(error, MQError):
                 logger.error("POP failed, a bug of ours", exc_info=error)
@@ -129,15 +136,20 @@ class PopProcessor:
 
     # -- answers -------------------------------------------------------------------------------------------------------
 
-    async def _pop_cold(
-        self, request: PopRequest, codes: frozenset[int] | None, harvest: PopHarvest
+    async def _compile_and_pop(
+        self, connection: Connection, command: RemotingCommand, expression: str
     ) -> RemotingCommand | None:
+        await self._context.filters.compile_in_turn(expression)
+        answer = self.pop(connection, command)
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    async def _pop_later(self, request: PopRequest, wanted: Wanted, harvest: PopHarvest) -> RemotingCommand | None:
         if not self._limits.has_room(request.connection):
             return RemotingCommand.response(
                 request.command, ResponseCode.FLOW_CONTROL, remark="too many pulls from the cold tier are on the way"
             )
         with self._limits.reading(request.connection):
-            await self._finder.collect_cold(request, codes, harvest)
+            await self._finder.collect_later(request, wanted, harvest)
         return self._answer_or_park(request, harvest)
 
     def _answer_or_park(self, request: PopRequest, harvest: PopHarvest) -> RemotingCommand | None:

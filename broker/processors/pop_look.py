@@ -24,6 +24,7 @@ from thermocline.broker.processors.pop import fill_born_time, place_of
 from thermocline.broker.pull_finder import ColdNeeded, PullFinder
 from thermocline.broker.pull_reply import PullAnswer
 from thermocline.broker.pull_request import PullRequest
+from thermocline.broker.request_expressions import ALL
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.error_table import error_response
@@ -227,7 +228,7 @@ class PopLookProcessor:
                 serialize_type=command.serialize_type,
             )
             try:
-                answer = self._finder.find(pull, None)
+                answer = self._finder.find(pull, ALL)
             except ColdNeeded:
                 return None
             if answer.code != ResponseCode.PULL_OFFSET_MOVED:

@@ -2,6 +2,7 @@
 
     admission (pull_admission.py) -> finding (pull_finder.py) -> found: answer
                                                               -> nothing there yet: wait (long_polling.py)
+                                                              -> a filter on properties: search, answer later
                                                               -> cold: ask the tier process, answer later
 
 Rules
@@ -9,6 +10,9 @@ Rules
   - A pull that found nothing (code 19) and may wait is parked at its queue, for as long as its client says. It looks
     again whenever something arrives there, and answers when a tag matches; at the end of its time it answers with what
     there is. It waits once, and commits once.
+  - A search by properties goes on in turns of the loop (loop_turns.py), beside everything else. A pull that waits keeps
+    its place meanwhile, and whatever arrives then is searched before it waits on. More searches than the turns take
+    are FLOW_CONTROL.
   - Cold pulls are bounded, in all and for one connection (cold_pull_limits.py): beyond, FLOW_CONTROL, upon which
     official clients ask again in 20 ms (before 5.0: in 3 s). A tier that is away is SYSTEM_BUSY (again in 3 s):
     never a corrected offset, or a client would skip history.
@@ -19,27 +23,29 @@ Source: PullMessageProcessor.java, DefaultPullMessageResultHandler.java, Apache 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
 from thermocline.broker.cold_pull_limits import ColdPullLimits
 from thermocline.broker.context import BrokerContext
-from thermocline.broker.long_polling import LongPolling
+from thermocline.broker.long_polling import LongPolling, Place
+from thermocline.broker.message_filters import CompileNeeded
 from thermocline.broker.processors.dispatcher import Handler
 from thermocline.broker.pull_admission import Admission, PullAdmission, PullForbiddenError
-from thermocline.broker.pull_finder import ColdNeeded, PullFinder
+from thermocline.broker.pull_finder import ColdNeeded, PullFinder, SearchNeeded
 from thermocline.broker.pull_reply import PullAnswer, write_answer
 from thermocline.broker.pull_request import PullRequest
 from thermocline.remoting import sys_flag as sys_flags
 from thermocline.remoting.command import FLAG_RESPONSE, RemotingCommand, SerializeType
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.error_table import error_response
-from thermocline.remoting.errors import MQError
+from thermocline.remoting.errors import BrokerBusyError, MQError, ResponseError
 from thermocline.remoting.header_codec import Int, decode_header
 from thermocline.remoting.headers.read import PullMessageRequestHeader
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
+from thermocline.store.filtered_runs import FilteredRuns
 from thermocline.store.message_draft import GetStatus
 
 logger = logging.getLogger(__name__)
@@ -100,14 +106,19 @@ class PullProcessor:
             return None
         try:
             admission = self._admission.admit(request)
+        except CompileNeeded as needed:
+            return self._compile_and_pull(connection, command, needed.text)
         except PullForbiddenError as error:
             response = error_response(command, error)
             response.ext_fields = {"forbiddenType": str(error.forbidden_type)}
             return response
         try:
-            answer = self._finder.find(request, admission.codes)
+            answer = self._finder.find(request, admission.wanted)
         except ColdNeeded:
             return self._pull_cold(command, request, admission)
+        except SearchNeeded as needed:
+            self._start_search(request, admission, needed.runs)
+            return None
         self._answer_or_park(request, admission, answer)
         return None
 
@@ -128,8 +139,11 @@ class PullProcessor:
         )
         try:
             admission = self._admission.admit(request)
-            answer = self._finder.find(request, admission.codes)
-        except (ColdNeeded, MQError):
+            answer = self._finder.find(request, admission.wanted)
+        except SearchNeeded as needed:
+            self._start_search(request, admission, needed.runs)
+            return True
+        except (ColdNeeded, CompileNeeded, MQError):
             return False
         self._answer_or_park(request, admission, answer)
         return True
@@ -147,9 +161,23 @@ class PullProcessor:
                 command, ResponseCode.FLOW_CONTROL, remark="too many pulls from the cold tier are on the way"
             )
         with self._limits.reading(request.connection):
-            answer = await self._finder.find_cold(request, admission.codes)
+            answer = await self._finder.find_cold(request, admission.wanted)
         self._write(request, admission, answer)
         return None
+
+    async def _compile_and_pull(
+        self, connection: Connection, command: RemotingCommand, expression: str
+    ) -> RemotingCommand | None:
+        await self._context.filters.compile_in_turn(expression)
+        answer = self.pull(connection, command)
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    def _start_search(self, request: PullRequest, admission: Admission, runs: FilteredRuns) -> None:
+        if not self._context.turns.add(PullSearch(self, request, admission, runs).go_on):
+            self._fail(
+                request,
+                ResponseError(code=ResponseCode.FLOW_CONTROL, remark="too many pulls with a filter are on the way"),
+            )
 
     def _answer_or_park(self, request: PullRequest, admission: Admission, answer: PullAnswer) -> None:
         if answer.code == ResponseCode.PULL_NOT_FOUND and request.header.sys_flag & sys_flags.PULL_SUSPEND:
@@ -160,28 +188,30 @@ class PullProcessor:
             deadline_ms = context.clock() + max(0, min(wait_ms, SUSPEND_MAX_MS))
             waiting = WaitingPull(self, request)
             header = request.header
-            if self._long_polling.park(header.topic, header.queue_id, waiting, deadline_ms=deadline_ms):
+            waiting.place = self._long_polling.park(header.topic, header.queue_id, waiting, deadline_ms=deadline_ms)
+            if waiting.place is not None:
                 context.offsets.commit_pull(header.topic, header.consumer_group, header.queue_id, answer.next_offset)
                 return
         self._write(request, admission, answer)
 
-    def look_again(self, request: PullRequest, *, is_last: bool) -> bool:
-        """Look for what a pull waits for; True when it is answered. `is_last`: it does not wait any longer."""
+    def look_again(self, waiting: WaitingPull) -> bool:
+        """Look for what a pull waits for; True when it is answered, False when it waits on, or is busy."""
+        request = waiting.request
         try:
             admission = self._admission.admit(request)
             try:
-                answer = self._finder.find(request, admission.codes)
+                answer = self._finder.find(request, admission.wanted)
+            except SearchNeeded as needed:
+                search = PullSearch(self, request, admission, needed.runs, waiting)
+                waiting.is_busy = self._context.turns.add(search.go_on)
+                if waiting.is_busy:
+                    return False
+                answer = _nothing_up_to(request.offset)
             except ColdNeeded:  # what it waited at has left the local log meanwhile
-                answer = PullAnswer(
-                    ResponseCode.PULL_RETRY_IMMEDIATELY,
-                    GetStatus.NO_MATCHED_MESSAGE.value,
-                    next_offset=request.offset,
-                    min_offset=request.offset,
-                    max_offset=request.offset,
-                )
+                answer = _nothing_up_to(request.offset)
             nothing = answer.code == ResponseCode.PULL_NOT_FOUND
             if nothing or answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY:
-                if not is_last:
+                if not waiting.is_last:
                     request.offset = answer.next_offset
                     return False
                 if nothing and request.offset > request.header.queue_offset:
@@ -189,14 +219,49 @@ class PullProcessor:
                     answer.code = ResponseCode.PULL_RETRY_IMMEDIATELY
                     answer.status = GetStatus.NO_MATCHED_MESSAGE.value
             self._write(request, admission, answer)
-        except Exception as error:  # the end of a pull: it becomes an answer
-            if not isinstance(error, MQError):
-                logger.error("pull failed, a bug of ours", exc_info=error)
-            command = RemotingCommand(
-                code=request.code, opaque=request.opaque, flag=FLAG_RESPONSE, serialize_type=request.serialize_type
-            )
-            request.connection.send(error_response(command, error))
+        except CompileNeeded as needed:  # its group has another expression meanwhile
+            waiting.is_busy = self._context.filters.compile_soon(needed.text, lambda: self._look_on(waiting))
+            if waiting.is_busy or not waiting.is_last:
+                return False
+            self._fail(request, BrokerBusyError("too many expressions are to be compiled"))
+        except Exception as error:  # noqa: BLE001 - the end of a pull: it becomes an answer
+            self._fail(request, error)
         return True
+
+    def search_ended(self, search: PullSearch) -> None:
+        """A search has looked at all that it was to look at: answer, unless the pull goes on waiting."""
+        request, waiting, runs = search.request, search.waiting, search.runs
+        if waiting is not None and not waiting.is_last and not runs.message_count:
+            request.offset = runs.next_offset
+            self._look_on(waiting)
+            return
+        self._write(request, search.admission, self._finder.search_answer(runs))
+        if waiting is not None:
+            self._leave(waiting)
+
+    def search_failed(self, search: PullSearch, error: Exception) -> None:
+        """A search has met something that it cannot read."""
+        self._fail(search.request, error)
+        if search.waiting is not None:
+            self._leave(search.waiting)
+
+    def _fail(self, request: PullRequest, error: Exception) -> None:
+        if not isinstance(error, MQError):
+            logger.error("pull failed, a bug of ours", exc_info=error)
+        command = RemotingCommand(
+            code=request.code, opaque=request.opaque, flag=FLAG_RESPONSE, serialize_type=request.serialize_type
+        )
+        request.connection.send(error_response(command, error))
+
+    def _look_on(self, waiting: WaitingPull) -> None:
+        """What a waiting pull was busy with is done; something else may have arrived since."""
+        waiting.is_busy = False
+        if self.look_again(waiting):
+            self._leave(waiting)
+
+    def _leave(self, waiting: WaitingPull) -> None:
+        assert waiting.place is not None
+        self._long_polling.leave(waiting.place)
 
     def _write(self, request: PullRequest, admission: Admission, answer: PullAnswer) -> None:
         header = request.header
@@ -212,23 +277,74 @@ class PullProcessor:
 
 
 class WaitingPull:
-    """A pull that waits at its queue."""
+    """A pull that waits at its queue. While it is busy with what has arrived, it need not be told of more."""
 
-    __slots__ = ("_processor", "_request")
+    __slots__ = ("_processor", "is_busy", "is_last", "place", "request")
 
     def __init__(self, processor: PullProcessor, request: PullRequest) -> None:
         self._processor = processor
-        self._request = request
+        self.request = request
+        self.place: Place | None = None
+        self.is_busy = False
+        self.is_last = False
+        """Its time is up: it does not wait any longer."""
 
     @property
     def connection(self) -> Connection:
         """Whose it is."""
-        return self._request.connection
+        return self.request.connection
 
     def look_again(self) -> bool:
         """Something arrived at the queue."""
-        return self._processor.look_again(self._request, is_last=False)
+        return not self.is_busy and self._processor.look_again(self)
 
     def time_is_up(self) -> None:
         """The client does not want to wait any longer."""
-        self._processor.look_again(self._request, is_last=True)
+        self.is_last = True
+        if not self.is_busy:
+            self._processor.look_again(self)
+
+
+class PullSearch:
+    """A search by properties on behalf of a pull, one that waits or one that has just come."""
+
+    __slots__ = ("_processor", "admission", "request", "runs", "waiting")
+
+    def __init__(
+        self,
+        processor: PullProcessor,
+        request: PullRequest,
+        admission: Admission,
+        runs: FilteredRuns,
+        waiting: WaitingPull | None = None,
+    ) -> None:
+        self._processor = processor
+        self.request = request
+        self.admission = admission
+        self.runs = runs
+        self.waiting = waiting
+
+    def go_on(self, is_time_up: Callable[[], bool]) -> bool:
+        """Search until it has ended, the time is up, or the client has left."""
+        request = self.request
+        if request.connection.is_closed:
+            return True
+        try:
+            if not self.runs.go_on(is_time_up):
+                return False
+        except Exception as error:  # noqa: BLE001 - the end of a pull: it becomes an answer
+            self._processor.search_failed(self, error)
+        else:
+            self._processor.search_ended(self)
+        return True
+
+
+def _nothing_up_to(offset: int) -> PullAnswer:
+    """Let the client ask again."""
+    return PullAnswer(
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        GetStatus.NO_MATCHED_MESSAGE.value,
+        next_offset=offset,
+        min_offset=offset,
+        max_offset=offset,
+    )

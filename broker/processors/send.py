@@ -1,19 +1,21 @@
 """Send: SEND_MESSAGE 10, SEND_MESSAGE_V2 310, SEND_BATCH_MESSAGE 320, in full; the common case is `store/fast_path.py`.
 
-    checks -> topic (made if missing) -> properties -> retry or dead-letter topic -> delay level -> put -> answer
+    checks -> topic (made if missing) -> properties -> retry or dead-letter topic -> delay level, time of delivery, or
+           half message -> put -> answer
 
 Checks, in RocketMQ's order: sends are accepted yet; broker writable, for ordered topics; topic's name; topic that
 clients may not send to; topic exists or can be made; queue id.
 
 Rules
   - Where a message is stored may differ from where it was sent to: one with a delay level goes to SCHEDULE_TOPIC_XXXX
-    and names its own topic and queue in REAL_TOPIC and REAL_QID; one for a retry topic that was consumed too often, or
-    whose group consumes in order, goes to the dead-letter topic. The answer names the queue that was asked for, and
+    and names its own topic and queue in REAL_TOPIC and REAL_QID; one with a time of delivery (TIMER_*) likewise to the
+    timer topic, and its answer carries the handle to recall it by; one for a retry topic that was consumed too often,
+    or whose group consumes in order, goes to the dead-letter topic. The answer names the queue that was asked for, and
     the place where the message is.
+  - A half message of a transaction (TRAN_MSG) goes to the half topic; it takes no delay. What becomes of it: the
+    processor for END_TRANSACTION, `transaction.py`.
   - A queue id below 0 leaves the choice to the broker.
   - Messages of a batch keep their own properties; the batch's own are only looked at.
-  - Asked for but not built yet, and so refused, never stored as something else: half messages, messages with a time of
-    delivery (TIMER_*). A timed message that was delivered once (it carries TIMER_OUT_MS) is an ordinary one.
 Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java, HookUtils.java, Apache RocketMQ 5.3.
 """
 
@@ -53,6 +55,9 @@ from thermocline.remoting.topic_validation import (
 )
 from thermocline.store.message_draft import MessageDraft, PutResult
 from thermocline.store.send_properties import broker_suffix, reply_properties, stored_text, waits_for_store
+from thermocline.timers.recall import recall_handle_of
+from thermocline.timers.timer_request import TIMER_REQUESTS, is_timer_request
+from thermocline.transactions.half_message import half_draft, is_half_request
 
 MULTI_TAG = "MULTI_TAG"
 COMPACTION = "COMPACTION"
@@ -62,7 +67,6 @@ RETRY_QUEUE_COUNT = 1
 VERSION_WITH_MAX_RECONSUME_TIMES = 121
 """3.4.9: clients since then may say how often a message is to be consumed again."""
 
-TIMER_REQUESTS = (PropertyName.TIMER_DELAY_S, PropertyName.TIMER_DELAY_MS, PropertyName.TIMER_DELIVER_MS)
 KEPT_SYS_FLAG = sys_flags.COMPRESSED | sys_flags.COMPRESSION_MASK | sys_flags.MULTI_TAGS
 """The bits of a sender's system flag that are its own to set; the rest describes the record."""
 
@@ -98,7 +102,7 @@ class SendProcessor:
         """Store the message, or the batch, and answer where it is."""
         header = decode_send_header(command.code, command.ext_fields)
         try:
-            self._check(header)
+            self.check(header)
             config = self._context.topics.get(header.topic)
             target = self._retry_target(command, header)
             if config is None or (target != header.topic and target not in self._context.topics):
@@ -109,7 +113,12 @@ class SendProcessor:
 
     # -- checks --------------------------------------------------------------------------------------------------------
 
-    def _check(self, header: SendMessageRequestHeader) -> None:
+    def check(self, header: SendMessageRequestHeader) -> None:
+        """Pass what may be sent at all: see the module's header. A topic that is missing passes.
+
+        Raises:
+            MQError, PermissionDeniedError, InvalidParameterError, BrokerBusyError: It is refused.
+        """
         context = self._context
         config = context.config
         if context.clock() < config.accept_sends_from_ms:
@@ -143,7 +152,7 @@ class SendProcessor:
     ) -> RemotingCommand | None:
         topics = self._context.topics
         try:
-            config = topics.get(header.topic) or await self._make_topic(header)
+            config = topics.get(header.topic) or await self.make_topic(header)
             target = self._retry_target(command, header)
             if target not in topics:
                 await topics.ensure(target, queue_count=DLQ_QUEUE_COUNT)
@@ -151,7 +160,12 @@ class SendProcessor:
         except MQError as error:
             return self._refused(command, error)
 
-    async def _make_topic(self, header: SendMessageRequestHeader) -> TopicConfig:
+    async def make_topic(self, header: SendMessageRequestHeader) -> TopicConfig:
+        """Make the topic of a message that is sent there first; durable on return.
+
+        Raises:
+            TopicNotFoundError: Topics are not made by use, or not this one.
+        """
         is_retry = is_retry_topic(header.topic)
         sys_flag = 0
         if header.unit_mode:
@@ -193,6 +207,11 @@ class SendProcessor:
             raise MessageIllegalError("the message has no body")
         text = header.properties or ""
         properties = decode_properties(text)
+        is_half = is_half_request(
+            properties, reconsume_times=header.reconsume_times or 0, delay_level=_delay_level(properties)
+        )
+        if is_half:
+            self._check_half(properties)
         _check_supported(header, properties)
         unique_key = properties.get(PropertyName.UNIQUE_KEY)
         if unique_key is None:
@@ -220,13 +239,42 @@ class SendProcessor:
         if delay_level > 0:
             level_count = len(self._context.store.config.delay_levels_ms)
             draft = schedule(draft, decode_properties(draft.properties_text), delay_level, level_count=level_count)
+        elif is_timer_request(properties):
+            draft = self._timed(draft, properties)
+        elif is_half:
+            draft = half_draft(draft)
         result = self._context.store.put(draft)
         self._context.stats.add_put(draft.topic, 1, result.size_bytes)
+        if is_half:
+            self._context.transactions.prepared(target)
         if is_dead_letter:
             self._context.stats.add_dead_letter(header.topic, header.topic.removeprefix(RETRY_TOPIC_PREFIX))
         return self._answer(
-            connection, command, [result], queue_id, unique_key=unique_key, waits=waits_for_store(properties)
+            connection,
+            command,
+            [result],
+            queue_id,
+            unique_key=unique_key,
+            recall_handle=recall_handle_of(draft, broker_name=self._context.config.broker_name),
+            waits=waits_for_store(properties),
         )
+
+    def _timed(self, draft: MessageDraft, properties: Mapping[str, str]) -> MessageDraft:
+        """The draft as it is to be stored until its time; as it is, when that has come."""
+        timers = self._context.timers
+        if timers is None:
+            # An MQError of no finer class: RocketMQ answers SYSTEM_ERROR.
+            raise MQError("accurate timer message is not enabled, timerWheelEnable is false")
+        return timers.schedule(draft, properties) or draft
+
+    def _check_half(self, properties: dict[str, str]) -> None:
+        """Pass a half message that can be taken."""
+        if self._context.config.reject_transactions:
+            raise PermissionDeniedError(
+                f"the broker[{self._context.store_host[0]}] sending transaction message is forbidden"
+            )
+        if _delay_level(properties) > 0 or any(name in properties for name in TIMER_REQUESTS):
+            raise MessageIllegalError("a half message takes neither a delay nor a time of delivery")
 
     def _send_batch(
         self,
@@ -273,6 +321,7 @@ class SendProcessor:
             results,
             queue_id,
             unique_key=properties.get(PropertyName.UNIQUE_KEY),
+            recall_handle=None,
             waits=waits_for_store(properties),
         )
 
@@ -286,6 +335,7 @@ class SendProcessor:
         queue_id: int,
         *,
         unique_key: str | None,
+        recall_handle: str | None,
         waits: bool,
     ) -> RemotingCommand | None:
         response = None
@@ -296,6 +346,7 @@ class SendProcessor:
                 queue_id=queue_id,
                 queue_offset=results[0].queue_offset,
                 transaction_id=unique_key,
+                recall_handle=recall_handle,
             )
             response = RemotingCommand.response(command, header=header, ext_fields=self._reply_properties)
         return self._acknowledgements.answer(connection, response, append_end=results[-1].end_offset, waits=waits)
@@ -320,21 +371,12 @@ class SendProcessor:
 
 def _check_supported(header: SendMessageRequestHeader, properties: dict[str, str]) -> None:
     """Pass what can be stored as what it is."""
-    if properties.get(PropertyName.TRANSACTION_PREPARED, "").lower() == "true" and not (
-        (header.reconsume_times or 0) > 0 and _delay_level(properties) > 0  # a retry by a client before 4.6.1
-    ):
-        raise PermissionDeniedError("half messages of transactions are not supported yet")
-    if header.sys_flag & sys_flags.TRANSACTION_MASK:
-        raise PermissionDeniedError("messages of transactions are not supported yet", sys_flag=header.sys_flag)
+    is_marked = properties.get(PropertyName.TRANSACTION_PREPARED, "").lower() == "true"
+    if header.sys_flag & sys_flags.TRANSACTION_MASK and not is_marked:
+        # RocketMQ stores it where no consumer finds it.
+        raise MessageIllegalError("the message is part of a transaction, but no half message", flag=header.sys_flag)
     if header.sys_flag & (sys_flags.INNER_BATCH | sys_flags.NEED_UNWRAP) or PropertyName.INNER_NUM in properties:
         raise MessageIllegalError("the message is an inner batch, but its topic is no batch topic")
-    if (
-        PropertyName.TIMER_OUT_MS not in properties
-        and _delay_level(properties) <= 0
-        and any(name in properties for name in TIMER_REQUESTS)
-    ):
-        # An MQError of no finer class: SYSTEM_ERROR, what RocketMQ answers when its timer wheel is switched off.
-        raise MQError("accurate timer message is not enabled: a time of delivery is not supported yet")
 
 
 def _check_in_batch(properties: dict[str, str]) -> None:
@@ -343,7 +385,7 @@ def _check_in_batch(properties: dict[str, str]) -> None:
         raise MessageIllegalError("a batch takes no half messages")
     if _delay_level(properties) > 0:
         raise MessageIllegalError("a batch takes no delayed messages")
-    if PropertyName.TIMER_OUT_MS not in properties and any(name in properties for name in TIMER_REQUESTS):
+    if is_timer_request(properties):
         raise MessageIllegalError("a batch takes no messages with a time of delivery")
 
 

@@ -10,9 +10,13 @@ Source: broker/processor/AdminBrokerProcessor.java, Apache RocketMQ 5.3.
 """
 
 import asyncio
+import json
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from thermocline.broker.broker_stats import StatsView
+from thermocline.broker.consumer_filter_table import ConsumerFilterData
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.processors.dispatcher import Handler
 from thermocline.broker.stats_meter import WindowSum
@@ -149,6 +153,8 @@ class StatsProcessor:
             body.subscription_data = self._context.clients.subscription(header.consumer_group, header.topic)
             if body.subscription_data is None:
                 body.filter_data = f"{header.consumer_group}@{header.topic} is not online!"
+            else:
+                body.filter_data = _filter_text(self._context.consumer_filters.get(header.topic, header.consumer_group))
         return RemotingCommand.response(command, remark=DEFAULT_REMARK, body=body.encode())
 
     # -- groups --------------------------------------------------------------------------------------------------------
@@ -265,6 +271,11 @@ class StatsProcessor:
         except UnavailableError:
             return default_ms
         return default_ms if time_ms is None else time_ms
+
+
+def _filter_text(data: ConsumerFilterData | None) -> str:
+    """A group's filter as fastjson prints it, for people to read."""
+    return json.dumps(msgspec.to_builtins(data), indent="\t", separators=(",", ":"), ensure_ascii=False)
 
 
 def _stats_body(view: StatsView) -> BrokerStatsData:

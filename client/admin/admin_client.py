@@ -49,6 +49,7 @@ class AdminClient(ClientOptions, BlockingHalf[AsyncAdminClient]):
     query_by_key = blocking(AsyncAdminClient.query_by_key)
     query_by_unique_key = blocking(AsyncAdminClient.query_by_unique_key)
     view_message = blocking(AsyncAdminClient.view_message)
+    resume_check_half_message = blocking(AsyncAdminClient.resume_check_half_message)
     view_by_offset = blocking(AsyncAdminClient.view_by_offset)
     pull = blocking(AsyncAdminClient.pull)
     min_offset = blocking(AsyncAdminClient.min_offset)

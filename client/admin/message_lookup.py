@@ -1,4 +1,4 @@
-"""Messages: find them by key, by id, by place; offsets of queues."""
+"""Messages: find them by key, by id, by place; have transactions asked about again; offsets of queues."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from thermocline.remoting.headers import (
     GetEarliestMsgStoretimeRequestHeader,
     GetEarliestMsgStoretimeResponseHeader,
     QueryMessageRequestHeader,
+    ResumeCheckHalfMessageRequestHeader,
     ViewMessageRequestHeader,
 )
 from thermocline.remoting.message_id import decode_message_id, unique_id_time_ms
@@ -21,7 +22,7 @@ from thermocline.remoting.message_record import decode_record
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.socket_address import format_address
 from thermocline.remoting.subscription import parse_subscription
-from thermocline.remoting.topic_validation import TOOLS_CONSUMER_GROUP
+from thermocline.remoting.topic_validation import TOOLS_CONSUMER_GROUP, TRANSACTION_CHECK_MAX_TIME_TOPIC
 
 __all__ = ["MessageLookup"]
 
@@ -99,6 +100,22 @@ class MessageLookup(AdminBase):
         queue = MessageQueue(topic=record.topic, broker_name=names[0] if names else "", queue_id=record.queue_id)
         return ReceivedMessage(record, queue=queue)
 
+    async def resume_check_half_message(self, offset_message_id: str, *, topic: str | None = None) -> None:
+        """Have the producers of a parked message (in TRANS_CHECK_MAX_TIME_TOPIC) asked again how its transaction ended.
+
+        The id is its broker's. An open half message begins to be asked about anew.
+
+        Raises:
+            InvalidRequestError: It is no such id, of no transaction, or of one that has ended.
+            ResponseError: The broker found no such message.
+            UnavailableError: The broker does not answer.
+        """
+        place = decode_message_id(offset_message_id)
+        header = ResumeCheckHalfMessageRequestHeader(
+            topic=topic or TRANSACTION_CHECK_MAX_TIME_TOPIC, msg_id=offset_message_id
+        )
+        await self._running().call(format_address(*place.host), RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
+
     async def view_by_offset(self, queue: MessageQueue, offset: int) -> ReceivedMessage:
         """Return the message at a queue offset; ObjectNotFoundError when there is none (any more)."""
         result = await self.pull(queue, offset, count_max=1)
@@ -106,18 +123,28 @@ class MessageLookup(AdminBase):
             raise ObjectNotFoundError("no message at this offset", queue=str(queue), queue_offset=offset)
         return result.messages[0]
 
-    async def pull(self, queue: MessageQueue, offset: int, *, count_max: int = 32, expression: str = "*") -> PullResult:
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        count_max: int = 32,
+        expression: str = "*",
+        expression_type: str = "TAG",
+    ) -> PullResult:
         """Read messages of a queue from an offset on, without being in a group or waiting for new ones.
 
         Raises:
             ObjectNotFoundError: There is no such topic or broker.
+            SubscriptionParseError: The expression is none.
+            ResponseError: The broker does not choose messages by such expressions; it needs `enablePropertyFilter`.
             UnavailableError: The broker cannot serve this now.
         """
         calls = await self._calls(queue)
         return await calls.pull(
             queue,
             offset=offset,
-            subscription=parse_subscription(queue.topic, expression),
+            subscription=parse_subscription(queue.topic, expression, expression_type=expression_type),
             count_max=count_max,
             bytes_max=PULL_BYTES_MAX,
             suspend_ms=0,

@@ -75,7 +75,13 @@ class AsyncPullConsumer(PullConsumerOptions):
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin to work; ClosedError when it was started or closed before."""
+        """Begin to work.
+
+        Raises:
+            InvalidRequestError: A broker cannot read an SQL92 expression.
+            ResponseError: A broker does not choose messages by such expressions; it needs `enablePropertyFilter`.
+            ClosedError: It was started or closed before.
+        """
         if self._parts is not None or self._closed:
             raise ClosedError("a consumer starts once")
         session = ClientSession(self, _Owner(self))
@@ -107,6 +113,13 @@ class AsyncPullConsumer(PullConsumerOptions):
         for topic in {*self._subscriptions, *(queue.topic for queue in self._assigned)}:
             session.routes.watch(topic)
         await session.start()
+        try:
+            assigned = {one.topic: one for one in self._assigned.values()}
+            for subscription in (*self._subscriptions.values(), *assigned.values()):
+                await calls.check_subscription(subscription)
+        except MQError:
+            await self.close_after(has_consumed=False)
+            raise
         parts.tasks.append(session.start_task(self._keep_assigned()))
         if self._subscriptions:
             parts.start_rebalancing()
@@ -149,15 +162,19 @@ class AsyncPullConsumer(PullConsumerOptions):
     async def subscribe(self, topic: str, expression: str = "*", *, expression_type: str = "TAG") -> None:
         """Share the messages of a topic with the group: all, or those with one of the tags in `a || b || c`.
 
+        With `expression_type="SQL92"` those whose properties fulfil a condition, `price > 5 AND region = 'eu'`.
+
         Raises:
             InvalidRequestError: Queues are assigned already, or topic or expression are impossible.
+            ResponseError: A broker does not choose messages by such expressions; it needs `enablePropertyFilter`.
         """
         check_topic(topic)
         if self._assigned:
             raise InvalidRequestError("either subscribe or assign", group=self.group)
-        self._subscriptions[topic] = parse_subscription(
-            topic, expression, expression_type=expression_type, version=wall_clock_ms()
-        )
+        subscription = parse_subscription(topic, expression, expression_type=expression_type, version=wall_clock_ms())
+        if self._parts is not None:
+            await self._parts.calls.check_subscription(subscription)
+        self._subscriptions[topic] = subscription
         if self._parts is not None:
             self._parts.session.routes.watch(topic)
             await self._parts.session.routes.refresh_all()
@@ -172,15 +189,24 @@ class AsyncPullConsumer(PullConsumerOptions):
             self._parts.session.heartbeat_soon()
             self._parts.rebalancer.soon()
 
-    async def assign(self, queues: Iterable[MessageQueue], *, expression: str = "*") -> None:
+    async def assign(
+        self, queues: Iterable[MessageQueue], *, expression: str = "*", expression_type: str = "TAG"
+    ) -> None:
         """Consume exactly these queues, whatever the group's other members do; replaces an earlier assignment.
 
         Raises:
             InvalidRequestError: Topics are subscribed already, or the expression is impossible.
+            ResponseError: A broker does not choose messages by such expressions; it needs `enablePropertyFilter`.
         """
         if self._subscriptions:
             raise InvalidRequestError("either subscribe or assign", group=self.group)
-        self._assigned = {queue: parse_subscription(queue.topic, expression) for queue in queues}
+        assigned = {
+            queue: parse_subscription(queue.topic, expression, expression_type=expression_type) for queue in queues
+        }
+        if self._parts is not None:
+            for subscription in {one.topic: one for one in assigned.values()}.values():
+                await self._parts.calls.check_subscription(subscription)
+        self._assigned = assigned
         for queue in [queue for queue in self._table if queue not in self._assigned]:
             await self.give_up(queue)
         if self._parts is not None:

@@ -19,6 +19,8 @@ take over at once. Source: client/impl/consumer/DefaultMQPushConsumerImpl.java, 
 from __future__ import annotations
 
 import asyncio
+import os
+import random
 from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self
@@ -37,11 +39,15 @@ from thermocline.client.consumer.queue_workers import QueueWorkers
 from thermocline.client.consumer.rebalancer import Rebalancer
 from thermocline.client.consumer.server_requests import ServerRequests
 from thermocline.client.message_queue import MessageQueue
+from thermocline.client.producer.async_producer import trace_producer
 from thermocline.client.session import ClientSession, wall_clock_ms
+from thermocline.client.trace.consume_tracer import ConsumeTracer
+from thermocline.client.trace.trace_dispatcher import TraceDispatcher
 from thermocline.remoting.bodies import CONSUME_PASSIVELY, ConsumerData, SubscriptionData
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
-from thermocline.remoting.errors import ClosedError, InvalidRequestError, UnsupportedRequestError
+from thermocline.remoting.errors import ClosedError, InvalidRequestError, MQError, UnsupportedRequestError
+from thermocline.remoting.message_id import UniqueIdGenerator
 from thermocline.remoting.subscription import parse_subscription
 from thermocline.remoting.topic_validation import check_topic, retry_topic
 
@@ -61,6 +67,7 @@ class AsyncPushConsumer(PushConsumerOptions):
         self._listener: Callable[..., Any] | None = None
         self._is_orderly = False
         self._parts: _Parts | None = None
+        self._traces: TraceDispatcher | None = None
         self._closed = False
 
     # -- setting up --------------------------------------------------------------------------------------------------
@@ -68,7 +75,8 @@ class AsyncPushConsumer(PushConsumerOptions):
     def subscribe(self, topic: str, expression: str = "*", *, expression_type: str = "TAG") -> None:
         """Consume the messages of a topic: all, or those with one of the tags in `a || b || c`.
 
-        May be called again to change the expression, also while the consumer runs.
+        With `expression_type="SQL92"` those whose properties fulfil a condition, `price > 5 AND region = 'eu'`. May be
+        called again to change the expression, also while the consumer runs.
 
         Raises:
             InvalidRequestError: The topic's name or the expression is impossible.
@@ -113,7 +121,8 @@ class AsyncPushConsumer(PushConsumerOptions):
         """Join the group and begin to consume.
 
         Raises:
-            InvalidRequestError: No listener is registered.
+            InvalidRequestError: No listener is registered, or a broker cannot read an SQL92 expression.
+            ResponseError: A broker does not choose messages by such expressions; it needs `enablePropertyFilter`.
             ClosedError: It was started or closed before.
         """
         await self.start_with(TaskRunner(count_max=self.consume_threads))
@@ -138,6 +147,8 @@ class AsyncPushConsumer(PushConsumerOptions):
             await parts.dispatcher.settle()
         await parts.workers.commit(is_confirmed=True)
         await parts.workers.unlock_all()
+        if self._traces is not None:
+            await self._traces.close()
         await parts.session.close()
 
     async def __aenter__(self) -> Self:
@@ -195,10 +206,19 @@ class AsyncPushConsumer(PushConsumerOptions):
             raise InvalidRequestError("register a listener first", group=self.group)
         if self.message_model is MessageModel.CLUSTERING:
             self.subscribe(retry_topic(self.group))
+        if self.enable_trace:
+            self._traces = TraceDispatcher(trace_producer(self, self.group, kind="CONSUME"), topic=self.trace_topic)
+            await self._traces.start()
         self._parts = parts = self._assemble(runner, self._listener)
         for topic in self._subscriptions:
             parts.session.routes.watch(topic)
         await parts.session.start()
+        try:
+            for subscription in self._subscriptions.values():
+                await parts.calls.check_subscription(subscription)
+        except MQError:
+            await self.close()
+            raise
         parts.tasks += [
             parts.session.start_task(parts.rebalancer.run()),
             parts.session.start_task(
@@ -250,8 +270,19 @@ class AsyncPushConsumer(PushConsumerOptions):
             message_model=self.message_model,
             interval_ms=self.rebalance_interval_ms,
         )
+        tracer = None
+        if self._traces is not None:
+            unique_ids = UniqueIdGenerator(
+                address=session.client_address,
+                process_id=os.getpid(),
+                number=random.getrandbits(32),
+                clock_ms=wall_clock_ms,
+            )
+            tracer = ConsumeTracer(self._traces, group=self.group, unique_ids=unique_ids)
         kind = OrderlyDispatcher if self._is_orderly else ConcurrentDispatcher
-        dispatcher: Dispatcher = kind(listener, options=self, runner=runner, calls=calls, host=workers, stats=stats)
+        dispatcher: Dispatcher = kind(
+            listener, options=self, runner=runner, calls=calls, host=workers, stats=stats, tracer=tracer
+        )
         workers.bind(dispatcher)
         requests = ServerRequests(
             self,
@@ -262,7 +293,7 @@ class AsyncPushConsumer(PushConsumerOptions):
             rebalance_soon=rebalancer.soon,
             start_timestamp_ms=now_ms,
         )
-        return _Parts(session, workers, rebalancer, dispatcher, runner, requests)
+        return _Parts(session, calls, workers, rebalancer, dispatcher, runner, requests)
 
     def consumer_data(self) -> list[ConsumerData]:
         """Return what heartbeats say of this consumer."""
@@ -294,6 +325,7 @@ class _Parts:
     def __init__(
         self,
         session: ClientSession,
+        calls: ConsumerCalls,
         workers: QueueWorkers,
         rebalancer: Rebalancer,
         dispatcher: Dispatcher,
@@ -301,6 +333,7 @@ class _Parts:
         requests: ServerRequests,
     ) -> None:
         self.session = session
+        self.calls = calls
         self.workers = workers
         self.rebalancer = rebalancer
         self.dispatcher = dispatcher

@@ -23,6 +23,8 @@ from thermocline.client.consumer.options import MessageModel, PushConsumerOption
 from thermocline.client.consumer.process_queue import ProcessQueue
 from thermocline.client.received_message import ReceivedMessage
 from thermocline.client.session import wall_clock_ms
+from thermocline.client.trace.consume_tracer import ConsumeTracer, TracedCall
+from thermocline.client.trace.trace_records import ConsumeOutcome
 from thermocline.remoting.errors import MQError
 
 __all__ = ["ConcurrentDispatcher"]
@@ -48,6 +50,7 @@ class ConcurrentDispatcher:
         calls: ConsumerCalls,
         host: DispatcherHost,
         stats: ConsumerStats,
+        tracer: ConsumeTracer | None = None,
     ) -> None:
         self._listener = listener
         self._options = options
@@ -55,6 +58,8 @@ class ConcurrentDispatcher:
         self._calls = calls
         self._host = host
         self._stats = stats
+        self._tracer = tracer
+        self._traced: dict[ListenerJob, TracedCall] = {}
         limit = options.max_reconsume_times
         self._reconsume_times_max = RECONSUME_TIMES_DEFAULT if limit < 0 else limit
         self._running: dict[ListenerJob, tuple[ProcessQueue, list[ReceivedMessage], ConsumeContext]] = {}
@@ -71,6 +76,8 @@ class ConcurrentDispatcher:
             context = ConsumeContext(queue=process_queue.queue)
             job = ListenerJob(functools.partial(self._listener, batch, context), self._done)
             self._running[job] = (process_queue, batch, context)
+            if self._tracer is not None:
+                self._traced[job] = self._tracer.begin(batch)
             self._runner.submit(job)
 
     async def release(self, process_queue: ProcessQueue) -> None:
@@ -106,6 +113,7 @@ class ConcurrentDispatcher:
 
     def _done(self, job: ListenerJob, outcome: object) -> None:
         process_queue, batch, context = self._running.pop(job)
+        self._trace(job, outcome)
         if process_queue.dropped or isinstance(outcome, ListenerNotRunError):
             return
         succeeded = self._succeeded_count(batch, context, outcome, process_queue)
@@ -119,6 +127,17 @@ class ConcurrentDispatcher:
         elif failed:
             self._start_send_back(process_queue, failed, context.delay_level_when_next_consume)
         self._host.queue_changed(process_queue)
+
+    def _trace(self, job: ListenerJob, outcome: object) -> None:
+        call = self._traced.pop(job, None)
+        if self._tracer is None or call is None or isinstance(outcome, ListenerNotRunError):
+            return
+        if outcome is ConsumeResult.SUCCESS or outcome is None:
+            self._tracer.end(call, ConsumeOutcome.SUCCESS)
+        elif isinstance(outcome, BaseException):
+            self._tracer.end(call, ConsumeOutcome.EXCEPTION)
+        else:
+            self._tracer.end(call, ConsumeOutcome.FAILED)
 
     def _succeeded_count(
         self, batch: list[ReceivedMessage], context: ConsumeContext, outcome: object, process_queue: ProcessQueue

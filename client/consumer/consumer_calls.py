@@ -7,6 +7,7 @@ everything else goes to the master. Source: client/impl/consumer/PullAPIWrapper.
 from __future__ import annotations
 
 import enum
+import logging
 import random
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -17,13 +18,15 @@ from thermocline.client.received_message import ReceivedMessage, decode_messages
 from thermocline.client.session import ClientSession
 from thermocline.client.topic_route import MASTER_ID
 from thermocline.remoting.bodies import (
+    EXPRESSION_TAG,
+    CheckClientRequestBody,
     GetConsumerListByGroupResponseBody,
     LockBatchRequestBody,
     LockBatchResponseBody,
     SubscriptionData,
 )
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.errors import MQError, QueryNotFoundError, UnavailableError
+from thermocline.remoting.errors import MQError, QueryNotFoundError, TopicNotFoundError, UnavailableError
 from thermocline.remoting.headers import (
     ConsumerSendMsgBackRequestHeader,
     GetConsumerListByGroupRequestHeader,
@@ -44,6 +47,8 @@ from thermocline.remoting.sys_flag import PULL_COMMIT_OFFSET, PULL_LITE, PULL_SU
 from thermocline.remoting.topic_validation import retry_topic
 
 __all__ = ["ConsumerCalls", "PullResult", "PullStatus"]
+
+logger = logging.getLogger(__name__)
 
 LOCK_TIMEOUT_MS = 1_000
 SEND_BACK_TIMEOUT_MS = 5_000
@@ -227,6 +232,28 @@ class ConsumerCalls:
         return answer.header(OffsetResponseHeader).offset
 
     # -- the group ---------------------------------------------------------------------------------------------------
+
+    async def check_subscription(self, subscription: SubscriptionData) -> None:
+        """Have a broker of the topic look at an expression that is not one of tags, as official clients do at start.
+
+        Passes when no broker can be asked now: then pulls will tell.
+
+        Raises:
+            SubscriptionParseError: It is no expression; the error names the place.
+            ResponseError: The topic's brokers choose messages by tags only.
+        """
+        if subscription.expression_type == EXPRESSION_TAG:
+            return
+        body = CheckClientRequestBody(
+            client_id=self._session.client_id, group=self._group, subscription_data=subscription
+        ).encode()
+        try:
+            route = await self._session.routes.get(subscription.topic)
+            if route.brokers:
+                address = random.choice(route.brokers).address
+                await self._session.call(address, RequestCode.CHECK_CLIENT_CONFIG, body=body)
+        except (TopicNotFoundError, UnavailableError) as error:
+            logger.info("expression not checked topic=%s error=%s", subscription.topic, error)
 
     async def member_ids(self, topic: str) -> list[str]:
         """Return the client ids of the group's members, sorted, as one broker of the topic knows them."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from thermocline.client.consumer.allocation import AllocateAveragely, AllocationStrategy
 from thermocline.client.options import ClientOptions, require_positive
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.remoting.topic_validation import check_group
+from thermocline.remoting.topic_validation import TRACE_TOPIC, check_group, check_topic
 
 __all__ = [
     "ConsumeFromWhere",
@@ -99,9 +99,13 @@ class PushConsumerOptions(ConsumerOptions):
     """A concurrent listener call that takes longer gives its messages back to be consumed again."""
     await_termination_ms: int = 30_000
     """How long `close` waits for listener calls that have begun."""
+    enable_trace: bool = False
+    """Whether each listener call is written to `trace_topic`, for `mqadmin queryMsgTraceById`."""
+    trace_topic: str = TRACE_TOPIC
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_topic(self.trace_topic)
         require_positive(self, "consume_threads", "consume_message_batch_max_size", "pull_batch_size")
         require_positive(self, "pull_batch_size_in_bytes", "consume_timeout_minutes", "suspend_current_queue_ms")
         if self.consume_message_batch_max_size > 1024 or self.pull_batch_size > 1024:

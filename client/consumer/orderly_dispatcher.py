@@ -23,6 +23,8 @@ from thermocline.client.consumer.process_queue import ProcessQueue
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.received_message import ReceivedMessage
 from thermocline.client.session import wall_clock_ms
+from thermocline.client.trace.consume_tracer import ConsumeTracer, TracedCall
+from thermocline.client.trace.trace_records import ConsumeOutcome
 from thermocline.remoting.errors import MQError
 
 __all__ = ["OrderlyDispatcher"]
@@ -47,6 +49,7 @@ class OrderlyDispatcher:
         calls: ConsumerCalls,
         host: DispatcherHost,
         stats: ConsumerStats,
+        tracer: ConsumeTracer | None = None,
     ) -> None:
         self._listener = listener
         self._options = options
@@ -54,6 +57,7 @@ class OrderlyDispatcher:
         self._calls = calls
         self._host = host
         self._stats = stats
+        self._tracer = tracer
         self._needs_lock = options.message_model is MessageModel.CLUSTERING
         self._reconsume_times_max = UNLIMITED if options.max_reconsume_times < 0 else options.max_reconsume_times
         self._at_work: dict[ProcessQueue, asyncio.Future[None]] = {}
@@ -102,7 +106,8 @@ class OrderlyDispatcher:
             return
         context = self._context(process_queue.queue)
         self._at_work[process_queue] = asyncio.get_running_loop().create_future()
-        done = functools.partial(self._done, process_queue, batch, context)
+        call = None if self._tracer is None else self._tracer.begin(batch)
+        done = functools.partial(self._done, process_queue, batch, context, call)
         self._runner.submit(ListenerJob(functools.partial(self._listener, batch, context), done))
 
     def _context(self, queue: MessageQueue) -> OrderlyContext:
@@ -113,6 +118,7 @@ class OrderlyDispatcher:
         process_queue: ProcessQueue,
         batch: list[ReceivedMessage],
         context: OrderlyContext,
+        call: TracedCall | None,
         job: ListenerJob,
         outcome: object,
     ) -> None:
@@ -121,6 +127,9 @@ class OrderlyDispatcher:
             self._at_work.pop(process_queue).set_result(None)
             return
         has_succeeded = outcome is OrderlyResult.SUCCESS or outcome is None
+        if self._tracer is not None and call is not None:
+            failure = ConsumeOutcome.EXCEPTION if isinstance(outcome, BaseException) else ConsumeOutcome.FAILED
+            self._tracer.end(call, ConsumeOutcome.SUCCESS if has_succeeded else failure)
         ok = len(batch) if has_succeeded else 0
         self._stats.consumed(process_queue.queue.topic, job.started_at, ok=ok, failed=len(batch) - ok)
         process_queue.last_consume_ms = wall_clock_ms()

@@ -45,7 +45,8 @@ class PushConsumer(PushConsumerOptions, BlockingHalf[AsyncPushConsumer]):
     def subscribe(self, topic: str, expression: str = "*", *, expression_type: str = "TAG") -> None:
         """Consume the messages of a topic: all, or those with one of the tags in `a || b || c`.
 
-        May be called again to change the expression, also while the consumer runs.
+        With `expression_type="SQL92"` those whose properties fulfil a condition, `price > 5 AND region = 'eu'`. May be
+        called again to change the expression, also while the consumer runs.
 
         Raises:
             InvalidRequestError: The topic's name or the expression is impossible.

@@ -26,6 +26,7 @@ from typing import Self, TypeVar
 
 from thermocline.client.message import Message
 from thermocline.client.message_queue import MessageQueue
+from thermocline.client.options import ClientOptions
 from thermocline.client.producer.batch_accumulator import BatchAccumulator, LingeringMessage, is_batchable
 from thermocline.client.producer.in_flight import InFlight
 from thermocline.client.producer.options import ProducerOptions
@@ -36,6 +37,8 @@ from thermocline.client.producer.send_requests import SendRequests
 from thermocline.client.producer.sending import Draft, SendCallback, call_back, draft
 from thermocline.client.send_result import SendResult
 from thermocline.client.session import ClientSession, wall_clock_ms
+from thermocline.client.trace.publish_tracer import PublishTracer
+from thermocline.client.trace.trace_dispatcher import TraceDispatcher, trace_group
 from thermocline.remoting.bodies import ConsumerData
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
@@ -46,12 +49,16 @@ from thermocline.remoting.errors import (
     MQError,
     UnsupportedRequestError,
 )
+from thermocline.remoting.headers import RecallMessageRequestHeader, RecallMessageResponseHeader
 from thermocline.remoting.message_id import UniqueIdGenerator
+from thermocline.remoting.recall_handle import decode_recall_handle
+from thermocline.remoting.request_code import RequestCode
 
-__all__ = ["IN_FLIGHT_BYTES_MAX", "AsyncProducer"]
+__all__ = ["IN_FLIGHT_BYTES_MAX", "AsyncProducer", "settle", "trace_producer"]
 
 IN_FLIGHT_BYTES_MAX = 100 * 1024 * 1024
 WINDOW = 256
+TRACE_SEND_TIMEOUT_MS = 5_000
 
 T = TypeVar("T")
 
@@ -65,6 +72,8 @@ class AsyncProducer(ProducerOptions):
         self._pipeline: SendPipeline | None = None
         self._accumulator: BatchAccumulator | None = None
         self._requests: SendRequests | None = None
+        self._traces: TraceDispatcher | None = None
+        self._tracer: PublishTracer | None = None
         self._in_flight = InFlight(count_max=self.in_flight_max, bytes_max=IN_FLIGHT_BYTES_MAX)
         self._closed = False
 
@@ -93,7 +102,13 @@ class AsyncProducer(ProducerOptions):
                 bytes_max=self.batch_max_bytes, delay_ms=self.batch_max_delay_ms, send=self._send_lingering
             )
         self._session, self._pipeline = session, pipeline
+        for topic in self.watched_topics():
+            session.routes.watch(topic)
         await session.start()
+        if self.enable_trace:
+            self._traces = TraceDispatcher(trace_producer(self, self.group, kind="PRODUCE"), topic=self.trace_topic)
+            self._tracer = PublishTracer(self._traces, group=self.group)
+            await self._traces.start()
 
     async def close(self) -> None:
         """Take no more messages, wait for the outcome of all under way, leave the brokers; idempotent."""
@@ -107,6 +122,8 @@ class AsyncProducer(ProducerOptions):
             self._accumulator.flush_all()
         pipeline.refuse_new()
         await self._in_flight.wait_until_idle()
+        if self._traces is not None:
+            await self._traces.close()
         await pipeline.close()
         await session.close()
 
@@ -151,7 +168,7 @@ class AsyncProducer(ProducerOptions):
         future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
         self.start_send(
             prepared,
-            lambda outcome: _settle(future, outcome),
+            lambda outcome: settle(future, outcome),
             queue=queue,
             selector=selector,
             argument=argument,
@@ -182,7 +199,7 @@ class AsyncProducer(ProducerOptions):
         future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
 
         def done(outcome: SendResult | MQError) -> None:
-            _settle(future, outcome)
+            settle(future, outcome)
             if callback is not None:
                 if isinstance(outcome, MQError) and not future.cancelled():
                     future.exception()  # the callback is told, so nobody has to ask the future
@@ -293,10 +310,43 @@ class AsyncProducer(ProducerOptions):
         await self._in_flight.wait_for_room()
         future: asyncio.Future[list[SendResult]] = asyncio.get_running_loop().create_future()
         _, pipeline, requests = self._started()
-        sending = requests.batch(messages, lambda outcome: _settle(future, outcome), queue=queue, timeout_ms=timeout_ms)
+
+        def done(outcome: list[SendResult] | MQError) -> None:
+            settle(future, outcome)
+
+        callback = done if self._tracer is None else self._tracer.batch(messages, done)
+        sending = requests.batch(messages, callback, queue=queue, timeout_ms=timeout_ms)
         self._in_flight.add(len(messages), sending.counted_bytes)
         pipeline.submit(sending)
         return await future
+
+    async def recall(self, recall_handle: str, *, timeout_ms: int | None = None) -> str:
+        """Take back a message that waits for its time, and return its message id.
+
+        `recall_handle`: from the `SendResult`. Success says that the broker will not deliver it if it still waits; not
+        that there was such a message. Brokers allow it when their `recallMessageEnable` is true.
+
+        Raises:
+            InvalidRequestError: The handle is none, its time has come, or the broker allows no recalls.
+            UnavailableError: The broker that has the message does not answer.
+            ClosedError: The producer is not started, or closed.
+        """
+        session, _, _ = self._started()
+        handle = decode_recall_handle(recall_handle)
+        route = await session.routes.get(handle.topic)
+        header = RecallMessageRequestHeader(
+            producer_group=self.group,
+            topic=handle.topic,
+            recall_handle=recall_handle,
+            broker_name=handle.broker_name,
+        )
+        answer = await session.call(
+            route.master(handle.broker_name),
+            RequestCode.RECALL_MESSAGE,
+            header,
+            timeout_ms=timeout_ms or self.send_timeout_ms,
+        )
+        return answer.header(RecallMessageResponseHeader).msg_id
 
     async def fetch_publish_queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues that messages of a topic may be sent to, sorted.
@@ -312,6 +362,14 @@ class AsyncProducer(ProducerOptions):
         return list(route.publish_queues)
 
     # -- for the blocking half, and inside ---------------------------------------------------------------------------
+
+    def watched_topics(self) -> tuple[str, ...]:
+        """The topics whose brokers are to know this producer from its start: none, as nobody asks it anything."""
+        return ()
+
+    def answer(self, command: RemotingCommand) -> None:
+        """Refuse what a broker asks: a producer without transactions serves nothing."""
+        raise UnsupportedRequestError(code=command.code)
 
     def start_send(
         self,
@@ -330,6 +388,8 @@ class AsyncProducer(ProducerOptions):
             ClosedError: The producer is not started, or closed.
         """
         _, pipeline, requests = self._started()
+        if self._tracer is not None and prepared.message.topic != self.trace_topic:
+            callback = self._tracer.single(prepared.message, callback)
         if self._accumulator is not None and selector is None and argument is None and self._may_linger(prepared):
             self._in_flight.add(1, len(prepared.body))
             self._accumulator.add(LingeringMessage(prepared.message, callback), queue=queue)
@@ -385,6 +445,19 @@ class AsyncProducer(ProducerOptions):
         return self._session, self._pipeline, self._requests
 
 
+def trace_producer(options: ClientOptions, group: str, *, kind: str) -> AsyncProducer:
+    """A producer for the traces of a client; `kind`: PRODUCE or CONSUME."""
+    return AsyncProducer(
+        group=trace_group(group, kind=kind),
+        namesrv=options.namesrv,
+        client_ip=options.client_ip,
+        unit_name=options.unit_name,
+        request_timeout_ms=options.request_timeout_ms,
+        connect_timeout_ms=options.connect_timeout_ms,
+        send_timeout_ms=TRACE_SEND_TIMEOUT_MS,
+    )
+
+
 class _Owner:
     """What the session asks of a producer."""
 
@@ -400,16 +473,17 @@ class _Owner:
         """None."""
         return []
 
-    def answer(self, command: RemotingCommand) -> RemotingCommand | None:
-        """Refuse: a producer without transactions serves nothing."""
-        raise UnsupportedRequestError(code=command.code)
+    def answer(self, command: RemotingCommand) -> None:
+        """Hand it on."""
+        self._producer.answer(command)
 
     def connection_closed(self, connection: Connection) -> None:
         """Let the pipeline send again what was lost with the connection."""
         self._pipeline.connection_closed(connection)
 
 
-def _settle(future: asyncio.Future[T], outcome: T | MQError) -> None:
+def settle(future: asyncio.Future[T], outcome: T | MQError) -> None:
+    """Give a future the outcome of a send."""
     if future.done():
         return  # whoever waited has left
     if isinstance(outcome, MQError):

@@ -81,6 +81,4 @@ class BatchAccumulator:
 
 def is_batchable(message: Message) -> bool:
     """Whether a broker takes this message in a batch."""
-    return not (
-        message.delay_level or message.deliver_at_ms is not None or message.topic.startswith(RETRY_TOPIC_PREFIX)
-    )
+    return not (message.is_delayed or message.topic.startswith(RETRY_TOPIC_PREFIX))

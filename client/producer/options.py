@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from thermocline.client.options import ClientOptions, require_positive
 from thermocline.remoting.compression import LEVEL_DEFAULT
 from thermocline.remoting.sys_flag import CompressionType
-from thermocline.remoting.topic_validation import AUTO_CREATE_TOPIC, check_group
+from thermocline.remoting.topic_validation import AUTO_CREATE_TOPIC, TRACE_TOPIC, check_group, check_topic
 
 __all__ = ["ProducerOptions"]
 
@@ -43,8 +43,13 @@ class ProducerOptions(ClientOptions):
     batch_max_bytes: int = 32 * 1024
     """How much lingers together at most."""
 
+    enable_trace: bool = False
+    """Whether what becomes of each message is written to `trace_topic`, for `mqadmin queryMsgTraceById`."""
+    trace_topic: str = TRACE_TOPIC
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_group(self.group)
+        check_topic(self.trace_topic)
         require_positive(self, "send_timeout_ms", "max_message_bytes", "default_topic_queue_nums", "in_flight_max")
         require_positive(self, "batch_max_delay_ms", "batch_max_bytes")

@@ -32,8 +32,11 @@ class Producer(ProducerOptions, BlockingHalf[AsyncProducer]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._adopt(AsyncProducer(**option_values(self)), name=f"thermocline producer {self.group}")
+        self._adopt(self._make_inner(), name=f"thermocline producer {self.group}")
         self._room = threading.BoundedSemaphore(self.in_flight_max)
+
+    def _make_inner(self) -> AsyncProducer:
+        return AsyncProducer(**option_values(self))
 
     def send(
         self,
@@ -134,6 +137,7 @@ class Producer(ProducerOptions, BlockingHalf[AsyncProducer]):
 
     send_one_way = blocking(AsyncProducer.send_one_way)
     send_batch = blocking(AsyncProducer.send_batch)
+    recall = blocking(AsyncProducer.recall)
     fetch_publish_queues = blocking(AsyncProducer.fetch_publish_queues)
 
     @property

@@ -29,6 +29,8 @@ class _Fields(msgspec.Struct, rename="camel", gc=False):
     msg_id: str = ""
     transaction_id: str | None = None
     recall_handle: str | None = None
+    region: str = msgspec.field(default="", name="MSG_REGION")
+    trace_on: bool = msgspec.field(default=True, name="TRACE_ON")
 
 
 class SendAnswer(msgspec.Struct, rename="camel", gc=False):
@@ -64,6 +66,8 @@ def send_result(answer: SendAnswer, status: SendStatus, queue: MessageQueue, mes
         queue_offset=fields.queue_offset,
         transaction_id=fields.transaction_id,
         recall_handle=fields.recall_handle,
+        region=fields.region,
+        is_traced=fields.trace_on,
     )
 
 
@@ -83,6 +87,8 @@ def batch_results(
             queue=first.queue,
             queue_offset=first.queue_offset + i,
             transaction_id=message_id,
+            region=first.region,
+            is_traced=first.is_traced,
         )
         for i, message_id in enumerate(message_ids)
     ]

@@ -11,7 +11,8 @@ Rules
     which they were submitted. The number under way is bounded by the producer before it submits.
   - A retry goes to another broker; with one broker it goes to another queue, after a pause. Retried are lost
     connections and the codes by which a broker says that another might do. A request that may have been stored is sent
-    again too: at least once, as the official clients do. Sends to a chosen queue are never retried.
+    again too: at least once, as the official clients do; but for half messages, where two would be two transactions.
+    Sends to a chosen queue are never retried.
   - Opaques of sends lie in the upper half of the range, apart from those of commands on the same connection.
 Source: client/impl/producer/DefaultMQProducerImpl.java (sendDefaultImpl), Apache RocketMQ 5.3.
 """
@@ -267,7 +268,8 @@ class SendPipeline:
             silent = ProtocolError("the broker does not say where it stored the message", address=lane.address)
             self._fail(sending, silent)
             return
-        if status is not SendStatus.SEND_OK and self._options.retry_another_broker_when_not_store_ok:
+        is_unsafe = status is not SendStatus.SEND_OK and sending.may_repeat
+        if is_unsafe and self._options.retry_another_broker_when_not_store_ok:
             unsafe = UnavailableError("stored, but not as safely as asked", status=status.value, address=lane.address)
             self._retry_or_fail(sending, unsafe, is_retryable=True)
             return
@@ -289,7 +291,7 @@ class SendPipeline:
             sending = self._pending.pop(opaque)
             self._refresh_later(sending.topic)
             error = ConnectionLostError("the connection was lost", address=connection.remote_address)
-            self._retry_or_fail(sending, error, is_retryable=True)
+            self._retry_or_fail(sending, error, is_retryable=sending.may_repeat)
 
     def _retry_or_fail(self, sending: Sending, error: MQError, *, is_retryable: bool) -> None:
         sending.last_error = error

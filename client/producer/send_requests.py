@@ -65,6 +65,9 @@ class SendRequests:
             callback=callback,
             queue=queue,
         )
+        if prepared.half_of:
+            sending.properties_text += f"TRAN_MSG\x01true\x02PGROUP\x01{prepared.half_of}\x02"
+            sending.may_repeat = False
         if selector is not None or argument is not None or message.sharding_key:
             sending.choose = None if queue is not None else _queue_chooser(message, selector, argument)
         return sending
@@ -87,7 +90,7 @@ class SendRequests:
         is_retry = topic.startswith(RETRY_TOPIC_PREFIX)
         for message in messages:
             message.check(message_bytes_max=self._max_message_bytes)
-            if message.delay_level or message.deliver_at_ms is not None or is_retry:
+            if message.is_delayed or is_retry:
                 raise InvalidRequestError("delayed and retried messages travel alone", topic=topic)
             if message.topic != topic or message.wait_store_ok != first.wait_store_ok:
                 raise InvalidRequestError("a batch has one topic and one wait_store_ok", topic=message.topic)

@@ -18,10 +18,20 @@ from thermocline.client.producer.send_target import Lane
 from thermocline.client.send_result import SendResult
 from thermocline.remoting.compression import compress
 from thermocline.remoting.connection import Connection
-from thermocline.remoting.errors import MQError
-from thermocline.remoting.sys_flag import with_compression
+from thermocline.remoting.errors import InvalidRequestError, MQError
+from thermocline.remoting.sys_flag import TRANSACTION_PREPARED, with_compression
 
-__all__ = ["BatchCallback", "BatchSending", "Draft", "SendCallback", "Sending", "SingleSending", "call_back", "draft"]
+__all__ = [
+    "BatchCallback",
+    "BatchSending",
+    "Draft",
+    "SendCallback",
+    "Sending",
+    "SingleSending",
+    "call_back",
+    "draft",
+    "half_draft",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +50,8 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     message: Message
     body: bytes
     sys_flag: int
+    half_of: str = ""
+    """The producer group, of a half message of a transaction."""
 
 
 class _SendState(msgspec.Struct, kw_only=True, eq=False, gc=False):
@@ -56,6 +68,8 @@ class _SendState(msgspec.Struct, kw_only=True, eq=False, gc=False):
     """The queue that the caller chose; then there is no second attempt elsewhere."""
     choose: QueueChooser | None = None
     """Chooses the queue when the route is known."""
+    may_repeat: bool = True
+    """Whether it is sent again although it may be stored already: not so for half messages."""
     lane: Lane | None = None
     connection: Connection | None = None
     last_error: MQError | None = None
@@ -113,3 +127,15 @@ def draft(message: Message, options: ProducerOptions) -> Draft:
         compressed = compress(body, options.compress_type, level=options.compress_level)
         return Draft(message, compressed, with_compression(0, options.compress_type))
     return Draft(message, body, 0)
+
+
+def half_draft(message: Message, options: ProducerOptions) -> Draft:
+    """The same for a half message of a transaction.
+
+    Raises:
+        InvalidRequestError: See `Message.check`; or it is to be delayed.
+    """
+    if message.delay_level or message.deliver_at_ms is not None:
+        raise InvalidRequestError("a message of a transaction takes no delay", topic=message.topic)
+    whole = draft(message, options)
+    return Draft(message, whole.body, whole.sys_flag | TRANSACTION_PREPARED, half_of=options.group)

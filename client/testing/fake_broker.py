@@ -5,9 +5,10 @@
         assert [message.body for message in broker.messages("orders")] == [b"hello"]
 
 It speaks the real protocol on real sockets, to these clients and to others, and keeps everything in memory. It serves
-sending (single, batch, one-way), pulling with long polling, consumer offsets, heartbeats, group membership, queue
-locks, retries and dead letters, POP, lookups, and what the admin client asks. Delayed and retried messages come at
-once, unless `delays_messages=True`.
+sending (single, batch, one-way, in a transaction), recall, pulling with long polling, POP, consumer offsets,
+heartbeats, group membership, queue locks, retries and dead letters, lookups, and what the admin client asks. Delayed
+and retried messages come at once, unless `delays_messages=True`; producers are asked about transactions by
+`ask_producers`. Messages can be chosen by SQL92 expressions with `property_filter=True`.
 
 Tests also look behind: `messages`, `committed_offset`, `requests`; make things go wrong: `refuse`, `stay_silent`,
 `drop_connections`, `hide_broker`; and wait for what happens elsewhere: `wait_until`. All methods may be called from any
@@ -52,6 +53,7 @@ class FakeBroker:
         auto_create_topics: bool = True,
         default_topic_queue_nums: int = 8,
         delays_messages: bool = False,
+        property_filter: bool = False,
         clock_ms: Callable[[], int] = wall_clock_ms,
         seed: int = 0,
     ) -> None:
@@ -64,6 +66,7 @@ class FakeBroker:
             auto_create_topics=auto_create_topics,
             default_topic_queue_nums=default_topic_queue_nums,
             delays_messages=delays_messages,
+            has_property_filter=property_filter,
             clock_ms=clock_ms,
             random_source=random.Random(seed),
         )
@@ -171,6 +174,10 @@ class FakeBroker:
 
         return self._on_loop(read)
 
+    def open_transactions(self, topic: str) -> int:
+        """Return how many messages of a topic wait for the end of their transaction."""
+        return self._on_loop(lambda: sum(node.transactions.count(topic) for node in self._nodes))
+
     def requests(self, code: int, *, broker_name: str | None = None) -> list[ReceivedRequest]:
         """Return the requests with this code that a broker (or "namesrv") received, oldest first."""
         return self._on_loop(
@@ -188,6 +195,13 @@ class FakeBroker:
             if time.monotonic() > deadline:
                 raise RequestTimeoutError("what the test waits for did not happen", what=what, timeout_s=timeout_s)
             time.sleep(POLL_INTERVAL_S)
+
+    def ask_producers(self) -> int:
+        """Ask a producer of its group about each open transaction, once; return for how many there was one.
+
+        A real broker does so by itself after some seconds; this one only when it is told to.
+        """
+        return self._on_loop(lambda: sum(node.transactions.ask() for node in self._nodes))
 
     # -- making things go wrong --------------------------------------------------------------------------------------
 

@@ -1,4 +1,6 @@
-"""FakeNode: one fake broker: send, pull with long polling, offsets, groups, locks, send-back; POP is in fake_pops.py.
+"""FakeNode: one fake broker: send, recall, pull with long polling, offsets, groups, locks, send-back.
+
+POP is in fake_pops.py, transactions are in fake_transactions.py.
 
 It answers like a broker with default settings, and simplifies: nothing is on disk, there are no replicas, and delayed
 and retried messages are delivered at once (`delays_messages=False`) so that tests need not wait for them.
@@ -13,14 +15,18 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from thermocline.client.testing.fake_admin import FakeAdmin
+from thermocline.client.testing.fake_filters import FakeFilters
 from thermocline.client.testing.fake_groups import FakeGroups, Member
 from thermocline.client.testing.fake_pops import FakePops
 from thermocline.client.testing.fake_store import FakeStore, FakeTopic, StoredMessage
+from thermocline.client.testing.fake_timers import DELAYS_S, FakeTimers, delay_ms
+from thermocline.client.testing.fake_transactions import FakeTransactions
 from thermocline.client.testing.fault_plan import FaultPlan
 from thermocline.remoting.batch import decode_batch
 from thermocline.remoting.bodies import (
     PERM_READ,
     PERM_WRITE,
+    CheckClientRequestBody,
     GetConsumerListByGroupResponseBody,
     HeartbeatData,
     LockBatchRequestBody,
@@ -51,6 +57,8 @@ from thermocline.remoting.headers import (
     PullMessageRequestHeader,
     PullMessageResponseHeader,
     QueryConsumerOffsetRequestHeader,
+    RecallMessageRequestHeader,
+    RecallMessageResponseHeader,
     SearchOffsetRequestHeader,
     SendMessageRequestHeader,
     SendMessageResponseHeader,
@@ -65,10 +73,17 @@ from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.remoting.server import RemotingServer
 from thermocline.remoting.subscription import parse_subscription
-from thermocline.remoting.sys_flag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
+from thermocline.remoting.sys_flag import (
+    PULL_COMMIT_OFFSET,
+    PULL_SUBSCRIPTION,
+    PULL_SUSPEND,
+    TRANSACTION_MASK,
+)
 from thermocline.remoting.topic_validation import (
     AUTO_CREATE_TOPIC,
     RETRY_TOPIC_PREFIX,
+    TIMER_TOPIC,
+    TRANSACTION_HALF_TOPIC,
     check_topic,
     dlq_topic,
     is_retry_topic,
@@ -100,6 +115,7 @@ class FakeNode:
         auto_create_topics: bool,
         default_topic_queue_nums: int,
         delays_messages: bool,
+        has_property_filter: bool,
         clock_ms: Callable[[], int],
         random_source: random.Random,
     ) -> None:
@@ -114,15 +130,23 @@ class FakeNode:
         self.send_status: int = ResponseCode.SUCCESS
         self._auto_create_topics = auto_create_topics
         self._delays_messages = delays_messages
+        self._filters = FakeFilters(has_property_filter=has_property_filter)
         self.clock_ms = clock_ms
         self._random = random_source
+        self._timers = FakeTimers(broker_name=name, clock_ms=clock_ms)
         self._waiting_pulls: dict[tuple[str, int], list[_WaitingPull]] = {}
         self._admin = FakeAdmin(self)
+        self.transactions = FakeTransactions(
+            self.store, self.groups, broker_name=name, arrived=lambda topic, queue_id: self._wake_pulls(topic, queue_id)
+        )
         self.pops = FakePops(self)
         self._served: dict[int, Callable[[Connection, RemotingCommand], RemotingCommand | None]] = {
             RequestCode.SEND_MESSAGE: self._send,
             RequestCode.SEND_MESSAGE_V2: self._send,
             RequestCode.SEND_BATCH_MESSAGE: self._send,
+            RequestCode.RECALL_MESSAGE: self._recall,
+            RequestCode.END_TRANSACTION: self.transactions.end,
+            RequestCode.RESUME_CHECK_HALF_MESSAGE: self.transactions.resume,
             RequestCode.CONSUMER_SEND_MSG_BACK: self._send_back,
             RequestCode.PULL_MESSAGE: self._pull,
             RequestCode.LITE_PULL_MESSAGE: self._pull,
@@ -133,6 +157,7 @@ class FakeNode:
             RequestCode.UPDATE_CONSUMER_OFFSET: self._update_consumer_offset,
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: self._unregister,
+            RequestCode.CHECK_CLIENT_CONFIG: self._check_client,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._consumer_list,
             RequestCode.LOCK_BATCH_MQ: self._lock,
             RequestCode.UNLOCK_BATCH_MQ: self._unlock,
@@ -162,6 +187,7 @@ class FakeNode:
             for pull in pulls:
                 pull.timer.cancel()
         self._waiting_pulls.clear()
+        self._timers.close()
         self.pops.close()
         await self.server.close(timeout_ms=1_000)
 
@@ -213,21 +239,46 @@ class FakeNode:
             parts = [(part.body, part.properties_text, part.flag) for part in decode_batch(bytes(command.body))]
         else:
             parts = [(bytes(command.body), properties.encode(), header.flag)]
-        stored = [
-            self.store.append(
-                header.topic,
-                queue_id,
-                body=body,
-                properties_text=properties_text,
-                born_timestamp_ms=header.born_timestamp,
-                born_host=connection.remote_host,
-                flag=flag,
-                sys_flag=header.sys_flag,
-                reconsume_times=header.reconsume_times or 0,
-            )
-            for body, properties_text, flag in parts
-        ]
-        self._wake_pulls(header.topic, queue_id)
+        pairs = decode_properties(properties)
+        wait_ms = 0 if header.batch else delay_ms(pairs, now_ms=self.clock_ms())
+        half_text = (
+            None if header.batch else self.transactions.half_properties(header.topic, queue_id, properties.encode())
+        )
+        if half_text is not None:
+            parts = [(bytes(command.body), half_text, header.flag)]
+
+        def store(topic: str, place: int) -> list[StoredMessage]:
+            stored = [
+                self.store.append(
+                    topic,
+                    place,
+                    body=body,
+                    properties_text=properties_text,
+                    born_timestamp_ms=header.born_timestamp,
+                    born_host=connection.remote_host,
+                    flag=flag,
+                    sys_flag=header.sys_flag & ~TRANSACTION_MASK,
+                    reconsume_times=header.reconsume_times or 0,
+                )
+                for body, properties_text, flag in parts
+            ]
+            self._wake_pulls(topic, place)
+            return stored
+
+        if half_text is not None:
+            stored = store(TRANSACTION_HALF_TOPIC, 0)
+            self.transactions.begin(stored[0])
+        elif wait_ms and self._delays_messages:
+            self.store.create_topic(TopicConfig(topic_name=TIMER_TOPIC, read_queue_nums=1, write_queue_nums=1))
+            stored = store(TIMER_TOPIC, 0)
+
+            def deliver() -> None:
+                if header.topic in self.store.topics:  # it may have been deleted meanwhile
+                    store(header.topic, queue_id)
+
+            self._timers.keep(header.topic, pairs.get(PropertyName.UNIQUE_KEY, ""), wait_ms, deliver)
+        else:
+            stored = store(header.topic, queue_id)
         return RemotingCommand.response(
             command,
             self.send_status,
@@ -235,10 +286,16 @@ class FakeNode:
                 msg_id=",".join(encode_message_id(self.host, message.physical_offset) for message in stored),
                 queue_id=queue_id,
                 queue_offset=stored[0].queue_offset,
-                transaction_id=decode_properties(properties).get(PropertyName.UNIQUE_KEY),
+                transaction_id=pairs.get(PropertyName.UNIQUE_KEY),
+                recall_handle=None if header.batch else self._timers.handle_of(header.topic, pairs, wait_ms),
             ),
             ext_fields={"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"},
         )
+
+    def _recall(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        header = command.header(RecallMessageRequestHeader)
+        message_id = self._timers.recall(header.topic, header.recall_handle)
+        return RemotingCommand.response(command, header=RecallMessageResponseHeader(msg_id=message_id))
 
     def _bury(self, header: SendMessageRequestHeader) -> None:
         """Redirect a message that a consumer sent to its retry topic once too often to the dead-letter topic."""
@@ -327,7 +384,7 @@ class FakeNode:
             raise ResponseError(code=ResponseCode.NO_PERMISSION, remark="the topic is not readable")
         if not 0 <= header.queue_id < topic.config.read_queue_nums:
             raise InvalidParameterError(f"queueId[{header.queue_id}] is illegal")
-        codes = self._subscription(header).code_set
+        is_wanted = self._filters.of(self._subscription(header))
         queue = topic.queues[header.queue_id]
         low, end, start = topic.min_offset(header.queue_id), len(queue), header.queue_offset
         reset = self.store.pending_resets.pop((header.consumer_group, header.topic, header.queue_id), None)
@@ -351,7 +408,7 @@ class FakeNode:
                 if taken and (len(taken) >= header.max_msg_nums or size_bytes + len(stored.record) > PULL_BYTES_MAX):
                     break
                 following = stored.queue_offset + 1
-                if not codes or stored.tags_code in codes:
+                if is_wanted(stored):
                     taken.append(stored)
                     size_bytes += len(stored.record)
             status = "FOUND" if taken else "NO_MATCHED_MESSAGE"
@@ -465,6 +522,12 @@ class FakeNode:
         self._notify(self.groups.heartbeat(heartbeat, member))
         return RemotingCommand.response(command, header=HeartbeatResponseHeader())
 
+    def _check_client(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        subscription = CheckClientRequestBody.decode(command.body).subscription_data
+        if subscription is not None:
+            self._filters.check(subscription)
+        return RemotingCommand.response(command)
+
     def _unregister(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         header = command.header(UnregisterClientRequestHeader)
         changed = self.groups.remove(
@@ -499,7 +562,3 @@ class FakeNode:
         request = LockBatchRequestBody.decode(command.body)
         self.groups.unlock(request.consumer_group, request.client_id, request.mq_set)
         return RemotingCommand.response(command)
-
-
-DELAYS_S = (1, 5, 10, 30, *(60 * minutes for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)))
-assert len(DELAYS_S) == 18, "RocketMQ's delay levels"

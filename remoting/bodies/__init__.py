@@ -70,6 +70,7 @@ from thermocline.remoting.bodies.pop import (
     MessageRequestModes,
     SetMessageRequestModeRequestBody,
 )
+from thermocline.remoting.bodies.replica import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 from thermocline.remoting.bodies.route import (
     BrokerData,
     BrokerMemberGroup,
@@ -151,6 +152,9 @@ __all__ = [
     "GroupForbidden",
     "GroupList",
     "GroupRetryPolicy",
+    "HAClientRuntimeInfo",
+    "HAConnectionRuntimeInfo",
+    "HARuntimeInfo",
     "HeartbeatData",
     "KVTable",
     "LockBatchRequestBody",

@@ -37,6 +37,27 @@ QUEUES = 2
 KEYS = ("red", "green", "blue")
 TAGS = ("a", "b")
 SAMPLES = 4
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a reader wants of a queue: all messages, one tag's, or one key's and another tag's."""
+
+    subscription: str
+    expression_type: str = "TAG"
+    tag: str | None = None
+    key: str | None = None
+
+    def has(self, message: Message) -> bool:
+        """Whether a message is among them."""
+        return self.tag in (None, message.tag) and self.key in (None, message.key)
+
+
+READERS = (
+    Wanted("*"),
+    *(Wanted(tag, tag=tag) for tag in TAGS),
+    *(Wanted(f"KEYS = '{key}' AND NOT (TAGS <> 'b')", "SQL92", tag="b", key=key) for key in KEYS),
+)
 COLLECTING_ROUNDS_MAX = 30
 
 
@@ -294,16 +315,16 @@ class History:
         visible = log.visible(topic, queue_id, now_ms=now_ms)
         starts = {0, log.minimum(topic, queue_id, now_ms=now_ms), self._random.randint(0, end)}
         for start in sorted(starts):
-            tag = self._random.choice((None, *TAGS))
-            found = await self._read(topic, queue_id, start, tag)
-            expected = [each for each in visible if each.queue_offset >= start and tag in (None, each.tag)]
+            wanted = self._random.choice(READERS)
+            found = await self._read(topic, queue_id, start, wanted)
+            expected = [each for each in visible if each.queue_offset >= start and wanted.has(each)]
             assert [record.queue_offset for record in found] == [each.queue_offset for each in expected], (
-                f"{topic}/{queue_id} from {start} of {end}, tag {tag}"
+                f"{topic}/{queue_id} from {start} of {end}, {wanted}"
             )
             for record, message in zip(found, expected, strict=True):
                 check_same(record, message)
 
-    async def _read(self, topic: str, queue_id: int, start: int, tag: str | None) -> list[MessageRecord]:
+    async def _read(self, topic: str, queue_id: int, start: int, wanted: Wanted) -> list[MessageRecord]:
         """What a consumer gets that starts at an offset and goes where the answers send it, up to the end."""
         connection, place = self.broker.connection, f"{topic}/{queue_id}"
         end = self.log.end(topic, queue_id)
@@ -314,15 +335,26 @@ class History:
             count = self._random.choice((1, 3, 32))
             queue = self.broker.store.queues.find(topic, queue_id)
             is_cold = queue is not None and minimum <= offset < queue.min_offset
-            pulled = await wire.pull(connection, topic, queue_id, offset, count=count, subscription=tag or "*")
-            self._witness[f"{'cold' if is_cold else 'hot'} pulls answered {pulled.code}"] += 1
+            pulled = await wire.pull(
+                connection,
+                topic,
+                queue_id,
+                offset,
+                count=count,
+                subscription=wanted.subscription,
+                expression_type=wanted.expression_type,
+            )
+            tier = "cold" if is_cold else "hot"
+            self._witness[f"{tier} pulls answered {pulled.code}"] += 1
+            self._witness[f"{tier} pulls by {wanted.expression_type} answered {pulled.code}"] += 1
             what = f"{place}/{offset} of [{minimum}, {end}): code {pulled.code}, next {pulled.next_offset}"
             match pulled.code:
                 case ResponseCode.SUCCESS:
                     assert pulled.next_offset > offset, what
                     assert pulled.records, what
                     # The hash of a tag may be another tag's; clients look at the tag itself.
-                    assert tag is None or {tags_code(record.tags) for record in pulled.records} == {tags_code(tag)}
+                    if wanted.tag is not None:
+                        assert {tags_code(record.tags) for record in pulled.records} == {tags_code(wanted.tag)}
                     records += pulled.records
                 case ResponseCode.PULL_RETRY_IMMEDIATELY:
                     assert pulled.next_offset > offset, what
@@ -436,6 +468,10 @@ def test_hot_and_cold_are_one_endless_log(runner: asyncio.Runner, folder: Path, 
     for name in (
         "segments",
         "cold pulls answered 0",
+        "cold pulls by SQL92 answered 0",
+        "cold pulls by SQL92 answered 20",
+        "hot pulls by SQL92 answered 0",
+        "hot pulls by SQL92 answered 20",
         "times found cold",
         "keys cold",
         "views cold",

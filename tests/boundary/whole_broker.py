@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from tests.broker.timing import deliver_all, open_timers, timer_service
 from tests.simulated_disk import SimulatedDisk
 from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.broker_settings import BrokerSettings
@@ -168,7 +169,7 @@ class WholeBroker:
         page_path = self._folder / "page"
         page = SharedPage.create(page_path, generation=1, build_id=current_build_id())
         resources.callback(page.close)
-        config = BrokerConfig(listen_host="127.0.0.1", default_query_count=64)
+        config = BrokerConfig(listen_host="127.0.0.1", default_query_count=64, property_filter=True)
         hub = self._hub = HelperHub(
             generation=page.generation,
             build_id=page.build_id,
@@ -205,6 +206,7 @@ class WholeBroker:
             seed=7,
         )
         resources.push_async_callback(context.persister.close)
+        timers = self._timers = open_timers(context)
         self._index = BuiltIndex(self.disk, self._store_config, store, self.clock)
         self._feed = TierFeed(
             hub, topics=context.topics, queues=store.queues, incarnations=store.incarnations, cut_interval_ms=NEVER_MS
@@ -218,9 +220,11 @@ class WholeBroker:
                 committed_offset=self.cold.committed_offset,
                 index_offset=self._index.service.durable_offset,
                 held_offset=context.delays.earliest_undelivered_offset(),
+                timers_offset=timers.held_offset,
             ),
             index_timestamp_ms=lambda: 0,
             on_tick=lambda _pressure: None,
+            timers=timers,
         )
         resources.push_async_callback(self._rounds.close)
         self._rounds.publish()
@@ -244,6 +248,7 @@ class WholeBroker:
             self.disk.revive()
         else:
             self._index.service.close()
+            self._timers.close()
             self.store.close()
 
     @property
@@ -296,6 +301,11 @@ class WholeBroker:
         self._index.service.checkpoint()
         await self._rounds.sync_derived()
         await self._rounds.run_retention()
+
+    async def deliver_timed(self) -> None:
+        """Put messages whose time has come, and those that are to leave their log file; make that durable."""
+        deliver_all(timer_service(self.context))
+        await self._rounds.sync_timers()
 
     async def _open_crashing_store(self, url: str, options: ObjectStoreOptions) -> ObjectStore:
         return FaultInjectingObjectStore(await open_object_store(url, options), self.crashes)

@@ -14,6 +14,7 @@ from thermocline.broker.cold_reads import (
     ColdRecord,
     ColdTimeSearch,
 )
+from thermocline.filters import compile_expression
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.message_record import MessageRecord
 from thermocline.remoting.string_hash import tags_code
@@ -60,6 +61,13 @@ class MemoryColdTier:
     async def pull(self, pull: ColdPull) -> ColdPullResult:
         self.pulls.append(pull)
         await self._answer()
+        expression = compile_expression(pull.expression) if pull.expression else None
+
+        def is_wanted(record: MessageRecord) -> bool:
+            if expression is not None:
+                return expression.matches(record.properties)
+            return not pull.codes or tags_code(record.tags) in pull.codes
+
         records: list[bytes] = []
         next_offset = pull.offset
         size_bytes = 0
@@ -67,7 +75,7 @@ class MemoryColdTier:
             if record.queue_offset < pull.offset:
                 continue
             expired = record.store_timestamp_ms < pull.expired_before_ms
-            if not expired and (not pull.codes or tags_code(record.tags) in pull.codes):
+            if not expired and is_wanted(record):
                 if records and (len(records) >= pull.count_max or size_bytes + len(data) > pull.bytes_max):
                     break
                 records.append(data)

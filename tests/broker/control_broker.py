@@ -22,6 +22,8 @@ from thermocline.broker.processors.consumer_offset import ConsumerOffsetProcesso
 from thermocline.broker.processors.dispatcher import Dispatcher
 from thermocline.broker.processors.group import GroupProcessor
 from thermocline.broker.processors.lock import LockProcessor
+from thermocline.broker.processors.recall import RecallProcessor
+from thermocline.broker.processors.replica import ReplicaProcessor
 from thermocline.broker.processors.send_back import SendBackProcessor
 from thermocline.broker.processors.stats import StatsProcessor
 from thermocline.broker.processors.topic import TopicProcessor
@@ -37,6 +39,7 @@ from thermocline.store.message_draft import MessageDraft, PutResult
 from thermocline.store.message_store import MessageStore
 from thermocline.store.store_config import StoreConfig
 from thermocline.tiered.tier_config import TierConfig
+from thermocline.transactions.settlement import settle_commits
 
 TIMEOUT_MS = 5_000
 STORE_HOST = ("127.0.0.1", 10911)
@@ -156,7 +159,7 @@ async def control_broker(
         root_path=str(root),
         **{"log_file_bytes": 1 << 20, "queue_file_bytes": 20 * 1_000, **store_settings},
     )
-    store = MessageStore.open(store_config, disk=disk, clock=clock)
+    store = MessageStore.open(store_config, disk=disk, clock=clock, settle=settle_commits)
     settings = BrokerSettings(broker=config, store=store_config, tier=TierConfig(), clock=clock)
     arrived: list[ConsumeQueue] = []
     retention_runs: list[None] = []
@@ -190,7 +193,9 @@ async def control_broker(
             ),
             StatsProcessor(context),
             SendBackProcessor(context),
+            RecallProcessor(context),
             ConsumerCallProcessor(context),
+            ReplicaProcessor(context),
             AdminProcessor(context, run_retention=run_retention, dispatch_behind_bytes=lambda: 0),
         ],
         on_closed=[context.clients.connection_closed],
@@ -213,6 +218,8 @@ async def control_broker(
         await server.close()
         await broker.housekeeping.close()
         await context.persister.close()
+        if context.timers is not None:
+            context.timers.close()
         store.close()
 
 

@@ -22,6 +22,7 @@ from thermocline.broker.long_polling import LongPolling
 from thermocline.broker.pop_service import PopService
 from thermocline.broker.processors.client import ClientProcessor
 from thermocline.broker.processors.dispatcher import Dispatcher
+from thermocline.broker.processors.recall import RecallProcessor
 from thermocline.broker.processors.topic import TopicProcessor
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
@@ -31,6 +32,7 @@ from thermocline.store.disk import Disk, RealDisk
 from thermocline.store.message_store import MessageStore
 from thermocline.store.store_config import StoreConfig
 from thermocline.tiered.tier_config import TierConfig
+from thermocline.transactions.settlement import settle_commits
 
 
 class ScanIndex:
@@ -155,7 +157,7 @@ async def data_broker(
     store_config = StoreConfig(
         root_path=str(root), **{"log_file_bytes": 1 << 20, "queue_file_bytes": 20 * 1_000, **store_settings}
     )
-    store = MessageStore.open(store_config, disk=disk, clock=clock)
+    store = MessageStore.open(store_config, disk=disk, clock=clock, settle=settle_commits)
     settings = BrokerSettings(broker=config, store=store_config, tier=TierConfig(), clock=clock)
     long_polling = LongPolling()
     context = await build_context(
@@ -172,7 +174,13 @@ async def data_broker(
     hot = HotServer(context, key_index=ScanIndex(store), long_polling=long_polling, near_bytes=near_bytes)
     pop = PopService(context, long_polling, near_bytes=near_bytes)
     dispatcher = Dispatcher(
-        [TopicProcessor(context), ClientProcessor(context), *hot.processors, *pop.processors],
+        [
+            TopicProcessor(context),
+            ClientProcessor(context),
+            RecallProcessor(context),
+            *hot.processors,
+            *pop.processors,
+        ],
         on_closed=[*connection_closed, hot.connection_closed, pop.connection_closed],
     )
     server = RemotingServer(dispatcher, chunk_handler=hot)
@@ -191,6 +199,9 @@ async def data_broker(
             connection.close()
         await server.close()
         await pop.close()
+        context.transactions.close()
         await hot.close()
         await context.persister.close()
+        if context.timers is not None:
+            context.timers.close()
         store.close()

@@ -47,11 +47,13 @@ class PopClient:
         self.wire = Wire(broker.dispatcher, broker.hot)
         self._opaque = 1_000
 
-    def send(self, *bodies: bytes, queue_id: int = 0, tag: str = "TagA", topic: str = TOPIC) -> None:
+    def send(
+        self, *bodies: bytes, queue_id: int = 0, tag: str = "TagA", topic: str = TOPIC, **properties_too: str
+    ) -> None:
         """Store messages, by the fast path."""
         for body in bodies:
             self._opaque += 1
-            properties = {"UNIQ_KEY": unique_key(self._opaque), "WAIT": "true", "TAGS": tag}
+            properties = {"UNIQ_KEY": unique_key(self._opaque), "WAIT": "true", "TAGS": tag} | properties_too
             frame = send_frame(topic=topic, queue_id=queue_id, body=body, properties=properties, opaque=self._opaque)
             Wire(self.broker.dispatcher, self.broker.hot).receive(frame)
 

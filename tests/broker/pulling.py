@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tests.broker.data_broker import DataBroker
@@ -40,12 +41,23 @@ class Consumer:
         self.wire = Wire(broker.dispatcher, broker.hot if through_chunks else None)
         self._opaque = 100
 
-    def send(self, count: int = 1, *, tag: str = "TagA", body: bytes = b"body", queue_id: int = 0) -> None:
-        """Store messages, by the fast path."""
+    def send(
+        self,
+        count: int = 1,
+        *,
+        tag: str = "TagA",
+        body: bytes = b"body",
+        queue_id: int = 0,
+        topic: str = TOPIC,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """Store messages, by the fast path; `properties` are those that users set."""
         for _ in range(count):
             self._opaque += 1
-            properties = {"UNIQ_KEY": unique_key(self._opaque), "WAIT": "true", "TAGS": tag}
-            frame = send_frame(queue_id=queue_id, body=body, properties=properties, opaque=self._opaque)
+            all_properties = {"UNIQ_KEY": unique_key(self._opaque), "WAIT": "true", "TAGS": tag, **(properties or {})}
+            frame = send_frame(
+                topic=topic, queue_id=queue_id, body=body, properties=all_properties, opaque=self._opaque
+            )
             Wire(self.broker.dispatcher, self.broker.hot).receive(frame)
 
     def ask(

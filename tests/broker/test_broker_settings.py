@@ -125,7 +125,7 @@ def test_the_environment_stands_above_files_and_below_flags() -> None:
         ("namesrvAddr", "127.0.0.1", "host:port"),
         ("brokerRole", "SLAVE", "not built"),
         ("aclEnable", "true", "not built"),
-        ("enablePropertyFilter", "true", "not built"),
+        ("enablePropertyFilter", "SQL92", "true or false is needed"),
         ("brokerId", "1", "brokerId must be 0"),
         ("brokerName", "no spaces", "a name of letters"),
         ("bindAddress", "localhost", "an IP address"),

@@ -1,6 +1,6 @@
 """Who is connected, what groups want, and whom to tell when that changes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -31,9 +31,16 @@ class Setup:
         self.now_ms = 1_000_000
         self.soon: list[Callable[[], None]] = []
         self.is_notifying = True
+        self.wanted: list[tuple[str, dict[str, int]]] = []
         self.registry = ClientRegistry(
-            clock=lambda: self.now_ms, call_soon=self.soon.append, is_notifying=lambda: self.is_notifying
+            clock=lambda: self.now_ms,
+            call_soon=self.soon.append,
+            is_notifying=lambda: self.is_notifying,
+            group_wants=self.note,
         )
+
+    def note(self, group: str, subscriptions: Mapping[str, SubscriptionData]) -> None:
+        self.wanted.append((group, {topic: one.sub_version for topic, one in subscriptions.items()}))
 
     def join(self, group: str, peer: Peer, *topics: str, version: int = 1, **more: Any) -> bool:
         data = ConsumerData(
@@ -141,6 +148,21 @@ def test_a_group_without_members_is_offline(setup: Setup) -> None:
     assert setup.registry.consumer_group("G") is None
     assert setup.registry.subscription("G", "T") is None
     assert setup.registry.groups_of_topic("T") == set()
+
+
+def test_what_groups_want_is_followed(setup: Setup) -> None:
+    one, two = Peer("one"), Peer("two")
+    setup.join("G", one, "T")
+    setup.join("G", two, "T", "U", version=2)
+    setup.join("G", two, with_subscriptions=False)
+    setup.leave(one)
+    setup.leave(two)
+    assert setup.wanted == [
+        ("G", {"T": 1}),
+        ("G", {"T": 2, "U": 2}),
+        ("G", {"T": 2, "U": 2}),
+        ("G", {}),
+    ]
 
 
 def test_a_client_is_found_by_its_id(setup: Setup) -> None:

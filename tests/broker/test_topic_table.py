@@ -11,7 +11,7 @@ import pytest
 from tests.simulated_disk import PowerCut, SimulatedDisk
 from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.config_persister import ConfigPersister, ConfigSyncSite, load_file
-from thermocline.broker.topic_table import TopicTable, decode_ttl_default
+from thermocline.broker.topic_table import FILE_NAME, TopicTable, decode_ttl_default
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.errors import CorruptDataError, DiskFullError, InvalidRequestError, UnavailableError
 from thermocline.remoting.json_dialect import loads
@@ -55,7 +55,7 @@ async def open_parts(disk: SimulatedDisk, clock: Clock, **settings: int) -> Part
     persister = ConfigPersister(disk)
     config = BrokerConfig(**settings)  # type: ignore[arg-type]
     topics = TopicTable(store=store, persister=persister, config=lambda: config, system_topics={"TBW102"})
-    persister.register("topics", TOPICS_PATH, topics.encode)
+    persister.register(FILE_NAME, TOPICS_PATH, topics.encode)
     persister.register("topicIncarnation", CONFIG.incarnation_path, store.incarnations.encode)
     persister.register("ttlDefault", "/store/thermocline/ttlDefault.json", topics.encode_ttl_default)
     told: list[tuple[str, TopicConfig | None]] = []

@@ -156,6 +156,7 @@ def test_sending_reading_and_finding(broker: FakeBroker, shell: Shell, tmp_path:
     assert sorted(row["body"] for row in found) == ["hello", "one", "three", "two"]
     assert len(shell.json("message", "pull", "orders", "--count", "1")) == 2
     assert [row["body"] for row in shell.json("message", "pull", "orders", "--tag", "paid")] == ["hello"]
+    shell("message", "pull", "orders", "--tag", "paid", "--sql", "a = 'b'", status=2)
     assert shell.json("message", "pull", "orders", "--since", "now") == []
     (row,) = shell.json("message", "query", "orders", "--key", "k1")
     assert (row["body"], row["properties"]["a"], row["tags"]) == ("hello", "b", "paid")
@@ -163,6 +164,26 @@ def test_sending_reading_and_finding(broker: FakeBroker, shell: Shell, tmp_path:
     assert shell.json("message", "query", "orders", "--id", row["offset_message_id"])[0]["body"] == "hello"
     assert shell.json("message", "query", "orders", "--key", "none") == []
     shell("message", "pull", "orders", "--queue", "7", status=1)
+
+
+def test_sending_for_later_and_recalling(capsys: pytest.CaptureFixture[str]) -> None:
+    with FakeBroker(delays_messages=True) as broker:
+        broker.create_topic("orders")
+        shell = Shell(capsys, broker.namesrv_address)
+        (far,) = shell.json("message", "send", "orders", "--body", "far", "--delay", "1d12h")
+        (then,) = shell.json("message", "send", "orders", "--body", "then", "--deliver-at", "2999-01-01T00:00")
+        (now,) = shell.json("message", "send", "orders", "--body", "now")
+        assert "recall_handle" not in now
+        assert [row["body"] for row in shell.json("message", "pull", "orders")] == ["now"]
+        for sent in (far, then):
+            said = shell.json("message", "recall", sent["recall_handle"])
+            assert said == {"message_id": sent["message_id"]}
+        properties = [request.fields["i"] for request in broker.requests(RequestCode.SEND_MESSAGE_V2)]
+        assert "TIMER_DELAY_MS\x01129600000\x02" in properties[0]
+        assert "TIMER_DELIVER_MS\x0132" in properties[1]
+        shell("message", "recall", "nonsense", status=1)
+        assert "recall handle is invalid" in shell.err
+        shell("message", "send", "orders", "--body", "x", "--delay", "1s", "--deliver-at", "now", status=2)
 
 
 def test_bodies_that_are_no_text_and_long_ones(broker: FakeBroker, shell: Shell) -> None:

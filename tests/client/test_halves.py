@@ -16,13 +16,16 @@ from thermocline.client import (
     AsyncProducer,
     AsyncPullConsumer,
     AsyncPushConsumer,
+    AsyncTransactionProducer,
     Producer,
     PullConsumer,
     PushConsumer,
+    TransactionProducer,
 )
 
 PAIRS = [
     (Producer, AsyncProducer),
+    (TransactionProducer, AsyncTransactionProducer),
     (PushConsumer, AsyncPushConsumer),
     (PullConsumer, AsyncPullConsumer),
     (AdminClient, AsyncAdminClient),
@@ -40,6 +43,11 @@ INNER = {
     "give_up",
     "subscription_of",
     "rebalance_soon",
+    "watched_topics",
+    "set_transaction_listener",
+    "start_checking_with",
+    "send_half",
+    "end_transaction",
 }
 
 

@@ -60,10 +60,11 @@ class MixedLoad:
         """Which life of the topic that is made again its acknowledged messages are of."""
 
     async def start(self, producers: int) -> None:
-        """Make the topics, then start: one connection each."""
+        """Make topics and group, then start: one connection each."""
         connection = await ClientConnection.open(self._broker.address)
         for topic in (*TOPICS, DELAYED):
             await wire.make_topic(connection, topic, queues=QUEUES)
+        await wire.make_group(connection, GROUP)
         connection.close()
         self._tasks = [
             *(asyncio.create_task(self._repeat(self._send_some)) for _ in range(producers)),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from thermocline.remoting.batch import BatchMessage, encode_batch
+from thermocline.remoting.bodies import SubscriptionGroupConfig
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.header_codec import Header, encode_header
@@ -30,6 +31,7 @@ from thermocline.remoting.headers.read import (
     ViewMessageRequestHeader,
 )
 from thermocline.remoting.headers.send import (
+    RecallMessageRequestHeader,
     SendMessageRequestHeader,
     SendMessageResponseHeader,
     encode_send_header,
@@ -78,6 +80,7 @@ class Acknowledged:
     queue_id: int
     queue_offset: int
     physical_offsets: tuple[int, ...]
+    recall_handle: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +167,12 @@ async def _send(
     response = await ask(connection, code, ext_fields=encode_send_header(code, header), body=body)
     answer = response.header(SendMessageResponseHeader)
     places = tuple(decode_message_id(text).physical_offset for text in answer.msg_id.split(","))
-    return Acknowledged(topic, answer.queue_id, answer.queue_offset, places)
+    return Acknowledged(topic, answer.queue_id, answer.queue_offset, places, answer.recall_handle)
+
+
+async def recall(connection: ClientConnection, topic: str, handle: str) -> None:
+    """RECALL_MESSAGE. Raises as `ask`."""
+    await ask(connection, RequestCode.RECALL_MESSAGE, RecallMessageRequestHeader(topic=topic, recall_handle=handle))
 
 
 # -- topics and the cold tier ------------------------------------------------------------------------------------------
@@ -177,6 +185,12 @@ async def make_topic(connection: ClientConnection, topic: str, *, queues: int, t
         topic=topic, read_queue_nums=queues, write_queue_nums=queues, attributes=attributes
     )
     await ask(connection, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+
+
+async def make_group(connection: ClientConnection, group: str) -> None:
+    """Set up a consumer group; durable on return."""
+    body = SubscriptionGroupConfig(group_name=group).encode()
+    await ask(connection, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
 
 
 async def delete_topic(connection: ClientConnection, topic: str) -> None:
@@ -290,6 +304,7 @@ async def pull(
     *,
     count: int = 32,
     subscription: str = "*",
+    expression_type: str = "TAG",
     group: str = "crash-reader",
 ) -> Pulled:
     """One pull. The next offset is the one asked for when the answer carries none."""
@@ -303,7 +318,7 @@ async def pull(
             max_msg_nums=count,
             sys_flag=SUBSCRIPTION_BIT,
             subscription=subscription,
-            expression_type="TAG",
+            expression_type=expression_type,
         ),
     )
     response = await connection.call(request, timeout_ms=TIMEOUT_MS)

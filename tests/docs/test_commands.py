@@ -17,6 +17,8 @@ from thermocline.client.consumer.options import ConsumeFromWhere
 from thermocline.client.consumer.pull_consumer import PullConsumer
 from thermocline.client.message import Message
 from thermocline.client.producer.producer import Producer
+from thermocline.client.producer.transaction_producer import TransactionProducer
+from thermocline.client.producer.transactions import LocalTransactionState
 from thermocline.remoting.errors import ConsumerOfflineError
 
 pytestmark = pytest.mark.xdist_group("docs-commands")
@@ -194,12 +196,43 @@ def test_a_command_that_is_shown_works(
         request.getfixturevalue("java_home")
         assert run(["tier", "seal", "orders"]) == 0
         words[words.index("--from") + 1] = cluster["cold"]
+    if "$HANDLE" in words:
+        words[words.index("$HANDLE")] = recallable(capsys)
+    if "$MESSAGE_ID" in words:
+        words[words.index("$MESSAGE_ID")] = undecided(cluster["namesrv"])
     status = run([word.replace("$PWD", str(directory)) for word in words])
     out, err = capsys.readouterr()
     assert status == 0, err
     assert out or "nothing to show" in err
     if "--json" in words:
         json.loads(out)
+
+
+def recallable(capsys: pytest.CaptureFixture[str]) -> str:
+    """The handle of a message that waits, on a broker that allows recalls."""
+    assert run(["broker", "config", "set", "broker-a", "recallMessageEnable=true"]) == 0
+    capsys.readouterr()
+    assert run(["message", "send", "orders", "--body", "later", "--delay", "1h", "--json"]) == 0
+    (sent,) = json.loads(capsys.readouterr().out)
+    handle: str = sent["recall_handle"]
+    return handle
+
+
+class Undecided:
+    """Local transactions that nobody knows the end of."""
+
+    def execute_local_transaction(self, *_: object) -> LocalTransactionState:
+        return LocalTransactionState.UNKNOWN
+
+    check_local_transaction = execute_local_transaction
+
+
+def undecided(namesrv: str) -> str:
+    """The offset message id of a half message that stays open."""
+    producer = TransactionProducer(group="undecided", namesrv=namesrv)
+    producer.register_transaction_listener(Undecided())
+    with producer:
+        return producer.send_message_in_transaction(Message("orders", b"undecided")).offset_message_id
 
 
 @pytest.mark.parametrize("words", DAEMONS)

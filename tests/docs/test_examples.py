@@ -16,10 +16,25 @@ from tests.docs.pages import ROOT
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 TIMEOUT_S = 120
 WRITTEN = {
+    "timed_messages": [
+        "waiting: order 4711, order 4712",
+        "paid, so not to be reminded of: order 4711",
+        r"reminder: order 4712, ([3-9]\d{3}|\d{5,}) ms after it was sent",
+    ],
+    "chosen_messages": [
+        "readers: book for 25, book for 12",
+        "savers: book for 9, lamp for 15, book for 12",
+    ],
+    "transactions": [
+        "order 1: COMMIT_MESSAGE",
+        "order 2: ROLLBACK_MESSAGE",
+        "order 3: UNKNOWN",
+        "to ship: order 1, order 3",
+    ],
     "pop_consumer": [
         "stuck with 4 pictures",
         "done: 30 pictures, 4 of them came back",
-    ]
+    ],
 }
 """What each writes."""
 

@@ -19,6 +19,7 @@ from thermocline.client.consumer.options import PopConsumerOptions, PullConsumer
 from thermocline.client.options import ClientOptions
 from thermocline.client.producer.options import ProducerOptions
 from thermocline.client.producer.producer import Producer
+from thermocline.client.producer.transactions import TransactionProducerOptions
 from thermocline.client.testing import FakeBroker
 
 pytestmark = pytest.mark.xdist_group("docs-sdk")  # one example reads what an earlier one has sent
@@ -27,6 +28,7 @@ PAGE = DOCS / "sdk.md"
 DOCUMENTED_ADDRESS = "127.0.0.1:9876"
 OPTIONS = {
     "option of a producer": ProducerOptions,
+    "option of a transaction producer": TransactionProducerOptions,
     "option of a push consumer": PushConsumerOptions,
     "option of a pull consumer": PullConsumerOptions,
     "option of a POP consumer": PopConsumerOptions,
@@ -40,7 +42,7 @@ EXAMPLES = [
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[FakeBroker]:
-    with FakeBroker() as broker:
+    with FakeBroker(property_filter=True) as broker:
         broker.create_topic("orders")
         yield broker
 

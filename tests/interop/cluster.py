@@ -23,6 +23,7 @@ THERMOCLINE = "thermocline"
 CLUSTER_NAME = "DefaultCluster"
 BROKER_NAME = "broker-a"
 READY_TIMEOUT_S = 60.0
+FREE_PORT = "127.0.0.1:0"
 REGISTERED_TIMEOUT_S = 60.0
 # Small files, so that rolling to the next one is part of every test.
 OFFICIAL_PROPERTIES: Mapping[str, str] = {
@@ -88,6 +89,38 @@ def official_cluster(
     ends_cleanly: bool = False,
 ) -> Iterator[Cluster]:
     """The official NameServer and broker, over a store directory of theirs or over one that is there already."""
+    with official_daemons(
+        software, directory, store_directory=store_directory, properties=properties, ends_cleanly=ends_cleanly
+    ) as daemons:
+        wait_until_registered(agent, daemons.namesrv, daemons.broker_address)
+        yield Cluster(
+            kind=OFFICIAL,
+            namesrv=daemons.namesrv,
+            broker_address=daemons.broker_address,
+            agent=agent,
+            process=daemons.process,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Daemons:
+    """Where a NameServer and a broker serve, and the process to end."""
+
+    namesrv: str
+    broker_address: str
+    process: ChildProcess
+
+
+@contextlib.contextmanager
+def official_daemons(
+    software: OfficialSoftware,
+    directory: Path,
+    *,
+    store_directory: Path | None = None,
+    properties: Mapping[str, str] = OFFICIAL_PROPERTIES,
+    ends_cleanly: bool = False,
+) -> Iterator[Daemons]:
+    """The official pair; it may not have registered yet."""
     with (
         official_namesrv(software, directory / "namesrv") as namesrv,
         official_broker(
@@ -99,21 +132,17 @@ def official_cluster(
             ends_cleanly=ends_cleanly,
         ) as broker,
     ):
-        wait_until_registered(agent, namesrv.address, broker.address)
-        yield Cluster(
-            kind=OFFICIAL,
-            namesrv=namesrv.address,
-            broker_address=broker.address,
-            agent=agent,
-            process=broker.process,
-        )
+        yield Daemons(namesrv=namesrv.address, broker_address=broker.address, process=broker.process)
 
 
 @contextlib.contextmanager
-def thermocline_cluster(
-    agent: JavaAgent, directory: Path, *, settings: Mapping[str, str] | None = None
-) -> Iterator[Cluster]:
-    """`thermocline dev` with a `file://` cold tier; its store lies in `directory`/data."""
+def thermocline_daemons(
+    directory: Path, *, settings: Mapping[str, str] | None = None, namesrv: str = FREE_PORT, listen: str = FREE_PORT
+) -> Iterator[Daemons]:
+    """`thermocline dev` with a `file://` cold tier; its store lies in `directory`/data.
+
+    With addresses of its own it can be started again where clients look for it.
+    """
     (directory / "data").mkdir(parents=True, exist_ok=True)
     (directory / "cold").mkdir(exist_ok=True)
     process = ChildProcess(
@@ -121,8 +150,8 @@ def thermocline_cluster(
             str(Path(sys.executable).parent / "thermocline"),
             "dev",
             *("--data", str(directory / "data")),
-            *("--namesrv", "127.0.0.1:0"),
-            *("--listen", "127.0.0.1:0"),
+            *("--namesrv", namesrv),
+            *("--listen", listen),
             *("--cold", (directory / "cold").as_uri()),
         ],
         log_path=directory / "dev.log",
@@ -133,16 +162,25 @@ def thermocline_cluster(
         process.wait_until(lambda: READY_LINE.search(process.output()) is not None, timeout_s=READY_TIMEOUT_S)
         ready = READY_LINE.search(process.output())
         assert ready is not None
-        wait_until_registered(agent, ready["namesrv"], ready["broker"])
-        yield Cluster(
-            kind=THERMOCLINE,
-            namesrv=ready["namesrv"],
-            broker_address=ready["broker"],
-            agent=agent,
-            process=process,
-        )
+        yield Daemons(namesrv=ready["namesrv"], broker_address=ready["broker"], process=process)
     finally:
         process.stop()
+
+
+@contextlib.contextmanager
+def thermocline_cluster(
+    agent: JavaAgent, directory: Path, *, settings: Mapping[str, str] | None = None
+) -> Iterator[Cluster]:
+    """`thermocline_daemons` with an agent to drive clients against them."""
+    with thermocline_daemons(directory, settings=settings) as daemons:
+        wait_until_registered(agent, daemons.namesrv, daemons.broker_address)
+        yield Cluster(
+            kind=THERMOCLINE,
+            namesrv=daemons.namesrv,
+            broker_address=daemons.broker_address,
+            agent=agent,
+            process=daemons.process,
+        )
 
 
 def settings_environment(settings: Mapping[str, str]) -> dict[str, str]:

@@ -6,7 +6,7 @@ proves the test itself. `java_agent_process` drives official clients; one of eac
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -48,6 +48,21 @@ def java_agent_process(
     """The JVM with the official clients in it."""
     with java_agent(official_software, tmp_path_factory.mktemp("java-agent")) as agent:
         yield agent
+
+
+@pytest.fixture
+def start_push(cluster: Cluster) -> Iterator[Callable[..., str]]:
+    """`start_push(name, group=..., topics=...)` starts a push consumer that is stopped after the test."""
+    started: list[str] = []
+
+    def start(name: str, **arguments: object) -> str:
+        cluster.agent.call("start_push_consumer", name=name, namesrv=cluster.namesrv, **arguments)
+        started.append(name)
+        return name
+
+    yield start
+    for consumer in started:
+        cluster.agent.call("stop_consumer", name=consumer)
 
 
 @pytest.fixture(scope="session")

@@ -72,6 +72,7 @@ class SendAnswer:
     queue_id: int
     queue_offset: int
     region: str
+    recall_handle: str | None = None
 
 
 def message_body(prefix: str, index: int, size_bytes: int = 0) -> bytes:
@@ -156,13 +157,19 @@ class JavaAgent:
         )
         return [ReceivedMessage.read(fields) for fields in answer]
 
+    def stop_consumer(self, name: str) -> list[ReceivedMessage]:
+        """Stop consumer `name`, if it runs, and take the messages that it holds."""
+        return [ReceivedMessage.read(fields) for fields in self.call("stop_consumer", name=name)]
+
     def assigned(self, name: str, topic: str) -> set[tuple[str, int]]:
         """The (broker name, queue id)s of `topic` that consumer `name` works on now."""
         return {(broker, queue) for broker, of_topic, queue in self.call("assigned", name=name) if of_topic == topic}
 
-    def read_topic(self, namesrv: str, topic: str, *, group: str = "interop-reader") -> list[ReceivedMessage]:
-        """Every message of a topic, read by explicit offsets."""
-        answer = self.call("read_topic", namesrv=namesrv, topic=topic, group=group)
+    def read_topic(
+        self, namesrv: str, topic: str, *, group: str = "interop-reader", sql: str | None = None
+    ) -> list[ReceivedMessage]:
+        """Every message of a topic, or those that an SQL92 expression means, read by explicit offsets."""
+        answer = self.call("read_topic", namesrv=namesrv, topic=topic, group=group, sql=sql)
         return [ReceivedMessage.read(fields) for fields in answer]
 
     def queue_offsets(self, namesrv: str, topic: str, *, timestamp_ms: int | None = None) -> list[dict[str, int]]:

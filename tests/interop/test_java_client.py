@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -22,21 +22,6 @@ _numbers = itertools.count(1)
 def name(request: pytest.FixtureRequest) -> str:
     """A name for topics, groups and clients that no other test uses."""
     return f"Client{next(_numbers)}x{request.node.originalname[5:35]}"
-
-
-@pytest.fixture
-def start_push(cluster: Cluster) -> Iterator[Callable[..., str]]:
-    """`start_push(name, group=..., topics=...)` starts a push consumer that is stopped after the test."""
-    started: list[str] = []
-
-    def start(name: str, **arguments: object) -> str:
-        cluster.agent.call("start_push_consumer", name=name, namesrv=cluster.namesrv, **arguments)
-        started.append(name)
-        return name
-
-    yield start
-    for consumer in started:
-        cluster.agent.call("stop_consumer", name=consumer)
 
 
 def produce(cluster: Cluster, topic: str, *, kind: str, count: int, start: int = 0, **more: object) -> list[SendAnswer]:

@@ -33,6 +33,7 @@ SETTINGS = {
     "coldSealAgeMs": "500",
     "coldFrameBytes": "32768",
     "coldSegmentBytes": "262144",
+    "enablePropertyFilter": "true",
 }
 _numbers = itertools.count(1)
 
@@ -152,6 +153,51 @@ def test_tags_are_filtered_in_history(
     consumer = start_push(f"{name}-push", group=f"{name}-group", topics={cold.topic: "green"})
     received = cluster.agent.received(consumer, count=COUNT // 2)
     assert sorted(int(message.properties["index"]) for message in received) == list(range(1, COUNT, 2))
+
+
+EXPRESSION = "TAGS = 'green' AND (index BETWEEN 100 AND 110 OR index > 590)"
+MATCHING = [*range(101, 111, 2), *range(591, COUNT, 2)]
+
+
+def indexes(messages: list[ReceivedMessage]) -> list[int]:
+    return sorted(int(message.properties["index"]) for message in messages)
+
+
+def test_history_is_filtered_by_properties(
+    cluster: Cluster, cold: ColdTopic, name: str, start_push: Callable[..., str]
+) -> None:
+    """Exactly what matches, on both sides of the boundary and nothing twice; a consumer of all afterwards proves it."""
+    consumer = start_push(f"{name}-push", group=f"{name}-group", topics={cold.topic: {"sql": EXPRESSION}})
+    received = cluster.agent.received(consumer, count=len(MATCHING))
+    assert indexes(received) == MATCHING
+    assert MATCHING[0] < cold.cold_count < MATCHING[-1]
+    wait_until(lambda: progress(cluster, f"{name}-group", cold.topic) == COUNT, what="the group has come to the end")
+    assert cluster.agent.received(consumer, count=0) == []
+
+
+def progress(cluster: Cluster, group: str, topic: str) -> int:
+    """The sum of a group's offsets in all queues of a topic."""
+    printed = cluster.admin("consumerProgress", "-g", group, "-t", topic)
+    rows = [line.split() for line in printed.splitlines() if line.startswith(topic)]
+    return sum(int(row[4]) for row in rows)
+
+
+def test_pull_consumers_filter_history_by_properties(cluster: Cluster, cold: ColdTopic, name: str) -> None:
+    """The lite one, and the one that names each offset itself."""
+    read = cluster.agent.read_topic(cluster.namesrv, cold.topic, sql=EXPRESSION)
+    assert indexes(read) == MATCHING
+    cluster.agent.call(
+        "start_lite_pull_consumer",
+        name=name,
+        namesrv=cluster.namesrv,
+        group=f"{name}-group",
+        topic=cold.topic,
+        sql=EXPRESSION,
+    )
+    try:
+        assert indexes(cluster.agent.received(name, count=len(MATCHING))) == MATCHING
+    finally:
+        cluster.agent.call("stop_consumer", name=name)
 
 
 @pytest.mark.parametrize("mode", ["subscribe", "assign"])

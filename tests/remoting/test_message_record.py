@@ -33,6 +33,7 @@ from thermocline.remoting.message_record import (
     encode_record,
     is_blank,
     iterate_records,
+    read_properties_text,
     record_size,
 )
 from thermocline.remoting.properties import encode_properties
@@ -107,6 +108,8 @@ def test_round_trip(fields: dict[str, Any], before: bytes, after: bytes) -> None
         if name not in ("sys_flag", "born_host", "store_host"):
             assert getattr(record, name) == fields[name]
     assert decode_record(memoryview(data)) == record
+    assert read_properties_text(before + data + after, len(before)) == fields["properties_text"]
+    assert read_properties_text(memoryview(data)) == fields["properties_text"]
     assert encode_again(record) == data
     assert bool(record.sys_flag & sys_flag.BORN_HOST_V6) == (":" in fields["born_host"][0])
     assert bool(record.sys_flag & sys_flag.STORE_HOST_V6) == (":" in fields["store_host"][0])
@@ -202,17 +205,37 @@ def test_damage_at_every_byte_is_noticed_or_harmless() -> None:
             assert (record.size_bytes, record.body) == (whole.size_bytes, whole.body)
 
 
+@pytest.mark.parametrize("topic", ["T", "t" * 200])
+def test_damage_at_every_byte_gives_no_other_properties(topic: str) -> None:
+    """Only a changed byte of the text itself, or of what is not looked at, goes unnoticed."""
+    data = a_record(topic=topic)
+    whole = read_properties_text(data)
+    for position in range(len(data)):
+        for value in (0x00, 0x7F, 0x80, 0xFF):
+            damaged = bytearray(data)
+            damaged[position] = value
+            try:
+                text = read_properties_text(bytes(damaged))
+            except CorruptDataError:
+                continue
+            assert text == bytes(damaged)[-len(whole) :]
+
+
 def test_torn_record_is_noticed_at_every_length() -> None:
     data = a_record()
     for length in range(len(data)):
         with pytest.raises(CorruptDataError):
             decode_record(data[:length])
+        with pytest.raises(CorruptDataError):
+            read_properties_text(data[:length])
 
 
 def test_what_is_wrong_is_said() -> None:
     data = a_record()
     with pytest.raises(RecordMagicError):
         decode_record(bytes(200))
+    with pytest.raises(RecordMagicError):
+        read_properties_text(bytes(200))
     with pytest.raises(RecordSizeError):
         decode_record(data[:-1])
     with pytest.raises(RecordChecksumError):

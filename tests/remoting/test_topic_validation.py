@@ -47,7 +47,8 @@ def test_system_names() -> None:
     assert names.is_system_group("CID_RMQ_SYS_x")
     assert names.is_system_group("TOOLS_CONSUMER")
     assert not names.is_system_group("orders")
-    assert names.SEND_FORBIDDEN_TOPICS < names.SYSTEM_TOPICS
+    assert all(names.is_system_topic(topic) for topic in names.SEND_FORBIDDEN_TOPICS)
+    assert names.TIMER_TOPIC in names.SEND_FORBIDDEN_TOPICS
 
 
 def test_topics_of_a_group() -> None:

@@ -167,6 +167,28 @@ def test_a_pause_is_for_now(log: CommitLog) -> None:
     assert log.flush() == 3  # what is in the log is made durable all the same
 
 
+def test_what_makes_room_passes_a_pause(log: CommitLog) -> None:
+    with log.let_through("the disk is nearly full"):
+        assert log.append(b"abc") == 0
+    log.pause("the disk is nearly full")
+    with log.let_through("the disk is nearly full"):
+        assert log.append(b"def") == 3
+    assert log.refusal == "the disk is nearly full"
+    with log.let_through("another reason"), pytest.raises(ServiceUnavailableError):
+        log.append(b"ghi")
+    assert log.refusal == "the disk is nearly full"
+
+
+def test_a_failure_behind_a_pause_stays_one(log: CommitLog) -> None:
+    log.pause("the disk is nearly full")
+    with log.let_through("the disk is nearly full"):
+        log.fail("broken")
+    assert log.is_failed
+    log.resume()
+    with pytest.raises(StoreClosedError, match="broken"):
+        log.append(b"abc")
+
+
 def test_no_room_for_the_next_file_changes_nothing(disk: SimulatedDisk, log: CommitLog) -> None:
     """A full disk is an answer; when there is room again the same append works."""
     log.append(b"x" * 1_000)

@@ -26,6 +26,18 @@ def pages_in_memory(view: memoryview) -> bytes:
     return bytes(byte & 1 for byte in pages.raw)
 
 
+def mapped_bytes_in_memory(path: str) -> int:
+    """How much of this process's memory is pages of maps of files whose names begin so."""
+    found, is_file = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        words = line.split()
+        if "-" in words[0]:
+            is_file = words[-1].startswith(path)
+        elif is_file and words[0] == "Rss:":
+            found += int(words[1]) * 1_024
+    return found
+
+
 @pytest.fixture(params=["real", "simulated"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Disk, str]:
     """A disk and a folder on it."""
@@ -249,6 +261,23 @@ class TestRealDisk:
         file.close()
         file.load_pages(0, 1 << 20)  # by a helper thread, a moment too late
         assert (tmp_path / "a").read_bytes() == bytes(4 << 20)
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="other systems take no such advice")
+    def test_pages_that_are_left_are_no_memory_of_this_process(self, tmp_path: Path) -> None:
+        path = str(tmp_path / "a")
+        file = RealDisk().open(path, create=True)
+        file.leave_pages(0, 1 << 20)  # nothing is mapped yet
+        file.write_at(b"x" * (4 << 20), 0)
+        view = file.view()
+        assert bytes(view).count(b"x") == 4 << 20
+        assert mapped_bytes_in_memory(path) == 4 << 20
+        file.leave_pages((1 << 20) + 1, 1 << 20)  # whole pages only; where they are large, those around go along
+        left_bytes = mapped_bytes_in_memory(path)
+        assert left_bytes <= (3 << 20) + mmap.PAGESIZE
+        file.leave_pages(5, 100)
+        assert mapped_bytes_in_memory(path) == left_bytes
+        assert bytes(view).count(b"x") == 4 << 20
+        file.close()
 
     def test_modified_time_is_in_ms(self, tmp_path: Path) -> None:
         path = tmp_path / "a"

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.simulated_disk import PowerCut, SimulatedDisk
 from tests.store.store_parts import Clock, draft, open_store, small_config
+from tests.store.test_disk import mapped_bytes_in_memory
 from thermocline.remoting.errors import CorruptDataError, DiskFullError
 from thermocline.store import index_service
+from thermocline.store.disk import RealDisk
 from thermocline.store.index_service import IndexService
 from thermocline.store.mapped_file import file_name
 from thermocline.store.message_store import MessageStore
+from thermocline.store.store_config import StoreConfig
 
 ALWAYS = (0, 1 << 50)
 
@@ -231,6 +236,23 @@ def test_a_log_that_cannot_be_read_on_is_said_so(disk: SimulatedDisk, store: Mes
     disk.corrupt("/store/commitlog/" + file_name(0), 4, b"xxxx")
     with pytest.raises(CorruptDataError):
         index.build(end)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is looked up where Linux shows it")
+def test_the_log_that_was_read_does_not_count_as_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_service, "RECORDS_PER_BUILD", 100)
+    config = StoreConfig(root_path=str(tmp_path), log_file_bytes=8 << 20, index_slot_count=100, index_entry_count=5_000)
+    clock = Clock(1_700_000_000_000)
+    store = MessageStore.open(config, disk=RealDisk(), clock=clock)
+    for _ in range(2_000):
+        store.put(draft(body=bytes(6_000)))
+    store.commit_log.flush()
+    index = IndexService.open(config=config, disk=RealDisk(), log_end_offset=0, was_clean=True, clock=clock)
+    build(index, store)
+    assert index.next_offset == store.commit_log.append_offset > 8 << 20
+    assert mapped_bytes_in_memory(config.commit_log_path) < 3 * index_service.LEAVE_BYTES
+    index.close()
+    store.close()
 
 
 def test_tags_and_times(disk: SimulatedDisk) -> None:

@@ -69,7 +69,7 @@ def test_age_does_not_count_on_a_full_disk(disk: SimulatedDisk) -> None:
     assert run(store, now_ms=0, hour=OTHER_HOUR) == 1
 
 
-@pytest.mark.parametrize("name", ["committed_offset", "index_offset", "held_offset"])
+@pytest.mark.parametrize("name", ["committed_offset", "index_offset", "held_offset", "timers_offset"])
 def test_nothing_goes_that_somebody_needs(disk: SimulatedDisk, name: str) -> None:
     """However full the disk is."""
     store = full_store(disk)
@@ -166,3 +166,14 @@ def test_an_idle_queue_keeps_its_end_when_all_is_gone(disk: SimulatedDisk) -> No
     assert (idle.min_offset, idle.next_offset) == (3, 3)
     store.close()
     assert open_store(disk).put(draft("idle")).queue_offset == 3
+
+
+def test_what_those_should_let_go_of_who_can_put_it_again(disk: SimulatedDisk) -> None:
+    store = full_store(disk)
+    gate = RetentionGate(index_offset=3 * LOG_FILE_BYTES, timers_offset=0)
+    assert store.retention.wanted_offset(gate, now_ms=71 * HOUR_MS, hour=DELETE_HOUR) == 0
+    assert store.retention.wanted_offset(gate, now_ms=OLD_MS, hour=OTHER_HOUR) == 0
+    assert store.retention.wanted_offset(gate, now_ms=OLD_MS, hour=DELETE_HOUR) == 3 * LOG_FILE_BYTES
+    held = RetentionGate(held_offset=LOG_FILE_BYTES, timers_offset=0, transactions_offset=0)
+    assert store.retention.wanted_offset(held, now_ms=OLD_MS, hour=DELETE_HOUR) == LOG_FILE_BYTES
+    assert run(store, gate) == 6

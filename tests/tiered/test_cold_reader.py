@@ -16,6 +16,7 @@ from thermocline.remoting.errors import (
     QueryNotFoundError,
 )
 from thermocline.remoting.message_record import MessageRecord, decode_record, iterate_records
+from thermocline.tiered import cold_reader
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cold_reader import Boundary, ColdPull, ColdPullStatus, ColdReader
 from thermocline.tiered.errors import QueueGapError
@@ -198,6 +199,87 @@ async def test_filtered_pulls(seed: int) -> None:
                 for record in tier.records(queue_id)
                 if queue.tags_codes[record.queue_offset] in codes and record.store_timestamp_ms >= cut_ms
             ]
+
+
+def is_wanted(properties_text: bytes) -> bool:
+    return sum(properties_text) % 3 == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_pulls_with_a_condition_on_properties(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They find what a plain loop does, whatever the limits; the bounds of one pull only make more pulls of it."""
+    tier = await make_tier(seed)
+    random = Random(seed)
+    monkeypatch.setattr(cold_reader, "MATCH_RECORDS_MAX", random.choice([7, 100]))
+    monkeypatch.setattr(cold_reader, "MATCH_FRAMES_MAX", random.choice([1, 3]))
+    monkeypatch.setattr(cold_reader, "MATCH_RECORDS_AT_ONCE", random.choice([1, 10]))
+    reader = tier.reader()
+    for queue_id in tier.log.queues:
+        cut_ms = random.choice([0, (START_MS + tier.log.now_ms) // 2])
+        count_max, bytes_max = random.choice([1, 5, 100]), random.choice([10, 2_000, 10**6])
+        offset = await reader.min_offset("flights", queue_id, cut_ms=cut_ms) or 0
+        found: list[int] = []
+        while True:
+            request = ColdPull(
+                topic="flights",
+                queue_id=queue_id,
+                offset=offset,
+                count_max=count_max,
+                bytes_max=bytes_max,
+                cut_ms=cut_ms,
+                matches=is_wanted,
+            )
+            result = await reader.pull(request)
+            if result.status is ColdPullStatus.ABOVE_END:
+                break
+            assert offset < result.next_offset <= offset + cold_reader.MATCH_RECORDS_MAX
+            assert (result.status is ColdPullStatus.FOUND) == bool(result.message_count)
+            records = [record for buffer in result.buffers for record in iterate_records(buffer)]
+            assert len(records) == result.message_count <= count_max
+            assert result.size_bytes == sum(record.size_bytes for record in records)
+            assert result.size_bytes <= bytes_max or len(records) == 1
+            found.extend(record.queue_offset for record in records)
+            offset = result.next_offset
+        assert found == [
+            record.queue_offset
+            for record in tier.records(queue_id)
+            if is_wanted(record.properties_text) and record.store_timestamp_ms >= cut_ms
+        ]
+    await reader.close()
+
+
+async def test_a_pull_that_finds_nothing_reads_a_bounded_number_of_frames() -> None:
+    """And leaves the loop to others meanwhile."""
+    tier = await make_tier(1, count=4_000, segments=1, queue_count=1)
+    reader = tier.reader()
+    looked_into = 0
+    turns = 0
+
+    def never(properties_text: bytes) -> bool:
+        nonlocal looked_into
+        looked_into += 1
+        return False
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.create_task(count_turns())
+    end_offset = reader.end_offset("flights", 0)
+    assert end_offset is not None
+    request = ColdPull(topic="flights", queue_id=0, offset=0, count_max=32, bytes_max=65_536, cut_ms=0, matches=never)
+    result = await reader.pull(request)
+    assert result.status is ColdPullStatus.NO_MATCH
+    assert 0 < result.next_offset == looked_into < end_offset
+    large = await make_tier(1, count=4_000, segments=1, queue_count=1, options=SegmentOptions())
+    looked_into = turns = 0
+    result = await large.reader().pull(request)
+    assert result.next_offset == looked_into > 2 * cold_reader.MATCH_RECORDS_AT_ONCE
+    assert turns >= looked_into // cold_reader.MATCH_RECORDS_AT_ONCE
+    counting.cancel()
+    await reader.close()
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -1,13 +1,17 @@
 """Runtime information and cleaning up over real sockets; settings: test_broker_settings.py."""
 
+import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from tests.broker.control_broker import ControlBroker, control_broker, recorded
+from tests.broker.timing import deliver_all, open_timers, put_timed, timer_service
+from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.runtime_info import human_bytes
 from thermocline.remoting.bodies import KVTable
+from thermocline.remoting.json_dialect import loads
 
 
 @pytest.fixture
@@ -52,6 +56,52 @@ async def test_retention_is_run_when_asked_for(broker: ControlBroker) -> None:
     assert (await broker.ask(306)).code == 0
     assert (await broker.ask(329)).code == 0
     assert len(broker.retention_runs) == 2
+
+
+async def test_timers_are_shown(broker: ControlBroker) -> None:
+    """In the form of RocketMQ's own files: tools and replicas ask for them."""
+    service = timer_service(broker.context)
+    now_ms = broker.clock()
+    for number in range(3):
+        put_timed(broker.context, b"%d" % number, 5_000)
+    table = KVTable.decode((await broker.ask(28)).body).table
+    assert (table["timerOffsetBehind"], table["timerCongestNum"]) == ("3", "0")
+    deliver_all(service)
+    open_timers(broker.context).run_round()
+    table = KVTable.decode((await broker.ask(28)).body).table
+    assert (table["timerReadBehind"], table["timerOffsetBehind"], table["timerCongestNum"]) == ("0", "0", "3")
+    metrics = loads((await broker.ask(61)).body)
+    assert metrics["timingCount"]["T"]["count"] == 3
+    assert metrics["dataVersion"].keys() == {"counter", "stateVersion", "timestamp"}
+    checkpoint = bytes((await broker.ask(60)).body)
+    read_time_ms, _, queue_offset, master_queue_offset, *_ = struct.unpack(">7q", checkpoint)
+    assert (read_time_ms, queue_offset, master_queue_offset) == (now_ms // 1_000 * 1_000, 3, 3)
+    broker.clock.now_ms += 7_300
+    table = KVTable.decode((await broker.ask(28)).body).table
+    assert table["timerReadBehind"] == "7"
+
+
+async def test_rates_of_timers_are_those_of_the_last_ten_seconds(broker: ControlBroker) -> None:
+    service = timer_service(broker.context)
+    for number in range(20):
+        put_timed(broker.context, b"%d" % number, 5_000)
+    for _ in range(10):
+        deliver_all(service)
+        broker.clock.now_ms += 1_000
+        broker.context.stats.sample(broker.clock())
+    table = KVTable.decode((await broker.ask(28)).body).table
+    assert (table["timerEnqueueTps"], table["timerDequeueTps"]) == ("2.0", "2.0")
+
+
+async def test_timers_that_are_switched_off_are_shown_as_such(tmp_path: Path) -> None:
+    config = BrokerConfig(listen_host="127.0.0.1", timer_wheel=False)
+    async with control_broker(tmp_path, config=config) as broker:
+        for code, remark in ((60, "The checkpoint is null"), (61, "The timer message store is null")):
+            answer = await broker.ask(code)
+            assert (answer.code, answer.remark) == (1, remark)
+        table = KVTable.decode((await broker.ask(28)).body).table
+        assert (table["timerReadBehind"], table["timerOffsetBehind"], table["timerCongestNum"]) == ("0", "0", "0")
+        assert (table["timerEnqueueTps"], table["timerDequeueTps"]) == ("0.0", "0.0")
 
 
 async def test_delay_progress_is_shown_as_the_file_has_it(broker: ControlBroker) -> None:

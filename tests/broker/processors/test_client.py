@@ -1,6 +1,7 @@
 """Heartbeats, leaving and who is connected, over real sockets."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -8,14 +9,17 @@ from typing import Any
 import pytest
 
 from tests.broker.control_broker import Client, ControlBroker, control_broker
+from thermocline.broker.broker_config import BrokerConfig
 from thermocline.remoting.bodies import (
     CONSUME_ACTIVELY,
+    CheckClientRequestBody,
     ConsumerConnection,
     ConsumerData,
     GetConsumerListByGroupResponseBody,
     HeartbeatData,
     ProducerConnection,
     ProducerData,
+    QueryConsumeQueueResponseBody,
     SubscriptionData,
 )
 from thermocline.remoting.client import ClientConnection
@@ -149,11 +153,99 @@ async def test_silent_clients_are_let_go_by_housekeeping(broker: ControlBroker) 
     await until(lambda: connection.is_closed)
 
 
-async def test_filtering_by_sql_is_refused(broker: ControlBroker) -> None:
-    sql = b'{"clientId":"c","group":"G","subscriptionData":{"expressionType":"SQL92","subString":"a > 1","topic":"T"}}'
-    answer = await broker.ask(46, body=sql)
-    assert (answer.code, answer.remark) == (1, "The broker does not support consumer to filter message by SQL92")
-    assert (await broker.ask(46, body=sql.replace(b"SQL92", b"TAG"))).code == 0
+def check_request(expression: str, expression_type: str = "SQL92") -> bytes:
+    subscription = SubscriptionData(topic="T", sub_string=expression, expression_type=expression_type)
+    return CheckClientRequestBody(client_id="c", group="G", subscription_data=subscription).encode()
+
+
+async def test_filtering_by_sql_is_refused_unless_it_is_switched_on(broker: ControlBroker) -> None:
+    """RocketMQ's default. Switched on while the broker runs, it counts at once."""
+    for expression in ("a > 1", "a >"):
+        answer = await broker.ask(46, body=check_request(expression))
+        assert (answer.code, answer.remark) == (1, "The broker does not support consumer to filter message by SQL92")
+    assert (await broker.ask(46, body=check_request("a > 1", "TAG"))).code == 0
+    assert (await broker.ask(46, body=check_request("a || b", ""))).code == 0
+    assert (await broker.ask(25, body=b"enablePropertyFilter=true\n")).code == 0
+    assert (await broker.ask(46, body=check_request("a > 1"))).code == 0
+    assert (await broker.ask(25, body=b"enablePropertyFilter=false\n")).code == 0
+    assert (await broker.ask(46, body=check_request("a > 1"))).code == 1
+
+
+@pytest.mark.parametrize(
+    ("expression", "expression_type", "remark"),
+    [
+        ("a >", "SQL92", "the expression is not complete position=3"),
+        ("", "SQL92", "the expression is not complete position=0"),
+        ("a > 'b'", "SQL92", "a number or a property is wanted here, not a string position=4"),
+        ("a > 1", "sql92", "no type of expression: sql92"),
+    ],
+)
+async def test_a_broken_expression_is_told_to_a_client_that_starts(
+    tmp_path: Path, expression: str, expression_type: str, remark: str
+) -> None:
+    config = BrokerConfig(listen_host="127.0.0.1", property_filter=True)
+    async with control_broker(tmp_path, config=config) as broker:
+        for _ in range(2):
+            answer = await broker.ask(46, body=check_request(expression, expression_type))
+            assert (answer.code, answer.remark) == (23, remark)
+        assert (await broker.ask(46, body=check_request("a > 1"))).code == 0
+
+
+async def test_a_heartbeat_takes_any_expression(tmp_path: Path) -> None:
+    """Its author is told when the client starts and when it pulls; what else the client wants must not suffer."""
+    config = BrokerConfig(listen_host="127.0.0.1", property_filter=True)
+    async with control_broker(tmp_path, config=config) as broker:
+        data = heartbeat("c1", "T")
+        wanted = SubscriptionData(topic="Broken", sub_string="a >", expression_type="SQL92", sub_version=1)
+        data.consumer_data_set[0].subscription_data_set.append(wanted)
+        await beat(broker, await broker.connect(Client()), data)
+        shown = ConsumerConnection.decode((await broker.ask(203, {"consumerGroup": "G"})).body)
+        assert shown.subscription_table.keys() == {"T", "Broken"}
+        assert shown.subscription_table["Broken"] == wanted
+
+
+async def shown_filter(broker: ControlBroker) -> Any:
+    """What a tool is told of group G's filter."""
+    answer = await broker.ask(321, {"topic": "T", "queueId": "0", "index": "0", "count": "1", "consumerGroup": "G"})
+    text = QueryConsumeQueueResponseBody.decode(answer.body).filter_data
+    assert text is not None
+    return json.loads(text)
+
+
+async def test_a_group_s_filter_outlives_a_restart(tmp_path: Path) -> None:
+    """As in RocketMQ: alive while the group is online, dead afterwards, alive again with its next heartbeat."""
+    config = BrokerConfig(listen_host="127.0.0.1", property_filter=True)
+    async with control_broker(tmp_path, config=config) as broker:
+        await broker.create_topic("T")
+        broker.put("T")
+        data = heartbeat("c1", "T")
+        connection = await broker.connect(Client())
+        await beat(broker, connection, data)
+        assert await shown_filter(broker) is None
+        data.consumer_data_set[0].subscription_data_set[0] = SubscriptionData(
+            topic="T", sub_string="a > 1", expression_type="SQL92", sub_version=2
+        )
+        await beat(broker, connection, data)
+        await until(lambda: broker.context.consumer_filters.get("T", "G"))
+        shown = await shown_filter(broker)
+        assert (shown["expression"], shown["dead"], shown["clientVersion"]) == ("a > 1", False, 2)
+        born_ms = shown["bornTime"]
+        assert born_ms == broker.clock.now_ms
+        broker.clock.now_ms += 10_000
+        await broker.housekeeping.step()
+        path = f"{broker.context.store.config.config_path}/consumerFilter.json"
+        written = json.loads(broker.context.disk.read(path))["filterDataByTopic"]["T"]["groupFilterData"]["G"]
+        assert written == shown
+        connection.close()
+        await until(lambda: broker.context.clients.consumer_group("G") is None)
+        await broker.housekeeping.save()
+    async with control_broker(tmp_path, config=config) as broker:
+        read = broker.context.consumer_filters.get("T", "G")
+        assert read is not None
+        assert (read.dead, read.dead_time) == (True, born_ms + 10_000)
+        await beat(broker, await broker.connect(Client()), data)
+        shown = await shown_filter(broker)
+        assert (shown["dead"], shown["deadTime"], shown["bornTime"]) == (False, 0, born_ms)
 
 
 @pytest.mark.parametrize("code", [34, 41, 42, 46, 18, 200, 225])

@@ -79,6 +79,7 @@ async def test_offsets_survive_a_clean_stop(tmp_path: Path) -> None:
     clock = Clock()
     async with control_broker(tmp_path, clock=clock) as broker:
         await broker.create_topic("T")
+        broker.context.groups.find_or_create("G")
         await broker.ask(15, {**GROUP, "commitOffset": "7"})
     async with control_broker(tmp_path, clock=clock) as broker:
         assert (await broker.ask(14, GROUP)).ext_fields == {"offset": "7"}
@@ -87,6 +88,7 @@ async def test_offsets_survive_a_clean_stop(tmp_path: Path) -> None:
 async def test_offsets_are_written_every_five_seconds(broker: ControlBroker) -> None:
     path = f"{broker.context.store.config.config_path}/consumerOffset.json"
     await broker.housekeeping.step()
+    broker.context.groups.find_or_create("G")
     await broker.ask(15, {**GROUP, "commitOffset": "7"})
     await broker.housekeeping.step()
     assert not broker.context.disk.exists(path)
@@ -96,6 +98,7 @@ async def test_offsets_are_written_every_five_seconds(broker: ControlBroker) -> 
 
 
 async def test_what_does_not_exist_is_refused(broker: ControlBroker) -> None:
+    broker.context.groups.find_or_create("G")
     answer = await broker.ask(15, {**GROUP, "topic": "U", "commitOffset": "7"})
     assert (answer.code, answer.remark) == (17, "Topic U not exist!")
     await broker.ask(25, body=b"autoCreateSubscriptionGroup=false\n")

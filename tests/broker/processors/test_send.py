@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from tests.broker.control_broker import Clock
 from tests.broker.data_broker import DataBroker, data_broker
-from tests.broker.wire import Wire
+from tests.broker.timing import deliver_all, records_in, timer_service
+from tests.broker.wire import PEER, Wire
 from tests.store.send_frames import batch_frame, send_frame, unique_key
 from thermocline.broker import acknowledgements
+from thermocline.broker.broker_config import BrokerConfig
 from thermocline.remoting.batch import BatchMessage
 from thermocline.remoting.bodies import MessageQueue, SubscriptionGroupConfig, TopicConfig
 from thermocline.remoting.command import RemotingCommand, SerializeType
@@ -114,9 +117,21 @@ REFUSED: dict[str, tuple[bytes, int]] = {
     "body too large": (send_frame(body=bytes(3_001)), 13),
     "properties too large": (send_frame(properties=send_properties(x="y" * 32_700)), 13),
     "no topic to make it after": (send_frame(topic="New", c="Missing"), 17),
-    "half message": (send_frame(properties=send_properties(TRAN_MSG="true")), 16),
-    "transaction flag": (send_frame(f="8"), 16),
-    "time of delivery": (send_frame(properties=send_properties(TIMER_DELAY_MS="1000")), 1),
+    "half message with a delay": (send_frame(properties=send_properties(TRAN_MSG="true", DELAY="1")), 13),
+    "half message with a time": (send_frame(properties=send_properties(TRAN_MSG="true", TIMER_DELAY_SEC="1")), 13),
+    "transaction flag": (send_frame(f="8"), 13),
+    "prepared flag alone": (send_frame(f="4"), 13),
+    "timer topic": (send_frame(topic="rmq_sys_wheel_timer"), 16),
+    "time too far away": (send_frame(properties=send_properties(TIMER_DELAY_SEC="259201")), 13),
+    "time in words": (send_frame(properties=send_properties(TIMER_DELIVER_MS="soon")), 13),
+    "recall marker for the past": (
+        send_frame(properties=send_properties(TIMER_DELIVER_MS="5", TIMER_DEL_UNIQKEY="TopicA+id")),
+        13,
+    ),
+    "properties too large with a time": (
+        send_frame(properties=send_properties(TIMER_DELAY_MS="1000", x="y" * 32_600)),
+        13,
+    ),
     "delay in words": (send_frame(properties=send_properties(DELAY="soon")), 13),
     "inner batch": (send_frame(f="192"), 13),
     "inner batch property": (send_frame(properties=send_properties(INNER_NUM="3")), 13),
@@ -301,6 +316,120 @@ async def test_level_zero_and_delivered_messages_are_ordinary(broker: DataBroker
     delivered = send_properties(TIMER_DELIVER_MS="5", TIMER_OUT_MS="5", REAL_TOPIC="Other", REAL_QID="7")
     assert (await producer.send(send_frame(properties=delivered))).code == 0
     assert [record.topic for record in broker.records()] == [TOPIC, TOPIC]
+
+
+# -- time of delivery --------------------------------------------------------------------------------------------------
+
+
+RECORDED_AT_MS = 1_795_247_910_323
+RECORDED_PROPERTIES = (
+    "colour\x01grün\x02KEYS\x01key0\x02i\x010\x02TIMER_DELIVER_MS\x011795247912010\x02"
+    "UNIQ_KEY\x010A0700016CA34E0E2F2A68B545B10000\x02WAIT\x01true\x02TAGS\x01T\x02"
+)
+RECORDED_HANDLE = "djEgSXRUaW1lZF9yZWMgYnJva2VyLWEgMTc5NTI0NzkxMjAwMSAwQTA3MDAwMTZDQTM0RTBFMkYyQTY4QjU0NUIxMDAwMA=="
+
+
+@pytest.mark.parametrize("code", [10, 310])
+async def test_a_timed_message_is_answered_as_recorded(tmp_path: Path, code: int) -> None:
+    """A send to a 5.5.0 broker and its answer, both by the long names and the short ones."""
+    clock = Clock()
+    clock.now_ms = RECORDED_AT_MS
+    async with data_broker(tmp_path, clock=clock, topics=["ItTimed_rec"], start=False) as broker:
+        frame = send_frame(topic="ItTimed_rec", properties=RECORDED_PROPERTIES)
+        if code == 10:
+            frame = v1_frame(topic="ItTimed_rec", queueId="0", properties=RECORDED_PROPERTIES)
+        answer = await Producer(broker).send(frame)
+        assert answer.code == 0
+        assert answer.ext_fields == {
+            "queueId": "0",
+            "transactionId": "0A0700016CA34E0E2F2A68B545B10000",
+            "msgId": "7F00000100002A9F0000000000000000",
+            "TRACE_ON": "true",
+            "MSG_REGION": "DefaultRegion",
+            "recallHandle": RECORDED_HANDLE,
+            "queueOffset": "0",
+        }
+        (record,) = broker.records()
+        assert (record.topic, record.queue_id) == ("rmq_sys_wheel_timer", 0)
+        assert record.properties["TIMER_OUT_MS"] == "1795247912000"
+        assert (record.properties["REAL_TOPIC"], record.properties["REAL_QID"]) == ("ItTimed_rec", "0")
+
+
+async def test_a_timed_message_comes_to_its_queue_at_its_time(broker: DataBroker) -> None:
+    service = timer_service(broker.context)
+    properties = send_properties(TAGS="TagA", TIMER_DELAY_SEC="5", colour="grün")
+    assert (await Producer(broker).send(send_frame(queue_id=2, body=b"later", properties=properties))).code == 0
+    deliver_all(service)
+    broker.clock.now_ms += 4_999
+    deliver_all(service)
+    assert records_in(broker.context, TOPIC, 2) == []
+    broker.clock.now_ms += 21
+    deliver_all(service)
+    (record,) = records_in(broker.context, TOPIC, 2)
+    assert (record.body, record.tags, record.properties["colour"]) == (b"later", "TagA", "grün")
+    assert record.born_host == PEER
+    # What is sent on by a consumer or an operator is not timed again.
+    text = "".join(f"{name}\x01{value}\x02" for name, value in record.properties.items())
+    again = await Producer(broker).send(send_frame(queue_id=2, properties=text))
+    assert again.ext_fields is not None
+    assert "recallHandle" not in again.ext_fields
+    assert len(records_in(broker.context, TOPIC, 2)) == 2
+
+
+@pytest.mark.parametrize("properties", [{"TIMER_DELAY_MS": "0"}, {"TIMER_DELIVER_MS": "5"}, {"TIMER_DELAY_SEC": "-1"}])
+async def test_a_time_that_has_come_is_at_once(broker: DataBroker, properties: dict[str, str]) -> None:
+    answer = await Producer(broker).send(send_frame(properties=send_properties(**properties)))
+    assert answer.ext_fields is not None
+    assert "recallHandle" not in answer.ext_fields
+    assert [record.topic for record in broker.records()] == [TOPIC]
+
+
+async def test_a_timed_message_to_a_retry_topic_has_no_handle(broker: DataBroker) -> None:
+    await broker.context.topics.ensure("%RETRY%group", queue_count=1)
+    frame = send_frame(topic="%RETRY%group", properties=send_properties(TIMER_DELAY_SEC="5"))
+    answer = await Producer(broker).send(frame)
+    assert answer.code == 0
+    assert answer.ext_fields is not None
+    assert "recallHandle" not in answer.ext_fields
+    assert [record.topic for record in broker.records()] == ["rmq_sys_wheel_timer"]
+
+
+async def test_timers_that_are_switched_off_refuse(tmp_path: Path) -> None:
+    config = BrokerConfig(listen_host="127.0.0.1", timer_wheel=False)
+    async with data_broker(tmp_path, topics=[TOPIC], start=False, config=config) as broker:
+        answer = await Producer(broker).send(send_frame(properties=send_properties(TIMER_DELAY_SEC="5")))
+        assert (answer.code, answer.remark) == (
+            1,
+            "accurate timer message is not enabled, timerWheelEnable is false",
+        )
+        assert broker.records() == []
+        assert (await Producer(broker).send(send_frame())).code == 0
+
+
+async def test_the_limit_on_delays_is_live(broker: DataBroker) -> None:
+    producer = Producer(broker)
+    frame = send_frame(properties=send_properties(TIMER_DELAY_SEC="604800"))
+    assert (await producer.send(frame)).code == 13
+    await broker.context.settings.update({"timerMaxDelaySec": "31536000"}, broker.context.persister)
+    assert (await producer.send(frame)).code == 0
+
+
+async def test_a_full_tick_refuses_with_the_official_words(tmp_path: Path) -> None:
+    config = BrokerConfig(listen_host="127.0.0.1", timer_slot_count_max=2)
+    async with data_broker(tmp_path, topics=[TOPIC], start=False, config=config) as broker:
+        service, producer = timer_service(broker.context), Producer(broker)
+        frame = send_frame(properties=send_properties(TIMER_DELIVER_MS=str(broker.clock.now_ms + 60_000)))
+        answers = []
+        for _ in range(10):
+            answers.append(await producer.send(frame))
+            deliver_all(service)
+        accepted = sum(answer.code == 0 for answer in answers)
+        assert 3 <= accepted <= 4
+        assert (answers[-1].code, answers[-1].remark) == (
+            1,
+            "timer message is under flow control, max num limit is 4 or the current value is greater than 2 "
+            "and less than 4, trigger random flow control",
+        )
 
 
 # -- safety ------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,14 @@ from thermocline.client.message import Message
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.producer.producer import Producer
 from thermocline.client.testing import FakeBroker
-from thermocline.remoting.errors import ClosedError, InvalidRequestError, ObjectNotFoundError, UnavailableError
+from thermocline.remoting.errors import (
+    ClosedError,
+    InvalidRequestError,
+    ObjectNotFoundError,
+    ResponseError,
+    SubscriptionParseError,
+    UnavailableError,
+)
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 
@@ -260,3 +267,73 @@ async def test_the_asyncio_half(broker: FakeBroker, producer: Producer) -> None:
             if len(seen) == 5:
                 break
     assert seen == [b"%d" % i for i in range(5)]
+
+
+# -- choosing by properties --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def filtering_broker() -> Iterator[FakeBroker]:
+    with FakeBroker(property_filter=True) as broker:
+        broker.create_topic("orders", queue_nums=4)
+        with Producer(namesrv=broker.namesrv_address) as producer:
+            for price in range(20):
+                producer.send(Message("orders", b"%d" % price, properties={"price": str(price)}))
+        yield broker
+
+
+def test_subscribers_choose_by_an_sql_expression(filtering_broker: FakeBroker) -> None:
+    with consumer_of(filtering_broker) as consumer:
+        consumer.subscribe("orders", "price BETWEEN 3 AND 5 OR price = 19", expression_type="SQL92")
+        assert sorted(poll_all(consumer, 4)) == [b"19", b"3", b"4", b"5"]
+        assert consumer.poll(0) == []
+
+
+@pytest.mark.parametrize("starts_first", [True, False])
+def test_assigned_queues_are_chosen_from_too(filtering_broker: FakeBroker, starts_first: bool) -> None:
+    queues = [queue(queue_id) for queue_id in range(4)]
+
+    async def consume() -> list[bytes]:
+        consumer = AsyncPullConsumer(
+            group="replay", namesrv=filtering_broker.namesrv_address, consume_from_where=FIRST, auto_commit=False
+        )
+        if not starts_first:
+            await consumer.assign(queues, expression="price > 16", expression_type="SQL92")
+        async with consumer:
+            if starts_first:
+                await consumer.assign(queues, expression="price > 16", expression_type="SQL92")
+            bodies: list[bytes] = []
+            while len(bodies) < 3:
+                bodies += [message.body for message in await consumer.poll(10_000)]
+            return sorted(bodies)
+
+    assert asyncio.run(consume()) == [b"17", b"18", b"19"]
+    assert len(filtering_broker.requests(RequestCode.CHECK_CLIENT_CONFIG)) == 1
+
+
+def test_a_broken_expression_changes_nothing(filtering_broker: FakeBroker) -> None:
+    """It is told at once by a running consumer, and by one that starts; a running one goes on as before."""
+    with consumer_of(filtering_broker) as consumer:
+        consumer.subscribe("orders", "price = 7", expression_type="SQL92")
+        with pytest.raises(SubscriptionParseError, match="not complete"):
+            consumer.subscribe("orders", "price =", expression_type="SQL92")
+        assert poll_all(consumer, 1) == [b"7"]
+
+    async def start_broken() -> None:
+        broken = AsyncPullConsumer(group="broken", namesrv=filtering_broker.namesrv_address)
+        await broken.subscribe("orders", "price =", expression_type="SQL92")
+        with pytest.raises(SubscriptionParseError, match="not complete"):
+            await broken.start()
+        with pytest.raises(ClosedError):
+            await broken.start()
+
+    asyncio.run(start_broken())
+    assert filtering_broker.group_members("broken") == []
+
+
+def test_a_broker_that_knows_only_tags_says_so(broker: FakeBroker) -> None:
+    with (
+        consumer_of(broker) as consumer,
+        pytest.raises(ResponseError, match="does not support consumer to filter message by SQL92"),
+    ):
+        consumer.subscribe("orders", "price = 7", expression_type="SQL92")

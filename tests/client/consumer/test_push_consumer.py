@@ -18,7 +18,7 @@ from thermocline.client.message_queue import MessageQueue
 from thermocline.client.producer.producer import Producer
 from thermocline.client.received_message import ReceivedMessage
 from thermocline.client.testing import FakeBroker
-from thermocline.remoting.errors import ClosedError, InvalidRequestError
+from thermocline.remoting.errors import ClosedError, InvalidRequestError, ResponseError, SubscriptionParseError
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 
@@ -483,3 +483,79 @@ def test_a_consumer_needs_a_listener_and_starts_once(broker: FakeBroker) -> None
         consumer.register_listener(Recorder())
     consumer.close()
     consumer.close()
+
+
+# -- choosing by properties --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def filtering_broker() -> Iterator[FakeBroker]:
+    with FakeBroker(property_filter=True) as broker:
+        broker.create_topic("orders", queue_nums=4)
+        yield broker
+
+
+def send_prices(broker: FakeBroker, prices: Sequence[int]) -> None:
+    with Producer(namesrv=broker.namesrv_address) as producer:
+        for price in prices:
+            producer.send(Message("orders", b"%d" % price, properties={"price": str(price)}))
+
+
+def test_messages_are_chosen_by_an_sql_expression(filtering_broker: FakeBroker) -> None:
+    """Those that are there, those that come, and those that come back."""
+    broker, listener = filtering_broker, Recorder()
+    refused: list[ReceivedMessage] = []
+
+    def refuse_once(message: ReceivedMessage) -> object:
+        if message.body == b"6" and not refused:
+            refused.append(message)
+            return ConsumeResult.RECONSUME_LATER
+        return None
+
+    listener = Recorder(refuse_once)
+    send_prices(broker, range(8))
+    consumer = consumer_of(broker, listener)
+    consumer.subscribe("orders", "price > 4", expression_type="SQL92")
+    with consumer:
+        broker.wait_until(lambda: Counter(listener.bodies) == Counter([b"5", b"6", b"6", b"7"]))
+        send_prices(broker, [1, 9])
+        broker.wait_until(lambda: b"9" in listener.bodies)
+        consumer.subscribe("orders", "price < 3", expression_type="SQL92")
+        broker.wait_until(lambda: len(broker.requests(RequestCode.HEART_BEAT)) > 1)
+        broker.wait_until(lambda: b"price < 3" in broker.requests(RequestCode.HEART_BEAT)[-1].body)
+        send_prices(broker, [2, 8])
+        broker.wait_until(lambda: b"2" in listener.bodies)
+    assert Counter(listener.bodies) == Counter([b"5", b"6", b"6", b"7", b"9", b"2"])
+
+
+def test_a_broken_expression_is_told_at_the_start(filtering_broker: FakeBroker) -> None:
+    consumer = consumer_of(filtering_broker, Recorder())
+    consumer.subscribe("orders", "price >", expression_type="SQL92")
+    with pytest.raises(SubscriptionParseError, match="the expression is not complete") as caught:
+        consumer.start()
+    assert caught.value.context["code"] == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    filtering_broker.wait_until(lambda: filtering_broker.group_members("billing") == [])
+    with pytest.raises(ClosedError):
+        consumer.assigned_queues()
+
+
+def test_a_broker_that_knows_only_tags_says_so_at_the_start(broker: FakeBroker) -> None:
+    consumer = consumer_of(broker, Recorder())
+    consumer.subscribe("orders", "price > 4", expression_type="SQL92")
+    with pytest.raises(ResponseError, match="does not support consumer to filter message by SQL92"):
+        consumer.start()
+
+
+def test_a_topic_that_is_not_there_yet_is_no_reason_not_to_start(filtering_broker: FakeBroker) -> None:
+    """Its brokers are asked by the pulls."""
+    consumer = consumer_of(filtering_broker, Recorder())
+    consumer.subscribe("later", "price > 4", expression_type="SQL92")
+    with consumer:
+        assert filtering_broker.requests(RequestCode.CHECK_CLIENT_CONFIG) == []
+
+
+def test_tags_are_not_looked_at_by_a_broker(broker: FakeBroker) -> None:
+    consumer = consumer_of(broker, Recorder())
+    consumer.subscribe("orders", "paid || refunded")
+    with consumer:
+        assert broker.requests(RequestCode.CHECK_CLIENT_CONFIG) == []

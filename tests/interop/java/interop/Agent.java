@@ -25,12 +25,22 @@ public final class Agent {
 
     private Agent() {
         Producers producers = new Producers();
+        Transactions transactions = new Transactions();
         Consumers consumers = new Consumers();
         Pops pops = new Pops();
         operations.put("admin", AdminCommands::run);
+        operations.put("admin_until", AdminCommands::runUntil);
         operations.put("produce", producers::produce);
+        operations.put("recall", producers::recall);
+        operations.put("request", producers::request);
         operations.put("stop_producer", producers::stop);
+        operations.put("start_transaction_producer", transactions::start);
+        operations.put("transact", transactions::transact);
+        operations.put("checks", transactions::checks);
+        operations.put("resume_check", transactions::resumeCheck);
+        operations.put("stop_transaction_producer", transactions::stop);
         operations.put("start_push_consumer", consumers::startPush);
+        operations.put("start_replier", consumers::startReplier);
         operations.put("start_lite_pull_consumer", consumers::startLitePull);
         operations.put("received", consumers::received);
         operations.put("assigned", consumers::assigned);

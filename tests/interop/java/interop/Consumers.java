@@ -2,6 +2,7 @@ package interop;
 
 import com.alibaba.fastjson2.JSONArray;
 import com.alibaba.fastjson2.JSONObject;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
@@ -9,14 +10,18 @@ import java.util.List;
 import java.util.Map;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.impl.consumer.RebalanceImpl;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
 /** Running consumers by name, each with the messages it has received and not yet handed over. */
 final class Consumers {
@@ -34,6 +39,8 @@ final class Consumers {
 
         /** How long the listener works on a message before it says anything. */
         long holdMs;
+        /** Whether every message is refused, as often as it comes; it is kept all the same. */
+        boolean refuseAll;
 
         abstract Collection<MessageQueue> assigned() throws Exception;
 
@@ -64,7 +71,7 @@ final class Consumers {
             }
             messages.forEach(message -> inbox.add(MessageJson.of(message)));
             notifyAll();
-            return true;
+            return !refuseAll;
         }
 
         synchronized JSONArray take(int countMin, long timeoutMs) throws InterruptedException {
@@ -86,17 +93,13 @@ final class Consumers {
     private final Map<String, Running> running = new HashMap<>();
 
     /**
-     * Starts a push consumer: {name, namesrv, group, topics: {topic: expression}, orderly, from, refuse_first,
-     * pull_batch_size, pull_threshold_for_queue, pull_interval_ms}; for POP also {client_rebalance, pop_batch_size,
-     * pop_invisible_ms, pop_threshold_for_queue, threads, hold_ms, retry_delay_level}.
+     * Starts a push consumer: {name, namesrv, group, topics: {topic: tags or {sql: expression}}, orderly, broadcast, from,
+     * timestamp, refuse_first, refuse_all, max_reconsume_times, trace, pull_batch_size, pull_threshold_for_queue,
+     * pull_interval_ms}; for POP also {client_rebalance, pop_batch_size, pop_invisible_ms, pop_threshold_for_queue,
+     * threads, hold_ms, retry_delay_level}.
      */
     Object startPush(JSONObject request) throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(request.getString("group"));
-        consumer.setNamesrvAddr(request.getString("namesrv"));
-        consumer.setInstanceName(request.getString("name"));
-        consumer.setConsumeFromWhere(from(request));
-        consumer.setPersistConsumerOffsetInterval(500);
-        consumer.setPollNameServerInterval(POLL_NAMESRV_INTERVAL_MS);
+        DefaultMQPushConsumer consumer = push(request);
         consumer.setPullBatchSize(request.getIntValue("pull_batch_size", consumer.getPullBatchSize()));
         consumer.setPullThresholdForQueue(
                 request.getIntValue("pull_threshold_for_queue", consumer.getPullThresholdForQueue()));
@@ -111,7 +114,12 @@ final class Consumers {
             consumer.setConsumeThreadMax(request.getIntValue("threads"));
         }
         for (Map.Entry<String, Object> topic : request.getJSONObject("topics").entrySet()) {
-            consumer.subscribe(topic.getKey(), topic.getValue().toString());
+            if (topic.getValue() instanceof JSONObject) {
+                String expression = ((JSONObject) topic.getValue()).getString("sql");
+                consumer.subscribe(topic.getKey(), MessageSelector.bySql(expression));
+            } else {
+                consumer.subscribe(topic.getKey(), topic.getValue().toString());
+            }
         }
         int retryDelayLevel = request.getIntValue("retry_delay_level", RETRY_DELAY_LEVEL);
         Running handle = new Running() {
@@ -130,6 +138,7 @@ final class Consumers {
         };
         handle.refuseFirst = request.getIntValue("refuse_first", 0);
         handle.holdMs = request.getLongValue("hold_ms", 0);
+        handle.refuseAll = request.getBooleanValue("refuse_all");
         if (request.getBooleanValue("orderly")) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) ->
                     handle.accept(messages)
@@ -148,7 +157,69 @@ final class Consumers {
         return null;
     }
 
-    /** Starts a lite pull consumer and a thread that polls it; mode "assign" takes all queues itself. */
+    /** Starts a push consumer that answers each request with "reply to BODY": {name, namesrv, group, topics}. */
+    Object startReplier(JSONObject request) throws Exception {
+        DefaultMQPushConsumer consumer = push(request);
+        DefaultMQProducer replier = new DefaultMQProducer(request.getString("group") + "-replier");
+        replier.setNamesrvAddr(request.getString("namesrv"));
+        replier.setInstanceName(request.getString("name") + "-replier");
+        replier.start();
+        for (Map.Entry<String, Object> topic : request.getJSONObject("topics").entrySet()) {
+            consumer.subscribe(topic.getKey(), topic.getValue().toString());
+        }
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt message : messages) {
+                try {
+                    String body = "reply to " + new String(message.getBody(), StandardCharsets.UTF_8);
+                    replier.send(MessageUtil.createReplyMessage(message, body.getBytes(StandardCharsets.UTF_8)));
+                } catch (Exception problem) {
+                    problem.printStackTrace();
+                    return ConsumeConcurrentlyStatus.RECONSUME_LATER;
+                }
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        running.put(request.getString("name"), new Running() {
+            @Override
+            Collection<MessageQueue> assigned() {
+                return consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().keySet();
+            }
+
+            @Override
+            void stop() {
+                consumer.shutdown();
+                replier.shutdown();
+            }
+        });
+        return null;
+    }
+
+    private static DefaultMQPushConsumer push(JSONObject request) {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(request.getString("group"));
+        consumer.setNamesrvAddr(request.getString("namesrv"));
+        consumer.setInstanceName(request.getString("name"));
+        consumer.setConsumeFromWhere(from(request));
+        if (request.containsKey("timestamp")) {
+            consumer.setConsumeTimestamp(request.getString("timestamp"));
+        }
+        if (request.getBooleanValue("broadcast")) {
+            consumer.setMessageModel(MessageModel.BROADCASTING);
+        }
+        if (request.getBooleanValue("trace")) {
+            consumer.setEnableTrace(true);
+        }
+        consumer.setMaxReconsumeTimes(request.getIntValue("max_reconsume_times", consumer.getMaxReconsumeTimes()));
+        consumer.setPersistConsumerOffsetInterval(500);
+        consumer.setPollNameServerInterval(POLL_NAMESRV_INTERVAL_MS);
+        return consumer;
+    }
+
+    /**
+     * Starts a lite pull consumer and a thread that polls it: {name, namesrv, group, topic, expression or sql, mode}.
+     *
+     * <p>Mode "assign" takes all queues itself.
+     */
     Object startLitePull(JSONObject request) throws Exception {
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(request.getString("group"));
         consumer.setNamesrvAddr(request.getString("namesrv"));
@@ -156,7 +227,9 @@ final class Consumers {
         consumer.setConsumeFromWhere(from(request));
         consumer.setAutoCommitIntervalMillis(1_000);
         boolean assign = "assign".equals(request.getString("mode"));
-        if (!assign) {
+        if (request.containsKey("sql")) {
+            consumer.subscribe(request.getString("topic"), MessageSelector.bySql(request.getString("sql")));
+        } else if (!assign) {
             consumer.subscribe(request.getString("topic"), request.getString("expression"));
         }
         consumer.start();
@@ -220,12 +293,14 @@ final class Consumers {
         return queues;
     }
 
+    /** Stops {name} and hands over what it has received and nobody has taken. */
     Object stop(JSONObject request) throws Exception {
         Running consumer = running.remove(request.getString("name"));
-        if (consumer != null) {
-            consumer.stop();
+        if (consumer == null) {
+            return new JSONArray();
         }
-        return null;
+        consumer.stop();
+        return consumer.take(0, 0);
     }
 
     private Running find(JSONObject request) {
@@ -237,8 +312,12 @@ final class Consumers {
     }
 
     private static ConsumeFromWhere from(JSONObject request) {
-        return "last".equals(request.getString("from"))
-                ? ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+        String from = request.getString("from");
+        if ("last".equals(from)) {
+            return ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET;
+        }
+        return "timestamp".equals(from)
+                ? ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
                 : ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET;
     }
 }

@@ -50,8 +50,21 @@ final class MessageJson {
         }
         message.setKeys(prefix + "-key-" + index);
         message.putUserProperty("index", Integer.toString(index));
+        JSONObject properties = request.getJSONObject("properties");
+        if (properties != null) {
+            properties.forEach((name, value) -> message.putUserProperty(name, value.toString()));
+        }
         if (request.containsKey("delay_level")) {
             message.setDelayTimeLevel(request.getIntValue("delay_level"));
+        }
+        if (request.containsKey("delay_sec")) {
+            message.setDelayTimeSec(request.getLongValue("delay_sec"));
+        }
+        if (request.containsKey("delay_ms")) {
+            message.setDelayTimeMs(request.getLongValue("delay_ms"));
+        }
+        if (request.containsKey("deliver_at_ms")) {
+            message.setDeliverTimeMs(request.getLongValue("deliver_at_ms"));
         }
         return message;
     }

@@ -2,6 +2,7 @@ package interop;
 
 import com.alibaba.fastjson2.JSONArray;
 import com.alibaba.fastjson2.JSONObject;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -11,6 +12,7 @@ import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.compression.CompressionType;
 import org.apache.rocketmq.common.message.Message;
 
 /** Producers by name: made at the first send, kept until they are stopped. */
@@ -50,6 +52,21 @@ final class Producers {
             default:
                 throw new IllegalArgumentException("kind " + request.getString("kind"));
         }
+    }
+
+    /** Takes a timed message back by its handle; the answer is its unique id. */
+    Object recall(JSONObject request) throws Exception {
+        return producer(request).recallMessage(request.getString("topic"), request.getString("handle"));
+    }
+
+    /** Asks with message {@code start} to {@code start + count} and returns the bodies of the replies, as text. */
+    Object request(JSONObject request) throws Exception {
+        DefaultMQProducer producer = producer(request);
+        int start = request.getIntValue("start", 0);
+        return each(request, start, request.getIntValue("count"), message -> {
+            Message reply = producer.request(message, request.getLongValue("timeout_ms", SEND_TIMEOUT_MS));
+            return new String(reply.getBody(), StandardCharsets.UTF_8);
+        });
     }
 
     Object stop(JSONObject request) {
@@ -121,6 +138,7 @@ final class Producers {
         json.put("queue_id", result.getMessageQueue().getQueueId());
         json.put("queue_offset", result.getQueueOffset());
         json.put("region", result.getRegionId());
+        json.put("recall_handle", result.getRecallHandle());
         return json;
     }
 
@@ -135,6 +153,12 @@ final class Producers {
             producer.setDefaultTopicQueueNums(request.getIntValue("default_queue_count", 4));
             if (request.containsKey("compress_over_bytes")) {
                 producer.setCompressMsgBodyOverHowmuch(request.getIntValue("compress_over_bytes"));
+            }
+            if (request.containsKey("compression")) {
+                producer.setCompressType(CompressionType.valueOf(request.getString("compression")));
+            }
+            if (request.getBooleanValue("trace")) {
+                producer.setEnableTrace(true);
             }
             producer.start();
             producers.put(name, producer);

@@ -6,8 +6,10 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.TreeSet;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
+import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
@@ -18,17 +20,26 @@ final class TopicReader {
 
     private TopicReader() {}
 
-    /** Every message of {topic} from each queue's minimum to its maximum, in queue order. */
+    /** Every message of {topic} from each queue's minimum to its maximum, in queue order; with {sql} those it means. */
     static Object read(JSONObject request) throws Exception {
         DefaultMQPullConsumer consumer = start(request);
         try {
             JSONArray messages = new JSONArray();
-            for (MessageQueue queue : queues(consumer, request)) {
+            MessageSelector selector = request.containsKey("sql")
+                    ? MessageSelector.bySql(request.getString("sql"))
+                    : MessageSelector.byTag("*");
+            List<MessageQueue> queues = queues(consumer, request);
+            // The client filters only at brokers whose version it knows, from their answer to a heartbeat.
+            MQClientInstance client =
+                    consumer.getDefaultMQPullConsumerImpl().getRebalanceImpl().getmQClientFactory();
+            client.updateTopicRouteInfoFromNameServer(request.getString("topic"));
+            client.sendHeartbeatToAllBrokerWithLock();
+            for (MessageQueue queue : queues) {
                 long end = consumer.maxOffset(queue);
                 long next = consumer.minOffset(queue);
                 int unanswered = 0;
                 while (next < end) {
-                    PullResult answer = consumer.pull(queue, "*", next, PULL_COUNT_MAX, 10_000);
+                    PullResult answer = consumer.pull(queue, selector, next, PULL_COUNT_MAX, 10_000);
                     if (answer.getPullStatus() == PullStatus.FOUND) {
                         unanswered = 0;
                         for (MessageExt message : answer.getMsgFoundList()) {

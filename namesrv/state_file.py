@@ -1,0 +1,60 @@
+"""State file: a small file of a NameServer that is replaced as a whole, durably.
+
+A NameServer keeps two: settings that were changed while it ran, and the KV configuration. Both change when an operator
+says so, so they are written where the change is made, on the event loop, and are durable before the answer. An empty
+path keeps nothing: then a restart begins anew.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from thermocline.remoting.errors import UnavailableError
+
+
+class StateFile:
+    """One file, by its path; nothing at all when the path is empty."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def load(self) -> bytes | None:
+        """What was saved last; None when nothing was.
+
+        Raises:
+            UnavailableError: The file cannot be read.
+        """
+        if not self.path:
+            return None
+        try:
+            return Path(self.path).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise UnavailableError(f"a state file cannot be read: {error.strerror}", path=self.path) from error
+
+    def save(self, data: bytes) -> None:
+        """Replace the file; a crash leaves the old content or the new one.
+
+        Raises:
+            UnavailableError: It could not be written; the old content stays.
+        """
+        if not self.path:
+            return
+        path = Path(self.path)
+        temporary = path.with_name(path.name + ".tmp")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+            directory = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+        except OSError as error:
+            raise UnavailableError(f"a state file cannot be written: {error.strerror}", path=self.path) from error

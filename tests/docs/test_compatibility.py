@@ -1,0 +1,86 @@
+"""docs/compatibility.md says what works: its tables are held against the running daemons, and against the tests."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import DOCS, ROOT, TableRow, code, table_rows
+from tests.interop.cluster import thermocline_daemons
+from tests.interop.test_mqadmin_comparison import COMMANDS, DIFFERENT, ENDLESS, NOT_YET
+from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.response_code import ResponseCode
+
+PAGE = DOCS / "compatibility.md"
+STATUSES = {"works", "differs", "not yet"}
+ANSWER_TIMEOUT_MS = 10_000
+
+
+def rows_under(heading: str) -> list[TableRow]:
+    return [row for row in table_rows(PAGE) if row.headings[-1] == heading]
+
+
+CODES = {code(row.cells["name"]): row.cells for row in rows_under("Request codes")}
+COMMAND_ROWS = {code(row.cells["command"]): row.cells for row in rows_under("mqadmin commands")}
+
+
+@pytest.mark.parametrize("heading", ["Features", "mqadmin commands", "Request codes"])
+def test_each_row_has_a_status_and_says_how_it_differs(heading: str) -> None:
+    for row in rows_under(heading):
+        assert row.cells["status"] in STATUSES
+        if row.cells["status"] == "differs":
+            assert row.cells.get("remarks") or row.cells["remarks, tests"], row.line
+
+
+def test_every_request_code_has_its_row() -> None:
+    assert {name: int(cells["code"]) for name, cells in CODES.items()} == {each.name: each for each in RequestCode}
+    assert len(CODES) == len(rows_under("Request codes"))
+
+
+@pytest.fixture(scope="module")
+def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
+    with thermocline_daemons(tmp_path_factory.mktemp("compatibility")) as daemons:
+        yield {"NameServer": daemons.namesrv, "broker": daemons.broker_address}
+
+
+@pytest.mark.parametrize("asked_of", ["broker", "NameServer"])
+def test_a_code_is_served_when_its_row_says_so(addresses: Mapping[str, str], asked_of: str) -> None:
+    """Each code is asked without fields or body: what is served complains of them, the rest is not supported."""
+
+    async def served() -> set[str]:
+        connection = await ClientConnection.open(addresses[asked_of])
+        found = set()
+        for request_code in RequestCode:
+            answer = await connection.call(RemotingCommand.request(request_code), timeout_ms=ANSWER_TIMEOUT_MS)
+            if answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                found.add(request_code.name)
+        connection.close()
+        return found
+
+    rows = {name: cells for name, cells in CODES.items() if cells["asked of"] == asked_of}
+    assert asyncio.run(served()) == {name for name, cells in rows.items() if cells["status"] != "not yet"}
+
+
+def test_a_command_works_when_it_prints_what_the_official_broker_does() -> None:
+    run = {command.name for command in COMMANDS} | set(ENDLESS)
+    different = {line.split()[0]: reason for line, reason in DIFFERENT.items()}
+    for name, cells in COMMAND_ROWS.items():
+        if name not in run:
+            assert cells["status"] == "not yet", name
+        elif name in different:
+            assert cells["status"] == ("not yet" if different[name].startswith(NOT_YET) else "differs"), name
+        else:
+            assert cells["status"] == "works", name
+    assert run <= COMMAND_ROWS.keys()
+
+
+def test_the_tests_that_features_name_are_there() -> None:
+    for row in rows_under("Features"):
+        for path in re.findall(r"`(tests/[^`]+)`", row.cells["remarks, tests"]):
+            assert (ROOT / Path(path)).is_file(), path

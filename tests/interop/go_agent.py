@@ -1,0 +1,92 @@
+"""The process that drives the official Go client for the tests; its other half is `go/main.go`.
+
+It speaks the Java agent's protocol, so it has the same methods, as far as the Go client can do the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.interop.java_agent import STOP_TIMEOUT_S, JavaAgent, ReceivedMessage
+from thermocline.localstack.cache_directory import default_cache_directory
+from thermocline.localstack.child_process import die_with_parent
+from thermocline.localstack.go_toolchain import find_go
+
+SOURCES = Path(__file__).resolve().parent / "go"
+
+
+class GoAgent(JavaAgent):
+    """A running agent; made by `go_agent`."""
+
+    def pull_topic(self, namesrv: str, topic: str, *, name: str, count: int) -> list[ReceivedMessage]:
+        """Read `count` messages of a topic with the pull consumer."""
+        answer: list[dict[str, Any]] = self.call(
+            "pull_topic", namesrv=namesrv, topic=topic, name=name, group=name, count=count, timeout_ms=60_000
+        )
+        return [ReceivedMessage.read(fields) for fields in answer]
+
+
+def built_agent() -> Path:
+    """The agent's program; built again only when its sources have changed.
+
+    Raises:
+        ToolMissingError: There is no Go.
+    """
+    go = find_go()
+    digest = hashlib.sha256()
+    for source in sorted(SOURCES.iterdir()):
+        digest.update(source.read_bytes())
+    target = default_cache_directory() / "bin" / f"go-agent-{digest.hexdigest()[:16]}"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with (target.parent / "go-agent.lock").open("w") as lock_file:
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
+        if not target.is_file():
+            partial = target.with_suffix(".partial")
+            built = subprocess.run(
+                [str(go), "build", "-trimpath", "-mod=readonly", "-o", str(partial), "."],
+                cwd=SOURCES,
+                env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-modcacherw"},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert built.returncode == 0, built.stderr
+            partial.rename(target)
+    return target
+
+
+@contextlib.contextmanager
+def go_agent(directory: Path) -> Iterator[GoAgent]:
+    """Run an agent; its log lies in `directory`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    log_path = directory / "agent.log"
+    with log_path.open("wb") as log_file:
+        process = subprocess.Popen(
+            [str(built_agent())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log_file,
+            cwd=directory,
+            env={**os.environ, "HOME": str(directory)},
+            start_new_session=True,
+            preexec_fn=die_with_parent(),
+        )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield GoAgent(process, log_path)
+    finally:
+        process.stdin.close()
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()

@@ -1,0 +1,9 @@
+"""What can go wrong with timers, beyond `remoting.errors`: names for what callers tell apart."""
+
+from __future__ import annotations
+
+from thermocline.remoting.errors import MQError
+
+
+class TimerCongestedError(MQError):
+    """Too many messages are due at the same time already. SYSTEM_ERROR for a client, as RocketMQ answers."""

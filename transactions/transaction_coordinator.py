@@ -1,0 +1,337 @@
+"""Transaction coordinator: decides transactions, exactly once, and writes down that they are decided.
+
+    half message -> END_TRANSACTION -> commit: message into its real topic, then a note; roll back: a note
+    notes        -> op messages, batched (op_message.py)
+    no decision  -> a round of checks puts the half message again and has its producers asked (check_round.py)
+
+A decision counts when it is in the log: a commit by the committed message itself, a rollback by its op message. In
+memory the transaction is decided from then on, whatever offsets a later decision names: a message is committed once.
+After a crash
+  - A committed message that no op message names is found by recovery, which reads the log's end anyway, and an op
+    message is written before anything else happens (settlement.py). This holds since the store promises where recovery
+    begins only after all notes were written (`before_promise`).
+  - A rollback whose op message was not written was answered to nobody: the producers are asked again. One whose sender
+    waits for an answer is written at once.
+Progress in half and op queue is that of group CID_RMQ_SYS_TRANS, as Apache RocketMQ keeps it, so that broker can go on
+with this store. It is told only when the log is durable up to the op messages that it rests on; until then the log
+files from the first unfinished half message on are held (`held_offset`).
+
+A full disk pauses the log. Decisions and notes pass all the same: they end what was accepted, and let its files go. So
+do copies, when files would go but for open half messages (`release_below`).
+
+Deleted topics: a half message for a topic that was deleted since, made again or not, is dropped when its turn comes.
+Owner: the hot process's event loop.
+Source: TransactionalMessageServiceImpl.java, EndTransactionProcessor.java, Apache RocketMQ 5.3.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable
+from enum import IntEnum
+
+import msgspec
+
+from thermocline.remoting import sys_flag as sys_flags
+from thermocline.remoting.errors import (
+    IllegalOperationError,
+    InvalidRequestError,
+    MQError,
+    ServiceUnavailableError,
+    TopicNotFoundError,
+)
+from thermocline.remoting.message_record import MessageRecord
+from thermocline.remoting.topic_validation import TRANSACTION_CHECK_MAX_TIME_TOPIC, TRANSACTION_HALF_TOPIC
+from thermocline.store.consume_queue import ConsumeQueue
+from thermocline.store.message_draft import MessageDraft, PutResult
+from thermocline.store.message_store import MessageStore
+from thermocline.store.retention import DISK_NEARLY_FULL
+from thermocline.transactions.half_message import HALF_QUEUE_ID, HalfMessage
+from thermocline.transactions.op_message import op_draft
+from thermocline.transactions.queue_records import read_record, record_at
+from thermocline.transactions.transaction_config import TransactionConfig
+from thermocline.transactions.transaction_table import TransactionState, TransactionTable
+
+logger = logging.getLogger(__name__)
+
+
+class Decision(IntEnum):
+    """How a producer ends a transaction, as END_TRANSACTION says it."""
+
+    COMMIT = sys_flags.TRANSACTION_COMMIT
+    ROLL_BACK = sys_flags.TRANSACTION_ROLLBACK
+
+
+STATES = {Decision.COMMIT: TransactionState.COMMITTED, Decision.ROLL_BACK: TransactionState.ROLLED_BACK}
+
+
+class EndRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A producer's decision, and the half message that it names."""
+
+    decision: Decision
+    producer_group: str
+    half_offset: int
+    """Queue offset of the half message."""
+    physical_offset: int
+    """Place of the half message in the log."""
+    is_checked: bool
+    """Whether the producer answers a check."""
+    waits: bool
+    """Whether somebody waits for an answer: then a rollback is in the log on return."""
+
+
+class TransactionCoordinator:
+    """See the module. Nothing may put half messages beside `prepared`, or end them, but this."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        table: TransactionTable,
+        *,
+        put: Callable[[MessageDraft], PutResult],
+        clock: Callable[[], int],
+        config: TransactionConfig,
+        count_open: Callable[[str, int], None],
+    ) -> None:
+        """`table`: as recovery left it. `put` appends, counts and wakes who waits. `count_open(topic, change)`: told of
+        transactions that begin and end."""
+        self.config = config
+        self.table = table
+        self.ops_waiting: Callable[[], None] = _nobody_writes
+        """Told when a first note waits, and when there are enough for a message."""
+        self._store = store
+        self._put = put
+        self._clock = clock
+        self._count_open = count_open
+        self._has_unwritten_move = False
+        self._unflushed: deque[tuple[int, int, int]] = deque()
+        self._wanted_offset = 0
+        self._is_closed = False
+        self.progress = (table.base, table.op_offset)
+        """Half and op queue offset up to which everything is finished and durable."""
+        store.before_promise = self._write_before_promise
+
+    # -- what is asked -------------------------------------------------------------------------------------------------
+
+    @property
+    def half_queue(self) -> ConsumeQueue | None:
+        """The half messages; None before the first."""
+        return self._store.queues.find(TRANSACTION_HALF_TOPIC, HALF_QUEUE_ID)
+
+    @property
+    def held_offset(self) -> int | None:
+        """The physical offset below which the log has no half message that is needed; None when none is."""
+        queue = self.half_queue
+        if queue is None:
+            return None
+        first = queue.skip_empty(max(self.progress[0], queue.min_offset))
+        return queue.unit(first).physical_offset if first < queue.next_offset else None
+
+    @property
+    def is_release_wanted(self) -> bool:
+        """Whether log files would go if no open half message were in them."""
+        held_offset = self.held_offset
+        return held_offset is not None and self.is_wanted(held_offset)
+
+    def is_wanted(self, physical_offset: int) -> bool:
+        """Whether the log file with this offset would go if it were not held here."""
+        return physical_offset < self._wanted_offset
+
+    def release_below(self, physical_offset: int) -> None:
+        """The log below this offset would go now if it were not held here; to be told again and again."""
+        self._wanted_offset = physical_offset
+
+    def catch_up(self) -> int:
+        """Take notice of half messages put since; the half queue's end."""
+        queue = self.half_queue
+        if queue is not None:
+            self.table.extend(queue.next_offset)
+        return self.table.end
+
+    def publish(self) -> bool:
+        """Let `progress` follow what is durable by now; whether it moved. To be called now and then."""
+        flush_offset = self._store.commit_log.flush_offset
+        before = self.progress
+        while self._unflushed and self._unflushed[0][0] <= flush_offset:
+            _, half_offset, op_offset = self._unflushed.popleft()
+            self.progress = (half_offset, op_offset)
+        return self.progress != before
+
+    # -- what happens to half messages ---------------------------------------------------------------------------------
+
+    def prepared(self, real_topic: str) -> None:
+        """A half message was put."""
+        self._count_open(real_topic, 1)
+
+    def end(self, request: EndRequest) -> None:
+        """Take a decision. One that repeats an earlier one changes nothing; while that is known, it is confirmed.
+
+        Raises:
+            InvalidRequestError: It names no half message, or another than it says.
+            IllegalOperationError: It comes later than the half message's own immunity time and not by a check, or the
+                transaction has ended, otherwise or so long ago that nobody knows how.
+            TopicNotFoundError: The message's topic was deleted; the transaction is over.
+            MQError: The message could not be put: as MessageStore.put. The transaction is open as before.
+        """
+        half = self._named(request)
+        assert half.origin is not None
+        self.catch_up()
+        last = self.table.last_copy(half.origin)
+        state = self.table.state(last)
+        if state is not TransactionState.OPEN:
+            if state is not STATES[request.decision]:
+                raise IllegalOperationError("the transaction was ended before", state=state.name)
+        else:
+            self._decide(half if last == request.half_offset else self._read_open(last), request.decision)
+        if request.waits and request.decision is Decision.ROLL_BACK:
+            self.write_ops()
+
+    def resume(self, record: MessageRecord) -> None:
+        """Have the producers of a parked, or an open, message asked again, as if they never were.
+
+        Raises:
+            InvalidRequestError: The record is of no transaction.
+            IllegalOperationError: The transaction is decided.
+            TopicNotFoundError: The message's topic was deleted.
+            MQError: It could not be put: as MessageStore.put.
+        """
+        half = HalfMessage.read(record)
+        if half is None or record.topic not in (TRANSACTION_HALF_TOPIC, TRANSACTION_CHECK_MAX_TIME_TOPIC):
+            raise InvalidRequestError("the message is of no transaction", topic=record.topic)
+        self.catch_up()
+        state = TransactionState.PARKED
+        if half.origin is not None and half.origin < self.table.end:
+            state = self.table.state(self.table.last_copy(half.origin))
+        is_open = state is TransactionState.OPEN
+        is_parked = record.topic == TRANSACTION_CHECK_MAX_TIME_TOPIC
+        # A parked message of long ago is not in the table: its end is the parking.
+        if not is_open and not (is_parked and state in (TransactionState.PARKED, TransactionState.ENDED)):
+            raise IllegalOperationError("the transaction was ended before", state=state.name)
+        if not self.is_live(half):
+            raise TopicNotFoundError("the message's topic was deleted", topic=half.real_topic)
+        self.put_copy(half, check_times=0)
+        if not is_open:
+            self._count_open(half.real_topic, 1)
+        self.write_ops()
+
+    def put_copy(self, half: HalfMessage, *, check_times: int) -> PutResult:
+        """Put a half message again; this copy stands for it from now on. Raises as MessageStore.put.
+
+        `write_ops` has to follow before anything can be decided.
+        """
+        with self._passing(if_wanted=True):
+            result = self._put(half.copy(check_times=check_times))
+        self.table.extend(result.queue_offset + 1)
+        if half.origin is not None:
+            self._has_unwritten_move = True
+            self.table.move(half.origin, result.queue_offset, now_ms=self._clock())
+        return result
+
+    def park(self, half: HalfMessage) -> None:
+        """Give up asking. Raises as MessageStore.put."""
+        with self._passing(if_wanted=True):
+            self._put(half.parked())
+        self.finish(half, TransactionState.PARKED)
+
+    def finish(self, half: HalfMessage, state: TransactionState) -> None:
+        """An open half message has ended like this."""
+        had_notes = bool(self.table.buffer)
+        self.table.finish(half.record.queue_offset, state, now_ms=self._clock())
+        self._count_open(half.real_topic, -1)
+        if not had_notes or self.table.buffer.size_bytes >= self.config.op_bytes_max:
+            self.ops_waiting()
+
+    def is_live(self, half: HalfMessage) -> bool:
+        """Whether the topic that the message is for is the one that it was sent to."""
+        return self._store.incarnations.is_live(half.real_topic, half.record.physical_offset)
+
+    def read_half(self, half_offset: int) -> HalfMessage | None:
+        """The half message at a queue offset; None when there is no readable one."""
+        queue = self.half_queue
+        assert queue is not None
+        record = record_at(self._store, queue, half_offset)
+        return None if record is None else HalfMessage.read(record)
+
+    # -- notes ---------------------------------------------------------------------------------------------------------
+
+    def write_ops(self) -> None:
+        """Put all notes into the log. Raises as MessageStore.put; what is not written waits on."""
+        buffer = self.table.buffer
+        host = self._store.store_host
+        for half_offsets, body in buffer.bodies(bytes_max=self.config.op_bytes_max):
+            with self._passing():
+                result = self._put(op_draft(body, now_ms=self._clock(), host=host))
+            buffer.written(len(half_offsets))
+            self.table.note_op(result.queue_offset, half_offsets)
+        self._has_unwritten_move = False
+        before = self.table.base, self.table.op_offset
+        after = self.table.advance()
+        if after != before:
+            self._unflushed.append((self._store.commit_log.append_offset, *after))
+
+    def close(self) -> None:
+        """Write what waits; take no decisions from now on. A failure is logged: then the store does not stop cleanly,
+        and recovery finds what was not written."""
+        if self._is_closed:
+            return
+        try:
+            self.write_ops()
+        except MQError as error:
+            logger.error("notes of ended transactions not written notes=%d error=%s", len(self.table.buffer), error)
+        self.publish()
+        self._is_closed = True
+
+    def _write_before_promise(self) -> None:
+        """The store is about to promise that recovery need not read what lies before the log's end."""
+        if not self.table.buffer:
+            return
+        if self._is_closed:
+            raise ServiceUnavailableError("ended transactions are not written down")
+        self.write_ops()
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _named(self, request: EndRequest) -> HalfMessage:
+        """The half message that a decision names."""
+        record = read_record(self._store, request.physical_offset)
+        half = None if record is None else HalfMessage.read(record)
+        if half is None or half.record.topic != TRANSACTION_HALF_TOPIC:
+            raise InvalidRequestError("Find prepared transaction message failed")
+        if not request.is_checked and half.is_too_late(self._clock(), self.config.timeout_ms):
+            raise IllegalOperationError("the decision is late: it has to come by a check")
+        if half.producer_group != request.producer_group:
+            raise InvalidRequestError("The producer group wrong")
+        if half.record.queue_offset != request.half_offset:
+            raise InvalidRequestError("The transaction state table offset wrong")
+        return half
+
+    def _read_open(self, half_offset: int) -> HalfMessage:
+        half = self.read_half(half_offset)
+        if half is None:
+            raise InvalidRequestError("Find prepared transaction message failed")
+        return half
+
+    def _decide(self, half: HalfMessage, decision: Decision) -> None:
+        if not self.is_live(half):
+            self.finish(half, TransactionState.ROLLED_BACK)
+            logger.info("half message of a deleted topic dropped topic=%s", half.real_topic)
+            raise TopicNotFoundError("the message's topic was deleted", topic=half.real_topic)
+        if decision is Decision.COMMIT:
+            if self._has_unwritten_move:
+                # A commit in the log would speak for its copy alone, and the one before it would be asked again.
+                self.write_ops()
+            with self._passing():
+                self._put(half.committed())
+        self.finish(half, STATES[decision])
+
+    def _passing(self, *, if_wanted: bool = False) -> contextlib.AbstractContextManager[None]:
+        """Puts in this block pass while the log is paused for a full disk."""
+        if if_wanted and not self.is_release_wanted:
+            return contextlib.nullcontext()
+        return self._store.commit_log.let_through(DISK_NEARLY_FULL)
+
+
+def _nobody_writes() -> None:
+    """Notes wait until somebody calls `write_ops`."""

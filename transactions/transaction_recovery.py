@@ -1,0 +1,97 @@
+"""Transaction recovery: the table of open transactions, from the half queue, the op queue and the progress in both.
+
+    1. Half messages at or behind the half progress are open, unless an op message at or behind the op progress names
+       them.
+    2. The records of those are read: of several copies of one transaction only the last one is open.
+    3. What cannot be read is left out.
+
+Committed messages without an op message have one by now (settlement.py). Copies are noted before they can be decided,
+so a decided copy has no open one before it.
+Progress behind the queues' ends (a power cut took messages back) counts as their ends: whoever calls writes that down
+before anything is put, or the next messages at these offsets would count as finished.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from dataclasses import dataclass
+
+from thermocline.remoting.topic_validation import TRANSACTION_HALF_TOPIC, TRANSACTION_OP_HALF_TOPIC
+from thermocline.store.consume_queue import ConsumeQueue
+from thermocline.store.message_store import MessageStore
+from thermocline.transactions.half_message import HALF_QUEUE_ID, HalfMessage
+from thermocline.transactions.op_message import decode_op_body
+from thermocline.transactions.queue_records import record_at, records_from
+from thermocline.transactions.transaction_table import TransactionState, TransactionTable
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveredTransactions:
+    """What a start found."""
+
+    table: TransactionTable
+    open_counts: dict[str, int]
+    """Open transactions of each topic."""
+
+
+def recover_transactions(
+    store: MessageStore, *, half_offset: int | None, op_offset: int | None, now_ms: int
+) -> RecoveredTransactions:
+    """Read what the progress leaves; None: from the queue's start."""
+    half_queue = store.queues.find(TRANSACTION_HALF_TOPIC, HALF_QUEUE_ID)
+    op_queue = store.queues.find(TRANSACTION_OP_HALF_TOPIC, HALF_QUEUE_ID)
+    table = TransactionTable(
+        half_offset=_within(half_queue, half_offset, "half"), op_offset=_within(op_queue, op_offset, "op")
+    )
+    counts: Counter[str] = Counter()
+    if half_queue is not None:
+        table.extend(half_queue.next_offset)
+        if op_queue is not None:
+            for record in records_from(store, op_queue, table.op_offset):
+                half_offsets = decode_op_body(record.body)
+                table.mark_ended(half_offsets)
+                table.note_op(record.queue_offset, half_offsets)
+        _read_open(store, half_queue, table, counts, now_ms=now_ms)
+        table.advance()
+        if table.open_count:
+            logger.info("transactions open count=%d of=%d", table.open_count, table.end - table.base)
+    return RecoveredTransactions(table=table, open_counts=dict(counts))
+
+
+def _read_open(
+    store: MessageStore, queue: ConsumeQueue, table: TransactionTable, counts: Counter[str], *, now_ms: int
+) -> None:
+    transaction_ids: dict[int, str | None] = {}  # by origin, of what is open
+    half_offset = table.next_open(table.base, table.end)
+    while half_offset is not None:
+        record = record_at(store, queue, half_offset)
+        half = None if record is None else HalfMessage.read(record)
+        if half is None:
+            table.finish(half_offset, TransactionState.MISSING, now_ms=now_ms)
+        else:
+            assert half.origin is not None
+            is_copy = half.origin != half_offset
+            is_known = half.origin in transaction_ids
+            if is_copy and is_known and transaction_ids[half.origin] != half.transaction_id:
+                # Not written by us: a client's own property. It stands for itself.
+                logger.warning("half message names another as its origin half_offset=%d", half_offset)
+                is_known = False
+            elif is_copy:
+                table.move(half.origin, half_offset, now_ms=now_ms)
+            transaction_ids[half.origin] = half.transaction_id
+            if not is_known:
+                counts[half.real_topic] += 1
+        half_offset = table.next_open(half_offset + 1, table.end)
+
+
+def _within(queue: ConsumeQueue | None, offset: int | None, name: str) -> int:
+    """The offset, corrected to what the queue holds."""
+    if queue is None:
+        return 0
+    corrected = min(max(queue.min_offset if offset is None else offset, queue.min_offset), queue.next_offset)
+    if offset is not None and corrected != offset:
+        logger.warning("progress in the %s queue corrected from=%d to=%d", name, offset, corrected)
+    return corrected
