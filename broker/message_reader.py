@@ -6,12 +6,16 @@ Belongs to the hot process's loop thread.
 
 from __future__ import annotations
 
+import logging
+
 from thermocline.broker.cold_reads import ColdPull, ColdReads
 from thermocline.broker.visible_queues import VisibleQueues
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError, UnavailableError
 from thermocline.remoting.message_record import MessageRecord, decode_record
 from thermocline.store.consume_queue import ConsumeQueue
 from thermocline.store.message_store import MessageStore
+
+logger = logging.getLogger(__name__)
 
 
 class MessageReader:
@@ -50,6 +54,8 @@ class MessageReader:
                 group=group,
             )
         )
+        if result.next_offset <= offset:
+            raise UnavailableError("the cold tier does not hold what it said it holds", topic=topic, queue_id=queue_id)
         if not result.records:
             return None
         record = decode_record(memoryview(result.records[0]))
@@ -61,7 +67,12 @@ class MessageReader:
             return None
         try:
             record = self._store.read_record(unit.physical_offset)
-        except (OffsetOutOfRangeError, CorruptDataError):
+        except OffsetOutOfRangeError:
+            return None
+        except CorruptDataError as error:
+            logger.error(
+                "message passed over topic=%s queue_id=%d offset=%d error=%s", queue.topic, queue.queue_id, offset, error
+            )
             return None
         return record if self._is_visible(record) else None
 

@@ -447,7 +447,9 @@ async def test_a_tier_that_is_away_is_busy(tmp_path: Path) -> None:
         assert bodies(await client.pop_later(maxMsgNums=1, consumerGroup="new")) == [b"0"]
 
 
-async def test_messages_that_come_back_wait_for_a_tier_that_is_away(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_away", [True, False])
+async def test_messages_that_come_back_wait_for_a_tier_that_is_away(tmp_path: Path, is_away: bool) -> None:
+    """Or that says it holds what it cannot give: nothing may be given up because of that."""
     cold = MemoryColdTier()
     config = BrokerConfig(listen_host="127.0.0.1")
     async with data_broker(
@@ -458,11 +460,12 @@ async def test_messages_that_come_back_wait_for_a_tier_that_is_away(tmp_path: Pa
         cold.take(broker.store, TOPIC, 0, end=70)
         assert bodies(client.pop(maxMsgNums=1)) == [b"0"]
         expire_local_files(broker, 60)
-        cold.is_away = True
+        cold.is_away, cold.claimed = is_away, cold.bounds(TOPIC, 0)
+        held, cold.records[TOPIC, 0] = cold.records[TOPIC, 0], []
         broker.clock.now_ms += INVISIBLE_MS
         await broker.pop.reviver.step()
         assert len(broker.context.pops.in_flight) == 1
-        cold.is_away = False
+        cold.is_away, cold.records[TOPIC, 0] = False, held
         await broker.pop.reviver.step()
         assert len(broker.context.pops.in_flight) == 1, "not before its pause is over"
         broker.clock.now_ms += 10_000
