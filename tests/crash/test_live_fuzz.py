@@ -98,7 +98,7 @@ async def live(tmp_path: Path) -> AsyncIterator[Live]:
 @pytest.mark.parametrize("target", ["broker", "namesrv"])
 async def test_hostile_bytes_harm_nobody(live: Live, case_count: Callable[..., int], target: str) -> None:
     count = case_count(quick=750, soak=50_000)
-    seed = int(os.environ.get("THERMOCLINE_FUZZ_SEED", "20"))
+    seed = int(os.environ.get("TEST_FUZZ_SEED", "20"))
     address = live.broker.address if target == "broker" else live.name_server
     pid = live.broker.pid if target == "broker" else live.name_server_pid
     await live.probe()

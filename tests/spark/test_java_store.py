@@ -27,10 +27,10 @@ COLUMNS = (
 
 def read_fixture(name: str) -> bytes:
     """The decompressed content of one shared fixture; skips the test where there is none."""
-    shared = Path(os.environ.get("THERMOCLINE_SHARED", REPOSITORY.parent / "shared"))
+    shared = Path(os.environ.get("TEST_SHARED", REPOSITORY.parent / "shared"))
     path = shared / "fixtures" / name
     if not path.is_file():
-        pytest.skip(f"the fixture {name} is not on this machine (set THERMOCLINE_SHARED)")
+        pytest.skip(f"the fixture {name} is not on this machine (set TEST_SHARED)")
     with path.open("rb") as file:
         return zstandard.ZstdDecompressor().stream_reader(file).read()
 

@@ -1,6 +1,6 @@
 """Golden stores: directories that an official Apache RocketMQ 5.5.0 broker wrote open, recover and read back complete.
 
-The fixtures are not part of the repository: they are looked for in the folder that THERMOCLINE_SHARED names, else
+The fixtures are not part of the repository: they are looked for in the folder that TEST_SHARED names, else
 beside the repository (`../shared`); without them these tests are skipped. Their listings say what an official client
 read.
 """
@@ -31,7 +31,7 @@ from thermocline.store.mapped_file_queue import MappedFileQueue
 from thermocline.store.message_store import MessageStore
 from thermocline.store.store_config import StoreConfig
 
-SHARED = Path(os.environ.get("THERMOCLINE_SHARED") or Path(__file__).parents[3] / "shared")
+SHARED = Path(os.environ.get("TEST_SHARED") or Path(__file__).parents[3] / "shared")
 FIXTURES = SHARED / "fixtures"
 LOG_FILE_BYTES = 1 << 20
 QUEUE_FILE_BYTES = 20_000
@@ -41,7 +41,7 @@ FIRST_MS, LAST_MS = 0, 1 << 50
 
 pytestmark = pytest.mark.skipif(
     not (FIXTURES / "java-store-clean.tar.zst").exists(),
-    reason="the stores that the official broker wrote are not there (THERMOCLINE_SHARED)",
+    reason="the stores that the official broker wrote are not there (TEST_SHARED)",
 )
 
 

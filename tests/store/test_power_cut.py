@@ -1,6 +1,6 @@
 """Power cuts: whatever was not synced may be lost, torn or in another order, and nothing acknowledged is.
 
-`make test` tries some hundred cuts, the soak run two thousand or as many as THERMOCLINE_SOAK says. The trial itself is
+`make test` tries some hundred cuts, the soak run two thousand or as many as TEST_SOAK says. The trial itself is
 in power_cut.py. Each sync site of the store is then taken away, and the trial has to notice.
 """
 
@@ -32,7 +32,7 @@ DIRECTED_SITES = {
 
 def test_what_was_flushed_survives_power_cuts_kills_and_failed_syncs(case_count: Callable[..., int]) -> None:
     """Random lives of a store, each ended at a random step."""
-    cut_count = int(os.environ.get("THERMOCLINE_SOAK") or case_count(quick=500, soak=4_000))
+    cut_count = int(os.environ.get("TEST_SOAK") or case_count(quick=500, soak=4_000))
     seed = done = 0
     while done < cut_count:
         with seed_shown(seed):

@@ -23,7 +23,7 @@ READ_TIMES_MS = {"clean": 1_795_248_788_000, "killed": 1_795_248_941_000}
 
 pytestmark = pytest.mark.skipif(
     not (FIXTURES / "java-store-clean.tar.zst").exists(),
-    reason="the stores that the official broker wrote are not there (THERMOCLINE_SHARED)",
+    reason="the stores that the official broker wrote are not there (TEST_SHARED)",
 )
 
 

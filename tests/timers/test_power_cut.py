@@ -1,6 +1,6 @@
 """Power cuts and kills: whatever was not synced may be lost or torn, and no message with a time is.
 
-`make test` tries some hundred cuts, the soak run thousands, or as many as THERMOCLINE_SOAK says. The trial itself is in
+`make test` tries some hundred cuts, the soak run thousands, or as many as TEST_SOAK says. The trial itself is in
 power_cut.py. Each sync site of the timers is then taken away, and the trial has to notice.
 """
 
@@ -20,7 +20,7 @@ SEEDS_PER_SITE_MAX = 300
 
 def test_no_message_is_lost_early_or_repeated_without_need(case_count: Callable[..., int]) -> None:
     """Random lives of a store with timers, each ended at a random step."""
-    cut_count = int(os.environ.get("THERMOCLINE_SOAK") or case_count(quick=150, soak=4_000))
+    cut_count = int(os.environ.get("TEST_SOAK") or case_count(quick=150, soak=4_000))
     seed = done = 0
     while done < cut_count:
         with seed_shown(seed):

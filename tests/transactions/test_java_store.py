@@ -27,7 +27,7 @@ LATER_MS = 2_000_000_000_000
 
 pytestmark = pytest.mark.skipif(
     not (FIXTURES / "java-store-clean.tar.zst").exists(),
-    reason="the stores that the official broker wrote are not there (THERMOCLINE_SHARED)",
+    reason="the stores that the official broker wrote are not there (TEST_SHARED)",
 )
 
 
