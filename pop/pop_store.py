@@ -319,11 +319,13 @@ class PopStore:
                 self._read_offsets[queue.queue_id] = queue.next_offset
 
     def maintain(self) -> bool:
-        """Put the oldest check points anew where too much lies behind them; True when there is more to do.
+        """Read what somebody else has put, and put the oldest check points anew where too much lies behind them; True
+        when there is more to do. To be called every second or so: nobody else sees what a timer has put meanwhile.
 
         Raises:
             MQError: The store refuses them; nothing has changed.
         """
+        self.catch_up()
         left = MAINTAIN_MAX
         for queue in self._log.queues():
             left -= self._maintain_queue(queue.queue_id, queue.next_offset, left)

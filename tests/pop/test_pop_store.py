@@ -291,6 +291,19 @@ def test_records_that_somebody_else_put_are_read(parts: PopParts) -> None:
     assert parts.pending(held) is not None
 
 
+def test_what_a_timer_puts_is_noticed_without_any_request(parts: PopParts) -> None:
+    (held,) = parts.pop(1, invisible_ms=MINUTE_MS)
+    pending = parts.pending(held)
+    assert pending is not None
+    parts.pops.ack([(pending, [0])])
+    told: list[int] = []
+    parts.pops.on_due = lambda: told.append(len(parts.pops.in_flight))
+    parts.store.put(parts.pops._log.check_point_draft(pending.check_point, 1))
+    assert not told
+    parts.pops.maintain()
+    assert told == [1]
+
+
 def test_what_cannot_be_read_of_the_revive_topic_is_passed_over(
     parts: PopParts, caplog: pytest.LogCaptureFixture
 ) -> None:
