@@ -71,7 +71,11 @@ class MessageReader:
             return None
         except CorruptDataError as error:
             logger.error(
-                "message passed over topic=%s queue_id=%d offset=%d error=%s", queue.topic, queue.queue_id, offset, error
+                "message passed over topic=%s queue_id=%d offset=%d error=%s",
+                queue.topic,
+                queue.queue_id,
+                offset,
+                error,
             )
             return None
         return record if self._is_visible(record) else None
