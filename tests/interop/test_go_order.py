@@ -52,19 +52,21 @@ def test_a_message_that_always_fails_is_given_up_and_the_queue_goes_on(go: GoDri
 
 
 def test_order_is_kept_when_another_consumer_takes_over(go: GoDriver) -> None:
-    """One queue: its lock belongs to the first, by name, until that stops; the second waits and gets nothing."""
-    go.make_topic(queue_nums=1)
-    first = go.push("a", orderly=True)
+    """Both want every queue. The locks belong to the first until it stops; the second waits and gets nothing."""
+    go.make_topic()
+    first = go.push("first", orderly=True, strategy="all")
     go.produce(kind="ordered", shards=4, count=40)
     received = go.received(first, count=20)
-    second = go.push("b", orderly=True)
+    second = go.push("second", orderly=True, strategy="all")
     wait_until(lambda: len(go.admin.consumer_connections(go.group).connection_set) == 2, what="the second is known")
     go.produce(kind="ordered", shards=4, count=40, start=40)
-    received = go.received_to_the_end(first, received, count=60)
+    received = go.received_to_the_end(first, received, count=80)
+    assert (go.queues_of(first), go.queues_of(second)) == ({0, 1, 2, 3}, set())
     assert go.received(second, count=0) == []
-    received += go.stop(first)
     go.produce(kind="ordered", shards=4, count=40, start=80)
-    check_order(go.received_to_the_end(second, received, count=120), shards=4, count=120)
+    received += go.stop(first)
+    go.produce(kind="ordered", shards=4, count=40, start=120)
+    check_order(go.received_to_the_end(second, received, count=160), shards=4, count=160)
 
 
 def test_order_is_kept_when_the_broker_is_killed(go_agent_process: GoAgent, go_name: str, tmp_path: Path) -> None:

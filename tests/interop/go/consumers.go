@@ -72,8 +72,8 @@ func newPush(wanted request) (rocketmq.PushConsumer, error) {
 	if wanted.Broadcast {
 		options = append(options, consumer.WithConsumerModel(consumer.BroadCasting))
 	}
-	if wanted.Strategy == "circle" {
-		options = append(options, consumer.WithStrategy(consumer.AllocateByAveragelyCircle))
+	if wanted.Strategy != "" {
+		options = append(options, consumer.WithStrategy(strategies[wanted.Strategy]))
 	}
 	if wanted.PullCount > 0 {
 		interval := time.Duration(wanted.PullIntervalMs) * time.Millisecond
@@ -94,6 +94,15 @@ var beginnings = map[string]consumer.ConsumeFromWhere{
 	"first":     consumer.ConsumeFromFirstOffset,
 	"last":      consumer.ConsumeFromLastOffset,
 	"timestamp": consumer.ConsumeFromTimestamp,
+}
+
+// How a group's members share queues. all: each wants every queue, so that only locks keep them apart.
+var strategies = map[string]consumer.AllocateStrategy{
+	"averagely": consumer.AllocateByAveragely,
+	"circle":    consumer.AllocateByAveragelyCircle,
+	"all": func(_, _ string, queues []*primitive.MessageQueue, _ []string) []*primitive.MessageQueue {
+		return queues
+	},
 }
 
 func subscribeAndStart(made rocketmq.PushConsumer, wanted request, listen listener) error {
