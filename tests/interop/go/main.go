@@ -9,6 +9,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 
 	"github.com/apache/rocketmq-client-go/v2/rlog"
@@ -38,6 +39,7 @@ type request struct {
 	RefuseAll   bool              `json:"refuse_all"`
 	TriesMax    int32             `json:"max_reconsume_times"`
 	TimeoutMs   int64             `json:"timeout_ms"`
+	loadRequest
 }
 
 type operation func(request) (any, error)
@@ -54,6 +56,7 @@ func main() {
 		"stop_consumer":       consumers.stop,
 		"pull_topic":          pullTopic,
 	}
+	maps.Copy(operations, newLoad(producers).operations())
 	requests := bufio.NewScanner(os.Stdin)
 	requests.Buffer(make([]byte, 1<<20), 64<<20)
 	answers := json.NewEncoder(os.Stdout)
