@@ -13,6 +13,7 @@ from typing import Self
 from tests.interop.cluster import BROKER_NAME, FREE_PORT, READY_TIMEOUT_S
 from thermocline.localstack.child_process import ChildProcess
 
+SIGNS_OF_BUGS = ("Traceback (most recent call last)", "a bug of ours", "AssertionError")
 READY_LINE = re.compile(r"^ready (?:namesrv|broker)=(?P<address>\S+)", re.MULTILINE)
 
 
@@ -59,9 +60,11 @@ class KillableBroker:
         if self._process is not None:
             self._process.kill()
 
-    def log(self) -> str:
-        """All that it has ever written."""
-        return (self._directory / "broker.log").read_text(errors="replace")
+    def check_log(self) -> None:
+        """Fail on what it has written about bugs of its own, in all of its lives."""
+        log = (self._directory / "broker.log").read_text(errors="replace")
+        for sign in SIGNS_OF_BUGS:
+            assert sign not in log, log[max(0, log.index(sign) - 500) :][:4_000]
 
 
 @contextlib.contextmanager

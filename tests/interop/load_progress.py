@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 
 from tests.interop.load_cluster import SURVIVOR, VICTIM, LoadCluster
 from tests.interop.load_journal import JournalTail, Received, Sent
@@ -47,33 +46,33 @@ class LoadProgress:
         """For how long no consumer has received anything, as far as `read` has seen."""
         return time.monotonic() - self._grown_s
 
-    def acknowledged(self) -> Mapping[str, MessageName]:
-        """By name, every message that the broker has taken and that somebody may see."""
-        messages = (
-            MessageName.read(f"{producer}-{sent.number}")
+    def drain(self, *, timeout_s: float, quiet_s: float) -> None:
+        """Return when every group has taken all that it wants, and nothing more has come for `quiet_s`; else fail.
+
+        To be called when no producer sends any more.
+        """
+        deadline = time.monotonic() + timeout_s
+        self.read()
+        missing = {group.name: self._wanted(group) for group in GROUPS}
+        while True:
+            for group, names in missing.items():
+                names -= self._taken[group]
+            if not any(missing.values()) and self.quiet_s >= quiet_s:
+                return
+            if time.monotonic() > deadline:
+                lost = {group: (len(names), sorted(names)[:EXAMPLES_MAX]) for group, names in missing.items() if names}
+                raise AssertionError(f"not received within {timeout_s:.0f} s after the last send: {lost}")
+            time.sleep(0.5)
+            self.read()
+
+    def _wanted(self, group: GroupPlan) -> set[str]:
+        """What the group shall get of that which the broker has taken."""
+        names = (
+            f"{producer}-{sent.number}"
             for producer, outcomes in self.sent.items()
             for sent in outcomes.values()
             if sent.is_acknowledged
         )
         return {
-            f"{message.producer.name}-{message.number}": message for message in messages if not message.is_rolled_back
+            name for name in names if (message := MessageName.read(name)).is_for(group) and not message.is_rolled_back
         }
-
-    def missing(self, group: GroupPlan, acknowledged: Mapping[str, MessageName]) -> list[str]:
-        """What the group shall get and has not taken yet."""
-        taken = self._taken[group.name]
-        return [name for name, message in acknowledged.items() if name not in taken and message.is_for(group)]
-
-    def drain(self, *, timeout_s: float, quiet_s: float) -> None:
-        """Return when every group has got everything, and nothing more has come for `quiet_s`; else fail."""
-        deadline = time.monotonic() + timeout_s
-        while True:
-            self.read()
-            acknowledged = self.acknowledged()
-            missing = {group.name: names for group in GROUPS if (names := self.missing(group, acknowledged))}
-            if not missing and self.quiet_s >= quiet_s:
-                return
-            if time.monotonic() > deadline:
-                lost = {group: (len(names), names[:EXAMPLES_MAX]) for group, names in missing.items()}
-                raise AssertionError(f"not received within {timeout_s:.0f} s after the last send: {lost}")
-            time.sleep(0.5)
