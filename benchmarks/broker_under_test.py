@@ -13,6 +13,7 @@ import os
 import re
 import signal
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,8 @@ READY_LINE = re.compile(r"^ready namesrv=(?P<namesrv>\S+) broker=(?P<broker>\S+)
 READY_TIMEOUT_S = 60.0
 REQUEST_TIMEOUT_MS = 10_000
 EVERY_HOUR = ";".join(f"{hour:02}" for hour in range(24))  # for deleteWhen
+SETTLED_BYTES_MAX = 1 << 20
+SETTLE_TIMEOUT_S = 300.0
 CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -68,6 +71,14 @@ class BrokerUnderTest:
 
         table: dict[str, str] = json.loads(bytes(asyncio.run(ask()).body))["table"]
         return table
+
+    def wait_for_index(self) -> None:
+        """Wait until its index has what was sent as fast as it could be."""
+        deadline = time.monotonic() + SETTLE_TIMEOUT_S
+        while int(self.runtime_info()["dispatchBehindBytes"]) > SETTLED_BYTES_MAX:
+            if time.monotonic() > deadline:
+                raise SystemExit(f"the index of the {self.kind} broker does not catch up")
+            time.sleep(0.2)
 
     def resident_mb(self, part: str = "Pss") -> float:
         """Proportional set size of all its processes, in MB: shared pages are counted once.
@@ -147,9 +158,10 @@ def start_official(
 
 @contextlib.contextmanager
 def start_thermocline(
-    directory: Path, *, properties: Mapping[str, str], cold_url: str | None = None
+    directory: Path, *, properties: Mapping[str, str], cold_url: str | None = None, tree: Path | None = None
 ) -> Iterator[BrokerUnderTest]:
-    """`thermocline dev`, by default with a `file://` cold tier; settings by property name."""
+    """`thermocline dev`, by default with a `file://` cold tier; settings by property name. `tree`: its sources are
+    those of another working tree."""
     for name in ("data", "cold"):
         (directory / name).mkdir(parents=True, exist_ok=True)
     process = ChildProcess(
@@ -163,7 +175,10 @@ def start_thermocline(
         ],
         log_path=directory / "dev.log",
         working_directory=directory,
-        environment={_environment_name(name): value for name, value in properties.items()},
+        environment={
+            **{_environment_name(name): value for name, value in properties.items()},
+            **({"PYTHONPATH": str(tree / "src")} if tree else {}),
+        },
     )
     try:
         process.wait_until(lambda: READY_LINE.search(process.output()) is not None, timeout_s=READY_TIMEOUT_S)

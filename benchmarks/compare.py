@@ -50,8 +50,6 @@ from tooling.system_packages import find_java_home
 HOT_CPUS, OTHER_CPUS = {0}, {1}
 GENERATOR_CPUS = "1"
 DISK_FREE_BYTES_MIN = 25 << 30
-SETTLED_BYTES_MAX = 1 << 20
-SETTLE_TIMEOUT_S = 300.0
 PULL_FILL_S = 2.0
 PULL_TOPIC = "BenchPull"
 
@@ -229,7 +227,7 @@ def _measure(broker: BrokerUnderTest, name: str, shape: LoadShape, options: argp
     topic = PULL_TOPIC if shape.mode == "pull" else "Bench" + "".join(filter(str.isalnum, name))
     broker.resume()
     try:
-        _settle(broker)
+        broker.wait_for_index()
         log_before, cpu_before, started = _log_end(broker.runtime_info()), broker.cpu_s(), time.monotonic()
         result = _load(shape, broker.address, topic, options)
         cpu_s, elapsed_s = broker.cpu_s() - cpu_before, time.monotonic() - started
@@ -245,15 +243,6 @@ def _measure(broker: BrokerUnderTest, name: str, shape: LoadShape, options: argp
         )
     finally:
         broker.pause()
-
-
-def _settle(broker: BrokerUnderTest) -> None:
-    """Wait until its index has what earlier shapes sent as fast as they could."""
-    deadline = time.monotonic() + SETTLE_TIMEOUT_S
-    while int(broker.runtime_info()["dispatchBehindBytes"]) > SETTLED_BYTES_MAX:
-        if time.monotonic() > deadline:
-            raise SystemExit(f"the index of the {broker.kind} broker does not catch up")
-        time.sleep(0.2)
 
 
 def _load(shape: LoadShape, address: str, topic: str, options: argparse.Namespace) -> LoadResult:

@@ -8,7 +8,12 @@ from collections.abc import Callable
 import hypothesis
 import pytest
 
-pytest_plugins = ["tests.fixtures_tools", "tests.fixtures_s3", "tests.interop.fixtures_cluster"]
+pytest_plugins = [
+    "tests.fixtures_tools",
+    "tests.fixtures_s3",
+    "tests.interop.fixtures_cluster",
+    "tests.interop.fixtures_go",
+]
 
 # How full the disk of the machine that runs the tests is decides nothing: else a broker on a disk three quarters full
 # seals at once what a test means to seal, and at nine tenths takes no message.

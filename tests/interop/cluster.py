@@ -168,6 +168,25 @@ def thermocline_daemons(
 
 
 @contextlib.contextmanager
+def thermocline_broker(directory: Path, *, name: str, namesrv: str) -> Iterator[ChildProcess]:
+    """One more broker for a NameServer; its store lies in `directory`/store and outlives it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    process = ChildProcess(
+        [
+            *(str(Path(sys.executable).parent / "thermocline"), "broker", "--name", name, "--namesrv", namesrv),
+            *("--data", str(directory / "store"), "--listen", FREE_PORT, "--cold", (directory / "cold").as_uri()),
+        ],
+        log_path=directory / "broker.log",
+        working_directory=directory,
+    )
+    try:
+        process.wait_until(lambda: "ready broker=" in process.output(), timeout_s=READY_TIMEOUT_S)
+        yield process
+    finally:
+        process.stop()
+
+
+@contextlib.contextmanager
 def thermocline_cluster(
     agent: JavaAgent, directory: Path, *, settings: Mapping[str, str] | None = None
 ) -> Iterator[Cluster]:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.interop.cluster import BROKER_NAME
 from tests.interop.java_agent import STOP_TIMEOUT_S, JavaAgent, ReceivedMessage
 from thermocline.localstack.cache_directory import default_cache_directory
 from thermocline.localstack.child_process import die_with_parent
@@ -29,6 +30,30 @@ class GoAgent(JavaAgent):
         """Read `count` messages of a topic with the pull consumer."""
         answer: list[dict[str, Any]] = self.call(
             "pull_topic", namesrv=namesrv, topic=topic, name=name, group=name, count=count, timeout_ms=60_000
+        )
+        return [ReceivedMessage.read(fields) for fields in answer]
+
+    def pull_queue(
+        self,
+        namesrv: str,
+        topic: str,
+        *,
+        broker_name: str = BROKER_NAME,
+        queue_id: int = 0,
+        offset: int = 0,
+        expression: str | dict[str, str] = "*",
+    ) -> list[ReceivedMessage]:
+        """Read a queue from an offset to its end: what tags, or `{"sql": ...}`, mean. It must hold a message there."""
+        answer: list[dict[str, Any]] = self.call(
+            "pull_queue",
+            namesrv=namesrv,
+            topic=topic,
+            name=f"{topic}-reader",
+            group=f"{topic}-reader",
+            broker_name=broker_name,
+            queue_id=queue_id,
+            offset=offset,
+            expression=expression,
         )
         return [ReceivedMessage.read(fields) for fields in answer]
 

@@ -166,35 +166,23 @@ func outcome(result *primitive.SendResult, err error) string {
 	return statusNames[result.Status]
 }
 
-// startConsumer starts a push consumer that notes what it receives and takes all of it: name, namesrv, group, topics,
-// orderly, journal.
+// startConsumer starts a push consumer as startPush does; it takes all that it receives, and notes it in its journal.
 func (all *load) startConsumer(wanted request) (any, error) {
 	events, err := openJournal(wanted.Journal)
 	if err != nil {
 		return nil, err
 	}
-	made, err := rocketmq.NewPushConsumer(
-		consumer.WithGroupName(wanted.Group),
-		consumer.WithInstance(wanted.Name),
-		consumer.WithNsResolver(primitive.NewPassthroughResolver([]string{wanted.NameServer})),
-		consumer.WithConsumerOrder(wanted.Orderly),
-		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
-	)
+	made, err := newPush(wanted)
 	if err != nil {
 		return nil, err
 	}
-	listener := func(_ context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
+	all.consumers = append(all.consumers, made)
+	return nil, subscribeAndStart(made, wanted, func(
+		_ context.Context, messages ...*primitive.MessageExt,
+	) (consumer.ConsumeResult, error) {
 		for _, message := range messages {
 			events.received(message)
 		}
 		return consumer.ConsumeSuccess, nil
-	}
-	for topic, expression := range wanted.Topics {
-		selector := consumer.MessageSelector{Type: consumer.TAG, Expression: expression}
-		if err := made.Subscribe(topic, selector, listener); err != nil {
-			return nil, err
-		}
-	}
-	all.consumers = append(all.consumers, made)
-	return nil, made.Start()
+	})
 }

@@ -15,46 +15,26 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/rlog"
 )
 
-// request is one line of input; operations read the members that they know.
-type request struct {
-	Operation   string            `json:"operation"`
-	Name        string            `json:"name"`
-	NameServer  string            `json:"namesrv"`
-	Group       string            `json:"group"`
-	Topic       string            `json:"topic"`
-	Topics      map[string]string `json:"topics"`
-	Kind        string            `json:"kind"`
-	Prefix      string            `json:"prefix"`
-	Tags        []string          `json:"tags"`
-	Start       int               `json:"start"`
-	Count       int               `json:"count"`
-	BodyBytes   int               `json:"body_bytes"`
-	BatchSize   int               `json:"batch_size"`
-	Shards      int               `json:"shards"`
-	DelayLevel  int               `json:"delay_level"`
-	Orderly     bool              `json:"orderly"`
-	Broadcast   bool              `json:"broadcast"`
-	From        string            `json:"from"`
-	RefuseFirst int               `json:"refuse_first"`
-	RefuseAll   bool              `json:"refuse_all"`
-	TriesMax    int32             `json:"max_reconsume_times"`
-	TimeoutMs   int64             `json:"timeout_ms"`
-	loadRequest
-}
-
 type operation func(request) (any, error)
 
 func main() {
 	rlog.SetLogLevel("error")
 	producers := newProducers()
+	transactions := newTransactions()
 	consumers := newConsumers()
 	operations := map[string]operation{
-		"produce":             producers.produce,
-		"stop_producer":       producers.stop,
-		"start_push_consumer": consumers.startPush,
-		"received":            consumers.received,
-		"stop_consumer":       consumers.stop,
-		"pull_topic":          pullTopic,
+		"produce":                   producers.produce,
+		"request":                   producers.request,
+		"stop_producer":             producers.stop,
+		"transact":                  transactions.transact,
+		"checks":                    transactions.checks,
+		"stop_transaction_producer": transactions.stop,
+		"start_push_consumer":       consumers.startPush,
+		"start_replier":             consumers.startReplier,
+		"received":                  consumers.received,
+		"stop_consumer":             consumers.stop,
+		"pull_topic":                pullTopic,
+		"pull_queue":                pullQueue,
 	}
 	maps.Copy(operations, newLoad(producers).operations())
 	requests := bufio.NewScanner(os.Stdin)

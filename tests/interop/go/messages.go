@@ -26,8 +26,17 @@ func build(wanted request, index int) *primitive.Message {
 	}
 	message.WithKeys([]string{fmt.Sprintf("%s-key-%d", wanted.Prefix, index)})
 	message.WithProperty("index", strconv.Itoa(index))
+	for name, value := range wanted.Properties {
+		message.WithProperty(name, value)
+	}
+	message.Flag = wanted.Flag
 	if wanted.DelayLevel > 0 {
 		message.WithDelayTimeLevel(wanted.DelayLevel)
+	}
+	if wanted.BrokerName != "" {
+		message.Queue = &primitive.MessageQueue{
+			Topic: wanted.Topic, BrokerName: wanted.BrokerName, QueueId: wanted.QueueID,
+		}
 	}
 	if wanted.Shards > 0 {
 		message.WithShardingKey(strconv.Itoa(index % wanted.Shards))

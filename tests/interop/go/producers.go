@@ -23,7 +23,8 @@ func newProducers() *producers {
 }
 
 // produce sends messages start to start + count and returns one answer a request, in order. kind: sync, async, oneway
-// (no answers), batch (of batch_size), ordered (queue chosen by the sharding key: index modulo shards).
+// (no answers), batch (of batch_size), ordered (queue chosen by the sharding key: index modulo shards), chosen (the queue
+// of broker_name and queue_id).
 func (all *producers) produce(wanted request) (any, error) {
 	sender, err := all.find(wanted)
 	if err != nil {
@@ -32,7 +33,7 @@ func (all *producers) produce(wanted request) (any, error) {
 	end := wanted.Start + wanted.Count
 	answers := []any{}
 	switch wanted.Kind {
-	case "sync", "ordered":
+	case "sync", "ordered", "chosen":
 		for index := wanted.Start; index < end; index++ {
 			result, err := sender.SendSync(context.Background(), build(wanted, index))
 			if err != nil {
@@ -116,25 +117,54 @@ func (all *producers) find(wanted request) (rocketmq.Producer, error) {
 	if known, ok := all.running[wanted.Name]; ok {
 		return known, nil
 	}
-	options := []producer.Option{
-		producer.WithGroupName(wanted.Group),
-		producer.WithInstanceName(wanted.Name),
-		producer.WithNsResolver(primitive.NewPassthroughResolver([]string{wanted.NameServer})),
-		producer.WithSendMsgTimeout(sendTimeout),
-		producer.WithRetry(2),
-	}
-	if wanted.Kind == "ordered" {
-		options = append(options, producer.WithQueueSelector(producer.NewHashQueueSelector()))
-	}
-	made, err := rocketmq.NewProducer(options...)
+	made, err := newProducer(wanted)
 	if err != nil {
-		return nil, err
-	}
-	if err := made.Start(); err != nil {
 		return nil, err
 	}
 	all.running[wanted.Name] = made
 	return made, nil
+}
+
+// newProducer starts a producer: name, group, namesrv, kind, compress_over_bytes, trace.
+func newProducer(wanted request) (rocketmq.Producer, error) {
+	made, err := rocketmq.NewProducer(producerOptions(wanted)...)
+	if err != nil {
+		return nil, err
+	}
+	return made, made.Start()
+}
+
+func producerOptions(wanted request) []producer.Option {
+	options := []producer.Option{
+		producer.WithGroupName(wanted.Group),
+		producer.WithInstanceName(wanted.instance()),
+		producer.WithNsResolver(primitive.NewPassthroughResolver([]string{wanted.NameServer})),
+		producer.WithSendMsgTimeout(sendTimeout),
+		producer.WithRetry(2),
+	}
+	switch wanted.Kind {
+	case "ordered":
+		options = append(options, producer.WithQueueSelector(producer.NewHashQueueSelector()))
+	case "chosen":
+		options = append(options, producer.WithQueueSelector(producer.NewManualQueueSelector()))
+	}
+	if wanted.CompressOverBytes > 0 {
+		options = append(options, producer.WithCompressMsgBodyOverHowmuch(wanted.CompressOverBytes))
+	}
+	if wanted.Trace {
+		options = append(options, producer.WithTrace(traceConfig(wanted)))
+	}
+	return options
+}
+
+// traceConfig has traces written to the usual topic. All traces of a process go to one NameServer: the client keeps the
+// connection that the first one made.
+func traceConfig(wanted request) *primitive.TraceConfig {
+	return &primitive.TraceConfig{
+		GroupName: wanted.Group,
+		Access:    primitive.Local,
+		Resolver:  primitive.NewPassthroughResolver([]string{wanted.NameServer}),
+	}
 }
 
 func (all *producers) stop(wanted request) (any, error) {
