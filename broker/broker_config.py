@@ -151,6 +151,8 @@ class BrokerConfig:
     store_replies: bool = setting(True, "storeReplyMessageEnable", live=True)
     """Keep the replies of request-reply in the cluster's reply topic."""
     accept_sends_from_ms: int = setting(0, "startAcceptSendRequestTimeStamp", least=0, live=True)
+    sends_waiting_max: int = setting(10_000, "sendThreadPoolQueueCapacity", least=1, live=True)
+    """Sends that wait for the flush before their answers; beyond that the broker is busy."""
     default_query_count: int = setting(32, "defaultQueryMaxNum", least=1, live=True)
     memory_percent: int = setting(40, "accessMessageInMemoryMaxRatio", least=1, most=95, live=True)
     """What counts as in memory: this share of the machine's memory, counted back from the end of the log."""
