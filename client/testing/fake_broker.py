@@ -5,7 +5,7 @@
         assert [message.body for message in broker.messages("orders")] == [b"hello"]
 
 It speaks the real protocol on real sockets, to these clients and to others, and keeps everything in memory. It serves
-sending (single, batch, one-way, in a transaction), recall, pulling with long polling, POP, consumer offsets,
+sending (single, batch, one-way, in a transaction), replies, recall, pulling with long polling, POP, consumer offsets,
 heartbeats, group membership, queue locks, retries and dead letters, lookups, and what the admin client asks. Delayed
 and retried messages come at once, unless `delays_messages=True`; producers are asked about transactions by
 `ask_producers`. Messages can be chosen by SQL92 expressions with `property_filter=True`.
