@@ -29,6 +29,7 @@ from typing import Self, TypeVar
 from thermocline.client.message import Message
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.options import ClientOptions
+from thermocline.client.producer.fault_tolerant_pipeline import FaultTolerantPipeline
 from thermocline.client.producer.in_flight import InFlight
 from thermocline.client.producer.lingering import Lingering
 from thermocline.client.producer.options import ProducerOptions
@@ -91,8 +92,15 @@ class AsyncProducer(ProducerOptions):
         """
         if self._session is not None or self._closed:
             raise ClosedError("a producer starts once")
-        pipeline = SendPipeline(self, in_flight=self._in_flight, clock_ms=wall_clock_ms, random_source=random.Random())
-        session = ClientSession(self, ProducerOwner(self.group, pipeline, self.answer), chunk_handler=pipeline)
+        make_pipeline = FaultTolerantPipeline if self.send_latency_fault_enable else SendPipeline
+        pipeline = make_pipeline(self, in_flight=self._in_flight, clock_ms=wall_clock_ms, random_source=random.Random())
+        session = ClientSession(
+            self,
+            ProducerOwner(self.group, pipeline, self.answer),
+            chunk_handler=pipeline,
+            zone_name=self.zone_name,
+            may_leave_zone=True,
+        )
         pipeline.bind(session.routes, session.connections)
         unique_ids = UniqueIdGenerator(
             address=session.client_address,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from thermocline.client.testing.fault_plan import FaultPlan
@@ -43,8 +43,9 @@ __all__ = ["FakeNameServer"]
 class FakeNameServer:
     """The NameServer of a fake cluster. Belongs to the fake cluster's loop."""
 
-    def __init__(self, nodes: list[FakeNode]) -> None:
+    def __init__(self, nodes: list[FakeNode], *, zones: Mapping[str, str]) -> None:
         self._nodes = nodes
+        self._zones = zones
         self.address = ""
         self.faults = FaultPlan()
         self.server = RemotingServer(self)
@@ -97,6 +98,9 @@ class FakeNameServer:
         nodes = [node for node in self._live_nodes() if topic in node.store.topics]
         if not nodes:
             raise TopicNotFoundError(f"No topic route info in name server for the topic: {topic}\nSee the manual.")
+        fields = command.ext_fields or {}
+        if fields.get("__ZONE_MODE") == "true":
+            nodes = [node for node in nodes if self._zones.get(node.name) == fields.get("__ZONE_NAME")]
         route = TopicRouteData(
             broker_datas=[_broker_data(node) for node in nodes],
             queue_datas=[
