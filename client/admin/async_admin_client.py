@@ -12,14 +12,22 @@ from __future__ import annotations
 
 from thermocline.client.admin.broker_administration import BrokerAdministration
 from thermocline.client.admin.group_administration import GroupAdministration
-from thermocline.client.admin.message_lookup import MessageLookup
+from thermocline.client.admin.member_administration import MemberAdministration
+from thermocline.client.admin.message_trace import MessageTraces
 from thermocline.client.admin.tier_administration import TierAdministration
 from thermocline.client.admin.topic_administration import TopicAdministration
+from thermocline.client.admin.traffic_statistics import TrafficStatistics
 
 __all__ = ["AsyncAdminClient"]
 
 
 class AsyncAdminClient(
-    TopicAdministration, GroupAdministration, MessageLookup, BrokerAdministration, TierAdministration
+    TopicAdministration,
+    GroupAdministration,
+    MemberAdministration,
+    MessageTraces,
+    BrokerAdministration,
+    TrafficStatistics,
+    TierAdministration,
 ):
     """See the module; each base class is one family of methods."""
