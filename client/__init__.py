@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from thermocline.client.admin.admin_client import AdminClient
     from thermocline.client.admin.async_admin_client import AsyncAdminClient
     from thermocline.client.admin.group_administration import EARLIEST, LATEST, QueueProgress
+    from thermocline.client.admin.message_trace import TraceStep
     from thermocline.client.admin.topic_administration import QueueStats
+    from thermocline.client.admin.traffic_statistics import Traffic
     from thermocline.client.consumer.allocation import (
         AllocateAveragely,
         AllocateAveragelyByCircle,
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     )
     from thermocline.client.received_message import ReceivedMessage
     from thermocline.client.send_result import SendResult, SendStatus
+    from thermocline.client.trace.trace_records import PublishTrace, SubscribeAfterTrace, SubscribeBeforeTrace
     from thermocline.remoting.errors import (
         ClosedError,
         CorruptDataError,
@@ -103,6 +106,7 @@ __all__ = [
     "PopConsumer",
     "PoppedMessage",
     "Producer",
+    "PublishTrace",
     "PullConsumer",
     "PullResult",
     "PullStatus",
@@ -117,7 +121,11 @@ __all__ = [
     "SendManyError",
     "SendResult",
     "SendStatus",
+    "SubscribeAfterTrace",
+    "SubscribeBeforeTrace",
     "TopicNotFoundError",
+    "TraceStep",
+    "Traffic",
     "TransactionListener",
     "TransactionProducer",
     "TransactionSendResult",
@@ -130,7 +138,9 @@ _HOMES = {
     "thermocline.client.admin.admin_client": ("AdminClient",),
     "thermocline.client.admin.async_admin_client": ("AsyncAdminClient",),
     "thermocline.client.admin.group_administration": ("EARLIEST", "LATEST", "QueueProgress"),
+    "thermocline.client.admin.message_trace": ("TraceStep",),
     "thermocline.client.admin.topic_administration": ("QueueStats",),
+    "thermocline.client.admin.traffic_statistics": ("Traffic",),
     "thermocline.client.consumer.allocation": (
         "AllocateAveragely",
         "AllocateAveragelyByCircle",
@@ -171,6 +181,7 @@ _HOMES = {
     ),
     "thermocline.client.received_message": ("ReceivedMessage",),
     "thermocline.client.send_result": ("SendResult", "SendStatus"),
+    "thermocline.client.trace.trace_records": ("PublishTrace", "SubscribeAfterTrace", "SubscribeBeforeTrace"),
     "thermocline.remoting.errors": (
         "ClosedError",
         "CorruptDataError",
