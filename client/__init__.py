@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from thermocline.client.admin.admin_client import AdminClient
     from thermocline.client.admin.async_admin_client import AsyncAdminClient
+    from thermocline.client.admin.cold_read_limits import ColdReads
     from thermocline.client.admin.group_administration import EARLIEST, LATEST, QueueProgress
     from thermocline.client.admin.message_trace import TraceStep
     from thermocline.client.admin.topic_administration import QueueStats
@@ -89,6 +90,7 @@ __all__ = [
     "AsyncTransactionListener",
     "AsyncTransactionProducer",
     "ClosedError",
+    "ColdReads",
     "CompressionType",
     "ConsumeContext",
     "ConsumeFromWhere",
@@ -137,6 +139,7 @@ __all__ = [
 _HOMES = {
     "thermocline.client.admin.admin_client": ("AdminClient",),
     "thermocline.client.admin.async_admin_client": ("AsyncAdminClient",),
+    "thermocline.client.admin.cold_read_limits": ("ColdReads",),
     "thermocline.client.admin.group_administration": ("EARLIEST", "LATEST", "QueueProgress"),
     "thermocline.client.admin.message_trace": ("TraceStep",),
     "thermocline.client.admin.topic_administration": ("QueueStats",),

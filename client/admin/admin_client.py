@@ -78,6 +78,9 @@ class AdminClient(ClientOptions, BlockingHalf[AsyncAdminClient]):
     list_kv = blocking(AsyncAdminClient.list_kv)
     invoke = blocking(AsyncAdminClient.invoke)
 
+    cold_reads = blocking(AsyncAdminClient.cold_reads)
+    set_cold_read_limit = blocking(AsyncAdminClient.set_cold_read_limit)
+
     tier_status = blocking(AsyncAdminClient.tier_status)
     tier_seal = blocking(AsyncAdminClient.tier_seal)
     tier_explain = blocking(AsyncAdminClient.tier_explain)

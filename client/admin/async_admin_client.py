@@ -11,6 +11,7 @@ Works with Thermocline and with Apache RocketMQ brokers; methods of the cold tie
 from __future__ import annotations
 
 from thermocline.client.admin.broker_administration import BrokerAdministration
+from thermocline.client.admin.cold_read_limits import ColdReadLimits
 from thermocline.client.admin.group_administration import GroupAdministration
 from thermocline.client.admin.member_administration import MemberAdministration
 from thermocline.client.admin.message_trace import MessageTraces
@@ -28,6 +29,7 @@ class AsyncAdminClient(
     MessageTraces,
     BrokerAdministration,
     TrafficStatistics,
+    ColdReadLimits,
     TierAdministration,
 ):
     """See the module; each base class is one family of methods."""

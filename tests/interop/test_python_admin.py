@@ -144,6 +144,15 @@ def test_traffic_and_producers(cluster: Cluster, admin: AdminClient, name: str) 
         )
 
 
+def test_reads_of_history_are_limited(admin: AdminClient, cluster: Cluster, name: str) -> None:
+    admin.set_cold_read_limit(cluster.broker_name, name, 1_000_000)
+    (mine,) = [one for one in admin.cold_reads(cluster.broker_name) if one.group == name]
+    assert (mine.limit_bytes, mine.read_bytes) == (1_000_000, 0)
+    assert name in cluster.admin("getColdDataFlowCtrInfo", "-b", cluster.broker_address)
+    admin.set_cold_read_limit(cluster.broker_name, name, None)
+    assert name not in {one.group for one in admin.cold_reads(cluster.broker_name)}
+
+
 @pytest.mark.parametrize("what", ["expired-queues", "unused-topics", "expired-log"])
 def test_a_broker_cleans_up_when_told_to(cluster: Cluster, admin: AdminClient, what: str) -> None:
     admin.clean_broker(cluster.broker_name, what)
