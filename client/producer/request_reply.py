@@ -62,6 +62,8 @@ __all__ = ["RequestReply"]
 logger = logging.getLogger(__name__)
 
 REPLY_TYPE = "reply"
+HEARTBEATS_TIMEOUT_S = 1.0
+"""A request waits no longer for brokers that do not answer heartbeats: others may well have its reply."""
 
 
 class BeginSend(Protocol):
@@ -181,7 +183,8 @@ class RequestReply:
                 for address, connection in connections.items()
             )
         if is_due:
-            await session.send_heartbeats()
+            heartbeats = session.start_task(session.send_heartbeats())
+            await asyncio.wait((heartbeats,), timeout=HEARTBEATS_TIMEOUT_S)
             for one in route.brokers:
                 connection = session.connections.connection(one.address)
                 if connection is not None:

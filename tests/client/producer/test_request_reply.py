@@ -146,6 +146,17 @@ async def test_a_connection_made_anew_is_announced_before_the_next_request(broke
             broker.drop_connections()
 
 
+async def test_a_broker_that_is_silent_does_not_cost_a_request_its_time() -> None:
+    with FakeBroker(broker_names=("broker-a", "broker-b")) as broker:
+        broker.create_topic("questions", queue_nums=1)
+        async with replier(broker), AsyncProducer(namesrv=broker.namesrv_address) as producer:
+            (queue, _) = await producer.fetch_publish_queues("questions")
+            broker.stay_silent(RequestCode.HEART_BEAT, times=100, broker_name="broker-b")
+            for _ in range(3):
+                reply = await producer.request(Message("questions", b"x"), queue=queue, timeout_ms=2_500)
+                assert reply.body == b"re: x"
+
+
 async def test_only_who_asks_gets_a_reply(broker: FakeBroker) -> None:
     async with AsyncProducer(namesrv=broker.namesrv_address) as producer:
         await producer.send(Message("questions", b"no question"))
