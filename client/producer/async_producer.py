@@ -46,6 +46,7 @@ from thermocline.client.session import ClientSession, wall_clock_ms
 from thermocline.client.trace.publish_tracer import PublishTracer
 from thermocline.client.trace.trace_dispatcher import TraceDispatcher, trace_group
 from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import (
     BrokerBusyError,
     ClosedError,
@@ -96,7 +97,7 @@ class AsyncProducer(ProducerOptions):
         pipeline = make_pipeline(self, in_flight=self._in_flight, clock_ms=wall_clock_ms, random_source=random.Random())
         session = ClientSession(
             self,
-            ProducerOwner(self.group, pipeline, self.answer),
+            ProducerOwner(self.group, answer=self.answer, connection_closed=self._connection_closed),
             chunk_handler=pipeline,
             zone_name=self.zone_name,
             may_leave_zone=True,
@@ -454,6 +455,13 @@ class AsyncProducer(ProducerOptions):
         )
         self._in_flight.add(1, sending.counted_bytes)
         pipeline.submit(sending)
+
+    def _connection_closed(self, connection: Connection) -> None:
+        """Send again what was lost with the connection, and be there for replies."""
+        assert self._pipeline is not None
+        assert self._request_reply is not None
+        self._request_reply.connection_closed()
+        self._pipeline.connection_closed(connection)
 
     def _letters(self) -> RequestReply:
         self._started()

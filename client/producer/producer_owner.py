@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from thermocline.client.producer.send_pipeline import SendPipeline
 from thermocline.remoting.bodies import ConsumerData
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
@@ -13,14 +12,18 @@ __all__ = ["ProducerOwner"]
 
 
 class ProducerOwner:
-    """See the module and `SessionOwner`. `answer` serves what brokers ask."""
+    """See the module and `SessionOwner`."""
 
     def __init__(
-        self, group: str, pipeline: SendPipeline, answer: Callable[[RemotingCommand], RemotingCommand | None]
+        self,
+        group: str,
+        *,
+        answer: Callable[[RemotingCommand], RemotingCommand | None],
+        connection_closed: Callable[[Connection], None],
     ) -> None:
         self._group = group
-        self._pipeline = pipeline
         self._answer = answer
+        self._connection_closed = connection_closed
 
     def producer_groups(self) -> list[str]:
         """The one group."""
@@ -35,5 +38,5 @@ class ProducerOwner:
         return self._answer(command)
 
     def connection_closed(self, connection: Connection) -> None:
-        """Let the pipeline send again what was lost with the connection."""
-        self._pipeline.connection_closed(connection)
+        """Hand it on."""
+        self._connection_closed(connection)

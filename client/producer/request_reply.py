@@ -8,8 +8,8 @@ A request carries CORRELATION_ID, REPLY_TO_CLIENT (the requester's client id) an
 message for `{cluster}_REPLY_TOPIC` with the same three and MSG_TYPE `reply`; nobody pulls it, the broker hands it on.
 
 Rules
-  - A broker finds the requester by its heartbeat. So one is sent before the first request to a topic, and again when a
-    connection was made anew since.
+  - A broker finds the requester by its heartbeat. So one is sent before the first request to a topic, again when a
+    connection was made anew since, and at once when one breaks while requests wait: their replies are still to come.
   - A reply goes by the broker that the request came from, for that one knows the requester; if it refuses, by others.
   - A request may be stored twice, as every message may, and so be answered twice: the first reply counts.
   - At most `in_flight_max` requests wait for replies; those beyond wait for their turn within their own time.
@@ -93,6 +93,8 @@ class RequestReply:
         self._room = asyncio.Semaphore(options.in_flight_max)
         self._known_topics: set[str] = set()
         self._announced: dict[str, Connection] = {}
+        self._is_announcing = False
+        self._closed = False
 
     # -- asking ------------------------------------------------------------------------------------------------------
 
@@ -152,8 +154,21 @@ class RequestReply:
             waiting.set_result(_received(header, properties_text, bytes(command.body)))
         return RemotingCommand.response(command)
 
+    def connection_closed(self) -> None:
+        """A connection broke: have its broker know this client again, if requests wait for replies."""
+        if self._waiting and not self._closed and not self._is_announcing:
+            self._is_announcing = True
+            self._session.start_task(self._announce_again())
+
+    async def _announce_again(self) -> None:
+        try:
+            await self._session.send_heartbeats()
+        finally:
+            self._is_announcing = False
+
     def close(self) -> None:
         """Nobody gets a reply any more."""
+        self._closed = True
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(ClosedError("the producer is closed"))
