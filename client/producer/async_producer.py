@@ -24,7 +24,7 @@ import os
 import random
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from types import MappingProxyType, TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 from thermocline.client.message import Message
 from thermocline.client.message_queue import MessageQueue
@@ -39,7 +39,7 @@ from thermocline.client.producer.request_reply import RequestReply
 from thermocline.client.producer.send_many import ManyRun
 from thermocline.client.producer.send_pipeline import SendPipeline
 from thermocline.client.producer.send_requests import SendRequests
-from thermocline.client.producer.sending import Draft, SendCallback, call_back, draft
+from thermocline.client.producer.sending import Draft, SendCallback, call_back, draft, settle
 from thermocline.client.received_message import ReceivedMessage
 from thermocline.client.send_result import SendResult
 from thermocline.client.session import ClientSession, wall_clock_ms
@@ -59,13 +59,11 @@ from thermocline.remoting.message_id import UniqueIdGenerator
 from thermocline.remoting.recall_handle import decode_recall_handle
 from thermocline.remoting.request_code import RequestCode
 
-__all__ = ["IN_FLIGHT_BYTES_MAX", "AsyncProducer", "settle", "trace_producer"]
+__all__ = ["IN_FLIGHT_BYTES_MAX", "AsyncProducer", "trace_producer"]
 
 IN_FLIGHT_BYTES_MAX = 100 * 1024 * 1024
 WINDOW = 256
 TRACE_SEND_TIMEOUT_MS = 5_000
-
-T = TypeVar("T")
 
 
 class AsyncProducer(ProducerOptions):
@@ -487,16 +485,6 @@ def trace_producer(options: ClientOptions, group: str, *, kind: str) -> AsyncPro
         connect_timeout_ms=options.connect_timeout_ms,
         send_timeout_ms=TRACE_SEND_TIMEOUT_MS,
     )
-
-
-def settle(future: asyncio.Future[T], outcome: T | MQError) -> None:
-    """Give a future the outcome of a send."""
-    if future.done():
-        return  # whoever waited has left
-    if isinstance(outcome, MQError):
-        future.set_exception(outcome)
-    else:
-        future.set_result(outcome)
 
 
 def _forget(outcome: SendResult | MQError) -> None:

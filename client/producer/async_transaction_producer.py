@@ -30,8 +30,8 @@ from typing import Any
 from thermocline.client.consumer.listener_runner import ListenerRunner, TaskRunner, run_directly
 from thermocline.client.message import Message
 from thermocline.client.message_queue import MessageQueue
-from thermocline.client.producer.async_producer import AsyncProducer, settle
-from thermocline.client.producer.sending import half_draft
+from thermocline.client.producer.async_producer import AsyncProducer
+from thermocline.client.producer.sending import half_draft, settle
 from thermocline.client.producer.transactions import (
     END_FLAGS,
     AsyncTransactionListener,

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -31,9 +32,12 @@ __all__ = [
     "call_back",
     "draft",
     "half_draft",
+    "settle",
 ]
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 SendCallback: TypeAlias = "Callable[[SendResult | MQError], object]"
 """What is told the outcome of one message."""
@@ -115,6 +119,16 @@ def call_back(callback: SendCallback, outcome: SendResult | MQError) -> None:
         callback(outcome)
     except Exception:
         logger.exception("a send callback failed")
+
+
+def settle(future: asyncio.Future[T], outcome: T | MQError) -> None:
+    """Give a future the outcome of a send."""
+    if future.done():
+        return  # whoever waited has left
+    if isinstance(outcome, MQError):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)
 
 
 def draft(message: Message, options: ProducerOptions) -> Draft:
