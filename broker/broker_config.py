@@ -56,6 +56,8 @@ class BrokerConfig:
     health_port: int = setting(-1, "healthPort", least=-1, most=65535)
     """HTTP health endpoint on `listen_host`; 0 takes a free port, -1 opens none."""
     region_id: str = setting("DefaultRegion", "regionId")
+    zone_name: str = setting("", "zoneName")
+    """Told to NameServers, for clients that want brokers of their own zone only; empty: in none."""
 
     # -- topics and groups ---------------------------------------------------------------------------------------------
     permission: int = setting(PERM_READ | PERM_WRITE, "brokerPermission", least=0, most=7, live=True)

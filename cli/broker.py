@@ -1,10 +1,11 @@
-"""`thermocline broker`: run a broker; `config` and `runtime` look at one that runs."""
+"""`thermocline broker`: run a broker; `config`, `runtime`, `stats` and `clean` are for one that runs."""
 
 from __future__ import annotations
 
 import click
 
 from thermocline.cli.broker_config import config, runtime
+from thermocline.cli.broker_operations import clean, stats
 from thermocline.cli.daemon_options import broker_flags, log_level_option
 
 __all__ = ["broker"]
@@ -59,3 +60,5 @@ def broker(
 
 broker.add_command(config)
 broker.add_command(runtime)
+broker.add_command(stats)
+broker.add_command(clean)

@@ -17,6 +17,7 @@ from thermocline.cli.dev import dev
 from thermocline.cli.group import group
 from thermocline.cli.message import message
 from thermocline.cli.namesrv import namesrv
+from thermocline.cli.producer import producer
 from thermocline.cli.spark_catch_up import spark_catch_up
 from thermocline.cli.tier import tier
 from thermocline.cli.topic import topic
@@ -48,6 +49,7 @@ for _command in (
     cluster,
     topic,
     group,
+    producer,
     message,
     ttl,
     tier,

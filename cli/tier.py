@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from thermocline.cli.application import Application, uses_cluster
+from thermocline.cli.cold_read_limits import clear_read_limit, reads, set_read_limit
 from thermocline.cli.parsing import duration_text
 
 __all__ = ["tier"]
@@ -117,3 +118,7 @@ _EXPLAINED = ("local", "cold", "waiting", "ttl", "next")
 
 def _range(start: int | None, end: int | None) -> str:
     return "unknown" if start is None or end is None else f"[{start}, {end})"
+
+
+for _command in (reads, set_read_limit, clear_read_limit):
+    tier.add_command(_command)

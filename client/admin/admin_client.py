@@ -32,6 +32,7 @@ class AdminClient(ClientOptions, BlockingHalf[AsyncAdminClient]):
     topic_consumers = blocking(AsyncAdminClient.topic_consumers)
 
     create_group = blocking(AsyncAdminClient.create_group)
+    update_group = blocking(AsyncAdminClient.update_group)
     delete_group = blocking(AsyncAdminClient.delete_group)
     list_groups = blocking(AsyncAdminClient.list_groups)
     group_config = blocking(AsyncAdminClient.group_config)
@@ -44,11 +45,15 @@ class AdminClient(ClientOptions, BlockingHalf[AsyncAdminClient]):
     request_modes = blocking(AsyncAdminClient.request_modes)
     consumer_connections = blocking(AsyncAdminClient.consumer_connections)
     producer_connections = blocking(AsyncAdminClient.producer_connections)
+    list_producers = blocking(AsyncAdminClient.list_producers)
     consumer_running_info = blocking(AsyncAdminClient.consumer_running_info)
+    consume_message_directly = blocking(AsyncAdminClient.consume_message_directly)
 
     query_by_key = blocking(AsyncAdminClient.query_by_key)
     query_by_unique_key = blocking(AsyncAdminClient.query_by_unique_key)
+    query_by_id = blocking(AsyncAdminClient.query_by_id)
     view_message = blocking(AsyncAdminClient.view_message)
+    message_trace = blocking(AsyncAdminClient.message_trace)
     resume_check_half_message = blocking(AsyncAdminClient.resume_check_half_message)
     view_by_offset = blocking(AsyncAdminClient.view_by_offset)
     pull = blocking(AsyncAdminClient.pull)
@@ -59,8 +64,10 @@ class AdminClient(ClientOptions, BlockingHalf[AsyncAdminClient]):
 
     cluster_info = blocking(AsyncAdminClient.cluster_info)
     broker_runtime_info = blocking(AsyncAdminClient.broker_runtime_info)
+    broker_traffic = blocking(AsyncAdminClient.broker_traffic)
     broker_config = blocking(AsyncAdminClient.broker_config)
     update_broker_config = blocking(AsyncAdminClient.update_broker_config)
+    clean_broker = blocking(AsyncAdminClient.clean_broker)
     namesrv_config = blocking(AsyncAdminClient.namesrv_config)
     update_namesrv_config = blocking(AsyncAdminClient.update_namesrv_config)
     wipe_write_permission = blocking(AsyncAdminClient.wipe_write_permission)
@@ -70,6 +77,9 @@ class AdminClient(ClientOptions, BlockingHalf[AsyncAdminClient]):
     delete_kv = blocking(AsyncAdminClient.delete_kv)
     list_kv = blocking(AsyncAdminClient.list_kv)
     invoke = blocking(AsyncAdminClient.invoke)
+
+    cold_reads = blocking(AsyncAdminClient.cold_reads)
+    set_cold_read_limit = blocking(AsyncAdminClient.set_cold_read_limit)
 
     tier_status = blocking(AsyncAdminClient.tier_status)
     tier_seal = blocking(AsyncAdminClient.tier_seal)
