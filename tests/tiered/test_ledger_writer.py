@@ -290,6 +290,43 @@ async def test_a_slept_beginner_meets_a_freed_first_slot() -> None:
     assert writer.catalog.topics == other.catalog.topics
 
 
+@pytest.mark.parametrize("version", [1, 3])
+async def test_a_writer_that_slept_behind_its_create_leaves_an_entry_that_counts(version: int) -> None:
+    """A successor went on from it, and has left a hint or collected the one before: it is not a relic."""
+    store = MemoryObjectStore()
+    woken = asyncio.Event()
+    asleep = asyncio.Event()
+
+    class Sleepy(FaultInjectingObjectStore):
+        async def create_if_absent(self, key: str, data: bytes | bytearray | memoryview) -> None:
+            await super().create_if_absent(key, data)
+            if key == KEYS.ledger_entry(version):
+                asleep.set()
+                await woken.wait()
+
+    async def live() -> LedgerWriter:
+        writer = await open_writer(Sleepy(store, crash_at(-1, Fault.NONE)), seed=1)
+        await commit_segment(writer)
+        await commit_segment(writer, start=10)
+        return writer
+
+    sleeper = asyncio.create_task(live())
+    await asleep.wait()
+    other = await open_writer(store, seed=2)
+    for number in range(5):
+        await commit_segment(other, topic="other", start=number * 10)
+    for collected in range(1, version):
+        await store.delete(KEYS.ledger_entry(collected))
+    woken.set()
+    if version == 3:
+        assert (await sleeper).version == version
+    else:
+        with pytest.raises(FencedError):
+            await sleeper
+    assert await open_catalog(store, KEYS) == other.catalog
+    assert len(segment_ids(other.catalog)) == version - 1
+
+
 async def test_changes_that_do_not_follow() -> None:
     store = MemoryObjectStore()
     writer = await open_writer(store)
