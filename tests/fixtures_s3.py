@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures_tools import have
-from thermocline.localstack import RECIPES, SERVER_KINDS, S3Server, ToolMissingError, start_server
+from thermocline.localstack import RECIPES, SERVER_KINDS, UNFIT_RECIPES, S3Server, ToolMissingError, start_server
 from thermocline.localstack.cache_directory import default_cache_directory
 
 DEFAULT_KIND = "versitygw"
@@ -50,7 +50,7 @@ def check_installed(kind: str) -> None:
     Raises:
         ToolMissingError: It is not installed.
     """
-    if not RECIPES[kind].is_installed(default_cache_directory()):
+    if not (RECIPES | UNFIT_RECIPES)[kind].is_installed(default_cache_directory()):
         raise ToolMissingError(f"{kind} is not installed: `make test` does it.")
 
 

@@ -11,8 +11,7 @@ import pytest
 from tests.fixtures_s3 import S3Bucket
 from tests.simulated_disk import PowerCut, SimulatedDisk
 from tests.tiered.ledger_data import IDENTITY, KEYS, Clock, commit_segment, make_entry, open_writer
-from tests.tiered.test_object_store import NOT_ATOMIC, open_s3
-from thermocline.localstack import S3Server
+from tests.tiered.test_object_store import open_s3
 from thermocline.remoting.errors import (
     FencedError,
     InvalidRequestError,
@@ -493,7 +492,7 @@ async def test_a_power_cut_at_any_step_of_the_disk_leaves_before_or_after() -> N
 
 
 @pytest.mark.s3
-async def test_writers_race_on_a_bucket(any_s3_bucket: S3Bucket, any_s3_server: S3Server) -> None:
+async def test_writers_race_on_a_bucket(any_s3_bucket: S3Bucket) -> None:
     """What the store itself arbitrates, with the servers that there are launchers for."""
 
     async def live(seed: int) -> int:
@@ -507,10 +506,7 @@ async def test_writers_race_on_a_bucket(any_s3_bucket: S3Bucket, any_s3_server: 
                     committed += 1
             return committed
 
-    if any_s3_server.kind in NOT_ATOMIC:
-        counts = [await live(seed) for seed in range(1, 5)]
-    else:
-        counts = await asyncio.gather(*(live(seed) for seed in range(1, 5)))
+    counts = await asyncio.gather(*(live(seed) for seed in range(1, 5)))
     async with open_s3(any_s3_bucket) as store:
         catalog = await open_catalog(store, KEYS)
     assert catalog.epoch == 4
