@@ -18,6 +18,7 @@ from thermocline.cli.group import group
 from thermocline.cli.message import message
 from thermocline.cli.namesrv import namesrv
 from thermocline.cli.spark_catch_up import spark_catch_up
+from thermocline.cli.store import store
 from thermocline.cli.tier import tier
 from thermocline.cli.topic import topic
 from thermocline.cli.ttl import ttl
@@ -51,6 +52,7 @@ for _command in (
     message,
     ttl,
     tier,
+    store,
     spark_catch_up,
 ):
     command_line.add_command(_command)

@@ -11,8 +11,8 @@ epoch in its way is fenced, for good.
 
 The last step guards against slots that garbage collection has freed: a writer that slept for days could create an
 entry where its successor's once was. Entries are deleted in ascending order, so then v-1 is gone too. For v = 1 there
-is no v-1: it must find no `head-hint`, which every writer leaves as soon as it has claimed. Both may look so although
-our entry counts: we slept behind creating it, and a successor went on from it. Then v+1 follows it, as long as it is kept.
+is no v-1: it must find no `head-hint`, which every writer leaves as soon as it has claimed. It may look the same when
+we slept behind creating an entry that counts, and a successor went on from it: then v+1 follows it, while it is kept.
 
 Rules
   - One commit at a time; a second waits. A commit whose answer never came stays pending: the next `commit` or `settle`
