@@ -14,7 +14,9 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import botocore.exceptions
 import pytest
 
 from tests.fixtures_tools import have
@@ -64,6 +66,27 @@ def new_bucket(server: S3Server) -> S3Bucket:
         access_key=server.access_key,
         secret_key=server.secret_key,
     )
+
+
+def objects_in(server: S3Server, bucket: S3Bucket) -> list[str]:
+    """The keys of the objects that are there: rclone goes on listing some that are not."""
+    client = server.client()
+    try:
+        return [
+            item["Key"]
+            for item in client.list_objects_v2(Bucket=bucket.name).get("Contents", ())
+            if _is_there(client, bucket.name, item["Key"])
+        ]
+    finally:
+        client.close()
+
+
+def _is_there(client: Any, bucket: str, key: str) -> bool:
+    try:
+        client.head_object(Bucket=bucket, Key=key)
+    except botocore.exceptions.ClientError:
+        return False
+    return True
 
 
 @pytest.fixture(scope="session")

@@ -13,13 +13,14 @@ import logging
 from collections.abc import Awaitable, Callable
 from random import Random
 
-from thermocline.remoting.errors import MQError
+from thermocline.remoting.errors import MQError, ObjectNotFoundError
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.wrappers.wrapping import Result, StoreCall, Verb, WrappingObjectStore
 
 logger = logging.getLogger(__name__)
 
 STALE_MS = 3_600_000
+CLEAR_ATTEMPTS_MAX = 3
 _WRITES = frozenset({Verb.PUT, Verb.CREATE_IF_ABSENT})
 
 
@@ -43,31 +44,53 @@ class Bench(WrappingObjectStore):
         self._written.add(key)
 
     async def clear(self) -> list[str]:
-        """Remove everything of this bench and what dead doctors left; returns what could not be removed."""
-        stale: set[str] = set()
+        """Remove everything of this bench and what dead doctors left; returns what could not be removed.
+
+        Looks whether it is gone: listings of some stores go on showing what many writers raced for.
+        """
+        for attempt in range(CLEAR_ATTEMPTS_MAX):
+            try:
+                listed = await self._garbage()
+            except (MQError, KeyError, TypeError, ValueError) as error:  # a listing may be any answer
+                logger.debug("what a doctor wrote cannot be listed: %r", error)
+                return await self._remove(sorted(self._written))
+            left = [key for key in listed if attempt == 0 or await self._is_there(key)]
+            if not left:
+                return []
+            await self._remove(left)
+        return left
+
+    async def _garbage(self) -> list[str]:
+        """The objects of this bench, and those of doctors that are long dead."""
+        found = [info async for info in self._inner.list(self.parent)]
+        own = {info.key: info.modified_ms for info in found if info.key.startswith(self.prefix)}
+        limit_ms = max(own.values(), default=0) - STALE_MS
+        return sorted(own.keys() | {info.key for info in found if info.modified_ms < limit_ms})
+
+    async def _is_there(self, key: str) -> bool:
         try:
-            found = [info async for info in self._inner.list(self.parent)]
-            own = [info for info in found if info.key.startswith(self.prefix)]
-            self._written.update(info.key for info in own)
-            limit_ms = max((info.modified_ms for info in own), default=0) - STALE_MS
-            stale = {info.key for info in found if info.modified_ms < limit_ms}
-        except (MQError, KeyError, TypeError, ValueError) as error:  # a listing may be any answer
-            logger.debug("what a doctor wrote cannot be listed: %r", error)
-        left = sorted(self._written | stale)
+            await self._inner.head(key)
+        except ObjectNotFoundError:
+            return False
+        except MQError:  # nobody knows
+            return True
+        return True
+
+    async def _remove(self, keys: list[str]) -> list[str]:
+        """Remove them, one by one where it cannot be done at once; returns those that stay."""
         try:
-            await self._inner.delete_many(left)
+            await self._inner.delete_many(keys)
         except MQError as error:
             logger.debug("what a doctor wrote cannot be removed at once: %s", error)
         else:
-            left = []
-        for key in list(left):
+            return []
+        left = []
+        for key in keys:
             try:
                 await self._inner.delete(key)
             except MQError as error:
                 logger.debug("an object of a doctor cannot be removed key=%s: %s", key, error)
-            else:
-                left.remove(key)
-        self._written = set(left)
+                left.append(key)
         return left
 
     async def _around(self, call: StoreCall, attempt: Callable[[], Awaitable[Result]]) -> Result:

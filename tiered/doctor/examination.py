@@ -1,17 +1,20 @@
 """The whole examination of a store: `thermocline store doctor URL`.
 
-Everything is tried in a folder of the doctor's own, `doctor/{id}/` under the URL's prefix, and removed at the end. A
-store that cannot be written to is not examined further; a probe that gets no answer is a defect of its own, and the
-others go on.
+Everything is tried in a folder of the doctor's own, `doctor/{id}/` under the URL's prefix, and removed at the end.
+Where puts, gets or deletes are not allowed nothing more is tried; a probe that gets no answer is a defect of its own,
+and the others go on.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random, SystemRandom
+from urllib.parse import unquote, urlsplit
 
 from thermocline.remoting.errors import MQError
 from thermocline.tiered.doctor.bench import Bench
@@ -26,6 +29,7 @@ from thermocline.tiered.doctor.store_probes import (
     probe_throughput,
 )
 from thermocline.tiered.fencing import FencingMode
+from thermocline.tiered.file.file_object_store import PARTIAL_FOLDER
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.object_store_url import (
     ObjectStoreOptions,
@@ -41,8 +45,9 @@ __all__ = ["ExaminationOptions", "FencingMode", "Races", "Report", "examine"]
 logger = logging.getLogger(__name__)
 
 FOLDER = "doctor/"
+NEEDED = ("may-put", "may-get", "may-delete")
+"""Without these nothing more is tried: it would tell nothing, or could not be removed."""
 MIB = 1024 * 1024
-READ_BACK_COUNT = 20
 RETRY = RetryPolicy(attempts_max=4, first_delay_ms=50, delay_ms_max=500)
 
 Probe = Callable[[], Awaitable[Finding | list[Finding]]]
@@ -53,6 +58,7 @@ class ExaminationOptions:
     """How thoroughly."""
 
     races: Races = field(default_factory=Races)
+    read_back_count: int = 20
     throughput_bytes: int = 16 * MIB
     random: Random = field(default_factory=SystemRandom)
     monotonic: Callable[[], float] = time.monotonic
@@ -66,12 +72,14 @@ async def examine(url: str, options: ExaminationOptions | None = None) -> Report
         InvalidRequestError: It is no URL of a store.
     """
     chosen = options if options is not None else ExaminationOptions()
+    made = _missing_folders(url)
     store = await open_object_store(url, ObjectStoreOptions(retry=RETRY))
     try:
         bench = Bench(store, parent=FOLDER, random=chosen.random)
         findings = [finding async for finding in _findings(url, bench, chosen)]
     finally:
         await store.close()
+        _remove_folders(made)
     return Report(url=without_options(url), findings=tuple(findings))
 
 
@@ -79,9 +87,7 @@ async def _findings(url: str, bench: Bench, options: ExaminationOptions) -> Asyn
     permissions = await probe_permissions(bench)
     for finding in permissions:
         yield finding
-    is_usable = not any(
-        finding.verdict is Verdict.DEFECT and finding.name in ("may-put", "may-get") for finding in permissions
-    )
+    is_usable = not any(finding.verdict is Verdict.DEFECT and finding.name in NEEDED for finding in permissions)
     try:
         if is_usable:
             for name, probe in _probes(bench, options).items():
@@ -99,7 +105,7 @@ def _probes(bench: Bench, options: ExaminationOptions) -> dict[str, Probe]:
     return {
         "conditional-create": lambda: probe_conditional(bench, options.races),
         "racing-listings": lambda: probe_listings(bench, options.races),
-        "read-after-write": lambda: probe_read_back(bench, count=READ_BACK_COUNT),
+        "read-after-write": lambda: probe_read_back(bench, count=options.read_back_count),
         "missing-object": lambda: probe_missing(bench),
         "listing": lambda: probe_listing(bench),
         "ranges": lambda: probe_ranges(bench),
@@ -151,3 +157,22 @@ async def _try(name: str, probe: Probe) -> list[Finding]:
     except (KeyError, TypeError, ValueError) as error:  # what stands behind a URL may answer anything
         return [failed(name, f"gave an answer that cannot be understood ({error!r})")]
     return found if isinstance(found, list) else [found]
+
+
+def _missing_folders(url: str) -> list[Path]:
+    """With `file://`: the folders that the examination will make, outermost first. Objects go, folders would stay."""
+    parts = urlsplit(url)
+    if parts.scheme != "file":
+        return []
+    root = Path(unquote(parts.path))
+    wanted = [*reversed(root.parents), root, root / PARTIAL_FOLDER, root / PARTIAL_FOLDER / "doctor", root / "doctor"]
+    return [folder for folder in wanted if not folder.exists()]
+
+
+def _remove_folders(made: list[Path]) -> None:
+    """Remove what was made, as far as it is empty."""
+    for folder in reversed(made):
+        inner = [*folder.rglob("*/"), folder] if folder.is_dir() else []
+        for path in sorted(inner, reverse=True):
+            with contextlib.suppress(OSError):  # not empty: somebody else's
+                path.rmdir()
