@@ -176,11 +176,14 @@ class TierRole:
         keys = BrokerKeys.of(cluster=settings.cluster_name, broker_name=settings.broker_name)
         # Its own for all attempts: a ballot proposes one entry for a version, whatever became of the first.
         arbiter = new_arbiter(mode, store, keys, random=random.Random())
+        # What `file://` and `memory://` promise is our own code.
+        is_checked = not is_s3_url(settings.tier.cold_url)
         delay_ms = OPEN_RETRY_MS
         while True:
             try:
-                if is_s3_url(settings.tier.cold_url):  # what `file://` and `memory://` promise is our own code
+                if not is_checked:
                     await check_fencing(store, keys, mode=mode, random=random.Random())
+                    is_checked = True
                 return await LedgerWriter.open(
                     store,
                     keys,

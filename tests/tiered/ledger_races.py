@@ -18,7 +18,7 @@ from thermocline.remoting.errors import FencedError, ObjectStoreUnavailableError
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.fencing import EntryArbiter
 from thermocline.tiered.ledger_entry import LedgerChanges
-from thermocline.tiered.ledger_reader import open_catalog
+from thermocline.tiered.ledger_reader import find_entry, open_catalog
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.object_store import Data, ObjectInfo, ObjectStore
 from thermocline.tiered.wrappers import ProcessCrash
@@ -130,6 +130,9 @@ async def judge(believers: list[Believer], store: ObjectStore) -> list[str]:
             if version in owners:
                 wrong.append(f"version {version} was committed by {owners[version]} and by {believer.name}")
             owners[version] = believer.name
+            entry = await find_entry(store, KEYS, version)
+            if entry is None or entry.nonce != believer.committed[version]:
+                wrong.append(f"version {version} is not the entry that {believer.name} committed")
     catalog: Catalog = await open_catalog(store, KEYS)
     found = {segment.segment_id for topic in catalog.topics.values() for segment in topic.segments}
     for believer in believers:

@@ -1,4 +1,4 @@
-"""The part of the store doctor that a broker does each time it starts: some 60 requests, well under a second.
+"""The part of the store doctor that a broker does each time it starts: some 80 requests, well under a second.
 
 The verdict is not remembered: what stands behind an address may be another store, or have a proxy before it, the next
 time. While the store does not answer there is no verdict, and the broker serves its hot tier and commits nothing.

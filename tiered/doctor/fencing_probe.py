@@ -81,7 +81,10 @@ async def probe_conditional(bench: Bench, races: Races) -> Finding:
     if most > 1:
         text = f"honours If-None-Match one at a time, but {wins}, in {bad} of {len(rounds)} rounds"
         return failed(CONDITIONAL, text, rules_out=_BY_CONDITION, **figures)
-    if bad or not stored:
+    if not stored:
+        text = "refuses a second create, and keeps other bytes than the first one's"
+        return failed(CONDITIONAL, text, rules_out=_BY_CONDITION, **figures)
+    if bad:
         text = f"keeps other bytes than those of the writer that won, in {bad} of {len(rounds)} rounds"
         return failed(CONDITIONAL, text, rules_out=_BY_CONDITION, **figures)
     text = f"exactly one of {races.writers} racing writers won, in each of {len(rounds)} rounds"
