@@ -121,10 +121,11 @@ class ColdRange(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 class Fenced(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """Why the tier process has stopped committing for good. `is_foreign`: the prefix never was this store's."""
+    """Why the tier process has stopped committing for good. `is_refused`: it never began, because the prefix is another
+    store's or the object store would let two writers commit: the broker is not to run."""
 
     reason: str
-    is_foreign: bool = False
+    is_refused: bool = False
 
 
 class CatalogTable(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

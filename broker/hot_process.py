@@ -323,11 +323,11 @@ class HotProcess:
         )
 
     def _fence(self, fenced: Fenced) -> None:
-        """Another writer has taken over the cold tier: take no message, leave the NameServers, delete nothing."""
+        """The cold tier is not ours to write: take no message, leave the NameServers or end, delete nothing."""
         if self._fenced:
             return
         reason = self._fenced = fenced.reason
-        if fenced.is_foreign:
+        if fenced.is_refused:
             self._store.commit_log.pause(reason)
             self.refusal.set_result(reason)
             return

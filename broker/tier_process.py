@@ -39,13 +39,15 @@ from thermocline.remoting.errors import FencedError, ObjectStoreUnavailableError
 from thermocline.store.disk import Disk, RealDisk
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cold_reader import ColdReader
-from thermocline.tiered.errors import ForeignLedgerError
+from thermocline.tiered.doctor.fencing_check import check_fencing
+from thermocline.tiered.errors import ForeignLedgerError, UnfitStoreError
+from thermocline.tiered.fencing import new_arbiter
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
 from thermocline.tiered.local_files import LocalLog, LocalQueues
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.object_store_url import ObjectStoreOptions, open_object_store
+from thermocline.tiered.object_store_url import ObjectStoreOptions, is_s3_url, open_object_store
 from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_writer import SegmentOptions
@@ -102,6 +104,7 @@ class TierRole:
         Raises:
             FencedError: Another writer has taken over.
             ForeignLedgerError: The prefix belongs to another store directory.
+            UnfitStoreError: The store would let two writers commit.
         """
         self._link = link
         config = link.settings.tier
@@ -166,14 +169,25 @@ class TierRole:
             log.close()
 
     async def _open_ledger(self, store: ObjectStore, link: HelperLink) -> LedgerWriter:
-        """Claim the next epoch; tried again for as long as the store does not answer."""
+        """See whether the store can tell writers apart, then claim the next epoch; tried again for as long as the store
+        does not answer."""
         settings = link.settings
+        mode = settings.tier.fencing_mode
+        keys = BrokerKeys.of(cluster=settings.cluster_name, broker_name=settings.broker_name)
+        # Its own for all attempts: a ballot proposes one entry for a version, whatever became of the first.
+        arbiter = new_arbiter(mode, store, keys, random=random.Random())
+        # What `file://` and `memory://` promise is our own code.
+        is_checked = not is_s3_url(settings.tier.cold_url)
         delay_ms = OPEN_RETRY_MS
         while True:
             try:
+                if not is_checked:
+                    await check_fencing(store, keys, mode=mode, random=random.Random())
+                    is_checked = True
                 return await LedgerWriter.open(
                     store,
-                    BrokerKeys.of(cluster=settings.cluster_name, broker_name=settings.broker_name),
+                    keys,
+                    arbiter=arbiter,
                     identity=LedgerIdentity(
                         store_uuid=settings.store_uuid,
                         cluster=settings.cluster_name,
@@ -239,10 +253,11 @@ class TierRole:
             ),
         )
 
-    def fenced(self, error: FencedError | ForeignLedgerError, *, is_foreign: bool) -> None:
-        """Tell the hot process that this broker's time as a writer is over."""
+    def fenced(self, error: FencedError | ForeignLedgerError | UnfitStoreError) -> None:
+        """Tell the hot process that this broker's time as a writer is over, or never comes."""
         if self._link is not None:
-            self._link.tell(HelperRequestCode.FENCED, Fenced(reason=str(error), is_foreign=is_foreign))
+            is_refused = not isinstance(error, FencedError)
+            self._link.tell(HelperRequestCode.FENCED, Fenced(reason=str(error), is_refused=is_refused))
 
     # -- RequestHandler ------------------------------------------------------------------------------------------------
 
@@ -360,8 +375,8 @@ async def serve(options: HelperOptions, stop: asyncio.Event, *, role: TierRole |
     """Run the role until `stop`, or until the hot process goes away.
 
     Raises:
-        FencedError: Another writer has taken over, the prefix is another store's, or the hot process is of another
-            build.
+        FencedError: Another writer has taken over, the prefix is another store's, the object store is unfit, or the hot
+            process is of another build.
         MQError: The cold tier cannot be used.
     """
     role = role or TierRole()
@@ -372,8 +387,8 @@ async def serve(options: HelperOptions, stop: asyncio.Event, *, role: TierRole |
         await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
         if work.done():
             work.result()
-    except (FencedError, ForeignLedgerError) as error:
-        role.fenced(error, is_foreign=isinstance(error, ForeignLedgerError))
+    except (FencedError, ForeignLedgerError, UnfitStoreError) as error:
+        role.fenced(error)
         with contextlib.suppress(UnavailableError):
             await link.connection.wait_writable()
         raise FencedError(error.message, **error.context) from error

@@ -19,6 +19,7 @@ from thermocline.cli.message import message
 from thermocline.cli.namesrv import namesrv
 from thermocline.cli.producer import producer
 from thermocline.cli.spark_catch_up import spark_catch_up
+from thermocline.cli.store import store
 from thermocline.cli.tier import tier
 from thermocline.cli.topic import topic
 from thermocline.cli.ttl import ttl
@@ -53,6 +54,7 @@ for _command in (
     message,
     ttl,
     tier,
+    store,
     spark_catch_up,
 ):
     command_line.add_command(_command)

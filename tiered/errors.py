@@ -15,6 +15,10 @@ class ForeignLedgerError(InvalidRequestError):
     """The prefix holds the history of another store directory."""
 
 
+class UnfitStoreError(InvalidRequestError):
+    """The store would let two writers commit with the fencing that is chosen; the message names what to choose."""
+
+
 class VersionExpiredError(InvalidRequestError):
     """The catalog version is older than what is kept readable, or was never written."""
 

@@ -1,15 +1,18 @@
 """LedgerWriter: the one writer of a broker's ledger. To commit is to create the next numbered entry.
 
-The store arbitrates: an entry is created only if there is none of its number, so of two writers one wins. A writer
-begins by claiming the next epoch with an entry; whoever then finds a later epoch in its way is fenced, for good.
+An entry is created only if there is none of its number, so of two writers one wins; who arbitrates, the store itself or
+ballots in it, is `fencing.py`'s. A writer begins by claiming the next epoch with an entry; whoever then finds a later
+epoch in its way is fenced, for good.
 
     commit:  bytes and nonce fixed -> create entry v -> taken?  read it: our nonce: done before, the answer was lost
                                                                          a later epoch: FencedError
-                                   -> created: read v-1: not the one we built upon: FencedError
+                                   -> created: read v-1: not the one we built upon, and v+1 does not follow ours:
+                                               delete the entry, FencedError
 
 The last step guards against slots that garbage collection has freed: a writer that slept for days could create an
 entry where its successor's once was. Entries are deleted in ascending order, so then v-1 is gone too. For v = 1 there
-is no v-1: it must find no `head-hint`, which every writer leaves as soon as it has claimed.
+is no v-1: it must find no `head-hint`, which every writer leaves as soon as it has claimed. It may look the same when
+we slept behind creating an entry that counts, and a successor went on from it: then v+1 follows it, while it is kept.
 
 Rules
   - One commit at a time; a second waits. A commit whose answer never came stays pending: the next `commit` or `settle`
@@ -44,6 +47,7 @@ from thermocline.tiered.errors import (
     ForeignLedgerError,
     LedgerCorruptError,
 )
+from thermocline.tiered.fencing import ConditionalArbiter, EntryArbiter
 from thermocline.tiered.ledger_entry import LEDGER_FORMAT, LedgerChanges, LedgerEntry, encode_entry
 from thermocline.tiered.ledger_reader import HeadHint, LedgerReader, find_entry, read_hint, write_hint
 from thermocline.tiered.object_keys import BrokerKeys
@@ -92,6 +96,7 @@ class LedgerWriter:
     catalog: Catalog
     clock_ms: Callable[[], int]
     random: Random
+    arbiter: EntryArbiter
     checkpoint_interval: int = CHECKPOINT_INTERVAL
     checkpoint: CheckpointHead | None = None
     discarded: dict[str, int] = field(default_factory=dict)
@@ -112,24 +117,31 @@ class LedgerWriter:
         identity: LedgerIdentity,
         clock_ms: Callable[[], int],
         random: Random,
+        arbiter: EntryArbiter | None = None,
         checkpoint_interval: int = CHECKPOINT_INTERVAL,
         adopt: bool = False,
     ) -> LedgerWriter:
         """Claim the next epoch. From then on every earlier writer of this ledger is fenced.
 
-        `random` makes nonces: it must differ in every process. `adopt` takes over a ledger of another store directory.
+        `random` makes nonces: it must differ in every process. `arbiter` is this writer's; None: the store arbitrates.
+        `adopt` takes over a ledger of another store directory.
 
         Raises:
+            FencedError: Another writer began at the same time, and goes before.
             ForeignLedgerError: The ledger belongs to another store directory.
             ObjectStoreUnavailableError: No answer; whether the claim was made does not matter to the next attempt.
             CorruptDataError: The ledger contradicts itself.
         """
         assert 1 <= checkpoint_interval <= ENTRIES_MAX
+        chosen = arbiter if arbiter is not None else ConditionalArbiter(store, keys)
         for _ in range(CLAIM_ATTEMPTS_MAX):
             reader = await LedgerReader.open(store, keys)
-            writer = cls(store, keys, reader.catalog, clock_ms, random, checkpoint_interval)
-            writer.checkpoint, writer._checkpoint_catalog = reader.base, reader.base_catalog
+            # Before taking part, which may fence the owner.
             _check_owner(reader.catalog, identity, keys, adopt=adopt)
+            if await chosen.begin(epoch=reader.catalog.epoch):
+                _check_owner(await reader.refresh(), identity, keys, adopt=adopt)
+            writer = cls(store, keys, reader.catalog, clock_ms, random, chosen, checkpoint_interval)
+            writer.checkpoint, writer._checkpoint_catalog = reader.base, reader.base_catalog
             writer._pending = writer._prepare(LedgerChanges(), claim=identity)
             try:
                 await writer._settle()
@@ -179,7 +191,8 @@ class LedgerWriter:
 
         Raises:
             EarlierCommitUnsettledError: It could not be; nothing of these changes was begun.
-            FencedError: A later writer has taken over; nothing was or will be committed by this one.
+            FencedError: A later writer has taken over. If the outcome was unknown or this ledger goes by ballots, that
+                one may have carried the changes through; nothing else was or will be committed by this one.
             InvalidRequestError: The changes do not follow the catalog; nothing was committed.
             ObjectStoreUnavailableError: No answer.
             StoreClosedError: The writer is closed.
@@ -269,6 +282,9 @@ class LedgerWriter:
             raise StoreClosedError("the ledger writer is closed", root=self.keys.root)
         try:
             await self._settle()
+        except FencedError:
+            self._fenced = True
+            raise
         except _SlotTakenError as error:
             self._fenced = True
             winner = error.winner
@@ -303,9 +319,9 @@ class LedgerWriter:
         self._take_over(pending)
 
     async def _create(self, pending: _Pending) -> None:
-        key, version = self.keys.ledger_entry(pending.entry.version), pending.entry.version
+        version = pending.entry.version
         try:
-            await self.store.create_if_absent(key, pending.data)
+            await self.arbiter.create(version, pending.data)
         except (AlreadyExistsError, ObjectStoreUnavailableError) as error:
             found = await find_entry(self.store, self.keys, version)
             if found is None:
@@ -317,11 +333,17 @@ class LedgerWriter:
         pending.created = True
 
     async def _follows_what_we_know(self, entry: LedgerEntry) -> bool:
-        """Whether the entry before `entry` is still the one that it was built upon."""
+        """Whether `entry`, which is there, is part of the ledger: the one before it is still the one that it was built
+        upon, or the one behind it was built upon it."""
         if entry.version == 1:
-            return await read_hint(self.store, self.keys) is None
-        before = await find_entry(self.store, self.keys, entry.version - 1)
-        return before is not None and before.nonce == entry.previous_nonce
+            follows = await read_hint(self.store, self.keys) is None
+        else:
+            before = await find_entry(self.store, self.keys, entry.version - 1)
+            follows = before is not None and before.nonce == entry.previous_nonce
+        if follows:
+            return True
+        after = await find_entry(self.store, self.keys, entry.version + 1)
+        return after is not None and after.previous_nonce == entry.nonce
 
     def _take_over(self, pending: _Pending) -> None:
         """The entry is committed: its catalog is ours."""

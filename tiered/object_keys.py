@@ -3,6 +3,9 @@
     {root} = {cluster}/{broker_name}
     {root}/head-hint
     {root}/ledger/{version:020}.json
+    {root}/ballots/{ballot}.json                     with coldFencing=ballots, as are
+    {root}/proposals/{version:020}-{ballot}.json
+    {root}/doctor/{id}/...                           what a store doctor tries out; gone when it ends
     {root}/checkpoints/{version:020}/head.json
     {root}/checkpoints/{version:020}/{bucket:03}-{epoch:010}.zst
     {root}/state/{epoch:010}-{sequence:010}.json
@@ -47,6 +50,9 @@ class BrokerKeys:
         self.root = root
         self.head_hint = f"{root}/head-hint"
         self.ledger_prefix = f"{root}/ledger/"
+        self.ballots_prefix = f"{root}/ballots/"
+        self.proposals_prefix = f"{root}/proposals/"
+        self.doctor_prefix = f"{root}/doctor/"
         self.checkpoints_prefix = f"{root}/checkpoints/"
         self.pins_prefix = f"{root}/pins/"
         self.topics_prefix = f"{root}/topics/"
@@ -60,6 +66,14 @@ class BrokerKeys:
     def ledger_entry(self, version: int) -> str:
         """The entry that makes `version`."""
         return f"{self.ledger_prefix}{version:020}.json"
+
+    def ballot(self, ballot: str) -> str:
+        """The mark of a writer that has begun."""
+        return f"{self.ballots_prefix}{ballot}.json"
+
+    def proposal(self, version: int, ballot: str) -> str:
+        """What a ballot proposes as the entry of `version`."""
+        return f"{self.proposals_prefix}{version:020}-{ballot}.json"
 
     def checkpoint_head(self, version: int) -> str:
         """The object that names the buckets of the catalog at `version`."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, fields
 
 from thermocline.remoting.errors import InvalidRequestError
+from thermocline.tiered.fencing import FencingMode
 
 KIB, MIB = 1024, 1024 * 1024
 NONE_URL = "none"
@@ -18,6 +19,8 @@ class TierConfig:
 
     cold_url: str = NONE_URL
     """file:///directory, s3://bucket/prefix?endpoint=..., memory://name, or none (no cold tier)."""
+    fencing: str = FencingMode.CONDITIONAL.value
+    """How it is made sure that one broker commits: conditional (the store arbitrates) or ballots (see fencing.py)."""
     segment_bytes: int = 128 * MIB
     """Raw bytes at which a topic's waiting records are sealed."""
     seal_age_ms: int = 600_000
@@ -52,10 +55,19 @@ class TierConfig:
             value = getattr(self, item.name)
             if minimum is not None and value < minimum:
                 raise InvalidRequestError("setting is too small", setting=item.name, value=value, minimum=minimum)
+        if self.fencing not in list(FencingMode):
+            raise InvalidRequestError(
+                f"coldFencing is {' or '.join(FencingMode)}", setting="fencing", value=self.fencing
+            )
         if not 1 <= self.compression_level <= 19:
             raise InvalidRequestError("zstd level is 1 to 19", compression_level=self.compression_level)
         if self.frame_bytes > self.segment_bytes:
             raise InvalidRequestError("a frame is larger than a segment", frame_bytes=self.frame_bytes)
+
+    @property
+    def fencing_mode(self) -> FencingMode:
+        """`fencing`, checked."""
+        return FencingMode(self.fencing)
 
     @property
     def is_enabled(self) -> bool:

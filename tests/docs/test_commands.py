@@ -106,6 +106,7 @@ def test_the_common_options_are_those_that_commands_share() -> None:
         "dev",
         "namesrv",
         "spark-catch-up",
+        "store doctor",
     ]
 
 
