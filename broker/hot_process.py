@@ -18,11 +18,13 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from thermocline.broker import log_reservation
 from thermocline.broker.advertised_address import advertised_host
 from thermocline.broker.broker_settings import BrokerSettings
 from thermocline.broker.build_id import current_build_id
 from thermocline.broker.cluster_queues import ClusterQueues
 from thermocline.broker.cold_reads import ColdReads, NoColdTier
+from thermocline.broker.config_persister import load_file
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.context_builder import build_context, wall_clock_ms
 from thermocline.broker.descriptor_limit import raise_descriptor_limit
@@ -36,6 +38,7 @@ from thermocline.broker.housekeeping import Housekeeping
 from thermocline.broker.index_link import ROLE as INDEX_ROLE
 from thermocline.broker.index_link import IndexLink
 from thermocline.broker.late_handler import LateHandler
+from thermocline.broker.log_reservation import LogReservation, reserve_bytes
 from thermocline.broker.long_polling import LongPolling
 from thermocline.broker.pop_service import PopService
 from thermocline.broker.processors.admin import AdminProcessor
@@ -54,6 +57,7 @@ from thermocline.broker.processors.tier import TierProcessor
 from thermocline.broker.processors.topic import TopicProcessor
 from thermocline.broker.runtime_folder import runtime_folder, socket_path
 from thermocline.broker.shared_page import SharedPage
+from thermocline.broker.state_link import StateLink
 from thermocline.broker.store_rounds import TICK_MS, StoreRounds
 from thermocline.broker.supervisor import HelperSpec, Supervisor
 from thermocline.broker.tier_feed import TierFeed
@@ -174,6 +178,9 @@ class HotProcess:
         if context.timers is not None:
             resources.callback(context.timers.close)
         resources.push_async_callback(context.persister.close)
+        reservation = self._reservation = self._make_reservation(context)
+        self._state = StateLink(hub, in_flight=context.pops.in_flight, reservation=reservation)
+        resources.push_async_callback(self._state.close)
         feed = self._feed = TierFeed(
             hub,
             topics=context.topics,
@@ -188,7 +195,7 @@ class HotProcess:
             clock=wall_clock_ms,
             gate=self._gate,
             index_timestamp_ms=lambda: index.index_timestamp_ms,
-            on_tick=lambda pressure: feed.ticked(pressure=pressure),
+            on_tick=self._ticked,
             timers=context.timers,
             on_wanted=context.transactions.release_below,
         )
@@ -240,7 +247,21 @@ class HotProcess:
             timeout_ms=COLD_TIMEOUT_MS,
             on_connected=lambda: self._feed.restart(),
             on_fenced=self._fence,
+            on_state=lambda code, body: self._state.told(code, body),
         )
+
+    def _make_reservation(self, context: BrokerContext) -> LogReservation:
+        tier, store, persister = self._settings.tier, self._store, context.persister
+        reservation = LogReservation(
+            store.commit_log,
+            reserve_bytes=reserve_bytes(context.disk, store.config, configured=tier.reserve_bytes),
+            request_save=lambda: persister.request(log_reservation.FILE_NAME),
+        )
+        path = store.config.log_ceiling_path
+        persister.register(log_reservation.FILE_NAME, path, reservation.encode)
+        if tier.is_enabled:
+            reservation.load(load_file(context.disk, path))
+        return reservation
 
     def _make_helpers(self, path: str, page: SharedPage) -> Helpers:
         roles = ["index", "tier"] if self._settings.tier.is_enabled else ["index"]
@@ -308,6 +329,10 @@ class HotProcess:
             logger.warning("not registered at every NameServer yet; the broker keeps trying")
 
     # -- while it runs -------------------------------------------------------------------------------------------------
+
+    def _ticked(self, pressure: bool) -> None:
+        self._reservation.check()
+        self._feed.ticked(pressure=pressure)
 
     def _gate(self) -> RetentionGate:
         """What local deletion has to wait for."""

@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import logging
 import os
+import random
 import signal
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +44,8 @@ class BrokerArguments:
     flags: Mapping[str, str] = field(default_factory=dict)
     log_level: str = "INFO"
     single_process: bool = False
+    recover_from: str | None = None
+    """The cold tier from whose bucket an empty store directory is made first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +58,8 @@ class ReadyAddresses:
 
 
 OnReady = Callable[[ReadyAddresses], None]
+OnRecovered = Callable[[str], None]
+"""Told of a recovery, line by line."""
 
 
 def load_broker_settings(arguments: BrokerArguments, environment: Mapping[str, str]) -> BrokerSettings:
@@ -89,10 +95,14 @@ def load_broker_settings(arguments: BrokerArguments, environment: Mapping[str, s
     return settings
 
 
-def run(arguments: BrokerArguments, *, on_ready: OnReady) -> None:
-    """Run a broker in this process (and its helpers beside it). Raises as HotProcess.start and load_broker_settings."""
+def run(arguments: BrokerArguments, *, on_ready: OnReady, on_recovered: OnRecovered = lambda _line: None) -> None:
+    """Run a broker in this process (and its helpers beside it). Raises as HotProcess.start, load_broker_settings, and
+    recover_from_bucket when a bucket to recover from is named."""
     _prepare(arguments)
     settings = load_broker_settings(arguments, os.environ)
+    if arguments.recover_from is not None:
+        run_loop(_recover(settings, arguments.recover_from, on_recovered))
+        settings = load_broker_settings(arguments, os.environ)  # what was changed on the lost broker counts here too
     run_loop(_run(settings, arguments, on_ready))
 
 
@@ -104,6 +114,30 @@ def run_with_name_server(arguments: BrokerArguments, name_server: NameServerConf
     """
     _prepare(arguments)
     run_loop(_run_both(arguments, name_server, on_ready))
+
+
+async def _recover(settings: BrokerSettings, url: str, on_recovered: OnRecovered) -> None:
+    from thermocline.broker.recovery.bucket_recovery import recover_from_bucket
+    from thermocline.tiered.object_store_url import open_object_store
+
+    if settings.tier.cold_url != url:
+        raise InvalidParameterError("the broker's cold tier is the one that it is recovered from", setting="coldUrl")
+    bucket = await open_object_store(url)
+    try:
+        report = await recover_from_bucket(
+            bucket,
+            broker=settings.broker,
+            store=settings.store,
+            tier=settings.tier,
+            disk=RealDisk(),
+            clock=wall_clock_ms,
+            random=random.Random(),
+            make_id=lambda: uuid.uuid4().hex,
+        )
+    finally:
+        await bucket.close()
+    for line in () if report is None else report.lines():
+        on_recovered(line)
 
 
 async def _run_both(arguments: BrokerArguments, config: NameServerConfig, on_ready: OnReady) -> None:

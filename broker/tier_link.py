@@ -61,12 +61,15 @@ class TierLink:
         timeout_ms: int,
         on_connected: Callable[[], None],
         on_fenced: Callable[[Fenced], None],
+        on_state: Callable[[int, bytes | memoryview], None] = lambda _code, _body: None,
     ) -> None:
+        """`on_state(code, body)`: what the tier process asks and tells of state snapshots."""
         self._hub = hub
         self._incarnation_of = incarnation_of
         self._timeout_ms = timeout_ms
         self._on_connected = on_connected
         self._on_fenced = on_fenced
+        self._on_state = on_state
         self._ranges: dict[tuple[str, int], ColdRange] = {}
         self._version = -1
         self._sequence = 0
@@ -95,6 +98,9 @@ class TierLink:
         """Take in a catalog table, or the news that another writer has taken over."""
         if code == HelperRequestCode.FENCED:
             self._on_fenced(decode_body(body, Fenced))
+            return
+        if code in (HelperRequestCode.STATE_ASK, HelperRequestCode.STATE_SAVED):
+            self._on_state(code, body)
             return
         assert code == HelperRequestCode.CATALOG_TABLE
         table = decode_body(body, CatalogTable)

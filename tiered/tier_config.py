@@ -6,6 +6,8 @@ from thermocline.remoting.errors import InvalidRequestError
 
 KIB, MIB = 1024, 1024 * 1024
 NONE_URL = "none"
+RESERVE_BYTES_MIN = 64 * MIB
+"""A few rounds of the store's tick at the highest rate: it is looked at once in a tick."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,11 @@ class TierConfig:
     read_ahead_frames_max: int = 8
     upload_concurrency_max: int = 4
     account_interval_ms: int = 1_000
+    state_interval_ms: int = 45_000
+    """How often topics, groups and offsets are saved in the bucket, if they have changed."""
+    reserve_bytes: int = 0
+    """How far the log may run ahead of the last saved state while the bucket is away; 0: as far as the disk is large.
+    A recovered queue skips as many offsets as messages would fit in there."""
 
     def __post_init__(self) -> None:
         minimums = {
@@ -46,12 +53,17 @@ class TierConfig:
             "read_ahead_frames_max": 1,
             "upload_concurrency_max": 1,
             "account_interval_ms": 10,
+            "state_interval_ms": 100,
         }
         for item in fields(self):
             minimum = minimums.get(item.name)
             value = getattr(self, item.name)
             if minimum is not None and value < minimum:
                 raise InvalidRequestError("setting is too small", setting=item.name, value=value, minimum=minimum)
+        if self.reserve_bytes and self.reserve_bytes < RESERVE_BYTES_MIN:
+            raise InvalidRequestError(
+                "setting is too small", setting="reserve_bytes", value=self.reserve_bytes, minimum=RESERVE_BYTES_MIN
+            )
         if not 1 <= self.compression_level <= 19:
             raise InvalidRequestError("zstd level is 1 to 19", compression_level=self.compression_level)
         if self.frame_bytes > self.segment_bytes:
