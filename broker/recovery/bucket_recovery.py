@@ -140,6 +140,7 @@ async def _recover(
         ),
         log_ceiling=ceiling,
         store_timestamp_ms=max(snapshot.captured_ms, _newest_ms(catalog)),
+        report="".join(f"{line}\n" for line in report.lines()),
     )
     logger.info("recovered root=%s topics=%d log_offset=%d", writer.keys.root, len(plan.topics), plan.log_offset)
     return report

@@ -4,6 +4,7 @@
     config/*                  RocketMQ's state files, from the snapshot's documents
     thermocline/queueEnds     every queue, empty, at its first new offset
     commitlog/                one file, empty, behind all that was reserved
+    thermocline/recovery.txt  what was lost, as it is printed
     thermocline/origin.json   where queues begin that the snapshot did not know
     thermocline/identity.json makes it a store; what there is before it is begun anew by the next try
 
@@ -34,6 +35,7 @@ from thermocline.store.store_config import StoreConfig
 from thermocline.tiered.state import snapshot as names
 from thermocline.tiered.state.recovery_plan import RecoveryPlan, TopicPlan
 
+REPORT_NAME = "recovery.txt"
 NOT_RESTORED = frozenset({names.DELAY_OFFSETS})
 
 
@@ -72,6 +74,7 @@ def write_recovered_store(
     origin: StoreOrigin,
     log_ceiling: int,
     store_timestamp_ms: int,
+    report: str,
 ) -> None:
     """Make the files; the directory is locked by the caller and holds nothing but the mark. Durable on return."""
     for path in (config.commit_log_path, config.consume_queue_path, config.config_path, config.staging_path):
@@ -101,6 +104,7 @@ def write_recovered_store(
         )
         allocator.take(plan.log_offset).close()
     replace_file(disk, config.log_ceiling_path, encode_ceiling(log_ceiling), keep_backup=False)
+    replace_file(disk, f"{config.own_path}/{REPORT_NAME}", report.encode(), keep_backup=False)
     save_origin(disk, config.origin_path, origin)
     load_or_make_identity(disk, config.identity_path, make_id=lambda: origin.store_id)
     disk.remove(recovering_path(config))
