@@ -28,6 +28,9 @@ from thermocline.broker.config_persister import load_file
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.context_builder import build_context, wall_clock_ms
 from thermocline.broker.descriptor_limit import raise_descriptor_limit
+from thermocline.broker.follower.followed_topics import TopicFollower
+from thermocline.broker.follower.read_only_processor import ReadOnlyProcessor
+from thermocline.broker.follower.source import Source
 from thermocline.broker.health import HealthServer
 from thermocline.broker.helper_hub import HelperHub
 from thermocline.broker.helper_process import SOCKET_LIMITS
@@ -61,6 +64,7 @@ from thermocline.broker.state_link import StateLink
 from thermocline.broker.store_rounds import TICK_MS, StoreRounds
 from thermocline.broker.supervisor import HelperSpec, Supervisor
 from thermocline.broker.tier_feed import TierFeed
+from thermocline.broker.tier_link import ROLE as TIER_ROLE
 from thermocline.broker.tier_link import TierLink
 from thermocline.remoting.server import RemotingServer
 from thermocline.store.disk import RealDisk
@@ -89,8 +93,12 @@ class HotProcess:
         environment: Mapping[str, str],
         log_level: str = "INFO",
         single_process: bool = False,
+        source: Source | None = None,
     ) -> None:
+        """`source`: whose cold tier is served, read-only; the settings are made for it (`make_read_only`)."""
         self._settings = settings
+        self._source = source
+        self._follower = TopicFollower()
         self._environment = environment
         self._log_level = log_level
         self._single_process = single_process
@@ -143,8 +151,8 @@ class HotProcess:
                 store=settings.store,
                 tier=settings.tier,
                 store_uuid=store.identity.store_id,
-                cluster_name=config.cluster_name,
-                broker_name=config.broker_name,
+                cluster_name=config.cluster_name if self._source is None else self._source.cluster_name,
+                broker_name=config.broker_name if self._source is None else self._source.broker_name,
                 was_clean=store.recovery_report.was_clean,
             ),
         )
@@ -209,8 +217,12 @@ class HotProcess:
         resources.push_async_callback(pop.close)
         rounds.start()
         resources.push_async_callback(rounds.close)
-        feed.start()
+        if self._source is None:
+            feed.start()
+        else:
+            self._follower.start(context, long_polling)
         resources.push_async_callback(feed.close)
+        resources.push_async_callback(self._follower.close)
         late.serve(dispatcher, hot)
         housekeeping = Housekeeping(context)
         housekeeping.start()
@@ -241,6 +253,16 @@ class HotProcess:
     def _make_cold(self, hub: HelperHub, store: MessageStore) -> ColdReads:
         if not self._settings.tier.is_enabled:
             return NoColdTier()
+        if self._source is not None:
+            return TierLink(
+                hub,
+                incarnation_of=self._follower.incarnation,
+                timeout_ms=COLD_TIMEOUT_MS,
+                on_connected=lambda: None,
+                on_fenced=self._fence,
+                on_state=self._follower.told,
+                on_ranges=self._follower.ranges,
+            )
         return TierLink(
             hub,
             incarnation_of=lambda topic: store.incarnations.find(topic).id,
@@ -259,7 +281,7 @@ class HotProcess:
         )
         path = store.config.log_ceiling_path
         persister.register(log_reservation.FILE_NAME, path, reservation.encode)
-        if tier.is_enabled:
+        if tier.is_enabled and self._source is None:
             reservation.load(load_file(context.disk, path))
         return reservation
 
@@ -267,16 +289,21 @@ class HotProcess:
         roles = ["index", "tier"] if self._settings.tier.is_enabled else ["index"]
         page_path = str(Path(self._settings.store.own_path) / "shared-page")
         if self._single_process:
-            return InProcessHelpers(roles, socket_path=path, page_path=page_path)
+            return InProcessHelpers(roles, socket_path=path, page_path=page_path, is_follower=self._source is not None)
         specs = [
             HelperSpec(
                 name=role,
-                module=f"thermocline.broker.{role}_process",
+                module=self._module_of(role),
                 arguments=(f"--socket={path}", f"--page={page_path}", f"--log-level={self._log_level}"),
             )
             for role in roles
         ]
         return Supervisor(specs, now_ms=wall_clock_ms)
+
+    def _module_of(self, role: str) -> str:
+        if role == TIER_ROLE and self._source is not None:
+            return "thermocline.broker.follower.follower_process"
+        return f"thermocline.broker.{role}_process"
 
     def _make_dispatcher(
         self, context: BrokerContext, hot: HotServer, pop: PopService, helpers: Helpers, rounds: StoreRounds
@@ -310,6 +337,7 @@ class HotProcess:
                 TierProcessor(context, self._hub, helpers=helpers.statuses, report_now=self._report_now),
             ),
             on_closed=(hot.connection_closed, pop.connection_closed, context.clients.connection_closed),
+            before=() if self._source is None else (ReadOnlyProcessor(self._source),),
         )
 
     async def _start_health(self, context: BrokerContext) -> None:

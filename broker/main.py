@@ -15,8 +15,10 @@ from thermocline.broker.broker_settings import BrokerSettings, decode_changes
 from thermocline.broker.config_persister import load_file
 from thermocline.broker.context_builder import settings_path, wall_clock_ms
 from thermocline.broker.event_loop import run as run_loop
+from thermocline.broker.follower.source import Source, find_source, make_read_only
 from thermocline.broker.hot_process import HotProcess
 from thermocline.broker.log_format import configure_logging
+from thermocline.broker.recovery.directory import has_messages
 from thermocline.broker.setting_sources import (
     LoadedSettings,
     SettingSource,
@@ -33,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 PROCESS_NAME = "hot"
 HELPERS_READY_TIMEOUT_S = 15.0
+HISTORY_READY_TIMEOUT_S = 300.0
 HELPERS_READY_INTERVAL_S = 0.05
 
 
@@ -46,6 +49,8 @@ class BrokerArguments:
     single_process: bool = False
     recover_from: str | None = None
     """The cold tier from whose bucket an empty store directory is made first."""
+    read_only_from: str | None = None
+    """The cold tier of another broker, which is served and not written to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,10 +105,16 @@ def run(arguments: BrokerArguments, *, on_ready: OnReady, on_recovered: OnRecove
     recover_from_bucket when a bucket to recover from is named."""
     _prepare(arguments)
     settings = load_broker_settings(arguments, os.environ)
+    is_recovered = False
     if arguments.recover_from is not None:
-        run_loop(_recover(settings, arguments.recover_from, on_recovered))
+        is_recovered = run_loop(_recover(settings, arguments.recover_from, on_recovered))
         settings = load_broker_settings(arguments, os.environ)  # what was changed on the lost broker counts here too
-    run_loop(_run(settings, arguments, on_ready))
+    source = None
+    if arguments.read_only_from is not None:
+        source = run_loop(_follow(settings, arguments.read_only_from))
+    # What such a broker is there for lies in the bucket: it is ready when that is served.
+    timeout_s = HISTORY_READY_TIMEOUT_S if is_recovered or source is not None else 0.0
+    run_loop(_run(settings, arguments, on_ready, helpers_timeout_s=timeout_s, source=source))
 
 
 def run_with_name_server(arguments: BrokerArguments, name_server: NameServerConfig, *, on_ready: OnReady) -> None:
@@ -116,7 +127,8 @@ def run_with_name_server(arguments: BrokerArguments, name_server: NameServerConf
     run_loop(_run_both(arguments, name_server, on_ready))
 
 
-async def _recover(settings: BrokerSettings, url: str, on_recovered: OnRecovered) -> None:
+async def _recover(settings: BrokerSettings, url: str, on_recovered: OnRecovered) -> bool:
+    """Make the store from the bucket; False when it came from there before."""
     from thermocline.broker.recovery.bucket_recovery import recover_from_bucket
     from thermocline.tiered.object_store_url import open_object_store
 
@@ -136,8 +148,30 @@ async def _recover(settings: BrokerSettings, url: str, on_recovered: OnRecovered
         )
     finally:
         await bucket.close()
-    for line in () if report is None else report.lines():
+    if report is None:
+        return False
+    for line in report.lines():
         on_recovered(line)
+    return True
+
+
+async def _follow(settings: BrokerSettings, url: str) -> Source:
+    """Find whose history is served, and make the settings those of a read-only broker."""
+    from thermocline.tiered.object_store_url import open_object_store
+
+    if settings.tier.cold_url != url:
+        raise InvalidParameterError("a read-only broker has no other cold tier than its source's", setting="coldUrl")
+    if has_messages(RealDisk(), settings.store):
+        raise InvalidRequestError(
+            "the directory holds messages: a read-only broker needs one of its own", path=settings.store.root_path
+        )
+    bucket = await open_object_store(url)
+    try:
+        source = await find_source(bucket, settings.broker)
+    finally:
+        await bucket.close()
+    make_read_only(settings, source)
+    return source
 
 
 async def _run_both(arguments: BrokerArguments, config: NameServerConfig, on_ready: OnReady) -> None:
@@ -159,7 +193,12 @@ async def _run_both(arguments: BrokerArguments, config: NameServerConfig, on_rea
 
 
 async def _run(
-    settings: BrokerSettings, arguments: BrokerArguments, on_ready: OnReady, *, helpers_timeout_s: float = 0
+    settings: BrokerSettings,
+    arguments: BrokerArguments,
+    on_ready: OnReady,
+    *,
+    helpers_timeout_s: float = 0,
+    source: Source | None = None,
 ) -> None:
     """Run until a signal; `on_ready` is called once the broker serves and its helpers do, or their time is over."""
     stop = asyncio.Event()
@@ -171,6 +210,7 @@ async def _run(
         environment=os.environ,
         log_level=arguments.log_level,
         single_process=arguments.single_process,
+        source=source,
     )
     address = await process.start()
     process.refusal.add_done_callback(lambda _: stop.set())

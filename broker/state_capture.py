@@ -9,7 +9,7 @@ dictionary each. In a thread: files.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from thermocline.tiered.state.snapshot import QueueEnd, TopicState
 
 FileMark = tuple[int, int]
 """When a file was last written to, and its size."""
+SETTLED_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +66,9 @@ def queue_ends(backlog: SealBacklog) -> QueueEnds:
 class StateCapture:
     """Reads one store's files. Used by one thread at a time."""
 
-    def __init__(self, disk: Disk, config: StoreConfig) -> None:
+    def __init__(self, disk: Disk, config: StoreConfig, *, clock: Callable[[], int]) -> None:
         self._disk = disk
+        self._clock = clock
         self._config = config
         self._paths = document_paths(config)
         self._kept: dict[str, tuple[FileMark | None, Any]] = {}
@@ -110,7 +112,9 @@ class StateCapture:
         if kept is not None and mark is not None and kept[0] == mark:
             return kept[1]
         document = read_document(self._disk, self._paths[name], name)
-        self._kept[name] = mark, document
+        # A file as young as its time stamp is coarse may be written again and look the same.
+        is_settled = mark is not None and mark[0] + SETTLED_MS < self._clock()
+        self._kept[name] = mark if is_settled else None, document
         return document
 
     def _mark(self, path: str) -> FileMark | None:

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from thermocline.broker.state_capture import Captured, QueueEnds, StateCapture
 from thermocline.broker.state_documents import PoppedOffsets
 from thermocline.remoting.errors import CorruptDataError, ObjectStoreUnavailableError, UnavailableError
+from thermocline.remoting.message_record import RECORD_BYTES_MIN
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.state.snapshot import STATE_FORMAT, StateSnapshot
 from thermocline.tiered.state.state_log import StateLog
@@ -137,6 +138,7 @@ class StateRounds:
             captured_ms=self._clock(),
             log_offset=captured.log_offset,
             log_ceiling=ceiling,
+            record_bytes_min=RECORD_BYTES_MIN,
             new_queue_offset=captured.new_queue_offset,
             last_incarnation=captured.last_incarnation,
             topics=captured.topics,

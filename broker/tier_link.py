@@ -62,14 +62,17 @@ class TierLink:
         on_connected: Callable[[], None],
         on_fenced: Callable[[Fenced], None],
         on_state: Callable[[int, bytes | memoryview], None] = lambda _code, _body: None,
+        on_ranges: Callable[[list[ColdRange]], None] = lambda _ranges: None,
     ) -> None:
-        """`on_state(code, body)`: what the tier process asks and tells of state snapshots."""
+        """`on_state(code, body)`: what the tier process asks and tells of state snapshots, a follower process of
+        topics. `on_ranges`: told of ranges that changed, once they are known here."""
         self._hub = hub
         self._incarnation_of = incarnation_of
         self._timeout_ms = timeout_ms
         self._on_connected = on_connected
         self._on_fenced = on_fenced
         self._on_state = on_state
+        self._on_ranges = on_ranges
         self._ranges: dict[tuple[str, int], ColdRange] = {}
         self._version = -1
         self._sequence = 0
@@ -99,10 +102,9 @@ class TierLink:
         if code == HelperRequestCode.FENCED:
             self._on_fenced(decode_body(body, Fenced))
             return
-        if code in (HelperRequestCode.STATE_ASK, HelperRequestCode.STATE_SAVED):
+        if code != HelperRequestCode.CATALOG_TABLE:
             self._on_state(code, body)
             return
-        assert code == HelperRequestCode.CATALOG_TABLE
         table = decode_body(body, CatalogTable)
         assert table.sequence == self._sequence + 1
         self._sequence = table.sequence
@@ -116,6 +118,7 @@ class TierLink:
         assert table.version >= self._version
         self._version = table.version
         self._committed_offset = max(self._committed_offset, table.committed_offset)
+        self._on_ranges(table.ranges)
 
     # -- ColdReads -----------------------------------------------------------------------------------------------------
 

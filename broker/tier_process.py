@@ -176,7 +176,7 @@ class TierRole:
         settings, config = link.settings, link.settings.tier
         return StateRounds(
             writer,
-            StateCapture(self._disk, settings.store),
+            StateCapture(self._disk, settings.store, clock=self._clock),
             ends=lambda: queue_ends(service.backlog),
             reported_offset=lambda: service.backlog.reported_offset,
             popped=lambda: self._hot_state.popped(link),

@@ -23,6 +23,11 @@ __all__ = ["broker"]
     metavar="URL",
     help="Make the store, if it is empty, from this cold tier, whose broker has lost its disk; then run on it.",
 )
+@click.option(
+    "--read-only-from",
+    metavar="URL",
+    help="Serve the history of another broker from its cold tier, beside it; take no message.",
+)
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Any setting, by its property name.")
 @click.option("--single-process", is_flag=True, help="Run the helpers in this process, for debugging.")
 @log_level_option("INFO")
@@ -37,6 +42,7 @@ def broker(
     name: str | None,
     cold: str | None,
     recover_from: str | None,
+    read_only_from: str | None,
     settings: tuple[str, ...],
     single_process: bool,
     log_level: str,
@@ -49,6 +55,9 @@ def broker(
     With --recover-from, lines before it say what came back, and for each topic what did not. A store that came from
     there before is started as it is. Name and cluster are those of the broker that was lost.
 
+    With --read-only-from, the broker needs a directory of its own, and registers under a name of its own: its source's
+    with `-read-only` behind it, unless the settings name another.
+
     \b
     Example:
       thermocline broker --data ./store --namesrv 127.0.0.1:9876 --cold file:///var/lib/thermocline/cold
@@ -57,9 +66,11 @@ def broker(
         return
     from thermocline.broker.main import BrokerArguments, run
 
-    if recover_from is not None and cold not in (None, recover_from):
-        raise click.UsageError("--cold and --recover-from name two cold tiers: a broker goes on with its own.")
-    cold = recover_from or cold
+    if len({url for url in (cold, recover_from, read_only_from) if url is not None}) > 1:
+        raise click.UsageError("--cold, --recover-from and --read-only-from name more than one cold tier.")
+    if recover_from is not None and read_only_from is not None:
+        raise click.UsageError("A broker either takes its cold tier over or serves it read-only.")
+    cold = recover_from or read_only_from or cold
     flags = broker_flags(
         data=data, namesrv=namesrv, listen=listen, advertise=advertise, name=name, cold=cold, settings=settings
     )
@@ -69,6 +80,7 @@ def broker(
         log_level=log_level,
         single_process=single_process,
         recover_from=recover_from,
+        read_only_from=read_only_from,
     )
     run(
         arguments,

@@ -41,6 +41,8 @@ class TierConfig:
     reserve_bytes: int = 0
     """How far the log may run ahead of the last saved state while the bucket is away; 0: as far as the disk is large.
     A recovered queue skips as many offsets as messages would fit in there."""
+    follow_interval_ms: int = 1_000
+    """How often a read-only broker looks for what its source has committed; up to five times as long while idle."""
 
     def __post_init__(self) -> None:
         minimums = {
@@ -54,6 +56,7 @@ class TierConfig:
             "upload_concurrency_max": 1,
             "account_interval_ms": 10,
             "state_interval_ms": 100,
+            "follow_interval_ms": 50,
         }
         for item in fields(self):
             minimum = minimums.get(item.name)

@@ -23,14 +23,15 @@ from random import Random
 
 from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.log_reservation import reserve_bytes
-from thermocline.broker.recovery.recovered_store import recovering_path, restored_documents, write_recovered_store
+from thermocline.broker.recovery.directory import clear, was_recovered
+from thermocline.broker.recovery.recovered_store import restored_documents, write_recovered_store
 from thermocline.broker.recovery.recovery_report import RecoveryReport, TopicReport, unfinished_work
 from thermocline.remoting.errors import InvalidRequestError
+from thermocline.remoting.message_record import RECORD_BYTES_MIN
 from thermocline.remoting.topic_validation import is_internal_topic
 from thermocline.store.consume_queue import UNIT
-from thermocline.store.disk import Disk, make_durable_directory, replace_file
-from thermocline.store.identity import load_or_make_identity
-from thermocline.store.origin import StoreOrigin, load_origin
+from thermocline.store.disk import Disk, make_durable_directory
+from thermocline.store.origin import StoreOrigin
 from thermocline.store.store_config import StoreConfig
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.ledger_reader import find_entry_or_hint, find_roots
@@ -43,8 +44,6 @@ from thermocline.tiered.state.state_log import StateLog, read_newest
 from thermocline.tiered.tier_config import TierConfig
 
 logger = logging.getLogger(__name__)
-
-LOG_HEAD_BYTES = 8
 
 
 async def recover_from_bucket(
@@ -72,11 +71,11 @@ async def recover_from_bucket(
     make_durable_directory(disk, store.root_path)
     unlock = disk.lock(store.lock_path)
     try:
-        if _was_recovered(disk, store, keys):
+        if was_recovered(disk, store, keys):
             logger.info("recovered before path=%s root=%s", store.root_path, keys.root)
             return None
         await _check_bucket(bucket, keys)
-        _clear(disk, store)
+        clear(disk, store)
         identity = LedgerIdentity(store_uuid=make_id(), cluster=broker.cluster_name, broker_name=broker.broker_name)
         writer = await LedgerWriter.open(bucket, keys, identity=identity, clock_ms=clock, random=random, adopt=True)
         try:
@@ -119,6 +118,7 @@ async def _recover(
             captured_ms=now_ms,
             log_offset=plan.log_offset,
             log_ceiling=ceiling,
+            record_bytes_min=RECORD_BYTES_MIN,
             new_queue_offset=plan.new_queue_offset,
             last_incarnation=plan.last_incarnation,
             topics=_topic_states(plan),
@@ -161,64 +161,6 @@ async def _check_bucket(bucket: ObjectStore, keys: BrokerKeys) -> None:
             " --read-only-from serves what is there",
             root=keys.root,
         )
-
-
-def _was_recovered(disk: Disk, store: StoreConfig, keys: BrokerKeys) -> bool:
-    """Whether the directory is a store that came from there.
-
-    Raises:
-        InvalidRequestError: It holds messages of something else.
-    """
-    if disk.exists(store.identity_path):
-        identity = load_or_make_identity(disk, store.identity_path, make_id=lambda: "")
-        origin = load_origin(disk, store.origin_path)
-        if origin is not None and (origin.store_id, origin.root) == (identity.store_id, keys.root):
-            return True
-        if origin is None and not _has_messages(disk, store):
-            return False
-    elif disk.exists(recovering_path(store)) or _is_empty(disk, store):
-        return False
-    raise InvalidRequestError("the directory holds a store already: recovery needs an empty one", path=store.root_path)
-
-
-def _is_empty(disk: Disk, store: StoreConfig) -> bool:
-    return all(f"{store.root_path}/{name}" == store.lock_path for name in disk.list_directory(store.root_path))
-
-
-def _has_messages(disk: Disk, store: StoreConfig) -> bool:
-    """Whether any file of the log begins with something."""
-    for name in disk.list_directory(store.commit_log_path) if disk.exists(store.commit_log_path) else ():
-        file = disk.open(f"{store.commit_log_path}/{name}")
-        try:
-            if any(file.read_at(LOG_HEAD_BYTES, 0)):
-                return True
-        finally:
-            file.close()
-    return False
-
-
-def _clear(disk: Disk, store: StoreConfig) -> None:
-    """Leave nothing but the mark of a recovery under way."""
-    make_durable_directory(disk, store.own_path)
-    replace_file(disk, recovering_path(store), b"", keep_backup=False)
-    if disk.exists(store.identity_path):
-        disk.remove(store.identity_path)  # from here on it is no store
-        disk.sync_directory(store.own_path)
-    for name in disk.list_directory(store.own_path):
-        path = f"{store.own_path}/{name}"
-        if path != recovering_path(store):
-            _remove(disk, path)
-    for name in disk.list_directory(store.root_path):
-        path = f"{store.root_path}/{name}"
-        if path not in (store.own_path, store.lock_path):
-            _remove(disk, path)
-
-
-def _remove(disk: Disk, path: str) -> None:
-    if disk.is_directory(path):
-        disk.remove_tree(path)
-    else:
-        disk.remove(path)
 
 
 def _report(plan: RecoveryPlan, snapshot: StateSnapshot, writer: LedgerWriter, *, now_ms: int) -> RecoveryReport:

@@ -72,6 +72,14 @@ async def saved_since(bucket: ObjectStore, version: int) -> Remains:
             await asyncio.sleep(0.05)
 
 
+async def send_for_ever(load: RecoveryLoad, connection: ClientConnection) -> None:
+    """Until the broker refuses."""
+    async with asyncio.timeout(wire.PATIENCE_S):
+        while True:
+            await load.send(connection, ORDERS, 0, 10)
+            await asyncio.sleep(0.02)
+
+
 def losses(lines: Iterable[str]) -> dict[str, int]:
     """Topic -> messages that a recovery said are lost."""
     rows = [dict(part.split("=", 1) for part in line.split()) for line in lines if line.startswith("topic=")]
@@ -223,10 +231,7 @@ async def test_who_owned_the_bucket_before_is_fenced_alive_and_refused_afterward
     try:
         connection = await ClientConnection.open(broker.address)
         with pytest.raises(wire.Refused) as refused:
-            async with asyncio.timeout(wire.PATIENCE_S):
-                while True:  # whoever is alive notices with the next commit or snapshot
-                    await load.send(connection, ORDERS, 0, 10)
-                    await asyncio.sleep(0.02)
+            await send_for_ever(load, connection)  # whoever is alive notices with the next commit or snapshot
         assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
         connection.close()
         load.broker = successor

@@ -19,7 +19,6 @@ from typing import Any
 
 import msgspec
 
-from thermocline.remoting.message_record import RECORD_BYTES_MIN
 from thermocline.tiered.errors import StateCorruptError
 
 STATE_FORMAT = 1
@@ -69,7 +68,7 @@ class StateSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     captured_ms: int
     log_offset: int
     log_ceiling: int
-    record_bytes_min: int = RECORD_BYTES_MIN
+    record_bytes_min: int
     new_queue_offset: int = 0
     last_incarnation: int = 0
     topics: tuple[TopicState, ...] = ()
