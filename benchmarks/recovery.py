@@ -180,7 +180,9 @@ async def fill(url: str, *, segments: int, topics: int, groups: int) -> None:
                     }
                 },
                 GROUPS: {
-                    "subscriptionGroupTable": {f"group{group}": {"groupName": f"group{group}"} for group in range(groups)}
+                    "subscriptionGroupTable": {
+                        f"group{group}": {"groupName": f"group{group}"} for group in range(groups)
+                    }
                 },
                 CONSUMER_OFFSETS: {
                     "offsetTable": {

@@ -254,15 +254,7 @@ class HotProcess:
         if not self._settings.tier.is_enabled:
             return NoColdTier()
         if self._source is not None:
-            return TierLink(
-                hub,
-                incarnation_of=self._follower.incarnation,
-                timeout_ms=COLD_TIMEOUT_MS,
-                on_connected=lambda: None,
-                on_fenced=self._fence,
-                on_state=self._follower.told,
-                on_ranges=self._follower.ranges,
-            )
+            return self._follower.make_link(hub, timeout_ms=COLD_TIMEOUT_MS, on_fenced=self._fence)
         return TierLink(
             hub,
             incarnation_of=lambda topic: store.incarnations.find(topic).id,

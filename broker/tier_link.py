@@ -62,17 +62,17 @@ class TierLink:
         on_connected: Callable[[], None],
         on_fenced: Callable[[Fenced], None],
         on_state: Callable[[int, bytes | memoryview], None] = lambda _code, _body: None,
-        on_ranges: Callable[[list[ColdRange]], None] = lambda _ranges: None,
+        on_table: Callable[[CatalogTable], None] | None = None,
     ) -> None:
         """`on_state(code, body)`: what the tier process asks and tells of state snapshots, a follower process of
-        topics. `on_ranges`: told of ranges that changed, once they are known here."""
+        topics. `on_table`: given catalog tables, to `take` them when it is time; None: at once."""
         self._hub = hub
         self._incarnation_of = incarnation_of
         self._timeout_ms = timeout_ms
         self._on_connected = on_connected
         self._on_fenced = on_fenced
         self._on_state = on_state
-        self._on_ranges = on_ranges
+        self._on_table = on_table
         self._ranges: dict[tuple[str, int], ColdRange] = {}
         self._version = -1
         self._sequence = 0
@@ -108,6 +108,13 @@ class TierLink:
         table = decode_body(body, CatalogTable)
         assert table.sequence == self._sequence + 1
         self._sequence = table.sequence
+        if self._on_table is not None:
+            self._on_table(table)
+        else:
+            self.take(table)
+
+    def take(self, table: CatalogTable) -> None:
+        """Serve by a table from now on. In the order in which they came."""
         if table.sequence == 1:
             self._ranges.clear()  # a full table, from a tier process that has just opened the ledger
         for cold_range in table.ranges:
@@ -118,7 +125,6 @@ class TierLink:
         assert table.version >= self._version
         self._version = table.version
         self._committed_offset = max(self._committed_offset, table.committed_offset)
-        self._on_ranges(table.ranges)
 
     # -- ColdReads -----------------------------------------------------------------------------------------------------
 

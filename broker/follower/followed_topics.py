@@ -6,8 +6,8 @@
 A queue has no local message: its minimum and its end here are the cold tier's end, everything below is cold. So pulls,
 offsets by time and keys take the ways that they take in any broker.
 
-What comes is worked off in order, by one task: a queue's range never before its topic. Belongs to the hot process's
-loop. Bounded by what the follower process sends: a table each time the ledger has moved.
+What comes is worked off in order, by one task: a queue's range never before its topic, nor before the queue itself.
+Belongs to the hot process's loop. Bounded by what the follower process sends: a table each time the ledger has moved.
 """
 
 from __future__ import annotations
@@ -15,14 +15,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
 from thermocline.broker.context import BrokerContext
-from thermocline.broker.helper_hub import decode_body
-from thermocline.broker.helper_protocol import ColdRange, FollowedTopic, FollowedTopics, HelperRequestCode
+from thermocline.broker.helper_hub import HelperHub, decode_body
+from thermocline.broker.helper_protocol import (
+    CatalogTable,
+    ColdRange,
+    Fenced,
+    FollowedTopic,
+    FollowedTopics,
+    HelperRequestCode,
+)
 from thermocline.broker.long_polling import LongPolling
+from thermocline.broker.tier_link import TierLink
 from thermocline.broker.topic_attributes import TTL_MS
 from thermocline.remoting.bodies import PERM_READ, TopicConfig
 from thermocline.remoting.errors import MQError
@@ -39,24 +47,25 @@ class TopicFollower:
 
     def __init__(self) -> None:
         self._incarnations: dict[str, int] = {}
-        self._news: asyncio.Queue[list[FollowedTopic] | list[ColdRange]] = asyncio.Queue()
+        self._news: asyncio.Queue[FollowedTopics | CatalogTable] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
+        self._link: TierLink | None = None
 
-    def incarnation(self, topic: str) -> int:
-        """The topic's incarnation in the ledger; -1 of one that it does not have."""
-        return self._incarnations.get(topic, -1)
-
-    def told(self, code: int, body: bytes | memoryview) -> None:
-        """Take news of topics."""
-        assert code == HelperRequestCode.FOLLOWED_TOPICS
-        self._news.put_nowait(decode_body(body, FollowedTopics).topics)
-
-    def ranges(self, ranges: list[ColdRange]) -> None:
-        """Take news of queues."""
-        self._news.put_nowait(ranges)
+    def make_link(self, hub: HelperHub, *, timeout_ms: int, on_fenced: Callable[[Fenced], None]) -> TierLink:
+        """The link to the follower process; until the first table was worked off it knows nothing of the cold tier."""
+        self._link = TierLink(
+            hub,
+            incarnation_of=lambda topic: self._incarnations.get(topic, -1),
+            timeout_ms=timeout_ms,
+            on_connected=lambda: None,
+            on_fenced=on_fenced,
+            on_state=self._told,
+            on_table=self._news.put_nowait,
+        )
+        return self._link
 
     def start(self, context: BrokerContext, long_polling: LongPolling) -> None:
-        """Begin to work them off."""
+        """Begin to work off what comes."""
         assert self._task is None
         self._task = asyncio.get_running_loop().create_task(self._run(context, long_polling), name="follow")
 
@@ -68,14 +77,30 @@ class TopicFollower:
                 await self._task
             self._task = None
 
+    def _told(self, code: int, body: bytes | memoryview) -> None:
+        assert code == HelperRequestCode.FOLLOWED_TOPICS
+        self._news.put_nowait(decode_body(body, FollowedTopics))
+
     async def _run(self, context: BrokerContext, long_polling: LongPolling) -> None:
         while True:
             news = await self._news.get()
-            topics = [each for each in news if isinstance(each, FollowedTopic)]
-            for start in range(0, len(topics), TOPICS_AT_ONCE):
-                await self._follow_topics(context, topics[start : start + TOPICS_AT_ONCE])
-            moved = self._follow_queues(context, (each for each in news if isinstance(each, ColdRange)))
-            long_polling.arrived(moved)
+            try:
+                await self._follow_news(news, context, long_polling)
+            except Exception:
+                # A bug in one of them must not keep what follows from being seen.
+                logger.exception("news of the ledger not followed, a bug of ours")
+
+    async def _follow_news(
+        self, news: FollowedTopics | CatalogTable, context: BrokerContext, long_polling: LongPolling
+    ) -> None:
+        if isinstance(news, FollowedTopics):
+            for start in range(0, len(news.topics), TOPICS_AT_ONCE):
+                await self._follow_topics(context, news.topics[start : start + TOPICS_AT_ONCE])
+            return
+        assert self._link is not None
+        # In one turn: no pull may find a queue that ends elsewhere than the cold tier.
+        self._link.take(news)
+        long_polling.arrived(self._follow_queues(context, news.ranges))
 
     async def _follow_topics(self, context: BrokerContext, topics: Sequence[FollowedTopic]) -> None:
         outcomes = await asyncio.gather(*(self._follow(context, topic) for topic in topics), return_exceptions=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.store_parts import draft, open_store
 from tests.simulated_disk import SimulatedDisk
+from tests.store.store_parts import draft, open_store
 from thermocline.broker.log_reservation import REFUSAL, LogReservation, encode_ceiling, reserve_bytes
 from thermocline.remoting.errors import CorruptDataError, ServiceUnavailableError
 from thermocline.store.store_config import StoreConfig

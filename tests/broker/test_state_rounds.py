@@ -24,6 +24,7 @@ from thermocline.tiered.wrappers import MeteringObjectStore, StoreCounters
 
 RESERVE = 1_000
 CONFIG = small_config()
+ENDS = QueueEnds(log_offset=10, topics={"orders": (0, (QueueEnd(0, 5),))})
 
 
 @dataclass(slots=True)
@@ -34,7 +35,7 @@ class Broker:
     counters: StoreCounters
     disk: SimulatedDisk = field(default_factory=SimulatedDisk)
     offsets: ConsumerOffsets = field(default_factory=lambda: ConsumerOffsets(clock=lambda: 1))
-    ends: QueueEnds = QueueEnds(log_offset=10, topics={"orders": (0, (QueueEnd(0, 5),))})
+    ends: QueueEnds = ENDS
     append_offset: int = 10
     popped: list[tuple[str, str, int, int]] = field(default_factory=list)
     is_away: bool = False

@@ -71,9 +71,11 @@ async def fill(connection: ClientConnection, *numbers: int) -> list[int]:
 
 async def until_end(connection: ClientConnection, queue_id: int, end: int) -> None:
     """Wait until the reader serves a queue up to there."""
-    async with asyncio.timeout(wire.PATIENCE_S):
-        while await wire.max_offset(connection, TOPIC, queue_id) != end:
-            await asyncio.sleep(0.02)
+
+    async def is_there() -> bool:
+        return await wire.max_offset(connection, TOPIC, queue_id) == end
+
+    await wire.until_true(is_there)
 
 
 async def test_history_is_served_while_the_writer_lives(
@@ -124,9 +126,7 @@ async def test_history_is_served_while_the_writer_lives(
 async def route_of(name_server: str, topic: str) -> tuple[str, int, int]:
     """Broker, queues to read and queues to write, as clients are told."""
     connection = await ClientConnection.open(name_server)
-    response = await wire.ask(
-        connection, RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic=topic)
-    )
+    response = await wire.ask(connection, RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic=topic))
     (data,) = TopicRouteData.decode(response.body).queue_datas
     connection.close()
     return data.broker_name, data.read_queue_nums, data.write_queue_nums if data.perm & 2 else 0

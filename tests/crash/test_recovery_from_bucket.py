@@ -39,6 +39,7 @@ SETTINGS = {
     **SMALL_FILES,
     "coldStateIntervalMs": "200",
     "flushConsumerOffsetInterval": "200",
+    "flushDelayOffsetInterval": "200",
     "coldReserveBytes": str(RESERVE_BYTES),
     "coldSealAgeMs": "300",
 }

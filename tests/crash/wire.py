@@ -128,6 +128,15 @@ async def patiently(call: Callable[[], Awaitable[Result]], *, timeout_s: float =
             await asyncio.sleep(0.05)
 
 
+async def until_true(look: Callable[[], Awaitable[bool]], *, timeout_s: float = PATIENCE_S) -> None:
+    """Look again and again until it is so."""
+    async with asyncio.timeout(timeout_s):
+        while True:
+            if await look():
+                return
+            await asyncio.sleep(0.03)
+
+
 # -- sending -----------------------------------------------------------------------------------------------------------
 
 
