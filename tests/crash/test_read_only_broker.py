@@ -106,7 +106,9 @@ async def test_history_is_served_while_the_writer_lives(
     waiting = asyncio.create_task(wire.pull(connection, TOPIC, 0, 20, suspend_ms=10_000))
     await asyncio.sleep(0)
     await fill(source, 40)
-    pulled = await waiting
+    woken = await waiting
+    assert (woken.code, woken.next_offset) == (ResponseCode.PULL_RETRY_IMMEDIATELY, 20)
+    pulled = await wire.pull(connection, TOPIC, 0, woken.next_offset)
     assert [record.body for record in pulled.records] == [b"message 40"]
 
     # A topic that is deleted and made again begins anew here too.
