@@ -6,7 +6,7 @@ a state snapshot with as many topics and `--groups` groups with an offset of eve
 there is something to read. All on a cold tier of files, or on `--url`.
 
 Then, `--rounds` times, an empty disk and `thermocline broker --recover-from`. Reported: seconds until the broker is
-ready; until the first message of history is read, from then; peak memory of the hot and the tier process.
+ready; until the first message of history is read, from then; memory of the hot and the tier process at that time.
 
     python -m benchmarks.recovery [--segments 100000] [--topics 1000] [--groups 5] [--rounds 3] [--url URL]
 """
@@ -204,8 +204,8 @@ class Outcome:
 
     ready_s: float
     first_read_s: float
-    hot_peak_bytes: int
-    tier_peak_bytes: int
+    hot_bytes: int
+    tier_bytes: int
 
 
 async def recover(url: str, folder: Path) -> Outcome:
@@ -244,20 +244,20 @@ async def recover(url: str, folder: Path) -> Outcome:
         return Outcome(
             ready_s=ready_s,
             first_read_s=first_read_s,
-            hot_peak_bytes=peak_bytes(process.pid),
-            tier_peak_bytes=peak_bytes(int(tier)),
+            hot_bytes=resident_bytes(process.pid),
+            tier_bytes=resident_bytes(int(tier)),
         )
     finally:
         process.kill()
         await process.wait()
 
 
-def peak_bytes(pid: int) -> int:
-    """The most memory that a process has had."""
+def resident_bytes(pid: int) -> int:
+    """Memory that a process has to itself: mapped files are the page cache's."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
+        if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
-    raise AssertionError("no VmHWM line")
+    raise AssertionError("no RssAnon line")
 
 
 async def run(arguments: argparse.Namespace) -> None:
@@ -275,7 +275,7 @@ async def run(arguments: argparse.Namespace) -> None:
             outcomes.append(outcome)
             print(
                 f"round={number} ready_s={outcome.ready_s:.1f} first_read_s={outcome.first_read_s:.2f}"
-                f" hot_peak_mb={outcome.hot_peak_bytes >> 20} tier_peak_mb={outcome.tier_peak_bytes >> 20}",
+                f" hot_mb={outcome.hot_bytes >> 20} tier_mb={outcome.tier_bytes >> 20}",
                 flush=True,
             )
         print(

@@ -16,6 +16,7 @@ from thermocline.broker.config_persister import load_file
 from thermocline.broker.context_builder import settings_path, wall_clock_ms
 from thermocline.broker.event_loop import run as run_loop
 from thermocline.broker.follower.source import Source, find_source, make_read_only
+from thermocline.broker.freed_memory import give_memory_back
 from thermocline.broker.hot_process import HotProcess
 from thermocline.broker.log_format import configure_logging
 from thermocline.broker.recovery.directory import has_messages
@@ -108,10 +109,12 @@ def run(arguments: BrokerArguments, *, on_ready: OnReady, on_recovered: OnRecove
     is_recovered = False
     if arguments.recover_from is not None:
         is_recovered = run_loop(_recover(settings, arguments.recover_from, on_recovered))
+        give_memory_back()
         settings = load_broker_settings(arguments, os.environ)  # what was changed on the lost broker counts here too
     source = None
     if arguments.read_only_from is not None:
         source = run_loop(_follow(settings, arguments.read_only_from))
+        give_memory_back()
     # What such a broker is there for lies in the bucket: it is ready when that is served.
     timeout_s = HISTORY_READY_TIMEOUT_S if is_recovered or source is not None else 0.0
     run_loop(_run(settings, arguments, on_ready, helpers_timeout_s=timeout_s, source=source))
