@@ -81,6 +81,14 @@ async def send_for_ever(load: RecoveryLoad, connection: ClientConnection) -> Non
             await asyncio.sleep(0.02)
 
 
+def marked_ns(broker: BrokerProcess) -> int:
+    """When a recovery last began in the broker's directory; 0 when none is under way."""
+    try:
+        return (broker.store / "thermocline" / "recovering").stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
 def losses(lines: Iterable[str]) -> dict[str, int]:
     """Topic -> messages that a recovery said are lost."""
     rows = [dict(part.split("=", 1) for part in line.split()) for line in lines if line.startswith("topic=")]
@@ -167,10 +175,9 @@ async def test_recoveries_that_are_cut_off_are_begun_again(
     remains = await Remains.look(bucket)
     report, told = broker.store / "thermocline" / "recovery.txt", []
     for _ in range(case_count(quick=4, soak=60)):
+        before = marked_ns(broker)
         starting = asyncio.create_task(broker.start())
-        await until(lambda: broker.is_running)
-        if chance.random() < 0.5:
-            await until(lambda: (broker.store / "thermocline" / "recovering").exists() or not broker.is_running)
+        await until(lambda before=before, task=starting: marked_ns(broker) > before or task.done())
         await asyncio.sleep(chance.uniform(0, 0.05))
         await broker.kill()
         await asyncio.gather(starting, return_exceptions=True)
