@@ -15,6 +15,10 @@ with its role, generation and build id; afterwards both sides ask each other ove
     90009    tier -> hot      FENCED: another writer has taken over the ledger; nothing is committed any more
     90010    hot -> tier      TIER_REPORT: what it holds and what waits, per topic
     90013    hot -> tier      SEAL: seal what is there now; answered when it is committed
+    90014    tier -> hot      STATE_ASK: what only the hot process knows of the state to save
+    90015    hot -> tier      STATE_ANSWER: that
+    90016    tier -> hot      STATE_SAVED: a state snapshot is in the bucket, and how far the log may go by it
+    90017    follower -> hot  FOLLOWED_TOPICS: topics of the broker whose ledger is followed, before their queues
     90011    index -> hot     INDEX_PROGRESS: how far the index is durable
     90012    hot -> index     INDEX_QUERY: physical offsets of a topic's key
 
@@ -23,6 +27,7 @@ is a bug that ends the connection instead of a silent hole.
 """
 
 from enum import IntEnum
+from typing import Any
 
 import msgspec
 
@@ -40,6 +45,10 @@ class HelperRequestCode(IntEnum):
     FENCED = 90009
     TIER_REPORT = 90010
     SEAL = 90013
+    STATE_ASK = 90014
+    STATE_ANSWER = 90015
+    STATE_SAVED = 90016
+    FOLLOWED_TOPICS = 90017
     QUEUE_TABLE = 90002
     CATALOG_TABLE = 90003
     COLD_PULL = 90004
@@ -294,3 +303,40 @@ class SealReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """Answer to SEAL."""
 
     segments: list[SealedSegment]
+
+
+class StateAsk(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """STATE_ASK; the answer carries its number."""
+
+    number: int
+
+
+class StateAnswer(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """STATE_ANSWER. `popped`: topic, group, queue id, first offset in somebody's hands."""
+
+    number: int
+    popped: list[tuple[str, str, int, int]]
+
+
+class StateSaved(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """STATE_SAVED: no record may be put at or behind `log_ceiling`."""
+
+    log_ceiling: int
+
+
+class FollowedTopic(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """One topic of the broker that is followed. `config`: as its state says; None when that does not know it."""
+
+    topic: str
+    incarnation: int
+    deleted: bool
+    ttl_ms: int | None
+    expired_before_ms: int
+    queue_count: int
+    config: dict[str, Any] | None
+
+
+class FollowedTopics(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """FOLLOWED_TOPICS: those that changed."""
+
+    topics: list[FollowedTopic]

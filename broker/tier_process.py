@@ -11,7 +11,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 
 import msgspec
@@ -27,11 +27,17 @@ from thermocline.broker.helper_protocol import (
     SealedSegment,
     SealReply,
     SealRequest,
+    StateAnswer,
+    StateSaved,
     TierReportReply,
     TierReportRequest,
     TopicTierReport,
 )
+from thermocline.broker.hot_state import HotState
+from thermocline.broker.log_reservation import reserve_bytes
 from thermocline.broker.pending_tables import PendingTables
+from thermocline.broker.state_capture import StateCapture, queue_ends
+from thermocline.broker.state_rounds import StateRounds
 from thermocline.broker.tier_reads import TierReads
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
@@ -88,6 +94,7 @@ class TierRole:
         self._reads: TierReads | None = None
         self._counters = StoreCounters()
         self._pending = PendingTables()
+        self._hot_state = HotState()
         self._last_error = "the cold tier is being opened"
         self._received = 0
         self._sent = 0
@@ -161,12 +168,27 @@ class TierRole:
                 self._take(table, service)
             service.backlog.account()
             self._committed(writer.catalog, frozenset(writer.catalog.topics))
-            await service.run()
+            await first_to_end(service.run(), self._state_rounds(link, writer, service).run())
         finally:
             self._service = self._reads = None
             await reader.close()
             await cache.close()
             log.close()
+
+    def _state_rounds(self, link: HelperLink, writer: LedgerWriter, service: TierService) -> StateRounds:
+        settings, config = link.settings, link.settings.tier
+        return StateRounds(
+            writer,
+            StateCapture(self._disk, settings.store, clock=self._clock),
+            ends=lambda: queue_ends(service.backlog),
+            reported_offset=lambda: service.backlog.reported_offset,
+            popped=lambda: self._hot_state.popped(link),
+            append_offset=lambda: link.page.read().append_offset,
+            saved=lambda ceiling: link.tell(HelperRequestCode.STATE_SAVED, StateSaved(log_ceiling=ceiling)),
+            reserve_bytes=reserve_bytes(self._disk, settings.store, configured=config.reserve_bytes),
+            interval_ms=config.state_interval_ms,
+            clock=self._clock,
+        )
 
     async def _open_ledger(self, store: ObjectStore, link: HelperLink) -> LedgerWriter:
         """See whether the store can tell writers apart, then claim the next epoch; tried again for as long as the store
@@ -269,6 +291,9 @@ class TierRole:
             return None
         if code == HelperRequestCode.TIER_REPORT:
             return self._report(command)
+        if code == HelperRequestCode.STATE_ANSWER:
+            self._hot_state.answered(msgspec.msgpack.decode(command.body, type=StateAnswer))
+            return None
         service, reads = self._service, self._reads
         if service is None or reads is None:
             raise UnavailableError("the cold tier is not open yet", reason=self._last_error)
@@ -369,6 +394,20 @@ class TierRole:
                 )
             )
         return reports
+
+
+async def first_to_end(*works: Coroutine[object, object, None]) -> None:
+    """Run works side by side, none of which ends but by its failure; with the first the others are cancelled."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.result()
 
 
 async def serve(options: HelperOptions, stop: asyncio.Event, *, role: TierRole | None = None) -> None:

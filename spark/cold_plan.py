@@ -5,7 +5,7 @@
                 being now or `snapshotTimestamp`. A version named without its moment is read under today's settings, so
                 that what has expired, or whose topic was deleted, does not come back
     range       of every queue: from `startingOffsets` to `endingOffsets`, within what the catalog holds
-    holes       offsets that were declared lost are stepped over; any other gap is data loss
+    holes       offsets that were declared lost are stepped over, with a warning; any other gap is data loss
 
 One catalog a broker is read, with the topics asked for only: a few GETs. Nothing is listed, save the brokers under a
 prefix. `pinned_options` says the same plan in options, for other plans to give the same rows.
@@ -220,6 +220,15 @@ def _check_coverage(
                 )
             logger.warning("offsets are missing from the cold tier %s", missing)
         position = max(position, run_end)
+    for hole_start, hole_end in sorted(holes):
+        if max(start, hole_start) < min(end, hole_end):
+            logger.warning(
+                "offsets declared lost are stepped over topic=%s queue=%s offsets=[%d, %d)",
+                entry.topic,
+                queue,
+                max(start, hole_start),
+                min(end, hole_end),
+            )
 
 
 def _selection(options: ReadOptions, queue: QueueRange) -> RowSelection:

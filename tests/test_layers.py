@@ -80,6 +80,7 @@ TIERED_WRITERS = frozenset(
         "tiered.garbage",
         "tiered.fencing",
         "tiered.ledger_writer",
+        "tiered.state.state_log",
     }
 )
 

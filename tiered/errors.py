@@ -51,3 +51,7 @@ class LedgerCorruptError(CorruptDataError):
 
 class QueueGapError(CorruptDataError):
     """Offsets that the catalog should cover are covered by no segment and declared lost by no hole."""
+
+
+class StateCorruptError(CorruptDataError):
+    """What lies under a state snapshot's name is none that this version can read."""

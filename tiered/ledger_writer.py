@@ -400,8 +400,9 @@ def _check_owner(catalog: Catalog, identity: LedgerIdentity, keys: BrokerKeys, *
     """ForeignLedgerError when the ledger is another store directory's."""
     if catalog.version and catalog.store_uuid != identity.store_uuid and not adopt:
         raise ForeignLedgerError(
-            "this prefix holds the history of another store directory: start with that directory, or use another broker"
-            " name or prefix",
+            "this prefix holds the history of another store directory: start with that directory; or, when it is lost,"
+            " with --recover-from and an empty one; or use another broker name or prefix; --read-only-from serves it"
+            " beside its owner",
             root=keys.root,
             ledger_store_uuid=catalog.store_uuid,
             store_uuid=identity.store_uuid,

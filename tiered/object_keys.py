@@ -30,6 +30,7 @@ _NAME_KEPT_BYTES = 150
 _ESCAPED = re.compile(rb"[^A-Za-z0-9_.-]|^\.")
 _SEGMENT_NAME = re.compile(r"(\d{10})-(\d{10})\.(log|cq|idx|pack)")
 _BUCKET_NAME = re.compile(r"(\d{3})-(\d{10})\.zst")
+_STATE_NAME = re.compile(r"(\d{10})-(\d{10})\.json")
 PART_SUFFIXES = (".log", ".cq", ".idx")
 
 
@@ -54,6 +55,7 @@ class BrokerKeys:
         self.proposals_prefix = f"{root}/proposals/"
         self.doctor_prefix = f"{root}/doctor/"
         self.checkpoints_prefix = f"{root}/checkpoints/"
+        self.state_prefix = f"{root}/state/"
         self.pins_prefix = f"{root}/pins/"
         self.topics_prefix = f"{root}/topics/"
         self.packs_prefix = f"{root}/packs/"
@@ -82,6 +84,15 @@ class BrokerKeys:
     def checkpoint_bucket(self, version: int, bucket: int, *, epoch: int) -> str:
         """One bucket of the catalog at `version`."""
         return f"{self.checkpoints_prefix}{version:020}/{bucket:03}-{epoch:010}.zst"
+
+    def state(self, *, epoch: int, sequence: int) -> str:
+        """A state snapshot."""
+        return f"{self.state_prefix}{epoch:010}-{sequence:010}.json"
+
+    def state_of(self, key: str) -> tuple[int, int] | None:
+        """Epoch and sequence of a state snapshot's key; None for another key."""
+        match = _STATE_NAME.fullmatch(key.removeprefix(self.state_prefix))
+        return (int(match[1]), int(match[2])) if match and key.startswith(self.state_prefix) else None
 
     def pin(self, pin_id: str) -> str:
         """A pin."""

@@ -7,6 +7,8 @@ from thermocline.tiered.fencing import FencingMode
 
 KIB, MIB = 1024, 1024 * 1024
 NONE_URL = "none"
+RESERVE_BYTES_MIN = 64 * MIB
+"""A few rounds of the store's tick at the highest rate: it is looked at once in a tick."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,13 @@ class TierConfig:
     read_ahead_frames_max: int = 8
     upload_concurrency_max: int = 4
     account_interval_ms: int = 1_000
+    state_interval_ms: int = 45_000
+    """How often topics, groups and offsets are saved in the bucket, if they have changed."""
+    reserve_bytes: int = 0
+    """How far the log may run ahead of the last saved state while the bucket is away; 0: as far as the disk is large.
+    A recovered queue skips as many offsets as messages would fit in there."""
+    follow_interval_ms: int = 1_000
+    """How often a read-only broker looks for what its source has committed; up to five times as long while idle."""
 
     def __post_init__(self) -> None:
         minimums = {
@@ -49,6 +58,8 @@ class TierConfig:
             "read_ahead_frames_max": 1,
             "upload_concurrency_max": 1,
             "account_interval_ms": 10,
+            "state_interval_ms": 100,
+            "follow_interval_ms": 50,
         }
         for item in fields(self):
             minimum = minimums.get(item.name)
@@ -58,6 +69,10 @@ class TierConfig:
         if self.fencing not in list(FencingMode):
             raise InvalidRequestError(
                 f"coldFencing is {' or '.join(FencingMode)}", setting="fencing", value=self.fencing
+            )
+        if self.reserve_bytes and self.reserve_bytes < RESERVE_BYTES_MIN:
+            raise InvalidRequestError(
+                "setting is too small", setting="reserve_bytes", value=self.reserve_bytes, minimum=RESERVE_BYTES_MIN
             )
         if not 1 <= self.compression_level <= 19:
             raise InvalidRequestError("zstd level is 1 to 19", compression_level=self.compression_level)

@@ -104,7 +104,9 @@ def test_offsets_that_are_not_there_are_data_loss(tier: ColdTier, option: str, o
     assert (start, end) in {(5, 100), (100, 100)}
 
 
-def test_declared_holes_are_stepped_over_and_other_gaps_are_data_loss(tier: ColdTier) -> None:
+def test_declared_holes_are_stepped_over_and_other_gaps_are_data_loss(
+    tier: ColdTier, caplog: pytest.LogCaptureFixture
+) -> None:
     log = flights("orders", 300, queue_count=1)
     tier.seal(log, ends={0: 100})
     tier.seal(log, starts={0: 200})
@@ -113,9 +115,15 @@ def test_declared_holes_are_stepped_over_and_other_gaps_are_data_loss(tier: Cold
     assert sliced(plan(tier.url, failOnDataLoss="false")) == 200
     assert sliced(plan(tier.url, endingOffsets='{"orders": {"0": 100}}')) == 100
     tier.commit(LedgerChanges(topics=(TopicChange(topic="orders", incarnation=1, holes=(QueueHole(0, 100, 200),)),)))
+    caplog.clear()
     found = plan(tier.url)
     assert ranges(found) == {("broker-a", "orders", 0): (0, 300)}
     assert sliced(found) == 200
+    (warning,) = caplog.messages
+    assert warning.endswith("topic=orders queue=broker-a:0 offsets=[100, 200)")
+    caplog.clear()
+    plan(tier.url, endingOffsets='{"orders": {"0": 100}}')
+    assert caplog.messages == []
 
 
 def test_unknown_names_are_told_apart(tier: ColdTier) -> None:
