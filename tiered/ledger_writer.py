@@ -165,6 +165,10 @@ class LedgerWriter:
         self._issued.add(str(segment_id))
         return segment_id
 
+    def is_under_way(self, segment_id: SegmentId) -> bool:
+        """Whether the id has been given out, and is neither committed nor abandoned yet."""
+        return str(segment_id) in self._issued
+
     def abandon(self, segment_id: SegmentId, keys: Iterable[str]) -> None:
         """Give up an id that was never committed: what may lie under `keys` is garbage."""
         assert str(segment_id) in self._issued, "committed, abandoned before, or not ours"
@@ -247,6 +251,8 @@ class LedgerWriter:
             segments_out=changes.segments_out,
             topics=changes.topics,
             segments_in=changes.segments_in,
+            quarantine=changes.quarantine,
+            quarantine_out=changes.quarantine_out,
         )
         return _Pending(entry=entry, data=encode_entry(entry), after=apply(catalog, entry))
 
@@ -388,9 +394,9 @@ def _check_owner(catalog: Catalog, identity: LedgerIdentity, keys: BrokerKeys, *
 
 def _check_no_overlap(topic: TopicEntry) -> None:
     """InvalidRequestError when two segments hold the same offset of a queue."""
-    spans = sorted(
-        (run.queue_id, run.start_offset, run.end_offset) for segment in topic.segments for run in segment.runs
-    )
+    ranges = [run for segment in topic.segments for run in segment.runs]
+    lost = [each for kept in topic.quarantine for each in kept.lost]
+    spans = sorted((each.queue_id, each.start_offset, each.end_offset) for each in (*ranges, *lost))
     for before, after in itertools.pairwise(spans):
         if before[0] == after[0] and before[2] > after[1]:
             raise InvalidRequestError(
