@@ -6,11 +6,11 @@ import heapq
 from collections.abc import Callable
 
 from thermocline.remoting.errors import QueryNotFoundError
-from thermocline.tiered.errors import QuarantinedError
-from thermocline.tiered.ledger_entry import Quarantine
 from thermocline.remoting.message_record import decode_record
 from thermocline.tiered.catalog import Catalog, TopicEntry
+from thermocline.tiered.errors import QuarantinedError
 from thermocline.tiered.frame_cache import FrameCache
+from thermocline.tiered.ledger_entry import Quarantine
 from thermocline.tiered.parallel import run_all
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_format import QueueRun

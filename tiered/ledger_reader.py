@@ -16,8 +16,8 @@ import msgspec
 
 from thermocline.remoting.errors import ObjectNotFoundError, ObjectStoreUnavailableError
 from thermocline.tiered.catalog import Catalog, apply
-from thermocline.tiered.checkpoint import CheckpointHead, load_checkpoint, load_head_if_good
 from thermocline.tiered.checked_json import check_json, seal_json
+from thermocline.tiered.checkpoint import CheckpointHead, load_checkpoint, load_head_if_good
 from thermocline.tiered.errors import LedgerCorruptError, VersionExpiredError
 from thermocline.tiered.ledger_entry import LedgerEntry, decode_entry
 from thermocline.tiered.object_keys import BrokerKeys

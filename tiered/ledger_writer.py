@@ -213,6 +213,23 @@ class LedgerWriter:
             if self._checkpoint_version < self.version:
                 await self._write_checkpoint()
 
+    async def renew_checkpoint(self) -> None:
+        """Write a checkpoint of a new version that names no bucket of an earlier one.
+
+        From then on the newest catalog depends on nothing that was written before. Raises as `commit`.
+        """
+        await self.commit(LedgerChanges(settings=self.catalog.settings))
+        async with self._lock:
+            await self._settle_or_fence()
+            if self._checkpoint_version < self.version:
+                await self._write_checkpoint(is_afresh=True)
+
+    async def renew_hint(self) -> None:
+        """Write `head-hint` anew. Raises as `settle`."""
+        async with self._lock:
+            await self._settle_or_fence()
+            await write_hint(self.store, self.keys, self._hint())
+
     async def close(self) -> None:
         """Leave a fresh hint, as far as the store answers; idempotent. A pending commit is left to its fate."""
         if self._closed:
@@ -367,13 +384,13 @@ class LedgerWriter:
         except ObjectStoreUnavailableError as error:
             logger.warning("checkpoint failed version=%d: %s", self.version, error)
 
-    async def _write_checkpoint(self) -> None:
+    async def _write_checkpoint(self, *, is_afresh: bool = False) -> None:
         head = await write_checkpoint(
             self.store,
             self.keys,
             self.catalog,
-            previous=self.checkpoint,
-            previous_catalog=self._checkpoint_catalog,
+            previous=None if is_afresh else self.checkpoint,
+            previous_catalog=None if is_afresh else self._checkpoint_catalog,
         )
         self.checkpoint, self._checkpoint_catalog = head, self.catalog
         await write_hint(self.store, self.keys, self._hint())
