@@ -15,6 +15,8 @@ with its role, generation and build id; afterwards both sides ask each other ove
     90009    tier -> hot      FENCED: another writer has taken over the ledger; nothing is committed any more
     90010    hot -> tier      TIER_REPORT: what it holds and what waits, per topic
     90013    hot -> tier      SEAL: seal what is there now; answered when it is committed
+    90020    hot -> tier      SCRUB: begin a scrub of the cold tier
+    90021    hot -> tier      SCRUB_STATE: how far it has come, or what the last one found
     90011    index -> hot     INDEX_PROGRESS: how far the index is durable
     90012    hot -> index     INDEX_QUERY: physical offsets of a topic's key
 
@@ -30,6 +32,7 @@ from thermocline.broker.cold_reads import ColdKeyQuery, ColdPull, ColdTimeSearch
 from thermocline.broker.key_index import KeyQuery
 from thermocline.remoting.header_codec import Header
 from thermocline.store.store_config import StoreConfig
+from thermocline.tiered.scrub.findings import ScrubReport
 from thermocline.tiered.tier_config import TierConfig
 
 
@@ -49,6 +52,8 @@ class HelperRequestCode(IntEnum):
     COLD_MINIMUM = 90008
     INDEX_PROGRESS = 90011
     INDEX_QUERY = 90012
+    SCRUB = 90020
+    SCRUB_STATE = 90021
 
 
 class Hello(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -271,6 +276,7 @@ class TierReportReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True
     sent_bytes: int
     received_bytes: int
     topics: list[TopicTierReport]
+    last_scrub: ScrubReport | None = None
 
 
 class SealRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -293,3 +299,25 @@ class SealReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """Answer to SEAL."""
 
     segments: list[SealedSegment]
+
+
+class ScrubRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """SCRUB. `afresh`: a deep one begins with the first segment, wherever the last one stopped."""
+
+    deep: bool
+    heal: bool
+    afresh: bool
+    budget_bytes: int | None
+    bytes_per_second: int | None
+
+
+class ScrubState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Answer to SCRUB and SCRUB_STATE. `number` counts the scrubs of this process; `error`: why it ended early."""
+
+    number: int
+    is_running: bool
+    error: str
+    segment_count: int
+    deep_segment_count: int
+    read_bytes: int
+    report: ScrubReport | None

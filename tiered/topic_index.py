@@ -1,7 +1,7 @@
 """TopicIndex: from an offset of a queue to the segment that holds it; built from one topic's catalog entry.
 
-Records that are lost (`Quarantine`) have a span of their own: whoever comes to it gets QuarantinedError, not the records
-behind it.
+Records that are lost (`Quarantine`) have a span of their own: whoever comes to it gets QuarantinedError, not the
+records behind it.
 """
 
 from __future__ import annotations

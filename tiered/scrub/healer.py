@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
+from thermocline.remoting.errors import CorruptDataError, MQError, ObjectNotFoundError
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.ledger_entry import DamagedPart, LedgerChanges, LostRange, Quarantine, SegmentOut
 from thermocline.tiered.ledger_writer import LedgerWriter
@@ -181,10 +181,9 @@ class Healer:
 
         try:
             is_in = await self._service.repair(change)
-        except BaseException:
-            # Perhaps it is in all the same: whoever is given up here is no segment of the catalog.
-            live = {each.segment_id for each in _live(self._writer.catalog, segment.topic)}
-            self._abandon([each for each in segments if each.segment_id not in live])
+        except MQError:
+            # It says that nothing was begun. What is cancelled may be in all the same, and is left as under way.
+            self._abandon(segments)
             raise
         if not is_in:
             self._abandon(segments)
@@ -231,11 +230,6 @@ def _with(finding: Finding, outcome: Outcome) -> Finding:
 
 def _damage(findings: list[Finding]) -> tuple[DamagedPart, ...]:
     return tuple(DamagedPart(finding.key, finding.problem.value) for finding in findings)
-
-
-def _live(catalog: Catalog, topic: str) -> tuple[SegmentEntry, ...]:
-    entry = catalog.topics.get(topic)
-    return entry.segments if entry is not None else ()
 
 
 def _find(catalog: Catalog, name: tuple[str, str]) -> SegmentEntry | None:

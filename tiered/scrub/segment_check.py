@@ -1,4 +1,4 @@
-"""Segment check: reads every byte of one cold segment and holds it against the catalog, and its parts against each other.
+"""Segment check: reads every byte of one cold segment, holds it against the catalog, and its parts against each other.
 
     each part   its CRC-32 as the catalog has it, footer and trailer, its segment's id
     `.log`      runs, counts and frames as the catalog has them; every frame decompresses to the records that it should

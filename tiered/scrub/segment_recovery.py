@@ -3,9 +3,9 @@
     hot     the local log, record by record (hot_records.py)
     cold    the frames that can be read, of the segment's own object or of one that holds it under another's name
 
-What is hot is taken from there. The plan says for each queue which stretches come from where and which offsets are lost;
-nothing is kept in memory between planning and writing but that. A segment has one gapless run a queue, so what lies
-between losses makes a segment of its own.
+What is hot is taken from there. The plan says for each queue which stretches come from where and which offsets are
+lost; nothing is kept in memory between planning and writing but that. A segment has one gapless run a queue, so what
+lies between losses makes a segment of its own.
 """
 
 from __future__ import annotations
