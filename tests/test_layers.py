@@ -51,7 +51,7 @@ ALLOWED: dict[str, frozenset[str]] = {
 }
 
 # Single modules that a layer, or one module of it, may name beyond that: the daemons' entry points with their settings
-# and log format, which commands start; the NameServer, which the broker's own entry point can run beside it
+# and log format, which commands start; the check of a bucket, which needs no broker; the NameServer, which the broker's own entry point can run beside it
 # (`thermocline dev`); the disk seam, with which a reader opens a cold tier that lies in a directory; message filters,
 # which the fake broker for users' tests evaluates as a broker does.
 SINGLE_MODULES: dict[str, frozenset[str]] = {
@@ -63,6 +63,7 @@ SINGLE_MODULES: dict[str, frozenset[str]] = {
             "namesrv.name_server_config",
             "spark.replay",
             "spark.session",
+            "tiered.scrub.bucket_scrub",
         }
     ),
     "broker.main": frozenset({"namesrv.name_server_config", "namesrv.server"}),

@@ -41,7 +41,7 @@ class Outcome(StrEnum):
     QUARANTINED = "quarantined"
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One object, and what is wrong with it. `detail` is for people; `lost` names offsets, `queue:[start, end)`."""
 
     kind: ObjectKind
