@@ -38,7 +38,7 @@ from thermocline.broker.tier_reads import TierReads
 from thermocline.broker.tier_scrub import TierScrub
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
-from thermocline.remoting.errors import FencedError, ObjectStoreUnavailableError, UnavailableError
+from thermocline.remoting.errors import CorruptDataError, FencedError, ObjectStoreUnavailableError, UnavailableError
 from thermocline.store.disk import Disk, RealDisk
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cold_reader import ColdReader
@@ -52,6 +52,7 @@ from thermocline.tiered.object_store_url import ObjectStoreOptions, open_object_
 from thermocline.tiered.scrub.healer import Healer
 from thermocline.tiered.scrub.hot_records import HotRecords
 from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
+from thermocline.tiered.scrub.ledger_healer import restore_damaged
 from thermocline.tiered.scrub.segment_recovery import SegmentRecovery
 from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
 from thermocline.tiered.sealer import Sealer
@@ -190,15 +191,20 @@ class TierRole:
             await cache.close()
             log.close()
 
-    async def _open_ledger(self, store: ObjectStore, link: HelperLink) -> LedgerWriter:
-        """Claim the next epoch; tried again for as long as the store does not answer."""
+    async def _open_ledger(self, store: LedgerCopyStore, link: HelperLink) -> LedgerWriter:
+        """Claim the next epoch; tried again for as long as the store does not answer.
+
+        A ledger that is damaged is mended once from the local copy, as far as that has it.
+        """
         settings = link.settings
+        keys = BrokerKeys.of(cluster=settings.cluster_name, broker_name=settings.broker_name)
         delay_ms = OPEN_RETRY_MS
+        is_mended = False
         while True:
             try:
                 return await LedgerWriter.open(
                     store,
-                    BrokerKeys.of(cluster=settings.cluster_name, broker_name=settings.broker_name),
+                    keys,
                     identity=LedgerIdentity(
                         store_uuid=settings.store_uuid,
                         cluster=settings.cluster_name,
@@ -207,6 +213,13 @@ class TierRole:
                     clock_ms=self._clock,
                     random=random.Random(),
                 )
+            except CorruptDataError as error:
+                self._last_error = str(error)
+                if is_mended or not await restore_damaged(
+                    store, keys, store_uuid=settings.store_uuid, find_copy=store.find
+                ):
+                    raise
+                is_mended = True
             except ObjectStoreUnavailableError as error:
                 self._last_error = str(error)
                 logger.warning("cold tier cannot be opened: %s retry_ms=%d", error, delay_ms)

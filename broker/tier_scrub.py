@@ -27,6 +27,13 @@ from thermocline.tiered.wrappers import ThrottlingObjectStore
 logger = logging.getLogger(__name__)
 
 
+class ScrubMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """`scrub.json`. `cursor`: where the next deep scrub goes on; empty when the last one came to the end."""
+
+    report: ScrubReport | None = None
+    cursor: str = ""
+
+
 class TierScrub:
     """Belongs to the tier process's loop."""
 
@@ -50,12 +57,12 @@ class TierScrub:
         self._number = 0
         self._error = ""
         self._task: asyncio.Task[None] | None = None
-        self._last = self._load()
+        self._memory = self._load()
 
     @property
     def last_report(self) -> ScrubReport | None:
         """The last scrub that has ended, in this process's life or an earlier one."""
-        return self._last
+        return self._memory.report
 
     def start(self, request: ScrubRequest) -> ScrubState:
         """Begin a scrub. BrokerBusyError while another one runs."""
@@ -76,7 +83,7 @@ class TierScrub:
             segment_count=progress.segment_count,
             deep_segment_count=progress.deep_segment_count,
             read_bytes=progress.read_bytes,
-            report=None if is_running else self._last,
+            report=None if is_running else self._memory.report,
         )
 
     async def close(self) -> None:
@@ -91,12 +98,11 @@ class TierScrub:
             store = ThrottlingObjectStore(
                 store, clock_ms=lambda: time.monotonic() * 1_000, bytes_per_second=request.bytes_per_second
             )
-        last = self._last
-        is_going_on = request.deep and not request.afresh and last is not None and last.deep
+        memory = self._memory
         options = ScrubOptions(
             deep=request.deep,
             budget_bytes=request.budget_bytes,
-            cursor=last.cursor if is_going_on and last is not None else "",
+            cursor="" if request.afresh else memory.cursor,
         )
         scrubber = Scrubber(store, self._writer.keys, WriterView(self._writer), self._clock, self._progress)
         try:
@@ -114,21 +120,19 @@ class TierScrub:
             self._error = "internal error, see the broker's log"
             logger.exception("scrub failed")
             return
-        if last is not None and not request.deep and last.cursor:
-            report = msgspec.structs.replace(report, cursor=last.cursor)  # a deep one still goes on there
-        self._last = report
-        self._save(report)
+        self._memory = ScrubMemory(report=report, cursor=report.cursor if request.deep else memory.cursor)
+        self._save()
         log = logger.info if report.is_sound else logger.error
         log("scrub ended %s", report.summary())
 
-    def _load(self) -> ScrubReport | None:
+    def _load(self) -> ScrubMemory:
         try:
-            return msgspec.json.decode(self._disk.read(self._state_path), type=ScrubReport)
+            return msgspec.json.decode(self._disk.read(self._state_path), type=ScrubMemory)
         except (OSError, msgspec.DecodeError):
-            return None
+            return ScrubMemory()
 
-    def _save(self, report: ScrubReport) -> None:
+    def _save(self) -> None:
         try:
-            replace_file(self._disk, self._state_path, msgspec.json.encode(report), keep_backup=False)
+            replace_file(self._disk, self._state_path, msgspec.json.encode(self._memory), keep_backup=False)
         except (OSError, MQError) as error:
             logger.warning("the scrub's state is not kept path=%s: %s", self._state_path, error)

@@ -343,7 +343,12 @@ class LedgerWriter:
         """Whether the entry before `entry` is still the one that it was built upon."""
         if entry.version == 1:
             return await read_hint(self.store, self.keys) is None
-        before = await find_entry(self.store, self.keys, entry.version - 1)
+        try:
+            before = await find_entry(self.store, self.keys, entry.version - 1)
+        except LedgerCorruptError as error:
+            # It is there, so nobody has collected it. What is damaged is a scrub's to see to, and no rival's entry.
+            logger.error("the entry before is damaged version=%d: %s", entry.version - 1, error)
+            return True
         return before is not None and before.nonce == entry.previous_nonce
 
     def _take_over(self, pending: _Pending) -> None:

@@ -115,6 +115,7 @@ class TierService:
         self._has_swept_orphans = False
         self._last_error = ""
         self._garbage_error = ""
+        self._garbage_not_before_ms = 0
         self._changing = asyncio.Lock()
         """Held from the look at the catalog that a change is made by until the change is in: by rounds and repairs."""
 
@@ -461,6 +462,8 @@ class TierService:
 
     async def _collect_garbage(self, now_ms: int) -> None:
         """Delete what is due. Orphans of earlier writers are looked for once, by listing."""
+        if now_ms < self._garbage_not_before_ms:
+            return
         if self._has_swept_orphans and not self._garbage.is_due(now_ms=now_ms):
             return
         async with self._changing:
@@ -470,6 +473,7 @@ class TierService:
                 if str(error) != self._garbage_error:
                     logger.error("nothing is deleted from the bucket: %s", error)
                 self._garbage_error = str(error)
+                self._garbage_not_before_ms = now_ms + self._config.sweep_interval_ms
                 return
             self._garbage_error = ""
             report = await self._garbage.execute(plan, now_ms=now_ms)

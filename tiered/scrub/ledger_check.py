@@ -124,26 +124,31 @@ class LedgerCheck:
             self._find(ObjectKind.LEDGER_ENTRY, problem, key, error, version=version)
 
     async def _check_beyond_head(self) -> None:
-        """Entries behind a gap: what they follow is missing."""
+        """The next entry: damaged, or missing though there are some behind it. One that follows was just committed."""
         head = self._catalog.version
-        beyond = sorted(
-            version
-            for key in self._listed
-            if (version := self._keys.ledger_version(key)) is not None and version > head + 1
-        )
-        for version in beyond[:1]:
-            data = await self._get(self._keys.ledger_entry(version))
+        key = self._keys.ledger_entry(head + 1)
+        data = await self._get(key)
+        if data is not None:
             try:
-                if data is None or decode_entry(data, version=version).epoch < self._catalog.epoch:
-                    continue
-            except LedgerCorruptError:
-                continue
+                apply(self._catalog, decode_entry(data, version=head + 1))
+            except LedgerCorruptError as error:
+                problem = Problem.MISPLACED if "found" in error.context else Problem.DAMAGED
+                self._find(ObjectKind.LEDGER_ENTRY, problem, key, error, version=head + 1)
+            return
+        listed = (self._keys.ledger_version(name) for name in self._listed)
+        beyond = sorted(version for version in listed if version is not None and version > head + 1)
+        if beyond and await self._is_of_this_ledger(beyond[0]):
             self._state.named.update(map(self._keys.ledger_entry, beyond))
-            key = self._keys.ledger_entry(head + 1)
-            if await self._get(key) is not None:
-                continue  # committed since
-            detail = f"entry {version} follows it"
+            detail = f"entry {beyond[0]} follows it"
             self._find(ObjectKind.LEDGER_ENTRY, Problem.MISSING, key, detail, version=head + 1)
+
+    async def _is_of_this_ledger(self, version: int) -> bool:
+        data = await self._get(self._keys.ledger_entry(version))
+        try:
+            return data is not None and decode_entry(data, version=version).epoch >= self._catalog.epoch
+        except LedgerCorruptError:
+            self._state.named.discard(self._keys.ledger_entry(version))
+            return False
 
     async def _check_checkpoints(self) -> None:
         heads = await run_all([self._check_head(version) for version in self._checkpoint_versions])

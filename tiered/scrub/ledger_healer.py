@@ -5,7 +5,10 @@
     head hint            written anew
     pin                  its own bytes, if they lie under another pin's name; else a pin that holds everything readable
 
-Before anything is put, and after it, there must be no entry behind the writer's own: a later writer may have collected
+A tier process that cannot even open its ledger calls `restore_damaged` first: what is there and damaged is replaced by
+its copy. What is missing is not: without an epoch nobody knows whether it was collected.
+
+Before anything else is put, and after it, there must be no entry behind the writer's own: a later writer may have collected
 what is missing here. What was put where nothing was is taken away again then.
 """
 
@@ -14,14 +17,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+import zstandard
+
 from thermocline.remoting.errors import CorruptDataError, FencedError, ObjectNotFoundError
+from thermocline.tiered.checked_json import is_sealed
 from thermocline.tiered.checkpoint import BucketReference, decode_bucket, decode_head
 from thermocline.tiered.errors import LedgerCorruptError
 from thermocline.tiered.ledger_entry import LedgerEntry, decode_entry
 from thermocline.tiered.ledger_reader import find_entry
 from thermocline.tiered.ledger_writer import LedgerWriter
+from thermocline.tiered.object_keys import BrokerKeys
+from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.pins import Pin, decode_pin, encode_pin
 from thermocline.tiered.scrub.findings import Finding, ObjectKind, Problem
+from thermocline.tiered.segment_format import decompress
 
 logger = logging.getLogger(__name__)
 
@@ -186,3 +195,52 @@ class LedgerHealer:
             logger.warning("pin written anew key=%s is_own=%s", finding.key, finding.key in misplaced)
             healed.add(finding.key)
         return healed
+
+
+async def restore_damaged(
+    store: ObjectStore, keys: BrokerKeys, *, store_uuid: str, find_copy: Callable[[str], bytes | None]
+) -> int:
+    """Replace entries and checkpoints that are damaged by copies that fit; how many. Raises what the store raises."""
+    listed = [info.key async for info in store.list(keys.ledger_prefix)]
+    listed += [info.key async for info in store.list(keys.checkpoints_prefix)]
+    restored = 0
+    for key in sorted(listed, reverse=True):  # entries are judged by those behind them
+        copy = find_copy(key)
+        if copy is None:
+            continue
+        try:
+            data = await store.get(key)
+        except ObjectNotFoundError:
+            continue
+        if data == copy or _is_whole(keys, key, data, store_uuid) or not _is_whole(keys, key, copy, store_uuid):
+            continue
+        version = keys.ledger_version(key)
+        if version is not None and not await _is_followed(store, keys, decode_entry(copy, version=version)):
+            continue
+        await store.put(key, copy)
+        logger.warning("put back from the local copy key=%s bytes=%d", key, len(copy))
+        restored += 1
+    return restored
+
+
+def _is_whole(keys: BrokerKeys, key: str, data: bytes, store_uuid: str) -> bool:
+    """Whether bytes are an object of that name, of this store directory's ledger."""
+    version, part = keys.ledger_version(key), keys.checkpoint_part(key)
+    try:
+        if version is not None:
+            return is_sealed(data) and decode_entry(data, version=version).store_uuid == store_uuid
+        if part is not None and part[1] is None:
+            return is_sealed(data) and decode_head(data, version=part[0]).store_uuid == store_uuid
+        decompress(data, raw_bytes=zstandard.frame_content_size(data))
+    except (CorruptDataError, zstandard.ZstdError):
+        return False
+    return True
+
+
+async def _is_followed(store: ObjectStore, keys: BrokerKeys, entry: LedgerEntry) -> bool:
+    """Whether the next entry, if there is one that can be read, was built upon this one."""
+    try:
+        following = await find_entry(store, keys, entry.version + 1)
+    except CorruptDataError:
+        return True
+    return following is None or following.previous_nonce == entry.nonce

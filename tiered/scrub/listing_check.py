@@ -135,6 +135,8 @@ def _is_collected(key: str, keys: BrokerKeys, catalog: Catalog) -> bool:
 
 
 def _may_be_new(key: str, keys: BrokerKeys, catalog: Catalog) -> bool:
-    """Whether it belongs to a checkpoint that is being written, or of which no entry has told yet."""
+    """Whether it is the entry that is being committed, or of a checkpoint of which no entry has told yet."""
+    if keys.ledger_version(key) == catalog.version + 1:
+        return True
     part = keys.checkpoint_part(key)
     return part is not None and catalog.checkpoint_version < part[0] <= catalog.version

@@ -124,18 +124,22 @@ class Scrubber:
 
     async def _look(self, listed: dict[str, int]) -> _Look:
         """By the newest catalog there is now."""
-        is_rescued = False
+        is_rescued, why = False, ""
         try:
             catalog = await self.view.newest()
-        except CorruptDataError:
-            is_rescued = True
+        except CorruptDataError as error:
+            is_rescued, why = True, str(error)
             catalog = await rescue_catalog(self.store, self.keys, listed) or Catalog.empty()
+        checkpoints = self.view.checkpoint_versions()
+        if is_rescued:
+            parts = map(self.keys.checkpoint_part, listed)
+            checkpoints |= {part[0] for part in parts if part is not None and part[1] is None}
         check = LedgerCheck(
             self.store,
             self.keys,
             catalog,
             listed=listed,
-            checkpoints=self.view.checkpoint_versions(),
+            checkpoints=checkpoints,
             knows_head=self.view.is_writer,
         )
         ledger = await check.run()
@@ -143,6 +147,15 @@ class Scrubber:
         if is_rescued:
             listing.findings = [finding for finding in listing.findings if finding.problem is not Problem.EXTRA]
             listing.garbage.clear()
+            if not ledger.findings:
+                ledger.findings.append(
+                    Finding(
+                        kind=ObjectKind.LEDGER_ENTRY,
+                        problem=Problem.CONTRADICTORY,
+                        key=self.keys.ledger_prefix,
+                        detail=why,
+                    )
+                )
         self.progress.read_bytes += ledger.read_bytes
         return _Look(catalog=catalog, is_rescued=is_rescued, ledger=ledger, listing=listing)
 

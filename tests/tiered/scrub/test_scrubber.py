@@ -13,12 +13,15 @@ from random import Random
 
 import pytest
 
-from tests.tiered.ledger_data import KEYS
+from tests.tiered.ledger_data import IDENTITY, KEYS
 from tests.tiered.scrub.damage import DAMAGE, flip_bit, objects_of, swap
 from tests.tiered.scrub.rig import START_MS, ScrubRig
+from thermocline.store.disk import RealDisk
 from thermocline.tiered.ledger_reader import open_catalog
 from thermocline.tiered.pins import Pin, create_pin, list_pins
 from thermocline.tiered.scrub.findings import ObjectKind, Outcome, Problem, ScrubReport
+from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
+from thermocline.tiered.scrub.ledger_healer import restore_damaged
 from thermocline.tiered.segment_format import SegmentId
 
 SEALS = 6
@@ -234,3 +237,42 @@ async def test_a_budget_reads_a_part_and_the_next_goes_on(rig: ScrubRig) -> None
     assert found_keys(report) == {segments[-1].log.key}
     assert read_count == len(segments)
     assert rounds > 3
+
+
+@pytest.mark.parametrize("kind", LEDGER)
+async def test_a_ledger_that_cannot_be_opened_is_mended_first(
+    rig: ScrubRig, tmp_path: Path, kind: ObjectKind
+) -> None:
+    await rig.writer.close()
+    before = rig.objects.objects
+    key = objects_of(rig, kind)[-1]
+    await flip_bit(rig.objects, key, Random(7))
+    copy = LedgerCopyStore(rig.store, keys=KEYS, disk=RealDisk(), folder=str(tmp_path / "copy"))
+    assert await restore_damaged(copy, KEYS, store_uuid="another store", find_copy=copy.find) == (
+        kind is ObjectKind.CHECKPOINT_BUCKET  # which says nothing of whose it is: its head does
+    )
+    await rig.objects.put(key, b"{" + before[key][1:-1])
+    assert await restore_damaged(copy, KEYS, store_uuid=IDENTITY.store_uuid, find_copy=copy.find) == 1
+    assert rig.objects.objects == before
+    async with rig.opened():
+        await check_whole(rig)
+
+
+async def test_a_damaged_newest_entry_keeps_nobody_from_committing(rig: ScrubRig) -> None:
+    await flip_bit(rig.objects, KEYS.ledger_entry(rig.catalog.version), Random(2))
+    rig.put("orders", 20)
+    await rig.seal()
+    assert (await rig.scrub(heal=True)).is_sound
+    await check_whole(rig)
+
+
+async def test_what_is_extra_or_missing_beside_the_newest_entry(rig: ScrubRig) -> None:
+    """A reader of the bucket sees an entry behind a gap; the writer knows that it has written none there."""
+    head = rig.catalog.version
+    data = rig.objects.objects[KEYS.ledger_entry(head)]
+    await rig.objects.delete(KEYS.ledger_entry(head - 1))
+    (finding,) = (await rig.look()).findings
+    assert (finding.key, finding.problem) == (KEYS.ledger_entry(head - 1), Problem.MISSING)
+    assert (await rig.scrub(heal=True)).is_sound
+    assert rig.objects.objects[KEYS.ledger_entry(head)] == data
+    await check_whole(rig)
