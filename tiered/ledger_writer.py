@@ -169,6 +169,10 @@ class LedgerWriter:
         """Whether the id has been given out, and is neither committed nor abandoned yet."""
         return str(segment_id) in self._issued
 
+    def under_way(self) -> list[SegmentId]:
+        """Every such id."""
+        return [SegmentId.parse(text) for text in self._issued]
+
     def abandon(self, segment_id: SegmentId, keys: Iterable[str]) -> None:
         """Give up an id that was never committed: what may lie under `keys` is garbage."""
         assert str(segment_id) in self._issued, "committed, abandoned before, or not ours"

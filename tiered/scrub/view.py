@@ -9,6 +9,7 @@ from thermocline.tiered.ledger_reader import LedgerReader
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.object_keys import BrokerKeys, segment_id_of
 from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.segment_format import SegmentId
 
 
 class ScrubView(Protocol):
@@ -57,15 +58,22 @@ class BucketView:
 
 
 class WriterView:
-    """The writer's own: exact."""
+    """The writer's own: exact.
+
+    What was under way or about to be deleted when a catalog was given stays so for whoever judges by that catalog.
+    """
 
     is_writer = True
 
     def __init__(self, writer: LedgerWriter) -> None:
         self._writer = writer
+        self._leaving: set[str] = set()
+        self._coming: set[SegmentId] = set()
 
     async def newest(self) -> Catalog:
         """See ScrubView."""
+        self._leaving.update(self._writer.discarded)
+        self._coming.update(self._writer.under_way())
         return self._writer.catalog
 
     def checkpoint_versions(self) -> frozenset[int]:
@@ -78,4 +86,6 @@ class WriterView:
         segment_id = segment_id_of(key)
         if segment_id is None:
             return False
-        return key in self._writer.discarded or self._writer.is_under_way(segment_id)
+        if key in self._leaving or key in self._writer.discarded:
+            return True
+        return segment_id in self._coming or self._writer.is_under_way(segment_id)

@@ -24,7 +24,7 @@ from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
 from thermocline.tiered.scrub.ledger_healer import restore_damaged
 from thermocline.tiered.segment_format import SegmentId
 
-SEALS = 6
+SEALS = 10
 PARTS = (ObjectKind.LOG, ObjectKind.COLUMNS, ObjectKind.KEY_INDEX)
 LEDGER = (ObjectKind.LEDGER_ENTRY, ObjectKind.CHECKPOINT_HEAD, ObjectKind.CHECKPOINT_BUCKET)
 KINDS = (*PARTS, *LEDGER, ObjectKind.HEAD_HINT, ObjectKind.PIN)
@@ -35,8 +35,8 @@ TOPICS = ("orders", "audits")
 async def fill(rig: ScrubRig) -> None:
     """Some segments of two topics, some checkpoints, two pins."""
     for _ in range(SEALS):
-        rig.put("orders", 120)
-        rig.put("audits", 40)
+        rig.put("orders", 40)
+        rig.put("audits", 16)
         await rig.seal()
     for number in (1, 2):
         pin = Pin(pin_id=f"job-{number}", version=rig.catalog.version - number, until_ms=START_MS * 2, owner="a test")
@@ -88,7 +88,7 @@ async def test_damage_is_found_and_healed(rig: ScrubRig, kind: ObjectKind, damag
         return
     random = Random(f"{kind}/{damage}")
     keys = objects_of(rig, kind)
-    for key in {keys[0], keys[-1], random.choice(keys)}:
+    for key in {keys[-1], random.choice(keys)}:
         before = rig.objects.objects[key]
         await DAMAGE[damage](rig.objects, key, random)
         report = await rig.scrub()
@@ -268,6 +268,9 @@ async def test_a_damaged_newest_entry_keeps_nobody_from_committing(rig: ScrubRig
 
 async def test_what_is_extra_or_missing_beside_the_newest_entry(rig: ScrubRig) -> None:
     """A reader of the bucket sees an entry behind a gap; the writer knows that it has written none there."""
+    for _ in range(2):
+        rig.put("orders", 20)
+        await rig.seal()
     head = rig.catalog.version
     data = rig.objects.objects[KEYS.ledger_entry(head)]
     await rig.objects.delete(KEYS.ledger_entry(head - 1))
