@@ -104,11 +104,14 @@ class TierScrub:
             budget_bytes=request.budget_bytes,
             cursor="" if request.afresh else memory.cursor,
         )
-        scrubber = Scrubber(store, self._writer.keys, WriterView(self._writer), self._clock, self._progress)
+
+        def scrubber() -> Scrubber:
+            return Scrubber(store, self._writer.keys, WriterView(self._writer), self._clock, self._progress)
+
         try:
-            report = await scrubber.run(options)
+            report = await scrubber().run(options)
             if request.heal:
-                report = await self._healer.heal(report)
+                report = await self._healer.heal(report, look_again=scrubber)
         except FencedError as error:
             self._error = str(error)  # the service meets it, too, and ends the process
             return

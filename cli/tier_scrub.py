@@ -145,6 +145,8 @@ def _show(app: Application, reports: Iterable[Mapping[str, Any]]) -> None:
         )
         if not report["isComplete"]:
             line += f"; {report['deepSegmentCount']} segments read within the budget, the next scrub goes on there"
+        if report["missingOldCount"]:
+            line += f"; {report['missingOldCount']} objects are missing that only older versions name"
         if report["garbageCount"]:
             line += f"; {report['garbageCount']} left-over objects ({bytes_text(report['garbageBytes'])})"
         app.output.note(line)

@@ -48,7 +48,10 @@ async def delete_pin(store: ObjectStore, keys: BrokerKeys, pin_id: str) -> None:
 
 
 async def list_pins(store: ObjectStore, keys: BrokerKeys) -> list[Pin]:
-    """Every pin, run out or not. LedgerCorruptError when one cannot be read: then nothing may be deleted."""
+    """Every pin, run out or not. LedgerCorruptError when one cannot be read: then nothing may be deleted.
+
+    What has no pin's name is none.
+    """
 
     async def read(key: str) -> Pin | None:
         try:
@@ -56,7 +59,7 @@ async def list_pins(store: ObjectStore, keys: BrokerKeys) -> list[Pin]:
         except ObjectNotFoundError:
             return None
 
-    found = await run_all([read(info.key) async for info in store.list(keys.pins_prefix)])
+    found = await run_all([read(info.key) async for info in store.list(keys.pins_prefix) if info.key.endswith(".json")])
     return [pin for pin in found if pin is not None]
 
 

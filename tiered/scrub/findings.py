@@ -63,7 +63,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class ScrubReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What one scrub has done and found.
 
-    `read_bytes` counts all that was read. `is_complete`: every object was looked at, as deeply as was asked for; when
+    `missing_old_count`: objects that are missing and that only versions before the newest name: whoever reads one of
+    these (a Spark job, for as long as the grace period) may miss them. `read_bytes` counts all that was read. `is_complete`: every object was looked at, as deeply as was asked for; when
     the budget ended before that, `cursor` says where the next scrub goes on. `garbage_*`: objects that nobody names and
     that the broker's collector takes by itself.
     """
@@ -81,6 +82,7 @@ class ScrubReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     segment_count: int = 0
     deep_segment_count: int = 0
     read_bytes: int = 0
+    missing_old_count: int = 0
     garbage_count: int = 0
     garbage_bytes: int = 0
     is_complete: bool = True

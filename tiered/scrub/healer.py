@@ -25,7 +25,7 @@ from thermocline.tiered.ledger_entry import DamagedPart, LedgerChanges, LostRang
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.scrub.findings import Finding, ObjectKind, Outcome, Problem, ScrubReport
 from thermocline.tiered.scrub.ledger_healer import LEDGER_KINDS, LedgerHealer
-from thermocline.tiered.scrub.scrubber import quarantine_findings
+from thermocline.tiered.scrub.scrubber import Scrubber, ScrubOptions, quarantine_findings
 from thermocline.tiered.scrub.segment_recovery import RecoveryPlan, SegmentRecovery, check_equal
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_reader import read_log_footer
@@ -34,6 +34,7 @@ from thermocline.tiered.tier_service import TierService
 
 logger = logging.getLogger(__name__)
 
+LOOKS_MAX = 3
 SEGMENT_KINDS = frozenset({ObjectKind.LOG, ObjectKind.COLUMNS, ObjectKind.KEY_INDEX})
 
 
@@ -55,8 +56,11 @@ class Healer:
         self._find_copy = find_copy
         self._clock_ms = clock_ms
 
-    async def heal(self, report: ScrubReport) -> ScrubReport:
-        """The report with what became of each finding; what in it was wrong meanwhile by itself is left out.
+    async def heal(self, report: ScrubReport, *, look_again: Callable[[], Scrubber]) -> ScrubReport:
+        """The report with what became of each finding; a segment that has left the catalog meanwhile is left out.
+
+        Damage hides damage: behind a checkpoint's head its buckets. So once something of the ledger is whole again
+        `look_again` makes the scrubber that looks whether there is more.
 
         Raises:
             FencedError: A later writer has taken over.
@@ -64,6 +68,15 @@ class Healer:
         """
         findings = list(report.findings)
         findings = await self._heal_ledger(findings)
+        for _ in range(LOOKS_MAX):
+            if not any(finding.kind in LEDGER_KINDS and finding.outcome is Outcome.HEALED for finding in findings):
+                break
+            known = {finding.key for finding in findings}
+            again = await look_again().run(ScrubOptions())
+            more = [each for each in again.findings if each.kind in LEDGER_KINDS and each.key not in known]
+            if not more:
+                break
+            findings += await self._heal_ledger(more)
         findings = await self._heal_segments(findings)
         findings = await self._sweep(findings, is_needed=bool(report.garbage_count))
         return msgspec.structs.replace(report, findings=tuple(findings), finished_ms=self._clock_ms())
@@ -149,7 +162,7 @@ class Healer:
         kept = _find_quarantine(catalog, name)
         segment = kept.segment if kept is not None else _find(catalog, name)
         if segment is None:
-            return None if not _is_remembered(catalog, name) else Outcome.FOUND
+            return None
         wanted = (
             kept.lost
             if kept is not None
@@ -241,8 +254,3 @@ def _find_quarantine(catalog: Catalog, name: tuple[str, str]) -> Quarantine | No
     entry = catalog.topics.get(name[0])
     kept = entry.quarantine if entry is not None else ()
     return next((each for each in kept if each.segment.segment_id == name[1]), None)
-
-
-def _is_remembered(catalog: Catalog, name: tuple[str, str]) -> bool:
-    """Whether some readable version names the segment, and the newest does not."""
-    return any((gone.topic, gone.segment_id) == name for gone in catalog.removed)

@@ -218,7 +218,8 @@ class LedgerCheck:
             self._find(ObjectKind.HEAD_HINT, Problem.CONTRADICTORY, key, f"it names what is not there: {hint}")
 
     async def _check_pins(self) -> None:
-        await run_all([self._check_pin(key) for key in self._listed if key.startswith(self._keys.pins_prefix)])
+        pins = [key for key in self._listed if key.startswith(self._keys.pins_prefix) and key.endswith(".json")]
+        await run_all([self._check_pin(key) for key in pins])
 
     async def _check_pin(self, key: str) -> None:
         data = await self._get(key)

@@ -25,9 +25,11 @@ _KINDS = {".log": ObjectKind.LOG, ".cq": ObjectKind.COLUMNS, ".idx": ObjectKind.
 
 @dataclass(slots=True)
 class ListingState:
-    """What was found. `garbage`: key -> size of what the collector will take."""
+    """What was found. `garbage`: key -> size of what the collector will take. `missing_old`: what only versions before
+    the newest name, and is not there: nobody heals that, and a segment that was replaced is of that kind itself."""
 
     findings: list[Finding] = field(default_factory=list)
+    missing_old: list[str] = field(default_factory=list)
     garbage: dict[str, int] = field(default_factory=dict)
 
 
@@ -57,18 +59,7 @@ def check_listing(
     for gone in catalog.removed:
         if gone.removed_in > catalog.readable_from:
             named.update(gone.keys)
-            state.findings += [
-                Finding(
-                    kind=_KINDS.get(f".{key.rpartition('.')[2]}", ObjectKind.OTHER),
-                    problem=Problem.MISSING,
-                    key=key,
-                    topic=gone.topic,
-                    segment_id=gone.segment_id,
-                    detail=f"versions before {gone.removed_in} name it",
-                )
-                for key in gone.keys
-                if key not in listed
-            ]
+            state.missing_old += [key for key in gone.keys if key not in listed]
     for key in sorted(listed.keys() - named):
         kind = _kind_of(key, keys)
         if kind is None or view.is_on_its_way(key):

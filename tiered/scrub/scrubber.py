@@ -111,6 +111,7 @@ class Scrubber:
             segment_count=look.catalog.segment_count,
             deep_segment_count=self.progress.deep_segment_count,
             read_bytes=self.progress.read_bytes,
+            missing_old_count=await self._count_missing_old(look.listing.missing_old),
             garbage_count=len(look.listing.garbage),
             garbage_bytes=sum(look.listing.garbage.values()),
             is_complete=not cursor,
@@ -211,6 +212,17 @@ class Scrubber:
                 finding for finding in deep if (finding.topic, finding.segment_id) == name and finding.key in found
             ]
         return list({finding.key: finding for finding in reversed(confirmed)}.values())[::-1]
+
+    async def _count_missing_old(self, missing: list[str]) -> int:
+        """How many of them are named still: others have been collected meanwhile."""
+        if not missing:
+            return 0
+        try:
+            catalog = await self.view.newest()
+        except CorruptDataError:
+            return len(missing)
+        named = {key for gone in catalog.removed if gone.removed_in > catalog.readable_from for key in gone.keys}
+        return len(named.intersection(missing))
 
     async def _size(self, key: str) -> int | None:
         try:

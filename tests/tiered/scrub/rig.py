@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 
 from tests.tiered.ledger_data import IDENTITY, KEYS, Clock
+from thermocline.remoting.string_hash import tags_code
 from thermocline.store.disk import RealDisk
 from thermocline.store.message_draft import MessageDraft
 from thermocline.store.message_store import MessageStore
@@ -123,12 +124,14 @@ class ScrubRig:
         random = Random(f"{topic}/{self.messages.commit_log.append_offset}")
         for number in range(count):
             self.clock.now_ms += 1
+            tag = random.choice("AB")
             self.messages.put(
                 MessageDraft(
                     topic=topic,
                     queue_id=number % queue_count,
                     body=random.randbytes(body_bytes),
-                    properties_text=b"KEYS\x01key%d\x02TAGS\x01%s\x02" % (number, random.choice([b"A", b"B"])),
+                    properties_text=b"KEYS\x01key%d\x02TAGS\x01%s\x02" % (number, tag.encode()),
+                    tags_code=tags_code(tag),
                     born_timestamp_ms=self.clock.now_ms,
                     born_host=HOST,
                 )
@@ -208,9 +211,11 @@ class ScrubRig:
 
     async def scrub(self, *, deep: bool = True, heal: bool = False, **options: object) -> ScrubReport:
         """As the tier process scrubs."""
-        scrubber = Scrubber(self.writer.store, KEYS, WriterView(self.writer), self.clock)
-        report = await scrubber.run(ScrubOptions(deep=deep, **options))  # type: ignore[arg-type]
-        return await self.healer.heal(report) if heal else report
+        report = await self._scrubber().run(ScrubOptions(deep=deep, **options))  # type: ignore[arg-type]
+        return await self.healer.heal(report, look_again=self._scrubber) if heal else report
+
+    def _scrubber(self) -> Scrubber:
+        return Scrubber(self.writer.store, KEYS, WriterView(self.writer), self.clock)
 
     async def look(self, *, deep: bool = True) -> ScrubReport:
         """As somebody scrubs who has only the bucket."""

@@ -12,6 +12,7 @@ from tests.tiered.ledger_data import KEYS
 from tests.tiered.scrub.damage import flip_bit, swap
 from tests.tiered.scrub.rig import GRACE_MS, ScrubRig
 from thermocline.remoting.errors import CorruptDataError
+from thermocline.remoting.string_hash import tags_code
 from thermocline.tiered.catalog import TopicEntry
 from thermocline.tiered.cold_reader import Boundary, ColdPull, ColdReader
 from thermocline.tiered.errors import QuarantinedError
@@ -134,11 +135,22 @@ async def test_columns_and_keys_are_made_anew_from_the_records(rig: ScrubRig, pa
     assert await rig.cold(TOPIC) == rig.hot(TOPIC)
     assert (await rig.scrub()).findings == ()
     reader = Reader(rig)
-    pull = ColdPull(
-        topic=TOPIC, queue_id=0, offset=0, count_max=99, bytes_max=1 << 20, cut_ms=0, tags_codes=frozenset([ord("A")])
-    )
-    tagged = [record for record in rig.hot(TOPIC)[0][:80] if b"TAGS\x01A\x02" in record]
-    assert b"".join(map(bytes, (await reader.cold.pull(pull)).buffers)) == b"".join(tagged)
+    offset, found_bytes = 0, b""
+    while offset < 80:
+        pull = ColdPull(
+            topic=TOPIC,
+            queue_id=0,
+            offset=offset,
+            count_max=99,
+            bytes_max=1 << 20,
+            cut_ms=0,
+            tags_codes=frozenset([tags_code("A")]),
+        )
+        result = await reader.cold.pull(pull)
+        found_bytes, offset = found_bytes + b"".join(map(bytes, result.buffers)), result.next_offset
+    tagged = [record for record in rig.hot(TOPIC)[0][:offset] if b"TAGS\x01A\x02" in record]
+    assert found_bytes == b"".join(tagged)
+    assert 0 < len(tagged) < offset
     found = await reader.cold.query_key(TOPIC, "key3", begin_ms=0, end_ms=1 << 60, count_max=9, cut_ms=0)
     assert len(found) == 4
     await reader.cold.close()
