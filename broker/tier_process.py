@@ -159,13 +159,9 @@ class TierRole:
             flush_offset=lambda: link.page.read().flush_offset,
             on_committed=self._committed,
         )
-        hot = HotRecords(
-            backlog=backlog, queues=queues, log=log, log_min_offset=lambda: link.page.read().min_offset
-        )
+        hot = HotRecords(backlog=backlog, queues=queues, log=log, log_min_offset=lambda: link.page.read().min_offset)
         recovery = SegmentRecovery(store=store, hot=hot, options=options, spool_folder=spool_folder)
-        healer = Healer(
-            writer=writer, service=service, recovery=recovery, find_copy=store.find, clock_ms=self._clock
-        )
+        healer = Healer(writer=writer, service=service, recovery=recovery, find_copy=store.find, clock_ms=self._clock)
         scrub = TierScrub(
             store=store,
             writer=writer,

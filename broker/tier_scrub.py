@@ -1,9 +1,9 @@
-"""Tier scrub: runs scrubs in the tier process, one at a time, beside sealing and cold reads, and remembers the last one.
+"""Tier scrub: runs scrubs in the tier process, one at a time, beside sealing and reads, and remembers the last one.
 
     {store}/thermocline/scrub.json    the last report; when it was cut short by its budget, where the next one goes on
 
-A scrub that is asked to heal does so when all has been looked at. What it reads is throttled when the asker says so, and
-never more than one segment at a time. It ends with the process; then the last one finished is what counts.
+A scrub that is asked to heal does so when all has been looked at. What it reads is throttled when the asker says so,
+and never more than one segment at a time. It ends with the process; then the last one finished is what counts.
 """
 
 import asyncio
@@ -119,7 +119,7 @@ class TierScrub:
             self._error = str(error)
             logger.warning("scrub ended early: %s", error)
             return
-        except Exception:  # noqa: BLE001 - a task ends here
+        except Exception:
             self._error = "internal error, see the broker's log"
             logger.exception("scrub failed")
             return

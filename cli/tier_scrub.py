@@ -24,7 +24,9 @@ EXIT_DONE, EXIT_BROKEN = 0, 1
 @click.command("scrub", short_help="Check what is in the cold tier, and repair it.")
 @click.argument("url", required=False)
 @click.option("--deep", is_flag=True, help="Read every byte, not only names and sizes.")
-@click.option("--budget", "budget_bytes", type=SIZE, help="Read at most so much of segments; the next one goes on there.")
+@click.option(
+    "--budget", "budget_bytes", type=SIZE, help="Read at most so much of segments; the next one goes on there."
+)
 @click.option("--rate", "bytes_per_second", type=SIZE, help="Read at most so much a second.")
 @click.option("--afresh", is_flag=True, help="Begin with the first segment, wherever the last one stopped.")
 @click.option("--heal", is_flag=True, help="Repair what can be, put the rest into quarantine (brokers only).")
@@ -111,8 +113,7 @@ def _wait(admin: AdminClient, begun: Mapping[str, Any], say: Any) -> dict[str, d
         if not any(state["isRunning"] for state in states.values()):
             return states
         done, count, read_bytes = (
-            sum(state[name] for state in states.values())
-            for name in ("deepSegmentCount", "segmentCount", "readBytes")
+            sum(state[name] for state in states.values()) for name in ("deepSegmentCount", "segmentCount", "readBytes")
         )
         say(f"scrubbing: {done} of {count} segments read, {bytes_text(read_bytes)}")
         time.sleep(POLL_SECONDS)

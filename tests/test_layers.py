@@ -51,9 +51,9 @@ ALLOWED: dict[str, frozenset[str]] = {
 }
 
 # Single modules that a layer, or one module of it, may name beyond that: the daemons' entry points with their settings
-# and log format, which commands start; the check of a bucket, which needs no broker; the NameServer, which the broker's own entry point can run beside it
-# (`thermocline dev`); the disk seam, with which a reader opens a cold tier that lies in a directory; message filters,
-# which the fake broker for users' tests evaluates as a broker does.
+# and log format, which commands start; the check of a bucket, which needs no broker; the NameServer, which the broker's
+# own entry point can run beside it (`thermocline dev`); the disk seam, with which a reader opens a cold tier that lies
+# in a directory; message filters, which the fake broker for users' tests evaluates as a broker does.
 SINGLE_MODULES: dict[str, frozenset[str]] = {
     "cli": frozenset(
         {

@@ -52,18 +52,19 @@ class TopicEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
     def queue_ends(self) -> dict[int, int]:
         """The cold end of each queue: the offset after its last record, readable or lost."""
         ends: dict[int, int] = {}
-        for run in self._ranges():
+        for run in self.ranges():
             ends[run.queue_id] = max(run.end_offset, ends.get(run.queue_id, 0))
         return ends
 
     def queue_starts(self) -> dict[int, int]:
         """The first offset of each queue here, readable or lost."""
         starts: dict[int, int] = {}
-        for run in self._ranges():
+        for run in self.ranges():
             starts[run.queue_id] = min(run.start_offset, starts.get(run.queue_id, run.start_offset))
         return starts
 
-    def _ranges(self) -> Iterator[QueueRun | LostRange]:
+    def ranges(self) -> Iterator[QueueRun | LostRange]:
+        """Every range of offsets that lies here, readable or lost."""
         for segment in self.segments:
             yield from segment.runs
         for kept in self.quarantine:

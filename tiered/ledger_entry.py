@@ -94,9 +94,9 @@ class DamagedPart(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Quarantine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A broken segment that readers do not open any more, kept for its `lost` records: somebody may restore its objects.
+    """A broken segment that readers do not open any more, kept for its `lost` records; all else lies in other segments.
 
-    Whatever else it held lies in other segments.
+    Its objects stay, for somebody may restore what is wrong with them.
     """
 
     segment: SegmentEntry

@@ -420,9 +420,7 @@ def _check_owner(catalog: Catalog, identity: LedgerIdentity, keys: BrokerKeys, *
 
 def _check_no_overlap(topic: TopicEntry) -> None:
     """InvalidRequestError when two segments hold the same offset of a queue."""
-    ranges = [run for segment in topic.segments for run in segment.runs]
-    lost = [each for kept in topic.quarantine for each in kept.lost]
-    spans = sorted((each.queue_id, each.start_offset, each.end_offset) for each in (*ranges, *lost))
+    spans = sorted((each.queue_id, each.start_offset, each.end_offset) for each in topic.ranges())
     for before, after in itertools.pairwise(spans):
         if before[0] == after[0] and before[2] > after[1]:
             raise InvalidRequestError(

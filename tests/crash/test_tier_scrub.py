@@ -1,4 +1,4 @@
-"""A broker whose old messages are only in the bucket, where an object is lost: what clients are told, and how it ends."""
+"""A broker whose old messages are only in the bucket, where an object is lost: what clients are told, how it ends."""
 
 from __future__ import annotations
 

@@ -23,7 +23,10 @@ from thermocline.spark.source_options import read_options_from
 from thermocline.tiered.errors import QuarantinedError, VersionExpiredError
 from thermocline.tiered.ledger_entry import (
     CatalogSettings,
+    DamagedPart,
     LedgerChanges,
+    LostRange,
+    Quarantine,
     QueueHole,
     SegmentOut,
     TopicChange,

@@ -64,9 +64,10 @@ class ScrubReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What one scrub has done and found.
 
     `missing_old_count`: objects that are missing and that only versions before the newest name: whoever reads one of
-    these (a Spark job, for as long as the grace period) may miss them. `read_bytes` counts all that was read. `is_complete`: every object was looked at, as deeply as was asked for; when
-    the budget ended before that, `cursor` says where the next scrub goes on. `garbage_*`: objects that nobody names and
-    that the broker's collector takes by itself.
+    these (a Spark job, for as long as the grace period) may miss them. `read_bytes` counts all that was read.
+    `is_complete`: every object was looked at, as deeply as was asked for; when the budget ended before that, `cursor`
+    says where the next scrub goes on. `garbage_*`: objects that nobody names and that the broker's collector takes by
+    itself.
     """
 
     root: str

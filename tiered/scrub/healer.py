@@ -1,7 +1,7 @@
 """Healer: makes good again what a scrub has found, as far as it can be, and puts the rest into quarantine.
 
-    broken segment    its records are gathered (segment_recovery.py), written as a new segment under this writer's epoch,
-                      uploaded, and then committed in its place by one ledger entry, like any segment
+    broken segment    its records are gathered (segment_recovery.py), written as a new segment under this writer's
+                      epoch, uploaded, and then committed in its place by one ledger entry, like any segment
     not all found     what was found makes new segments; the broken one goes into quarantine with the offsets that are
                       lost, by the same entry: reads of those are errors, everything else is read as before
     in quarantine     looked at again: when its object has been restored, its records come back the same way

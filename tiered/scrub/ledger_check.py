@@ -18,7 +18,7 @@ from thermocline.tiered.catalog import Catalog, apply
 from thermocline.tiered.checkpoint import BucketContent, BucketReference, CheckpointHead, catalog_of, decode_bucket
 from thermocline.tiered.checkpoint import decode_head as decode_checkpoint_head
 from thermocline.tiered.errors import LedgerCorruptError
-from thermocline.tiered.ledger_entry import LedgerEntry, decode_entry
+from thermocline.tiered.ledger_entry import LedgerEntry, RemovedSegment, decode_entry
 from thermocline.tiered.ledger_reader import decode_hint
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
@@ -273,7 +273,7 @@ class LedgerCheck:
 def _is_same(one: Catalog, other: Catalog) -> bool:
     """Whether two ways to a catalog have led to the same; the order of what was removed says nothing."""
 
-    def removed(catalog: Catalog) -> list[object]:
+    def removed(catalog: Catalog) -> list[RemovedSegment]:
         live = [segment for segment in catalog.removed if segment.removed_in > catalog.readable_from]
         return sorted(live, key=lambda segment: (segment.removed_in, segment.topic, segment.segment_id))
 

@@ -1,8 +1,8 @@
 """Ledger copy: what this broker has written of its ledger, once more on the local disk, so that it can be put back.
 
-A wrapper around an object store: bytes of ledger entries and checkpoints are noted before they are stored, and forgotten
-when they are deleted. Reads pass by. Nothing is made durable: a copy is a convenience, and whoever uses one checks it
-(`healer.py`). A copy that cannot be written is logged once.
+A wrapper around an object store: bytes of ledger entries and checkpoints are noted before they are stored, and
+forgotten when they are deleted. Reads pass by. Nothing is made durable: a copy is a convenience, and whoever uses one
+checks it (`ledger_healer.py`). A copy that cannot be written is logged once.
 
     {folder}/{the object's key behind the broker's root, with + for /}
 """

@@ -8,8 +8,8 @@
 A tier process that cannot even open its ledger calls `restore_damaged` first: what is there and damaged is replaced by
 its copy. What is missing is not: without an epoch nobody knows whether it was collected.
 
-Before anything else is put, and after it, there must be no entry behind the writer's own: a later writer may have collected
-what is missing here. What was put where nothing was is taken away again then.
+Before anything else is put, and after it, there must be no entry behind the writer's own: a later writer may have
+collected what is missing here. What was put where nothing was is taken away again then.
 """
 
 from __future__ import annotations

@@ -169,9 +169,9 @@ class Scrubber:
         for segment in segments:
             if _name_of(segment) <= start:
                 continue
-            if cursor and options.budget_bytes is not None:
-                if spent_bytes + segment.stored_bytes > options.budget_bytes:
-                    return findings, cursor
+            is_bounded = cursor and options.budget_bytes is not None
+            if is_bounded and spent_bytes + segment.stored_bytes > (options.budget_bytes or 0):
+                return findings, cursor
             findings += await self._read_segment(segment)
             spent_bytes += segment.stored_bytes
             cursor = "\t".join(_name_of(segment))

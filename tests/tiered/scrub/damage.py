@@ -62,7 +62,9 @@ def objects_of(rig: ScrubRig, kind: ObjectKind) -> list[str]:
         case ObjectKind.CHECKPOINT_HEAD:
             return [KEYS.checkpoint_head(version) for version in checkpoints]
         case ObjectKind.CHECKPOINT_BUCKET:
-            return sorted(key for key in rig.objects.objects if key.startswith(KEYS.checkpoints_prefix) and "zst" in key)
+            return sorted(
+                key for key in rig.objects.objects if key.startswith(KEYS.checkpoints_prefix) and "zst" in key
+            )
         case ObjectKind.HEAD_HINT:
             return [KEYS.head_hint]
         case ObjectKind.PIN:

@@ -57,9 +57,7 @@ class ScrubRig:
         self.local_from = 0
         self.cut_ms = 0
         self._seed = 0
-        self._local = StoreConfig(
-            root_path=str(folder / "store"), log_file_bytes=1 << 20, queue_file_bytes=20 * 5_000
-        )
+        self._local = StoreConfig(root_path=str(folder / "store"), log_file_bytes=1 << 20, queue_file_bytes=20 * 5_000)
         self.messages = MessageStore.open(
             self._local, disk=RealDisk(), clock=self.clock, make_id=lambda: "scrub", process_id=1
         )
@@ -86,9 +84,7 @@ class ScrubRig:
         self.service = TierService(
             writer=self.writer,
             backlog=backlog,
-            sealer=Sealer(
-                store=copy, keys=KEYS, log=log, spool_folder=None, options=OPTIONS, clock=self.clock
-            ),
+            sealer=Sealer(store=copy, keys=KEYS, log=log, spool_folder=None, options=OPTIONS, clock=self.clock),
             config=TierConfig(grace_ms=GRACE_MS, sweep_interval_ms=1_000, account_interval_ms=10),
             clock=self.clock,
             flush_offset=lambda: self.messages.commit_log.flush_offset,

@@ -240,9 +240,7 @@ async def test_a_budget_reads_a_part_and_the_next_goes_on(rig: ScrubRig) -> None
 
 
 @pytest.mark.parametrize("kind", LEDGER)
-async def test_a_ledger_that_cannot_be_opened_is_mended_first(
-    rig: ScrubRig, tmp_path: Path, kind: ObjectKind
-) -> None:
+async def test_a_ledger_that_cannot_be_opened_is_mended_first(rig: ScrubRig, tmp_path: Path, kind: ObjectKind) -> None:
     await rig.writer.close()
     before = rig.objects.objects
     key = objects_of(rig, kind)[-1]
