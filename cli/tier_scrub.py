@@ -150,7 +150,7 @@ def _show(app: Application, reports: Iterable[Mapping[str, Any]]) -> None:
             line += f"; {report['missingOldCount']} objects are missing that only older versions name"
         if report["garbageCount"]:
             line += f"; {report['garbageCount']} left-over objects ({bytes_text(report['garbageBytes'])})"
-        app.output.note(line)
+        app.output.text(line, value={})
         for note in report["notes"]:
             app.output.note(f"{report['root']}: {note}")
 

@@ -123,7 +123,7 @@ def test_a_bucket_is_checked_and_its_broker_heals_it(
         status, report = scrub(capsys, *arguments)
         assert (status, report["findings"]) == (0, []), arguments
     assert run(["tier", "scrub", *broker]) == 0
-    assert "0 broken" in capsys.readouterr().err
+    assert "0 broken" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

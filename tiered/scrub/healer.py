@@ -78,7 +78,10 @@ class Healer:
                 break
             findings += await self._heal_ledger(more)
         findings = await self._heal_segments(findings)
-        findings = await self._sweep(findings, is_needed=bool(report.garbage_count))
+        is_swept = await self._sweep(findings, is_needed=bool(report.garbage_count))
+        if is_swept:
+            findings = [await self._collected(finding) for finding in findings]
+            report = msgspec.structs.replace(report, garbage_count=0, garbage_bytes=0)
         return msgspec.structs.replace(report, findings=tuple(findings), finished_ms=self._clock_ms())
 
     async def _heal_ledger(self, findings: list[Finding]) -> list[Finding]:
@@ -92,21 +95,26 @@ class Healer:
             for finding in findings
         ]
 
-    async def _sweep(self, findings: list[Finding], *, is_needed: bool) -> list[Finding]:
-        """Let the collector look for orphans; what it took is healed."""
-        extra = {finding.key for finding in findings if finding.problem is Problem.EXTRA}
-        if not extra and not is_needed:
-            return findings
-        await self._service.sweep_orphans()
-        gone = {key for key in extra if not await self._exists(key)}
-        return [_with(finding, Outcome.HEALED) if finding.key in gone else finding for finding in findings]
-
-    async def _exists(self, key: str) -> bool:
+    async def _sweep(self, findings: list[Finding], *, is_needed: bool) -> bool:
+        """Let the collector look for orphans, if there may be any; whether it has."""
+        if not is_needed and all(finding.problem is not Problem.EXTRA for finding in findings):
+            return False
         try:
-            await self._writer.store.head(key)
-        except ObjectNotFoundError:
+            await self._service.sweep_orphans()
+        except CorruptDataError as error:
+            logger.warning("orphans are left alone: %s", error)
             return False
         return True
+
+    async def _collected(self, finding: Finding) -> Finding:
+        """What was too much is healed if the collector has taken it."""
+        if finding.problem is not Problem.EXTRA:
+            return finding
+        try:
+            await self._writer.store.head(finding.key)
+        except ObjectNotFoundError:
+            return _with(finding, Outcome.HEALED)
+        return finding
 
     # -- segments ------------------------------------------------------------------------------------------------------
 
