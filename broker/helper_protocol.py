@@ -19,6 +19,8 @@ with its role, generation and build id; afterwards both sides ask each other ove
     90015    hot -> tier      STATE_ANSWER: that
     90016    tier -> hot      STATE_SAVED: a state snapshot is in the bucket, and how far the log may go by it
     90017    follower -> hot  FOLLOWED_TOPICS: topics of the broker whose ledger is followed, before their queues
+    90020    hot -> tier      SCRUB: begin a scrub of the cold tier
+    90021    hot -> tier      SCRUB_STATE: how far it has come, or what the last one found
     90011    index -> hot     INDEX_PROGRESS: how far the index is durable
     90012    hot -> index     INDEX_QUERY: physical offsets of a topic's key
 
@@ -35,6 +37,7 @@ from thermocline.broker.cold_reads import ColdKeyQuery, ColdPull, ColdTimeSearch
 from thermocline.broker.key_index import KeyQuery
 from thermocline.remoting.header_codec import Header
 from thermocline.store.store_config import StoreConfig
+from thermocline.tiered.scrub.findings import ScrubReport
 from thermocline.tiered.tier_config import TierConfig
 
 
@@ -58,6 +61,8 @@ class HelperRequestCode(IntEnum):
     COLD_MINIMUM = 90008
     INDEX_PROGRESS = 90011
     INDEX_QUERY = 90012
+    SCRUB = 90020
+    SCRUB_STATE = 90021
 
 
 class Hello(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -281,6 +286,7 @@ class TierReportReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True
     sent_bytes: int
     received_bytes: int
     topics: list[TopicTierReport]
+    last_scrub: ScrubReport | None = None
 
 
 class SealRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -340,3 +346,25 @@ class FollowedTopics(msgspec.Struct, array_like=True, frozen=True, kw_only=True)
     """FOLLOWED_TOPICS: those that changed."""
 
     topics: list[FollowedTopic]
+
+
+class ScrubRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """SCRUB. `afresh`: a deep one begins with the first segment, wherever the last one stopped."""
+
+    deep: bool
+    heal: bool
+    afresh: bool
+    budget_bytes: int | None
+    bytes_per_second: int | None
+
+
+class ScrubState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Answer to SCRUB and SCRUB_STATE. `number` counts the scrubs of this process; `error`: why it ended early."""
+
+    number: int
+    is_running: bool
+    error: str
+    segment_count: int
+    deep_segment_count: int
+    read_bytes: int
+    report: ScrubReport | None

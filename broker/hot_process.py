@@ -54,6 +54,7 @@ from thermocline.broker.processors.group import GroupProcessor
 from thermocline.broker.processors.lock import LockProcessor
 from thermocline.broker.processors.recall import RecallProcessor
 from thermocline.broker.processors.replica import ReplicaProcessor
+from thermocline.broker.processors.scrub import ScrubProcessor
 from thermocline.broker.processors.send_back import SendBackProcessor
 from thermocline.broker.processors.stats import StatsProcessor
 from thermocline.broker.processors.tier import TierProcessor
@@ -327,6 +328,7 @@ class HotProcess:
                     dispatch_behind_bytes=lambda: max(0, log.append_offset - self._index.durable_offset),
                 ),
                 TierProcessor(context, self._hub, helpers=helpers.statuses, report_now=self._report_now),
+                ScrubProcessor(self._hub),
             ),
             on_closed=(hot.connection_closed, pop.connection_closed, context.clients.connection_closed),
             before=() if self._source is None else (ReadOnlyProcessor(self._source),),

@@ -1,4 +1,5 @@
-"""Tier process: the cold tier of one broker. Seals, uploads, commits, expires, collects, and serves cold reads.
+"""Tier process: the cold tier of one broker. Seals, uploads, commits, expires, collects, scrubs, and serves
+cold reads.
 
 It learns from the hot process which queues reach how far (QUEUE_TABLE) and tells which offsets it serves
 (CATALOG_TABLE), from the ledger version that it has committed itself. A request that relies on a later version than it
@@ -24,6 +25,7 @@ from thermocline.broker.helper_protocol import (
     HelperRequestCode,
     QueueTable,
     QueueTierReport,
+    ScrubRequest,
     SealedSegment,
     SealReply,
     SealRequest,
@@ -39,9 +41,10 @@ from thermocline.broker.pending_tables import PendingTables
 from thermocline.broker.state_capture import StateCapture, queue_ends
 from thermocline.broker.state_rounds import StateRounds
 from thermocline.broker.tier_reads import TierReads
+from thermocline.broker.tier_scrub import TierScrub
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
-from thermocline.remoting.errors import FencedError, ObjectStoreUnavailableError, UnavailableError
+from thermocline.remoting.errors import CorruptDataError, FencedError, ObjectStoreUnavailableError, UnavailableError
 from thermocline.store.disk import Disk, RealDisk
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cold_reader import ColdReader
@@ -54,6 +57,11 @@ from thermocline.tiered.local_files import LocalLog, LocalQueues
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.object_store_url import ObjectStoreOptions, is_s3_url, open_object_store
+from thermocline.tiered.scrub.healer import Healer
+from thermocline.tiered.scrub.hot_records import HotRecords
+from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
+from thermocline.tiered.scrub.ledger_healer import restore_damaged
+from thermocline.tiered.scrub.segment_recovery import SegmentRecovery
 from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_writer import SegmentOptions
@@ -92,6 +100,7 @@ class TierRole:
         self._link: HelperLink | None = None
         self._service: TierService | None = None
         self._reads: TierReads | None = None
+        self._scrub: TierScrub | None = None
         self._counters = StoreCounters()
         self._pending = PendingTables()
         self._hot_state = HotState()
@@ -115,7 +124,10 @@ class TierRole:
         """
         self._link = link
         config = link.settings.tier
-        store = await self._open_store(config.cold_url, ObjectStoreOptions(counters=self._counters))
+        keys = BrokerKeys.of(cluster=link.settings.cluster_name, broker_name=link.settings.broker_name)
+        folder = f"{link.settings.store.own_path}/ledger-copy"
+        opened = await self._open_store(config.cold_url, ObjectStoreOptions(counters=self._counters))
+        store = LedgerCopyStore(opened, keys=keys, disk=self._disk, folder=folder)
         try:
             writer = await self._open_ledger(store, link)
             try:
@@ -125,7 +137,7 @@ class TierRole:
         finally:
             await store.close()
 
-    async def _work(self, link: HelperLink, store: ObjectStore, writer: LedgerWriter) -> None:
+    async def _work(self, link: HelperLink, store: LedgerCopyStore, writer: LedgerWriter) -> None:
         settings, config = link.settings, link.settings.tier
         log = LocalLog(self._disk, path=settings.store.commit_log_path, file_bytes=settings.store.log_file_bytes)
         queues = LocalQueues(
@@ -134,33 +146,42 @@ class TierRole:
         spool_folder = None if self._keeps_spool_in_memory else Path(settings.store.own_path) / "spool"
         if spool_folder is not None:
             spool_folder.mkdir(exist_ok=True)
+        options = SegmentOptions(frame_bytes=config.frame_bytes, compression_level=config.compression_level)
         sealer = Sealer(
-            store=store,
-            keys=writer.keys,
-            log=log,
-            spool_folder=spool_folder,
-            options=SegmentOptions(frame_bytes=config.frame_bytes, compression_level=config.compression_level),
-            clock=self._clock,
+            store=store, keys=writer.keys, log=log, spool_folder=spool_folder, options=options, clock=self._clock
         )
         cache = FrameCache(bytes_max=config.cache_bytes)
         reader = ColdReader(
             store, catalog=self._catalog, cache=cache, read_ahead_frames_max=config.read_ahead_frames_max
         )
+        backlog = SealBacklog(
+            queues=queues,
+            log=log,
+            policy=SealPolicy(segment_bytes=config.segment_bytes, age_ms=config.seal_age_ms),
+            log_min_offset=lambda: link.page.read().min_offset,
+        )
         service = TierService(
             writer=writer,
-            backlog=SealBacklog(
-                queues=queues,
-                log=log,
-                policy=SealPolicy(segment_bytes=config.segment_bytes, age_ms=config.seal_age_ms),
-                log_min_offset=lambda: link.page.read().min_offset,
-            ),
+            backlog=backlog,
             sealer=sealer,
             config=config,
             clock=self._clock,
             flush_offset=lambda: link.page.read().flush_offset,
             on_committed=self._committed,
         )
+        hot = HotRecords(backlog=backlog, queues=queues, log=log, log_min_offset=lambda: link.page.read().min_offset)
+        recovery = SegmentRecovery(store=store, hot=hot, options=options, spool_folder=spool_folder)
+        healer = Healer(writer=writer, service=service, recovery=recovery, find_copy=store.find, clock_ms=self._clock)
+        scrub = TierScrub(
+            store=store,
+            writer=writer,
+            healer=healer,
+            clock=self._clock,
+            disk=self._disk,
+            state_path=f"{settings.store.own_path}/scrub.json",
+        )
         self._service = service
+        self._scrub = scrub
         self._reads = TierReads(reader, catalog=self._catalog, cut_ms=self._cut_ms)
         try:
             table = self._pending.take()
@@ -170,7 +191,8 @@ class TierRole:
             self._committed(writer.catalog, frozenset(writer.catalog.topics))
             await first_to_end(service.run(), self._state_rounds(link, writer, service).run())
         finally:
-            self._service = self._reads = None
+            self._service = self._reads = self._scrub = None
+            await scrub.close()
             await reader.close()
             await cache.close()
             log.close()
@@ -190,9 +212,12 @@ class TierRole:
             clock=self._clock,
         )
 
-    async def _open_ledger(self, store: ObjectStore, link: HelperLink) -> LedgerWriter:
+    async def _open_ledger(self, store: LedgerCopyStore, link: HelperLink) -> LedgerWriter:
         """See whether the store can tell writers apart, then claim the next epoch; tried again for as long as the store
-        does not answer."""
+        does not answer.
+
+        A ledger that is damaged is mended once from the local copy, as far as that has it.
+        """
         settings = link.settings
         mode = settings.tier.fencing_mode
         keys = BrokerKeys.of(cluster=settings.cluster_name, broker_name=settings.broker_name)
@@ -201,6 +226,7 @@ class TierRole:
         # What `file://` and `memory://` promise is our own code.
         is_checked = not is_s3_url(settings.tier.cold_url)
         delay_ms = OPEN_RETRY_MS
+        is_mended = False
         while True:
             try:
                 if not is_checked:
@@ -218,6 +244,13 @@ class TierRole:
                     clock_ms=self._clock,
                     random=random.Random(),
                 )
+            except CorruptDataError as error:
+                self._last_error = str(error)
+                if is_mended or not await restore_damaged(
+                    store, keys, store_uuid=settings.store_uuid, find_copy=store.find
+                ):
+                    raise
+                is_mended = True
             except ObjectStoreUnavailableError as error:
                 self._last_error = str(error)
                 logger.warning("cold tier cannot be opened: %s retry_ms=%d", error, delay_ms)
@@ -245,11 +278,7 @@ class TierRole:
             entry = catalog.topics.get(topic)
             if entry is None:
                 continue
-            minimums: dict[int, int] = {}
-            for segment in entry.segments:
-                for run in segment.runs:
-                    minimums[run.queue_id] = min(run.start_offset, minimums.get(run.queue_id, run.start_offset))
-            ends = entry.queue_ends()
+            minimums, ends = entry.queue_starts(), entry.queue_ends()
             # A queue that was told of and has lost its last segment is told of once more, as empty.
             known = self._told.pop(topic, set())
             ranges.extend(
@@ -313,7 +342,17 @@ class TierRole:
                 ]
             )
             return RemotingCommand.response(command, body=msgspec.msgpack.encode(reply))
+        if code in (HelperRequestCode.SCRUB, HelperRequestCode.SCRUB_STATE):
+            return self._answer_scrub(command)
         return await reads.handle(command)
+
+    def _answer_scrub(self, command: RemotingCommand) -> RemotingCommand:
+        assert self._scrub is not None
+        if command.code == HelperRequestCode.SCRUB:
+            state = self._scrub.start(msgspec.msgpack.decode(command.body, type=ScrubRequest))
+        else:
+            state = self._scrub.state()
+        return RemotingCommand.response(command, body=msgspec.msgpack.encode(state))
 
     def connection_opened(self, connection: Connection) -> None:
         """The hot process's one."""
@@ -357,6 +396,7 @@ class TierRole:
             sent_bytes=counters.sent_bytes,
             received_bytes=counters.received_bytes,
             topics=self._topic_reports(service, request) if service else [],
+            last_scrub=self._scrub.last_report if self._scrub else None,
         )
         return RemotingCommand.response(command, body=msgspec.msgpack.encode(reply))
 

@@ -5,12 +5,16 @@ holds stays as it is. Reading and writing it is `ledger_reader.py` and `ledger_w
 
 Invariants
   - A topic's live segments all are of its incarnation; the runs of one queue do not overlap, whatever their order.
+  - What is in quarantine is no segment: readers refuse its `lost` offsets, by name, until they expire or are restored.
+    No segment holds any of them.
   - `expired_before_ms` of an incarnation never falls: what has expired once does not come back.
   - `removed` names the segments that some readable version (`readable_from` or later) names and this one does not.
   - `checkpoints` are those kept that an entry has told of; versions below `readable_from` cannot be opened any more.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import msgspec
 
@@ -19,12 +23,15 @@ from thermocline.tiered.ledger_entry import (
     CatalogSettings,
     CheckpointMark,
     LedgerEntry,
+    LostRange,
+    Quarantine,
     QueueHole,
     RemovedSegment,
     TopicChange,
     TopicDelete,
 )
 from thermocline.tiered.segment_entry import SegmentEntry
+from thermocline.tiered.segment_format import QueueRun
 
 NEVER_EXPIRES = -1
 """As a topic's `ttl_ms`: keep for ever, whatever the broker's default is."""
@@ -40,14 +47,28 @@ class TopicEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
     expired_before_ms: int = 0
     holes: tuple[QueueHole, ...] = ()
     segments: tuple[SegmentEntry, ...] = ()
+    quarantine: tuple[Quarantine, ...] = ()
 
     def queue_ends(self) -> dict[int, int]:
-        """The cold end of each queue: the offset after its last record."""
+        """The cold end of each queue: the offset after its last record, readable or lost."""
         ends: dict[int, int] = {}
-        for segment in self.segments:
-            for run in segment.runs:
-                ends[run.queue_id] = max(run.end_offset, ends.get(run.queue_id, 0))
+        for run in self.ranges():
+            ends[run.queue_id] = max(run.end_offset, ends.get(run.queue_id, 0))
         return ends
+
+    def queue_starts(self) -> dict[int, int]:
+        """The first offset of each queue here, readable or lost."""
+        starts: dict[int, int] = {}
+        for run in self.ranges():
+            starts[run.queue_id] = min(run.start_offset, starts.get(run.queue_id, run.start_offset))
+        return starts
+
+    def ranges(self) -> Iterator[QueueRun | LostRange]:
+        """Every range of offsets that lies here, readable or lost."""
+        for segment in self.segments:
+            yield from segment.runs
+        for kept in self.quarantine:
+            yield from kept.lost
 
     def segment(self, segment_id: str) -> SegmentEntry | None:
         """The segment of that id."""
@@ -107,12 +128,15 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         return None if ttl_ms is None or ttl_ms < 0 else ttl_ms
 
     def live_keys(self) -> set[str]:
-        """The objects that live segments lie in."""
-        return {key for topic in self.topics.values() for segment in topic.segments for key in segment.keys}
+        """The objects that live segments lie in, and those in quarantine."""
+        live = {key for topic in self.topics.values() for segment in topic.segments for key in segment.keys}
+        kept = {key for topic in self.topics.values() for each in topic.quarantine for key in each.segment.keys}
+        return live | kept
 
 
 def apply(catalog: Catalog, entry: LedgerEntry) -> Catalog:
-    """The catalog after `entry`, within which topics end, then segments go, then topics change, then segments come.
+    """The catalog after `entry`, within which topics end, segments go (for good, or out of or into quarantine), topics
+    change, then segments come.
 
     Raises:
         LedgerCorruptError: The entry does not follow the catalog.
@@ -128,6 +152,7 @@ def apply(catalog: Catalog, entry: LedgerEntry) -> Catalog:
         if only is None or delete.topic in only:
             _delete_topic(topics, removed, delete, version=entry.version)
     _remove_segments(topics, removed, entry, only)
+    _change_quarantine(topics, removed, entry, only)
     for change in entry.topics:
         if only is None or change.topic in only:
             topics[change.topic] = _changed_topic(topics.get(change.topic), change)
@@ -165,6 +190,7 @@ def _delete_topic(
         return
     if topic is not None:
         removed.extend(RemovedSegment.of(segment, removed_in=version) for segment in topic.segments)
+        removed.extend(RemovedSegment.of(kept.segment, removed_in=version) for kept in topic.quarantine)
     topics[delete.topic] = TopicEntry(topic=delete.topic, incarnation=delete.incarnation, deleted=True)
 
 
@@ -183,6 +209,34 @@ def _remove_segments(
         removed.extend(RemovedSegment.of(segment, removed_in=entry.version) for segment in leaving)
         staying = tuple(segment for segment in topic.segments if segment.segment_id not in segment_ids)
         topics[name] = msgspec.structs.replace(topic, segments=staying)
+
+
+def _change_quarantine(
+    topics: dict[str, TopicEntry], removed: list[RemovedSegment], entry: LedgerEntry, only: frozenset[str] | None
+) -> None:
+    """Segments leave quarantine for good; others go there, or lose less than was thought."""
+    for gone in entry.quarantine_out:
+        if only is not None and gone.topic not in only:
+            continue
+        topic = topics.get(gone.topic)
+        leaving = [kept for kept in topic.quarantine if kept.segment.segment_id == gone.segment_id] if topic else []
+        if topic is None or not leaving:
+            raise LedgerCorruptError("a segment leaves quarantine that is not there", version=entry.version)
+        removed.extend(RemovedSegment.of(kept.segment, removed_in=entry.version) for kept in leaving)
+        staying = tuple(kept for kept in topic.quarantine if kept not in leaving)
+        topics[gone.topic] = msgspec.structs.replace(topic, quarantine=staying)
+    for coming in entry.quarantine:
+        segment = coming.segment
+        if only is not None and segment.topic not in only:
+            continue
+        topic = topics.get(segment.topic)
+        if topic is None or topic.incarnation != segment.incarnation or topic.deleted:
+            raise LedgerCorruptError("a segment of another life goes into quarantine", version=entry.version)
+        others = tuple(kept for kept in topic.quarantine if kept.segment.segment_id != segment.segment_id)
+        segments = tuple(each for each in topic.segments if each.segment_id != segment.segment_id)
+        if len(others) == len(topic.quarantine) and len(segments) == len(topic.segments):
+            raise LedgerCorruptError("a segment goes into quarantine that is not there", version=entry.version)
+        topics[segment.topic] = msgspec.structs.replace(topic, segments=segments, quarantine=(*others, coming))
 
 
 def _changed_topic(topic: TopicEntry | None, change: TopicChange) -> TopicEntry:
@@ -217,7 +271,7 @@ def _incarnation(topic: TopicEntry | None, name: str, incarnation: int) -> Topic
         return TopicEntry(topic=name, incarnation=incarnation)
     if topic.incarnation == incarnation and not topic.deleted:
         return topic
-    if topic.incarnation < incarnation and not topic.segments:
+    if topic.incarnation < incarnation and not topic.segments and not topic.quarantine:
         return TopicEntry(topic=name, incarnation=incarnation)
     raise LedgerCorruptError(
         "the topic is at another incarnation", topic=name, incarnation=incarnation, current=topic.incarnation

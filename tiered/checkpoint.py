@@ -23,6 +23,7 @@ import zstandard
 
 from thermocline.remoting.errors import ObjectNotFoundError
 from thermocline.tiered.catalog import Catalog, TopicEntry
+from thermocline.tiered.checked_json import check_json, seal_json
 from thermocline.tiered.errors import AlreadyExistsError, FrameChecksumError, LedgerCorruptError
 from thermocline.tiered.ledger_entry import LEDGER_FORMAT, CatalogSettings, CheckpointMark, RemovedSegment, decode_entry
 from thermocline.tiered.object_keys import BrokerKeys
@@ -144,7 +145,7 @@ async def write_checkpoint(
     )
     key = keys.checkpoint_head(head.version)
     try:
-        await store.create_if_absent(key, _encoder.encode(head))
+        await store.create_if_absent(key, seal_json(_encoder.encode(head)))
     except AlreadyExistsError:
         # Perhaps our own, its answer lost: then it is the same to the byte.
         if decode_head(await store.get(key), version=head.version) != head:
@@ -170,9 +171,17 @@ async def load_checkpoint(store: ObjectStore, head: CheckpointHead, *, only_topi
         wanted = [reference for reference in head.buckets if reference.bucket in numbers]
 
     async def load_bucket(reference: BucketReference) -> BucketContent:
-        return _decode_bucket(await store.get(reference.key), reference)
+        return decode_bucket(await store.get(reference.key), reference)
 
     contents = await run_all(map(load_bucket, wanted), concurrency_max=BUCKET_CONCURRENCY_MAX)
+    return catalog_of(head, contents, only_topics=only_topics)
+
+
+def catalog_of(
+    head: CheckpointHead, contents: Iterable[BucketContent], *, only_topics: frozenset[str] | None = None
+) -> Catalog:
+    """The catalog that a head and the contents of its buckets make."""
+    contents = list(contents)
     topics = {topic.topic: topic for content in contents for topic in content.topics}
     removed = [segment for content in contents for segment in content.removed]
     if only_topics is not None:
@@ -206,17 +215,21 @@ async def load_head_if_good(store: ObjectStore, keys: BrokerKeys, version: int) 
 
 
 def decode_head(data: bytes, *, version: int) -> CheckpointHead:
-    """`head.json` of the checkpoint of `version`. LedgerCorruptError when it is none, or of a later format."""
+    """`head.json` of the checkpoint of `version`. LedgerCorruptError when it is none, damaged, or of a later format."""
+    check_json(data, key=f"head of checkpoint {version}")
     try:
         head = _head_decoder.decode(data)
     except msgspec.DecodeError as error:
         raise LedgerCorruptError("a checkpoint's head cannot be decoded", version=version) from error
     if head.format > LEDGER_FORMAT or head.version != version:
-        raise LedgerCorruptError("a checkpoint's head of a later format or another version", version=version)
+        raise LedgerCorruptError(
+            "a checkpoint's head of a later format or another version", version=version, found=head.version
+        )
     return head
 
 
-def _decode_bucket(data: bytes, reference: BucketReference) -> BucketContent:
+def decode_bucket(data: bytes, reference: BucketReference) -> BucketContent:
+    """What a bucket holds. FrameChecksumError or LedgerCorruptError when it is not the one that the head names."""
     if len(data) != reference.stored_bytes or zlib.crc32(data) != reference.crc32:
         raise FrameChecksumError("a checkpoint's bucket is not the one that was stored", key=reference.key)
     try:

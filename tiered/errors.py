@@ -49,6 +49,10 @@ class LedgerCorruptError(CorruptDataError):
     """Ledger entries or checkpoints contradict each other, or one is missing in the middle."""
 
 
+class QuarantinedError(CorruptDataError):
+    """These records were in an object that is damaged or gone, and are in no other place; the rest is readable."""
+
+
 class QueueGapError(CorruptDataError):
     """Offsets that the catalog should cover are covered by no segment and declared lost by no hole."""
 

@@ -177,6 +177,14 @@ class LedgerWriter:
         self._issued.add(str(segment_id))
         return segment_id
 
+    def is_under_way(self, segment_id: SegmentId) -> bool:
+        """Whether the id has been given out, and is neither committed nor abandoned yet."""
+        return str(segment_id) in self._issued
+
+    def under_way(self) -> list[SegmentId]:
+        """Every such id."""
+        return [SegmentId.parse(text) for text in self._issued]
+
     def abandon(self, segment_id: SegmentId, keys: Iterable[str]) -> None:
         """Give up an id that was never committed: what may lie under `keys` is garbage."""
         assert str(segment_id) in self._issued, "committed, abandoned before, or not ours"
@@ -222,6 +230,23 @@ class LedgerWriter:
             if self._checkpoint_version < self.version:
                 await self._write_checkpoint()
 
+    async def renew_checkpoint(self) -> None:
+        """Write a checkpoint of a new version that names no bucket of an earlier one.
+
+        From then on the newest catalog depends on nothing that was written before. Raises as `commit`.
+        """
+        await self.commit(LedgerChanges(settings=self.catalog.settings))
+        async with self._lock:
+            await self._settle_or_fence()
+            if self._checkpoint_version < self.version:
+                await self._write_checkpoint(is_afresh=True)
+
+    async def renew_hint(self) -> None:
+        """Write `head-hint` anew. Raises as `settle`."""
+        async with self._lock:
+            await self._settle_or_fence()
+            await write_hint(self.store, self.keys, self._hint())
+
     async def close(self) -> None:
         """Leave a fresh hint, as far as the store answers; idempotent. A pending commit is left to its fate."""
         if self._closed:
@@ -260,6 +285,8 @@ class LedgerWriter:
             segments_out=changes.segments_out,
             topics=changes.topics,
             segments_in=changes.segments_in,
+            quarantine=changes.quarantine,
+            quarantine_out=changes.quarantine_out,
         )
         return _Pending(entry=entry, data=encode_entry(entry), after=apply(catalog, entry))
 
@@ -338,7 +365,12 @@ class LedgerWriter:
         if entry.version == 1:
             follows = await read_hint(self.store, self.keys) is None
         else:
-            before = await find_entry(self.store, self.keys, entry.version - 1)
+            try:
+                before = await find_entry(self.store, self.keys, entry.version - 1)
+            except LedgerCorruptError as error:
+                # It is there, so nobody has collected it. What is damaged is a scrub's to see to, and no rival's entry.
+                logger.error("the entry before is damaged version=%d: %s", entry.version - 1, error)
+                return True
             follows = before is not None and before.nonce == entry.previous_nonce
         if follows:
             return True
@@ -383,13 +415,13 @@ class LedgerWriter:
         except ObjectStoreUnavailableError as error:
             logger.warning("checkpoint failed version=%d: %s", self.version, error)
 
-    async def _write_checkpoint(self) -> None:
+    async def _write_checkpoint(self, *, is_afresh: bool = False) -> None:
         head = await write_checkpoint(
             self.store,
             self.keys,
             self.catalog,
-            previous=self.checkpoint,
-            previous_catalog=self._checkpoint_catalog,
+            previous=None if is_afresh else self.checkpoint,
+            previous_catalog=None if is_afresh else self._checkpoint_catalog,
         )
         self.checkpoint, self._checkpoint_catalog = head, self.catalog
         await write_hint(self.store, self.keys, self._hint())
@@ -411,9 +443,7 @@ def _check_owner(catalog: Catalog, identity: LedgerIdentity, keys: BrokerKeys, *
 
 def _check_no_overlap(topic: TopicEntry) -> None:
     """InvalidRequestError when two segments hold the same offset of a queue."""
-    spans = sorted(
-        (run.queue_id, run.start_offset, run.end_offset) for segment in topic.segments for run in segment.runs
-    )
+    spans = sorted((each.queue_id, each.start_offset, each.end_offset) for each in topic.ranges())
     for before, after in itertools.pairwise(spans):
         if before[0] == after[0] and before[2] > after[1]:
             raise InvalidRequestError(

@@ -10,6 +10,7 @@ A round with nothing to do costs no request.
 Failures
   - The store does not answer: what was sealed is committed, the round ends, and the rest is sealed by a later one. A
     commit whose outcome is unknown is settled before anything else happens.
+  - Something of the ledger is damaged: no garbage is collected until it is whole again; all else goes on.
   - FencedError: another writer has taken over. It leaves `run`; nothing more is written or deleted.
 
 A topic is named in the ledger from its first segment on. Belongs to the tier process's loop.
@@ -17,7 +18,8 @@ A topic is named in the ledger from its first segment on. Belongs to the tier pr
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import msgspec
@@ -112,6 +114,10 @@ class TierService:
         self._published_offset = -1
         self._has_swept_orphans = False
         self._last_error = ""
+        self._garbage_error = ""
+        self._garbage_not_before_ms = 0
+        self._changing = asyncio.Lock()
+        """Held from the look at the catalog that a change is made by until the change is in: by rounds and repairs."""
 
     @property
     def catalog(self) -> Catalog:
@@ -172,6 +178,38 @@ class TierService:
         self._demands.append(demand)
         self._wake.set()
         return await demand.done
+
+    async def repair(self, change: Callable[[Catalog], LedgerChanges | None]) -> bool:
+        """Commit what `change` makes of the newest catalog; False when that is nothing. Between two rounds' commits.
+
+        Raises:
+            FencedError: Another writer has taken over.
+            ObjectStoreUnavailableError: An earlier commit could not be settled; nothing was begun.
+        """
+        async with self._changing:
+            await self._settle()
+            changes = change(self.catalog)
+            if changes is None or changes.is_empty:
+                return False
+            await self._commit(changes)
+            topics = {segment.topic for segment in changes.segments_in} | {out.topic for out in changes.segments_out}
+            topics |= {kept.segment.topic for kept in changes.quarantine}
+            self._publish(frozenset(topics | {out.topic for out in changes.quarantine_out}))
+            return True
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[LedgerWriter]:
+        """The ledger's writer, while no round commits or deletes anything."""
+        async with self._changing:
+            await self._settle()
+            yield self._writer
+
+    async def sweep_orphans(self) -> None:
+        """List the prefix once more, and delete what nobody names. Raises as `run_once`."""
+        async with self._changing:
+            now_ms = self._clock()
+            plan = await self._garbage.plan(now_ms=now_ms, sweep=True)
+            await self._garbage.execute(plan, now_ms=now_ms)
 
     async def run(self) -> None:
         """Work until cancelled.
@@ -278,9 +316,10 @@ class TierService:
             if plan is not None:
                 plans.append(plan)
         sealed, failure = await self._seal_all([plan for plan in plans if plan.runs])
-        changes = self._changes([entry for _, entry in sealed], now_ms=now_ms)
-        if not changes.is_empty:
-            await self._commit(changes)
+        async with self._changing:
+            changes = self._changes([entry for _, entry in sealed], now_ms=now_ms)
+            if not changes.is_empty:
+                await self._commit(changes)
         for plan in plans:
             if not plan.runs:
                 self._backlog.committed(plan)
@@ -289,7 +328,7 @@ class TierService:
             self._tell_demands(demands, entry)
         advanced = {entry.topic for _, entry in sealed} | {plan.topic for plan in plans if not plan.runs}
         changed = {change.topic for change in changes.topics} | {gone.topic for gone in changes.topics_deleted}
-        changed |= {gone.topic for gone in changes.segments_out}
+        changed |= {gone.topic for gone in (*changes.segments_out, *changes.quarantine_out)}
         self._publish(frozenset(advanced | changed))
         if failure is not None:
             raise failure
@@ -377,6 +416,7 @@ class TierService:
             segments_out=tuple(gone for gone in swept.segments_out if gone.topic not in ending),
             topics=tuple(changes),
             topics_deleted=tuple(deletes),
+            quarantine_out=tuple(gone for gone in swept.quarantine_out if gone.topic not in ending),
             settings=None if is_known else msgspec.structs.replace(catalog.settings, grace_ms=grace_ms),
         )
 
@@ -422,10 +462,21 @@ class TierService:
 
     async def _collect_garbage(self, now_ms: int) -> None:
         """Delete what is due. Orphans of earlier writers are looked for once, by listing."""
+        if now_ms < self._garbage_not_before_ms:
+            return
         if self._has_swept_orphans and not self._garbage.is_due(now_ms=now_ms):
             return
-        plan = await self._garbage.plan(now_ms=now_ms, sweep=not self._has_swept_orphans)
-        report = await self._garbage.execute(plan, now_ms=now_ms)
+        async with self._changing:
+            try:
+                plan = await self._garbage.plan(now_ms=now_ms, sweep=not self._has_swept_orphans)
+            except CorruptDataError as error:
+                if str(error) != self._garbage_error:
+                    logger.error("nothing is deleted from the bucket: %s", error)
+                self._garbage_error = str(error)
+                self._garbage_not_before_ms = now_ms + self._config.sweep_interval_ms
+                return
+            self._garbage_error = ""
+            report = await self._garbage.execute(plan, now_ms=now_ms)
         self._has_swept_orphans = True
         if report.deleted_count:
             logger.info("garbage deleted objects=%d bytes=%d", report.deleted_count, report.deleted_bytes)

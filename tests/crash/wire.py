@@ -91,6 +91,7 @@ class Pulled:
     code: int
     records: list[MessageRecord]
     next_offset: int
+    remark: str = ""
 
 
 async def ask(
@@ -340,7 +341,7 @@ async def pull(
         ResponseCode.PULL_RETRY_IMMEDIATELY,
         ResponseCode.PULL_OFFSET_MOVED,
     ):
-        return Pulled(response.code, [], offset)
+        return Pulled(response.code, [], offset, response.remark or "")
     records = list(iterate_records(response.body)) if response.code == ResponseCode.SUCCESS else []
     return Pulled(response.code, records, response.header(PullMessageResponseHeader).next_begin_offset)
 
