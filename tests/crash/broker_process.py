@@ -12,6 +12,33 @@ from pathlib import Path
 
 START_TIMEOUT_S = 60.0
 HELPERS = ("index", "tier")
+SMALL_FILES = {
+    "mappedFileSizeCommitLog": str(1 << 20),
+    "mappedFileSizeConsumeQueue": "6000",
+    "maxHashSlotNum": "500",
+    "maxIndexNum": "2000",
+}
+"""So that a short test goes through many of them."""
+FILES_GO_AT_ONCE = {
+    "fileReservedTime": "0",
+    "deleteWhen": "",
+    "coldSegmentBytes": str(512 << 10),
+    "coldFrameBytes": str(64 << 10),
+    "coldSealAgeMs": "300",
+    "coldAccountIntervalMs": "50",
+}
+KEPT, GONE_AT_ONCE = "kept", "gone at once"
+"""What becomes of local files that are full."""
+
+
+def cold_settings(files: str, folder: Path) -> dict[str, str]:
+    """Settings of a broker whose files are `KEPT`, or `GONE_AT_ONCE` to a cold tier in `folder`."""
+    return {"coldUrl": f"file://{folder}/cold", **FILES_GO_AT_ONCE} if files == GONE_AT_ONCE else {}
+
+
+def now_ms() -> int:
+    """The wall clock."""
+    return time.time_ns() // 1_000_000
 
 
 class BrokerProcess:

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash import wire
-from tests.crash.broker_process import BrokerProcess, until
+from tests.crash.broker_process import BrokerProcess, now_ms, until
 from tests.crash.bucket import KEYS, listed_keys, named_keys, newest
 from tests.crash.mixed_load import KEYED, QUEUES, SMALL, MixedLoad
 from tests.crash.test_kill_nine import SMALL_FILES, check_from_both_tiers, move_to_cold, write_log_files
@@ -89,11 +89,6 @@ class FleetingLoad:
         assert len(self.bodies) <= end <= len(self.bodies) + 1, "the last one may have got no answer"
         for record in records:
             assert record.body == self.bodies.get(record.queue_offset, record.body)
-
-
-def now_ms() -> int:
-    """Milliseconds of the wall clock."""
-    return time.time_ns() // 1_000_000
 
 
 async def minimum_of(connection: ClientConnection, topic: str, queue_id: int) -> int:

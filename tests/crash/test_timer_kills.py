@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash import wire
-from tests.crash.broker_process import BrokerProcess
+from tests.crash.broker_process import GONE_AT_ONCE, KEPT, SMALL_FILES, BrokerProcess, cold_settings, now_ms
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.message_record import MessageRecord
@@ -37,26 +36,11 @@ DELAYS_MS = (100, 700, 1_500, 4_000, 8_000, 15_000)
 RECALLED_DELAY_MS = 12_000
 FILLER_BYTES = 40_000
 SETTINGS = {
-    "mappedFileSizeCommitLog": str(1 << 20),
-    "mappedFileSizeConsumeQueue": "6000",
+    **SMALL_FILES,
     "mappedFileSizeTimerLog": "4096",
-    "maxHashSlotNum": "500",
-    "maxIndexNum": "2000",
     "timerFlushIntervalMs": str(ROUND_MS),
     "recallMessageEnable": "true",
 }
-FILES_GO_AT_ONCE = {
-    "fileReservedTime": "0",
-    "deleteWhen": "",
-    "coldSegmentBytes": str(512 << 10),
-    "coldFrameBytes": str(64 << 10),
-    "coldSealAgeMs": "300",
-    "coldAccountIntervalMs": "50",
-}
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,14 +156,13 @@ async def read_all(
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("files", ["kept", "gone at once"])
+@pytest.mark.parametrize("files", [KEPT, GONE_AT_ONCE])
 async def test_kills_lose_and_bring_forward_nothing_that_waits(
     tmp_path: Path, case_count: Callable[..., int], files: str
 ) -> None:
     kill_count = case_count(quick=4, soak=60)
     chance = random.Random(f"{SEED}/{files}")
-    extra = {"coldUrl": f"file://{tmp_path}/cold", **FILES_GO_AT_ONCE} if files == "gone at once" else {}
-    broker = BrokerProcess(tmp_path / "broker", {**SETTINGS, **extra})
+    broker = BrokerProcess(tmp_path / "broker", {**SETTINGS, **cold_settings(files, tmp_path)})
     await broker.start()
     load = TimedLoad(broker, f"{SEED}/{files}")
     await load.start()
@@ -195,9 +178,8 @@ async def test_kills_lose_and_bring_forward_nothing_that_waits(
         await load.stop()
         connection = await ClientConnection.open(broker.address)
         read = await read_all(connection, set(load.times_ms), last_ms=max(load.asked_ms.values()))
-        if files == "gone at once":
-            status = await wire.tier_status(connection)
-            assert any(queue["localMin"] > 0 for topic in status["topics"] for queue in topic["queues"])
+        if files == GONE_AT_ONCE:
+            assert await wire.has_let_go(connection)
         connection.close()
         assert len(load.times_ms) > 20 * kill_count
         assert len(load.recalled) >= kill_count
