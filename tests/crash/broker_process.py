@@ -27,6 +27,7 @@ FILES_GO_AT_ONCE = {
     "coldSealAgeMs": "300",
     "coldAccountIntervalMs": "50",
 }
+TINY_FILES_GO_AT_ONCE = {**SMALL_FILES, "mappedFileSizeConsumeQueue": "600", **FILES_GO_AT_ONCE}
 KEPT, GONE_AT_ONCE = "kept", "gone at once"
 """What becomes of local files that are full."""
 

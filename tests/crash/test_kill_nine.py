@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash import wire
-from tests.crash.broker_process import FILES_GO_AT_ONCE, SMALL_FILES, BrokerProcess, until
+from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess, until
 from tests.crash.mixed_load import MixedLoad
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.errors import UnavailableError
@@ -19,7 +19,6 @@ SEED = 20_261_121
 START_SECONDS_MAX = 20.0
 MOVE_TIMEOUT_S = wire.PATIENCE_S
 """A tier process that was killed a hundred times has much to catch up with."""
-SETTINGS = {**SMALL_FILES, "mappedFileSizeConsumeQueue": "600", **FILES_GO_AT_ONCE}
 VICTIMS = ("tier", "hot", "all", "index")
 
 
@@ -40,7 +39,9 @@ async def test_kills_lose_nothing_acknowledged(tmp_path: Path, case_count: Calla
     kills = case_count(quick=3, soak=100)
     chance = random.Random(f"{SEED}/{flush}")
     cold = tmp_path / "cold"
-    broker = BrokerProcess(tmp_path / "broker", {**SETTINGS, "flushDiskType": flush, "coldUrl": f"file://{cold}"})
+    broker = BrokerProcess(
+        tmp_path / "broker", {**TINY_FILES_GO_AT_ONCE, "flushDiskType": flush, "coldUrl": f"file://{cold}"}
+    )
     await broker.start()
     load = MixedLoad(broker, f"{SEED}/{flush}", pause_s=0.005)
     await load.start(6)

@@ -19,10 +19,10 @@ from pathlib import Path
 import pytest
 
 from tests.crash import wire
-from tests.crash.broker_process import BrokerProcess, now_ms, until
+from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess, now_ms, until
 from tests.crash.bucket import KEYS, listed_keys, named_keys, newest
 from tests.crash.mixed_load import KEYED, QUEUES, SMALL, MixedLoad
-from tests.crash.test_kill_nine import SMALL_FILES, check_from_both_tiers, move_to_cold, write_log_files
+from tests.crash.test_kill_nine import check_from_both_tiers, move_to_cold, write_log_files
 from tests.fixtures_s3 import new_bucket
 from thermocline.localstack import S3Server
 from thermocline.remoting.client import ClientConnection
@@ -37,7 +37,7 @@ TTL_MS = 2_000
 GRACE_MS = 400
 MOMENTS = ("seal", "upload", "commit", "checkpoint", "delete", "start")
 SETTINGS = {
-    **SMALL_FILES,
+    **TINY_FILES_GO_AT_ONCE,
     "mappedFileSizeCommitLog": str(128 << 10),
     "coldSegmentBytes": str(64 << 10),
     "coldFrameBytes": str(8 << 10),
