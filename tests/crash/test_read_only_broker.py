@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.crash import wire
-from tests.crash.broker_process import BrokerProcess
+from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess
 from tests.crash.recovery_load import read_across_holes
-from tests.crash.test_kill_nine import SMALL_FILES
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
 from thermocline.remoting.bodies import TopicRouteData
@@ -37,7 +36,7 @@ async def name_server() -> AsyncIterator[str]:
 @pytest.fixture
 async def writer(tmp_path: Path) -> AsyncIterator[BrokerProcess]:
     """The broker whose history is served."""
-    settings = {**SMALL_FILES, "coldUrl": (tmp_path / "cold").as_uri(), "coldStateIntervalMs": "200"}
+    settings = {**TINY_FILES_GO_AT_ONCE, "coldUrl": (tmp_path / "cold").as_uri(), "coldStateIntervalMs": "200"}
     process = BrokerProcess(tmp_path / "writer", settings)
     await process.start()
     yield process
@@ -49,7 +48,7 @@ async def writer(tmp_path: Path) -> AsyncIterator[BrokerProcess]:
 async def reader(tmp_path: Path, writer: BrokerProcess, name_server: str) -> AsyncIterator[BrokerProcess]:
     """The read-only broker; not started."""
     process = BrokerProcess(
-        tmp_path / "reader", {**SMALL_FILES, "coldFollowIntervalMs": "50", "namesrvAddr": name_server}
+        tmp_path / "reader", {**TINY_FILES_GO_AT_ONCE, "coldFollowIntervalMs": "50", "namesrvAddr": name_server}
     )
     process.arguments = ("--read-only-from", writer.properties["coldUrl"])
     yield process

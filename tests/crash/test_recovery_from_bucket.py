@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash import wire
-from tests.crash.broker_process import BrokerProcess, until
+from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess, until
 from tests.crash.bucket import newest
 from tests.crash.recovery_load import (
     FLEETING,
@@ -23,7 +23,6 @@ from tests.crash.recovery_load import (
     check_recovered,
     read_across_holes,
 )
-from tests.crash.test_kill_nine import SMALL_FILES
 from tests.fixtures_s3 import new_bucket
 from thermocline.localstack import S3Server
 from thermocline.remoting.client import ClientConnection
@@ -36,7 +35,7 @@ pytestmark = pytest.mark.crash
 SEED = 20_261_122
 RESERVE_BYTES = 64 << 20
 SETTINGS = {
-    **SMALL_FILES,
+    **TINY_FILES_GO_AT_ONCE,
     "coldStateIntervalMs": "200",
     "flushConsumerOffsetInterval": "200",
     "flushDelayOffsetInterval": "200",
