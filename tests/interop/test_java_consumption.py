@@ -62,6 +62,7 @@ def with_retry_topic(cluster: Cluster, start_push: Callable[..., str], name: str
 # -- retries, dead letters ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.java_4
 def test_a_message_that_always_fails_ends_as_a_dead_letter(
     cluster: Cluster, name: str, start_push: Callable[..., str]
 ) -> None:
@@ -100,6 +101,7 @@ def test_a_message_that_always_fails_ends_as_a_dead_letter(
     assert cluster.agent.received(other, count=1, timeout_s=1) == []
 
 
+@pytest.mark.java_4
 def test_an_orderly_queue_waits_for_its_failed_message(
     cluster: Cluster, name: str, start_push: Callable[..., str]
 ) -> None:
@@ -141,6 +143,7 @@ def check_order_by_shard(received: list[ReceivedMessage], *, shards: int, count:
         assert firsts == sorted(firsts)
 
 
+@pytest.mark.java_4
 @pytest.mark.xdist_group("interop-thermocline")  # where the Java agent runs
 def test_order_is_kept_when_the_broker_is_killed(java_agent_process: JavaAgent, tmp_path: Path, name: str) -> None:
     agent = java_agent_process
@@ -197,6 +200,7 @@ def can_send(agent: JavaAgent, namesrv: str, topic: str) -> bool:
 # -- broadcasting, replies ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.java_4
 def test_each_broadcasting_consumer_gets_everything(
     cluster: Cluster, name: str, start_push: Callable[..., str]
 ) -> None:
@@ -213,6 +217,7 @@ def test_each_broadcasting_consumer_gets_everything(
     assert "MessageModel: BROADCASTING" in cluster.admin("consumerConnection", "-g", f"{name}-group")
 
 
+@pytest.mark.java_4
 def test_a_request_gets_its_reply(cluster: Cluster, name: str) -> None:
     topic = cluster.make_topic(name, queue_count=2)
     replier = f"{name}-replier"
@@ -256,6 +261,7 @@ def test_a_request_without_an_answer_ends_in_time(cluster: Cluster, name: str) -
 # -- bodies ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.java_4
 @pytest.mark.parametrize("compression", ["ZLIB", "LZ4", "ZSTD"])
 def test_bodies_come_back_whole_however_they_are_compressed(
     cluster: Cluster, name: str, start_push: Callable[..., str], compression: str
@@ -269,6 +275,7 @@ def test_bodies_come_back_whole_however_they_are_compressed(
     assert all(message.store_size < 150_000 for message in received)
 
 
+@pytest.mark.java_4
 def test_the_largest_body_is_taken_and_one_byte_more_is_not(cluster: Cluster, name: str) -> None:
     topic = cluster.make_topic(name, queue_count=1)
     produce(cluster, topic, count=1, body_bytes=4 << 20, compress_over_bytes=64 << 20)
@@ -281,6 +288,7 @@ def test_the_largest_body_is_taken_and_one_byte_more_is_not(cluster: Cluster, na
 # -- where a group begins ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.java_4
 def test_a_new_group_begins_where_it_asks_to(cluster: Cluster, name: str, start_push: Callable[..., str]) -> None:
     topic = cluster.make_topic(name, queue_count=1)
     produce(cluster, topic, count=10)
@@ -297,6 +305,7 @@ def test_a_new_group_begins_where_it_asks_to(cluster: Cluster, name: str, start_
         assert sorted(indexes(cluster.agent.received(consumer, count=20 - start))) == list(range(start, 20))
 
 
+@pytest.mark.java_4
 def test_a_group_without_offsets_begins_by_the_clients_choice_behind_deleted_messages(
     cluster: Cluster, name: str, start_push: Callable[..., str]
 ) -> None:
@@ -328,6 +337,7 @@ def test_a_group_without_offsets_begins_by_the_clients_choice_behind_deleted_mes
     assert sorted(indexes(cluster.agent.received(again, count=2))) == [12, 13]
 
 
+@pytest.mark.java_4
 def test_a_live_group_goes_back_to_a_time(cluster: Cluster, name: str, start_push: Callable[..., str]) -> None:
     topic = cluster.make_topic(name, queue_count=1)
     produce(cluster, topic, count=5)

@@ -15,13 +15,11 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
-import org.apache.rocketmq.client.impl.consumer.RebalanceImpl;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
-import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
 /** Running consumers by name, each with the messages it has received and not yet handed over. */
 final class Consumers {
@@ -109,9 +107,8 @@ final class Consumers {
     /**
      * Starts a push consumer: {name, namesrv, group, topics: {topic: tags or {sql: expression}}, orderly, broadcast, from,
      * timestamp, refuse_first, refuse_all, max_reconsume_times, trace, pull_batch_size, pull_threshold_for_queue,
-     * pull_interval_ms}; for POP also {client_rebalance, pop_batch_size, pop_invisible_ms, pop_threshold_for_queue,
-     * threads, hold_ms, retry_delay_level}. With {journal} receptions are noted there, and no message waits to be
-     * taken: {journal, refuse_every, heartbeat_ms}.
+     * pull_interval_ms, threads, hold_ms, retry_delay_level}; for POP also what {@link Generation} reads. With {journal}
+     * receptions are noted there, and no message waits to be taken: {journal, refuse_every, heartbeat_ms}.
      */
     Object startPush(JSONObject request) throws Exception {
         DefaultMQPushConsumer consumer = push(request);
@@ -119,11 +116,6 @@ final class Consumers {
         consumer.setPullThresholdForQueue(
                 request.getIntValue("pull_threshold_for_queue", consumer.getPullThresholdForQueue()));
         consumer.setPullInterval(request.getLongValue("pull_interval_ms", consumer.getPullInterval()));
-        consumer.setClientRebalance(request.getBooleanValue("client_rebalance", true));
-        consumer.setPopBatchNums(request.getIntValue("pop_batch_size", consumer.getPopBatchNums()));
-        consumer.setPopInvisibleTime(request.getLongValue("pop_invisible_ms", consumer.getPopInvisibleTime()));
-        consumer.setPopThresholdForQueue(
-                request.getIntValue("pop_threshold_for_queue", consumer.getPopThresholdForQueue()));
         if (request.containsKey("threads")) {
             consumer.setConsumeThreadMin(request.getIntValue("threads"));
             consumer.setConsumeThreadMax(request.getIntValue("threads"));
@@ -140,10 +132,7 @@ final class Consumers {
         Running handle = new Running() {
             @Override
             Collection<MessageQueue> assigned() {
-                RebalanceImpl rebalance = consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl();
-                Collection<MessageQueue> queues = new ArrayList<>(rebalance.getProcessQueueTable().keySet());
-                queues.addAll(rebalance.getPopProcessQueueTable().keySet());
-                return queues;
+                return Generation.queues(consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl());
             }
 
             @Override
@@ -202,7 +191,7 @@ final class Consumers {
         running.put(request.getString("name"), new Running() {
             @Override
             Collection<MessageQueue> assigned() {
-                return consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().keySet();
+                return Generation.queues(consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl());
             }
 
             @Override
@@ -215,18 +204,12 @@ final class Consumers {
     }
 
     private static DefaultMQPushConsumer push(JSONObject request) {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(request.getString("group"));
+        DefaultMQPushConsumer consumer = Generation.pushConsumer(request);
         consumer.setNamesrvAddr(request.getString("namesrv"));
         consumer.setInstanceName(request.getString("name"));
         consumer.setConsumeFromWhere(from(request));
         if (request.containsKey("timestamp")) {
             consumer.setConsumeTimestamp(request.getString("timestamp"));
-        }
-        if (request.getBooleanValue("broadcast")) {
-            consumer.setMessageModel(MessageModel.BROADCASTING);
-        }
-        if (request.getBooleanValue("trace")) {
-            consumer.setEnableTrace(true);
         }
         consumer.setMaxReconsumeTimes(request.getIntValue("max_reconsume_times", consumer.getMaxReconsumeTimes()));
         consumer.setPersistConsumerOffsetInterval(500);
