@@ -1,21 +1,19 @@
 """Fixtures of the interop tests.
 
 `cluster` runs a test on Thermocline; with `--official-peer` (and under `--soak`) on the official broker as well, which
-proves the test itself. `java_agent_process` drives official clients; one of each lives per worker. Its clients are
-5.x; a test with the mark `java_4` runs with clients 4.9 as well.
+proves the test itself. `java_agent_process` drives official clients; one of each lives per worker.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.fixtures_tools import have
 from tests.interop.cluster import OFFICIAL, THERMOCLINE, Cluster, official_cluster, thermocline_cluster
-from tests.interop.java_agent import JavaAgent, JavaClients, java_agent
+from tests.interop.java_agent import JavaAgent, java_agent
 from tooling.java_libraries import OFFICIAL_ROCKETMQ, find_jars
 from tooling.official_rocketmq import OfficialSoftware
 from tooling.system_packages import find_java_home
@@ -26,13 +24,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "java_clients" in metafunc.fixturenames:
-        # Every test has this parameter, seen or not, so that tests of one generation run one after another.
-        generations = [pytest.param(JavaClients.V5, id=pytest.HIDDEN_PARAM)]
-        if any(metafunc.definition.iter_markers("java_4")):
-            of_their_own = pytest.mark.xdist_group("java-4")
-            generations.append(pytest.param(JavaClients.V4, id="java-4", marks=of_their_own))
-        metafunc.parametrize("java_clients", generations, scope="session")
     if "cluster_kind" not in metafunc.fixturenames:
         return
     kinds = [THERMOCLINE]
@@ -52,11 +43,10 @@ def official_software() -> OfficialSoftware:
 
 @pytest.fixture(scope="session")
 def java_agent_process(
-    java_clients: JavaClients, official_software: OfficialSoftware, tmp_path_factory: pytest.TempPathFactory
+    official_software: OfficialSoftware, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[JavaAgent]:
     """The JVM with the official clients in it."""
-    software = replace(official_software, jars=have(lambda: find_jars(java_clients.jars_name)))
-    with java_agent(software, tmp_path_factory.mktemp(java_clients.value), clients=java_clients) as agent:
+    with java_agent(official_software, tmp_path_factory.mktemp("java-agent")) as agent:
         yield agent
 
 

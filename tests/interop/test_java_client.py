@@ -59,7 +59,6 @@ def check_offsets(messages: list[ReceivedMessage]) -> None:
         assert offsets == list(range(len(offsets)))
 
 
-@pytest.mark.java_4
 def test_every_kind_of_send_arrives_exactly_once(cluster: Cluster, name: str, start_push: Callable[..., str]) -> None:
     topic = cluster.make_topic(name)
     sync = produce(cluster, topic, kind="sync", count=30)
@@ -92,7 +91,6 @@ def test_a_batch_takes_consecutive_offsets_of_one_queue(cluster: Cluster, name: 
     check_exact(messages, topic, range(40))
 
 
-@pytest.mark.java_4
 def test_the_first_send_creates_the_topic(cluster: Cluster, name: str) -> None:
     produce(cluster, name, kind="sync", count=8)
     messages = cluster.agent.read_topic(cluster.namesrv, name)
@@ -110,7 +108,6 @@ def test_large_bodies_are_compressed_by_the_client_and_come_back_whole(
     assert all(message.store_size < 100_000 for message in received)
 
 
-@pytest.mark.java_4
 def test_two_push_consumers_share_the_queues_and_one_takes_over(
     cluster: Cluster, name: str, start_push: Callable[..., str]
 ) -> None:
@@ -161,7 +158,6 @@ def test_a_consumer_continues_where_its_group_stopped(
     check_exact(cluster.agent.received(second, count=20), topic, range(20, 40))
 
 
-@pytest.mark.java_4
 def test_tags_are_filtered(cluster: Cluster, name: str, start_push: Callable[..., str]) -> None:
     topic = cluster.make_topic(name)
     produce(cluster, topic, kind="sync", count=60)
@@ -171,7 +167,6 @@ def test_tags_are_filtered(cluster: Cluster, name: str, start_push: Callable[...
     assert sorted(int(message.properties["index"]) for message in received) == wanted
 
 
-@pytest.mark.java_4
 def test_an_orderly_consumer_sees_each_queue_in_order(
     cluster: Cluster, name: str, start_push: Callable[..., str]
 ) -> None:
@@ -186,7 +181,6 @@ def test_an_orderly_consumer_sees_each_queue_in_order(
         assert len({m.queue_id for m in received if int(m.properties["index"]) % 4 == shard}) == 1
 
 
-@pytest.mark.java_4
 def test_a_refused_message_comes_again_by_the_retry_topic(
     cluster: Cluster, name: str, start_push: Callable[..., str]
 ) -> None:
@@ -203,7 +197,6 @@ def test_a_refused_message_comes_again_by_the_retry_topic(
     assert sorted(message.reconsume_times for message in received) == [0] * 9 + [1]
 
 
-@pytest.mark.java_4
 def test_a_delayed_message_is_not_early(cluster: Cluster, name: str, start_push: Callable[..., str]) -> None:
     topic = cluster.make_topic(name)
     consumer = start_push(f"{name}-push", group=f"{name}-group", topics={topic: "*"})
@@ -214,7 +207,6 @@ def test_a_delayed_message_is_not_early(cluster: Cluster, name: str, start_push:
         assert message.store_timestamp_ms - message.born_timestamp_ms >= 5_000 - 50
 
 
-@pytest.mark.java_4
 @pytest.mark.parametrize("mode", ["subscribe", "assign"])
 def test_the_lite_pull_consumer_reads_everything(cluster: Cluster, name: str, mode: str) -> None:
     topic = cluster.make_topic(name)
@@ -237,7 +229,6 @@ def test_the_lite_pull_consumer_reads_everything(cluster: Cluster, name: str, mo
         cluster.agent.call("stop_consumer", name=consumer)
 
 
-@pytest.mark.java_4
 def test_offsets_are_found_by_time(cluster: Cluster, name: str) -> None:
     topic = cluster.make_topic(name, queue_count=1)
     produce(cluster, topic, kind="sync", count=20)

@@ -91,7 +91,6 @@ def indexes(messages: list[ReceivedMessage]) -> list[int]:
     return sorted(int(message.properties["index"]) for message in messages)
 
 
-@pytest.mark.java_4
 def test_the_official_example(cluster: Cluster, name: str, start_push: Callable[..., str]) -> None:
     """Messages that are there already, and those that come while the consumer waits."""
     topic = cluster.make_topic(name)
@@ -120,7 +119,6 @@ def test_the_examples_of_the_official_documentation(
     assert indexes(read) == ([0] if "c" in properties else [])
 
 
-@pytest.mark.java_4
 def test_pull_consumers(cluster: Cluster, name: str) -> None:
     """The lite one, and the one that names each offset itself; among many that do not match."""
     topic = cluster.make_topic(name, queue_count=2)
@@ -204,7 +202,6 @@ def test_the_file_of_filters_is_the_same(cluster: Cluster, name: str, start_push
     wait_until(lambda: entry(is_dead=True) is not None, what="the group's filter is dead")
 
 
-@pytest.mark.java_4
 @pytest.mark.parametrize("expression", ["index >", "index > 1 AND", "index = 'open", "index > 'a'", "(" * 3_000])
 def test_a_broken_expression_is_told_when_the_consumer_starts(cluster: Cluster, name: str, expression: str) -> None:
     topic = cluster.make_topic(name)

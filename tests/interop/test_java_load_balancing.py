@@ -81,7 +81,6 @@ def start(tmp_path: Path, java_agent_process: JavaAgent) -> Iterator[Any]:
         yield begin
 
 
-@pytest.mark.java_4
 def test_a_producer_goes_round_a_broker_that_has_died(start: Any) -> None:
     """Without retries each message has one try, so that each choice of the dead broker shows."""
     brokers: Brokers = start("broker-a", "broker-b")

@@ -134,7 +134,6 @@ def indexes(messages: Sequence[ReceivedMessage]) -> list[int]:
     return sorted(int(message.properties["index"]) for message in messages)
 
 
-@pytest.mark.java_4
 def test_committed_messages_arrive_and_others_do_not(
     asking_cluster: Cluster, name: str, producers: Producers, consumer: Callable[..., list[ReceivedMessage]]
 ) -> None:
@@ -158,7 +157,6 @@ def test_committed_messages_arrive_and_others_do_not(
     assert producers.checks() == {}
 
 
-@pytest.mark.java_4
 def test_what_is_not_known_is_asked_about_until_it_is(
     asking_cluster: Cluster, name: str, producers: Producers, consumer: Callable[..., list[ReceivedMessage]]
 ) -> None:

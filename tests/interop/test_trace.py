@@ -50,7 +50,6 @@ def test_the_trace_topic_is_there_from_the_start(cluster: Cluster) -> None:
     assert "RMQ_SYS_TRACE_TOPIC" in cluster.admin("topicList").split()
 
 
-@pytest.mark.java_4
 def test_the_official_clients_traces_are_found(cluster: Cluster) -> None:
     topic, agent = cluster.make_topic("TraceJava", queue_count=1), cluster.agent
     agent.call(

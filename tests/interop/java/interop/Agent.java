@@ -43,6 +43,7 @@ public final class Agent {
         operations.put("start_lite_pull_consumer", consumers::startLitePull);
         operations.put("received", consumers::received);
         operations.put("assigned", consumers::assigned);
+        operations.put("rebalance", consumers::rebalance);
         operations.put("stop_consumer", consumers::stop);
         operations.put("read_topic", TopicReader::read);
         operations.put("journal_topic", TopicReader::journal);

@@ -48,6 +48,9 @@ final class Consumers {
 
         abstract Collection<MessageQueue> assigned() throws Exception;
 
+        /** Looks for the queues that are its own now, as when a broker says that its group has changed. */
+        void rebalance() {}
+
         abstract void stop() throws Exception;
 
         /** Works on the messages for as long as the test asked, then keeps them; false when they shall come again. */
@@ -133,6 +136,11 @@ final class Consumers {
             @Override
             Collection<MessageQueue> assigned() {
                 return Generation.queues(consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl());
+            }
+
+            @Override
+            void rebalance() {
+                consumer.getDefaultMQPushConsumerImpl().getmQClientFactory().rebalanceImmediately();
             }
 
             @Override
@@ -295,6 +303,12 @@ final class Consumers {
             queues.add(JSONArray.of(queue.getBrokerName(), queue.getTopic(), queue.getQueueId()));
         }
         return queues;
+    }
+
+    /** Has {name} look for its queues now, rather than when the client next does so by itself. */
+    Object rebalance(JSONObject request) {
+        find(request).rebalance();
+        return null;
     }
 
     /** Stops {name} and hands over what it has received and nobody has taken. */
