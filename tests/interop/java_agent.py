@@ -215,16 +215,13 @@ def java_agent(
 ) -> Iterator[JavaAgent]:
     """Run an agent; its log and the clients' own logs lie in `directory`. The jars of `software` are the clients'."""
     directory.mkdir(parents=True, exist_ok=True)
-    # Without it mqadmin 4.9 runs no command.
-    logging = directory / "conf" / "logback_tools.xml"
-    logging.parent.mkdir(exist_ok=True)
-    logging.write_text("<configuration/>\n")
     log_path = directory / "agent.log"
     java = str(software.java_home / "bin" / "java")
     class_path = f"{compiled_classes(software, clients)}:{software.jars}/*"
     # The clients read HOME-relative files and write logs below it; both stay in the test's directory.
-    homes = [f"-Duser.home={directory}", f"-Drocketmq.home.dir={directory}"]
-    jvm_options = [*homes, "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *OPEN_MODULES]
+    jvm_options = [f"-Duser.home={directory}", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *OPEN_MODULES]
+    if clients is JavaClients.V4:
+        jvm_options.append(_home_for_mqadmin_4(directory))
     with log_path.open("wb") as log_file:
         process = subprocess.Popen(
             [java, *jvm_options, *options, "-cp", class_path, MAIN_CLASS],
@@ -247,3 +244,11 @@ def java_agent(
             process.kill()
             process.wait()
         process.stdout.close()
+
+
+def _home_for_mqadmin_4(directory: Path) -> str:
+    """The JVM option that names it: without a logging configuration there, mqadmin 4.9 runs no command."""
+    configuration = directory / "conf" / "logback_tools.xml"
+    configuration.parent.mkdir()
+    configuration.write_text("<configuration/>\n")
+    return f"-Drocketmq.home.dir={directory}"
