@@ -21,7 +21,7 @@ from thermocline.client.message import Message
 from thermocline.client.producer.producer import Producer
 
 COMMAND = [sys.executable, "-m", "thermocline.cli"]
-START_TIMEOUT_S = 60
+START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 20
 
 
