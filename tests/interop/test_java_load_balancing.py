@@ -79,6 +79,7 @@ def start(tmp_path: Path, java_agent_process: JavaAgent) -> Iterator[Any]:
             return Brokers(namesrv, brokers, java_agent_process, topic)
 
         yield begin
+        java_agent_process.call("stop_producers", namesrv=namesrv)
 
 
 def test_a_producer_goes_round_a_broker_that_has_died(start: Any) -> None:

@@ -33,6 +33,7 @@ public final class Agent {
         operations.put("produce", producers::produce);
         operations.put("request", producers::request);
         operations.put("stop_producer", producers::stop);
+        operations.put("stop_producers", producers::stopAll);
         operations.put("start_transaction_producer", transactions::start);
         operations.put("transact", transactions::transact);
         operations.put("checks", transactions::checks);

@@ -71,6 +71,19 @@ final class Producers {
         return null;
     }
 
+    /** Stops those of one NameServer: they would ask at its port for ever, whoever gets it next. */
+    Object stopAll(JSONObject request) {
+        String namesrv = request.getString("namesrv");
+        producers.values().removeIf(producer -> {
+            boolean isOfIt = namesrv.equals(producer.getNamesrvAddr());
+            if (isOfIt) {
+                producer.shutdown();
+            }
+            return isOfIt;
+        });
+        return null;
+    }
+
     private interface Send {
         Object send(Message message) throws Exception;
     }
