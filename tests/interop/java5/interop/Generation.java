@@ -19,7 +19,7 @@ final class Generation {
 
     /** Operations that clients 4.9 have not. */
     static Map<String, Agent.Operation> operations(Producers producers) {
-        Pops pops = new Pops();
+        Pops pops = new Pops(producers);
         Load load = new Load();
         return Map.of(
                 "recall", request -> recall(producers.producer(request), request),
