@@ -86,25 +86,28 @@ class Acknowledgements:
         Raises:
             BrokerBusyError: Too much waits for the flush, or sends wait for too long.
         """
-        if self._send_wait_ms:
-            raise BrokerBusyError(
-                "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
-                f"{self._send_wait_ms}ms, size of queue: {self._waiting_count}"
-            )
-        if self.waits_for_flush and self._log.append_offset - self._log.flush_offset > UNFLUSHED_BYTES_MAX:
-            raise BrokerBusyError("[PC_SYNCHRONIZED]broker busy, start flow control for a while")
-        if self._waiting_count >= self._sends_waiting_max():
-            raise BrokerBusyError("[OVERLOAD]system busy, start flow control for a while")
+        refusal = self._refusal()
+        if refusal is not None:
+            raise BrokerBusyError(refusal)
 
     def has_room(self) -> bool:
         """Whether `check_room` passes."""
-        return not self._send_wait_ms and (
-            not self.waits_for_flush
-            or (
-                self._log.append_offset - self._log.flush_offset <= UNFLUSHED_BYTES_MAX
-                and self._waiting_count < self._sends_waiting_max()
+        return self._refusal() is None
+
+    def _refusal(self) -> str | None:
+        """What sends are told that may not be taken now."""
+        if self._send_wait_ms:
+            return (
+                "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
+                f"{self._send_wait_ms}ms, size of queue: {self._waiting_count}"
             )
-        )
+        if not self.waits_for_flush:
+            return None
+        if self._log.append_offset - self._log.flush_offset > UNFLUSHED_BYTES_MAX:
+            return "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
+        if self._waiting_count >= self._sends_waiting_max():
+            return "[OVERLOAD]system busy, start flow control for a while"
+        return None
 
     def ticked(self, late_ms: int) -> None:
         """The loop has come to a tick so much too late."""
