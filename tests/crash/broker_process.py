@@ -179,11 +179,11 @@ class BrokerProcess:
             assert not is_bug or any(text in line for text in expected), "\n".join(lines[max(0, number - 3) :][:60])
 
 
-async def until(condition: Callable[[], bool], *, timeout_s: float = 120.0) -> None:
-    """Wait for a condition of another process, which nothing here can wait on."""
+async def until(condition: Callable[[], bool], *, timeout_s: float = 120.0, pause_s: float = 0.005) -> None:
+    """Wait for a condition of another process, which nothing here can wait on; one that is dear to ask wants pauses."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 - the condition lies in another process
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(pause_s)
 
 
 def resident_bytes(pid: int) -> int:
