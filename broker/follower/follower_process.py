@@ -150,11 +150,7 @@ class FollowerRole:
     @staticmethod
     def _ranges(entry: TopicEntry, before: TopicEntry | None) -> list[ColdRange]:
         """The range of each queue; of one that has lost its last segment an empty one, at its end."""
-        starts: dict[int, int] = {}
-        for segment in entry.segments:
-            for run in segment.runs:
-                starts[run.queue_id] = min(run.start_offset, starts.get(run.queue_id, run.start_offset))
-        ends = entry.queue_ends()
+        starts, ends = entry.queue_starts(), entry.queue_ends()
         if before is not None and before.incarnation == entry.incarnation:
             ends = {**before.queue_ends(), **ends}
         return [
