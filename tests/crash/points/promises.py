@@ -1,0 +1,108 @@
+"""Promises: what a broker has said to its clients, as plain lists, and what it may still turn out to have done.
+
+A message is `written` when its put has returned and `acknowledged` when it may not be lost any more: by the death of
+the process, or by that of the machine, once it was flushed. A change that was cut off (`pending`) has happened or not;
+both are right, and `settle` takes over which.
+
+It can be pickled: a process that is to be killed leaves it behind, as it was before each step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Message:
+    """One message. `queue_offset`, `store_ms` and `record` are what the put has returned; before that, None."""
+
+    body: bytes
+    queue_offset: int | None = None
+    store_ms: int | None = None
+    record: bytes | None = None
+    is_durable: bool = False
+
+
+@dataclass(slots=True)
+class Topic:
+    """One life of a topic's name."""
+
+    ttl_ms: int | None = None
+    fixed_cut_ms: int = 0
+    queues: dict[int, list[Message]] = field(default_factory=dict)
+
+    def cut_ms(self, now_ms: int) -> int:
+        """The store time before which nothing is there."""
+        return self.fixed_cut_ms if self.ttl_ms is None else max(self.fixed_cut_ms, now_ms - self.ttl_ms)
+
+
+@dataclass(slots=True)
+class Making:
+    """A topic is being made."""
+
+    name: str
+    ttl_ms: int | None
+
+
+@dataclass(slots=True)
+class Deleting:
+    """A topic is being deleted."""
+
+    name: str
+
+
+@dataclass(slots=True)
+class ChangingTtl:
+    """A topic is being given another time to live, since `began_ms`."""
+
+    name: str
+    ttl_ms: int | None
+    began_ms: int
+
+
+@dataclass
+class Promises:
+    """All topics of a broker."""
+
+    topics: dict[str, Topic] = field(default_factory=dict)
+    pending: Making | Deleting | ChangingTtl | None = None
+    last_body: int = 0
+
+    def next_body(self, size_bytes: int) -> bytes:
+        """A body like no other."""
+        self.last_body += 1
+        return f"{self.last_body}/".encode().ljust(size_bytes, b".")
+
+    def queue(self, topic: str, queue_id: int) -> list[Message]:
+        """The messages of a queue, in order."""
+        return self.topics[topic].queues.setdefault(queue_id, [])
+
+    def messages(self) -> list[Message]:
+        """All of them."""
+        return [message for topic in self.topics.values() for queue in topic.queues.values() for message in queue]
+
+    def flushed(self) -> None:
+        """Everything that was written is durable."""
+        for message in self.messages():
+            message.is_durable = message.is_durable or message.record is not None
+
+    def survived(self) -> None:
+        """The process died, and the machine did not: what was written is there."""
+        self.flushed()
+
+    def is_acknowledged(self, message: Message) -> bool:
+        """Whether it may not be lost."""
+        return message.is_durable
+
+    def settle(self, present: dict[str, int | None]) -> None:
+        """Take over what became of a change that was cut off. `present`: topics there are, with their time to live."""
+        pending, self.pending = self.pending, None
+        match pending:
+            case Making() if pending.name in present:
+                self.topics[pending.name] = Topic(pending.ttl_ms)
+            case Deleting() if pending.name not in present:
+                del self.topics[pending.name]
+            case ChangingTtl() if present.get(pending.name, -1) == pending.ttl_ms:
+                topic = self.topics[pending.name]
+                topic.fixed_cut_ms, topic.ttl_ms = topic.cut_ms(pending.began_ms), pending.ttl_ms
+        assert {name: topic.ttl_ms for name, topic in self.topics.items()} == present, "topics are not as promised"

@@ -1,0 +1,149 @@
+"""Trial: one run, stopped at one point; what comes back is judged.
+
+    script ........ point            the process stops there, or the store's answer goes astray and it stops at the end
+                    the machine's power goes too, or not: what was not synced is then dropped, torn or kept
+    start           on the same files and bucket, with no faults any more
+    verdict         messages
+    work, seal, delete local files, the grace period, one garbage collection
+    verdict         messages and bucket
+
+One line says all of a trial: `python -m tests.crash.points.replay RUN SEED NUMBER SIDE`. It stands in every failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+from tests.crash.points.play import Play
+from tests.crash.points.runs import RUNS
+from tests.crash.points.small_broker import GRACE_MS, World
+from tests.crash.points.tape import Io, Point, Side, Tape
+from tests.crash.points.verdict import check_bucket, check_messages
+from tests.crash.points.virtual_loop import run_virtually
+from tests.simulated_disk import SimulatedDisk
+from thermocline.store.store_config import FlushDiskType
+from thermocline.tiered.memory import MemoryObjectStore
+
+STOPS = frozenset({Side.BEFORE, Side.AFTER})
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What is tried. `point` None: the script runs to its end."""
+
+    run: str
+    seed: int
+    point: Point | None = None
+
+    @property
+    def line(self) -> str:
+        """Replays it."""
+        point = "" if self.point is None else f" {self.point.number} {self.point.side}"
+        return f"python -m tests.crash.points.replay {self.run} {self.seed}{point}"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of it. `ios`: of the script."""
+
+    ios: list[Io]
+    digest: str
+    is_reached: bool
+    power_was_cut: bool
+
+
+def make_world(seed: int) -> World:
+    """Files and bucket in memory."""
+    random = Random(f"{seed} world")
+    return World(
+        disk=SimulatedDisk(),
+        bucket=MemoryObjectStore(),
+        seed=seed,
+        flush=random.choice(list(FlushDiskType)),
+        is_retrying=random.random() < 0.5,
+    )
+
+
+def carry_out(trial: Trial) -> Outcome:
+    """Try it. AssertionError, or an error of the broker's, when something is not as it should be."""
+    with _line_shown(trial):
+        return run_virtually(lambda: _carry_out(trial))
+
+
+async def _carry_out(trial: Trial) -> Outcome:
+    random = Random(f"{trial.seed} {trial.point} end")
+    world = make_world(trial.seed)
+    has_died = asyncio.Event()
+    tape = Tape(trial.point, died=has_died.set)
+    play = Play(world, tape, stale=trial.point is not None and trial.point.side is Side.STALE)
+    await run_until_death(play, trial.run, has_died)
+    power_is_cut = random.random() < 0.5
+    if power_is_cut:
+        disk = world.disk
+        assert isinstance(disk, SimulatedDisk)
+        world.disk = disk.after_power_cut(random)
+    else:
+        play.promises.survived()
+    await come_back(play, random)
+    return Outcome(tape.ios, tape.digest, tape.is_reached, power_is_cut)
+
+
+async def run_until_death(play: Play, run: str, has_died: asyncio.Event) -> None:
+    """Run a script until the process stops, or to its end and kill it then. Nothing of it runs any more on return."""
+    script = asyncio.ensure_future(RUNS[run](play))
+    dying = asyncio.ensure_future(has_died.wait())
+    await asyncio.wait((script, dying), return_when=asyncio.FIRST_COMPLETED)
+    if not has_died.is_set():
+        script.result()
+    play.broker.die()
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+
+
+async def come_back(play: Play, random: Random) -> None:
+    """Start again on what is left, and judge."""
+    world, promises = play.world, play.promises
+    play.tape = Tape()
+    stores = list(world.stores)
+    late_first = random.random() < 0.5
+    if late_first:
+        await _arrive(stores)
+    await play.start()
+    await check_messages(play.broker, promises, settles=True)
+    await _arrive(stores)
+    for topic in sorted(promises.topics):
+        play.append(topic, 3)
+    await play.seal()
+    await play.delete_local_files()
+    await play.sleep(GRACE_MS)
+    await play.seal()
+    await play.collect()
+    await check_bucket(world.bucket)
+    await check_messages(play.broker, promises, settles=False)
+    await play.stop()
+
+
+async def _arrive(stores: list) -> None:
+    for store in stores:
+        await store.arrive()
+
+
+@contextlib.contextmanager
+def _line_shown(trial: Trial) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"replay: {trial.line}")
+        raise
+
+
+def points_of(run: str, seed: int) -> list[Trial]:
+    """Every point of a run."""
+    outcome = carry_out(Trial(run, seed))
+    return [Trial(run, seed, Point(io.number, side)) for io in outcome.ios for side in io.sides]
