@@ -7,18 +7,33 @@ Before a step the promises say what the step may turn out to have done, so that 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from random import Random
 
 from tests.crash.points.promises import ChangingTtl, Deleting, Making, Message, Promises, Topic
 from tests.crash.points.small_broker import SmallBroker, World
 from tests.crash.points.tape import Tape
 from thermocline.remoting.bodies import TopicConfig
+from thermocline.remoting.errors import ObjectStoreUnavailableError
+from tests.crash.bucket import KEYS
 from thermocline.store.message_draft import MessageDraft
+from thermocline.tiered.ledger_reader import open_catalog
 
 QUEUES = 2
 BODY_SIZES = (20, 150, 400, 700)
 TTL_ATTRIBUTE = "thermocline.ttl.ms"
+RETRY_DELAY_S = 0.5
+
+
+async def again(call: Callable[[], Awaitable[object]]) -> None:
+    """Until the store answers, as whoever calls it in a daemon does."""
+    while True:
+        try:
+            await call()
+        except ObjectStoreUnavailableError:
+            await asyncio.sleep(RETRY_DELAY_S)
+        else:
+            return
 
 
 class Play:
@@ -30,8 +45,10 @@ class Play:
         tape: Tape,
         *,
         stale: bool = False,
+        sleep: Callable[[], Awaitable[None]] | None = None,
         noted: Callable[[Promises], None] = lambda _promises: None,
     ) -> None:
+        """`stale`, `sleep`: see SmallBroker."""
         self.world = world
         self.tape = tape
         self.promises = Promises()
@@ -39,6 +56,7 @@ class Play:
         self.broker: SmallBroker
         self._stale = stale
         self._noted = noted
+        self._sleep = sleep
 
     def at(self, operation: str) -> None:
         """What comes now is called this."""
@@ -50,7 +68,7 @@ class Play:
     async def start(self, operation: str = "start") -> None:
         """Start a broker on what there is."""
         self.at(operation)
-        self.broker = SmallBroker(self.world, self.tape, stale=self._stale)
+        self.broker = SmallBroker(self.world, self.tape, sleep=self._sleep, stale=self._stale)
         await self.broker.start()
 
     async def stop(self) -> None:
@@ -65,6 +83,23 @@ class Play:
         self.promises.survived()
         await asyncio.sleep(0.1)
         await self.start("recover")
+
+    async def lose_disk(self) -> None:
+        """The machine is gone, and its disk. What the process has sent arrives before anybody recovers."""
+        self.broker.die()
+        await asyncio.sleep(0.1)
+        for store in self.world.stores:
+            await store.arrive()
+        self.promises.disk_lost(await open_catalog(self.world.bucket, KEYS))
+        self.world.lose_disk()
+        self._noted(self.promises)
+
+    async def recover(self) -> None:
+        """Another machine goes on from the bucket."""
+        self.at("recover from the bucket")
+        self.broker = SmallBroker(self.world, self.tape, sleep=self._sleep, stale=self._stale)
+        await again(self.broker.recover)
+        await self.start("start recovered")
 
     async def restart_tier(self) -> None:
         """Another tier process takes over."""
@@ -136,6 +171,7 @@ class Play:
             )
             before = [each.queue_offset for each in queue[:-1]]
             assert all(offset is None or offset < result.queue_offset for offset in before), "an offset comes twice"
+            assert result.queue_offset >= self.promises.topics[topic].floors.get(queue_id, 0), "an offset comes again"
             message.queue_offset = result.queue_offset
             message.store_ms = result.store_timestamp_ms
             message.record = bytes(store.commit_log.record_view(result.physical_offset, result.size_bytes))
@@ -170,15 +206,15 @@ class Play:
         sealing = asyncio.ensure_future(self.broker.seal())
         try:
             while not sealing.done():
-                await asyncio.sleep(0)
-                await self.broker.service.sweep_orphans()
+                await asyncio.sleep(0.001)
+                await again(self.broker.service.sweep_orphans)
         finally:
             await sealing
 
     async def collect(self) -> None:
         """One garbage collection, with a look for orphans."""
         self.at("collect")
-        await self.broker.service.sweep_orphans()
+        await again(self.broker.service.sweep_orphans)
 
     async def delete_local_files(self) -> None:
         """Let go of local files."""

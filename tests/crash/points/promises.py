@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from thermocline.tiered.catalog import Catalog
+
 
 @dataclass(slots=True)
 class Message:
@@ -30,6 +32,8 @@ class Topic:
     ttl_ms: int | None = None
     fixed_cut_ms: int = 0
     queues: dict[int, list[Message]] = field(default_factory=dict)
+    floors: dict[int, int] = field(default_factory=dict)
+    """Queue -> the offset behind all that were given out before its disk was lost."""
 
     def cut_ms(self, now_ms: int) -> int:
         """The store time before which nothing is there."""
@@ -67,6 +71,8 @@ class Promises:
     topics: dict[str, Topic] = field(default_factory=dict)
     pending: Making | Deleting | ChangingTtl | None = None
     last_body: int = 0
+    is_recovering: bool = False
+    """The disk was lost: whoever starts now recovers from the bucket, unless that is done."""
 
     def next_body(self, size_bytes: int) -> bytes:
         """A body like no other."""
@@ -86,13 +92,22 @@ class Promises:
         for message in self.messages():
             message.is_durable = message.is_durable or message.record is not None
 
+    def disk_lost(self, catalog: Catalog) -> None:
+        """What is not committed may be lost; no offset that was given out is given out again."""
+        self.is_recovering = True
+        for name, topic in self.topics.items():
+            entry = catalog.topics.get(name)
+            ends = entry.queue_ends() if entry is not None else {}
+            for queue_id, messages in topic.queues.items():
+                offsets = [message.queue_offset for message in messages if message.queue_offset is not None]
+                topic.floors[queue_id] = max([topic.floors.get(queue_id, 0), *(offset + 1 for offset in offsets)])
+                for message in messages:
+                    end = ends.get(queue_id, 0)
+                    message.is_durable = message.queue_offset is not None and message.queue_offset < end
+
     def survived(self) -> None:
         """The process died, and the machine did not: what was written is there."""
         self.flushed()
-
-    def is_acknowledged(self, message: Message) -> bool:
-        """Whether it may not be lost."""
-        return message.is_durable
 
     def settle(self, present: dict[str, int | None]) -> None:
         """Take over what became of a change that was cut off. `present`: topics there are, with their time to live."""

@@ -10,9 +10,12 @@ from collections.abc import Awaitable, Callable
 
 from tests.crash.points.play import Play
 from tests.crash.points.small_broker import GRACE_MS, STATE_INTERVAL_MS
+from tests.crash.points.verdict import check_messages
 
 KEEPING, EXPIRING = "Steam", "Brine"
 TTL_MS = 3_000
+STATES_SAVED_MS = 4 * STATE_INTERVAL_MS
+"""By then a state is in the bucket, also when its first try got no answer."""
 
 
 async def _topics(play: Play) -> None:
@@ -84,4 +87,35 @@ async def topic_lives(play: Play) -> None:
     await play.collect()
 
 
-RUNS: dict[str, Callable[[Play], Awaitable[None]]] = {"tiering": tiering, "topic-lives": topic_lives}
+async def lost_disk(play: Play) -> None:
+    """A broker whose disk is lost goes on from its bucket, twice."""
+    await play.start()
+    await play.make_topic(KEEPING)
+    await play.make_topic(EXPIRING, ttl_ms=60 * TTL_MS)
+    play.append(KEEPING, 6)
+    play.append(EXPIRING, 4)
+    await play.seal()
+    await play.sleep(STATES_SAVED_MS)
+    play.append(KEEPING, 4)
+    await play.lose_disk()
+    await play.recover()
+    await check_messages(play.broker, play.promises, settles=True)
+    play.append(KEEPING, 4)
+    play.append(EXPIRING, 4)
+    await play.seal()
+    await play.delete_local_files()
+    play.append(EXPIRING, 2)
+    await play.lose_disk()
+    await play.recover()
+    await check_messages(play.broker, play.promises, settles=True)
+    play.append(KEEPING, 3)
+    await play.seal()
+    await play.sleep(GRACE_MS)
+    await play.collect()
+
+
+RUNS: dict[str, Callable[[Play], Awaitable[None]]] = {
+    "tiering": tiering,
+    "topic-lives": topic_lives,
+    "lost-disk": lost_disk,
+}

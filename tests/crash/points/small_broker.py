@@ -21,6 +21,7 @@ from tests.boundary.whole_broker import BuiltIndex
 from tests.crash.points.direct_hub import DirectHub
 from tests.crash.points.tape import Tape
 from tests.crash.points.taped_disk import TapedDisk
+from tests.simulated_disk import SimulatedDisk
 from tests.store.inline_executor import InlineExecutor
 from tests.tiered.ledger_races import SlowStore
 from thermocline.broker import log_reservation
@@ -73,6 +74,12 @@ class World:
     process_count: int = 0
     stores: list[FaultInjectingObjectStore] = field(default_factory=list)
     """Of every process there was: what they have sent may still be on its way."""
+
+    def lose_disk(self) -> None:
+        """Every file is gone, for good."""
+        self.disk.remove_tree(self.root_path)
+        if isinstance(self.disk, SimulatedDisk):
+            self.disk.sync_everything()
 
     def now_ms(self) -> int:
         """The clock of everything: the loop's."""

@@ -114,7 +114,10 @@ async def come_back(play: Play, random: Random) -> None:
     late_first = random.random() < 0.5
     if late_first:
         await _arrive(stores)
-    await play.start()
+    if promises.is_recovering:
+        await play.recover()
+    else:
+        await play.start()
     await check_messages(play.broker, promises, settles=True)
     await _arrive(stores)
     for topic in sorted(promises.topics):
