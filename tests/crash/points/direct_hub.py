@@ -37,6 +37,7 @@ class DirectHub:
         self._roles: dict[str, HelperRole] = {}
         self._handlers: dict[str, Handler] = {}
         self._tasks: set[asyncio.Task[object]] = set()
+        self._gone: dict[str, asyncio.Event] = {}
 
     def add_role(self, name: str, role: HelperRole) -> None:
         """Expect helpers of this role."""
@@ -49,12 +50,14 @@ class DirectHub:
     def connect(self, role: str, handler: Handler) -> DirectLink:
         """A helper is there; gives its end."""
         self._handlers[role] = handler
+        self._gone[role] = asyncio.Event()
         asyncio.get_running_loop().call_soon(self._roles[role].helper_connected)
         return DirectLink(self, role, handler, self._page, self._settings)
 
     def disconnect(self, role: str) -> None:
-        """It has gone."""
+        """It has gone; who waits for it need not."""
         self._handlers.pop(role, None)
+        self._gone[role].set()
 
     def tell(self, role: str, code: HelperRequestCode, body: msgspec.Struct) -> bool:
         """As HelperHub."""
@@ -72,13 +75,22 @@ class DirectHub:
         if handler is None:
             raise UnavailableError("the helper process is away", role=role)
         command = _request(code, body)
+        answering = self._begin(handler.handle(None, command))
+        leaving = self._begin(self._gone[role].wait())
         try:
-            async with asyncio.timeout(timeout_ms / 1_000):
-                response = await self._begin(handler.handle(None, command))
-        except TimeoutError as error:
-            raise UnavailableError("no answer in time", role=role) from error
+            await asyncio.wait(
+                (answering, leaving), timeout=timeout_ms / 1_000, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not answering.done():
+                raise UnavailableError("the helper process went away, or does not answer", role=role)
+            response = answering.result()
         except MQError as error:
+            if not answering.done():
+                raise
             response = error_response(command, error)
+        finally:
+            answering.cancel()
+            leaving.cancel()
         assert isinstance(response, RemotingCommand)
         if response.code == ResponseCode.SUCCESS:
             return response

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 
 from tests.crash.points.promises import ChangingTtl, Deleting, Making, Message, Promises, Topic
+from tests.crash.points.slumber import Slumber
 from tests.crash.points.small_broker import SmallBroker, World
 from tests.crash.points.tape import Tape
 from thermocline.remoting.bodies import TopicConfig
@@ -45,10 +46,10 @@ class Play:
         tape: Tape,
         *,
         stale: bool = False,
-        sleep: Callable[[], Awaitable[None]] | None = None,
+        slumber: Slumber | None = None,
         noted: Callable[[Promises], None] = lambda _promises: None,
     ) -> None:
-        """`stale`, `sleep`: see SmallBroker."""
+        """`stale`, `slumber`: see SmallBroker."""
         self.world = world
         self.tape = tape
         self.promises = Promises()
@@ -56,7 +57,7 @@ class Play:
         self.broker: SmallBroker
         self._stale = stale
         self._noted = noted
-        self._sleep = sleep
+        self._slumber = slumber
 
     def at(self, operation: str) -> None:
         """What comes now is called this."""
@@ -68,7 +69,7 @@ class Play:
     async def start(self, operation: str = "start") -> None:
         """Start a broker on what there is."""
         self.at(operation)
-        self.broker = SmallBroker(self.world, self.tape, sleep=self._sleep, stale=self._stale)
+        self.broker = SmallBroker(self.world, self.tape, slumber=self._slumber, stale=self._stale)
         await self.broker.start()
 
     async def stop(self) -> None:
@@ -97,7 +98,7 @@ class Play:
     async def recover(self) -> None:
         """Another machine goes on from the bucket."""
         self.at("recover from the bucket")
-        self.broker = SmallBroker(self.world, self.tape, sleep=self._sleep, stale=self._stale)
+        self.broker = SmallBroker(self.world, self.tape, slumber=self._slumber, stale=self._stale)
         await again(self.broker.recover)
         await self.start("start recovered")
 

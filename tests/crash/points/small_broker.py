@@ -13,12 +13,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import mmap
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from random import Random
 
 from tests.boundary.whole_broker import BuiltIndex
 from tests.crash.points.direct_hub import DirectHub
+from tests.crash.points.slumber import SleepingObjectStore, Slumber
 from tests.crash.points.tape import Tape
 from tests.crash.points.taped_disk import TapedDisk
 from tests.simulated_disk import SimulatedDisk
@@ -40,11 +40,12 @@ from thermocline.broker.store_rounds import StoreRounds
 from thermocline.broker.tier_feed import TierFeed
 from thermocline.broker.tier_link import ROLE, TierLink
 from thermocline.broker.tier_process import TierRole
-from thermocline.remoting.errors import FencedError
+from thermocline.remoting.errors import FencedError, UnavailableError
 from thermocline.store.disk import Disk
 from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import RetentionGate
 from thermocline.store.store_config import FlushDiskType, StoreConfig
+from thermocline.tiered.errors import ForeignLedgerError
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.object_store_url import ObjectStoreOptions
 from thermocline.tiered.tier_config import TierConfig
@@ -130,16 +131,16 @@ class SmallBroker:
         world: World,
         tape: Tape,
         *,
-        sleep: Callable[[], Awaitable[None]] | None = None,
+        slumber: Slumber | None = None,
         stale: bool = False,
     ) -> None:
-        """`sleep`: what a call sleeps through that the tape says sleeps; `stale`: keep what stale answers are of."""
+        """`slumber`: where it sleeps when the tape says so; `stale`: keep what stale answers are of."""
         world.process_count += 1
         self.world = world
         self.random = Random(f"{world.seed} process {world.process_count}")
         self.disk = TapedDisk(world.disk, tape)
         self._tape = tape
-        self._sleep = sleep
+        self._slumber = slumber or Slumber()
         self._stale = stale
         self._tasks: list[asyncio.Task[object]] = []
         self.fenced: Fenced | None = None
@@ -297,8 +298,10 @@ class SmallBroker:
     async def _run_tier(self, role: TierRole, link: object) -> None:
         try:
             await role.run(link)  # type: ignore[arg-type]
-        except FencedError as error:
+        except (FencedError, ForeignLedgerError) as error:
             role.fenced(error)
+            await asyncio.sleep(0)  # said before the connection closes
+            self._hub.disconnect(ROLE)
 
     def _open_store(self) -> ObjectStore:
         world = self.world
@@ -309,12 +312,11 @@ class SmallBroker:
             crash=self._crash,
             late_by=self.random.choice((1, 3, 60)),
             remembers=self._stale,
-            **({} if self._sleep is None else {"sleep": self._sleep}),
+            sleep=self._slumber.sleep,
         )
         world.stores.append(faulty)
-        if not world.is_retrying:
-            return faulty
-        return RetryingObjectStore(faulty, random=self.random)
+        store = SleepingObjectStore(faulty, self._slumber)
+        return RetryingObjectStore(store, random=self.random) if world.is_retrying else store
 
     def _plan(self, number: int, call: object) -> object:
         self.disk.check()
@@ -364,8 +366,9 @@ class SmallBroker:
 
     @property
     def service(self) -> TierService:
-        """The tier process's."""
+        """The tier process's. UnavailableError while there is none."""
         assert self.role is not None
         service = self.role._service
-        assert service is not None
+        if service is None:
+            raise UnavailableError("the tier process is away")
         return service
