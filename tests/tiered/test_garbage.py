@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 from random import Random
 
 import pytest
@@ -199,6 +200,17 @@ async def test_a_pin_holds_its_version() -> None:
     with pytest.raises(VersionExpiredError):
         await create_pin(store, KEYS, pin)
     assert await list_pins(store, KEYS) == []
+
+
+async def test_a_listing_of_pins_that_is_cut_off_leaves_nothing_behind() -> None:
+    """Its first keys have come: nobody has begun to read what nobody would wait for."""
+    store, clock = MemoryObjectStore(), Clock()
+    writer = await open_writer(store, clock=clock)
+    pin = Pin(pin_id="job-1", version=writer.version, until_ms=clock.now_ms + DAY_MS, owner="a test")
+    await create_pin(store, KEYS, pin)
+    with pytest.raises(ObjectStoreUnavailableError):
+        await list_pins(FaultInjectingObjectStore(store, crash_at(0, Fault.LOST_ANSWER)), KEYS)
+    gc.collect()  # where a coroutine that was never awaited would be warned of
 
 
 async def test_a_pin_runs_out() -> None:
