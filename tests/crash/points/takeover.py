@@ -92,22 +92,22 @@ async def _carry_out(trial: Trial) -> list[Io]:
     world, tape, slumber = make_world(trial.seed), Tape(trial.point), Slumber()
     sleeper = Play(world, tape, slumber=slumber)
     await prepare(sleeper)
-    first = len(tape.ios)
+    first, places = len(tape.ios), []
 
     async def script() -> None:
         with contextlib.suppress(FencedError):  # said to the script itself; the broker has to find out, too
             await work(sleeper)
+        places.extend(io for io in tape.ios[first:] if io.layer is Layer.OBJECT)
         await go_on(sleeper)
 
     running = asyncio.ensure_future(script())
     falling = asyncio.ensure_future(slumber.asleep.wait())
     await asyncio.wait((running, falling), return_when=asyncio.FIRST_COMPLETED)
-    ios = [io for io in tape.ios[first:] if io.layer is Layer.OBJECT]
     if not slumber.asleep.is_set():
         running.result()
         falling.cancel()
         sleeper.broker.die()
-        return ios
+        return places
     successor = Play(replace(world, disk=SimulatedDisk(), seed=world.seed + 1, stores=[]), Tape())
     successor.promises = copy.deepcopy(sleeper.promises)
     await _succeed(successor)
@@ -119,7 +119,7 @@ async def _carry_out(trial: Trial) -> list[Io]:
     await _judge(successor)
     assert sleeper_is_fenced, "the sleeper has not noticed"
     await _check_kept(sleeper)
-    return ios
+    return places
 
 
 async def _succeed(play: Play) -> None:
