@@ -86,11 +86,11 @@ class FaultInjectingObjectStore(WrappingObjectStore):
         crash: Callable[[], None] = _crash,
         sleep: Callable[[], Awaitable[None]] = _no_sleep,
         late_by: int = 2,
-        remembers: bool = False,
+        history: ObjectStore | None = None,
     ) -> None:
         """`crash` ends the process, or raises in its place; it does not return. `sleep`: for SLEEP_BEFORE and
-        SLEEP_AFTER. `late_by`: how many calls behind it a late one arrives. `remembers`: keep what STALE answers with,
-        for the price of a look at the inner store before each write."""
+        SLEEP_AFTER. `late_by`: how many calls behind it a late one arrives. `history`: the store itself, which is
+        looked at before each write so that STALE has something to answer with."""
         super().__init__(inner)
         self._plan = plan
         self._crash = crash
@@ -98,7 +98,7 @@ class FaultInjectingObjectStore(WrappingObjectStore):
         self._late_by = late_by
         self._crashed = False
         self._late: list[tuple[int, Callable[[], Awaitable[object]]]] = []
-        self._remembers = remembers
+        self._history = history
         self._created: deque[str] = deque(maxlen=STALE_WRITES_MAX)
         self._deleted: deque[ObjectInfo] = deque(maxlen=STALE_WRITES_MAX)
         self._replaced: dict[str, bytes] = {}
@@ -118,9 +118,9 @@ class FaultInjectingObjectStore(WrappingObjectStore):
 
     async def put(self, key: str, data: Data) -> None:
         """See ObjectStore."""
-        if self._remembers:
-            with contextlib.suppress(MQError):
-                self._replaced[key] = await self._inner.get(key)
+        if self._history is not None:
+            with contextlib.suppress(ObjectNotFoundError):
+                self._replaced[key] = await self._history.get(key)
         await super().put(key, bytes(data))
 
     async def create_if_absent(self, key: str, data: Data) -> None:
@@ -190,9 +190,11 @@ class FaultInjectingObjectStore(WrappingObjectStore):
         return [there[key] for key in sorted(there, key=str.encode) if key not in unseen]
 
     async def _note_deleted(self, keys: tuple[str, ...]) -> None:
-        for key in keys if self._remembers else ():
+        if self._history is None:
+            return
+        for key in keys:
             with contextlib.suppress(ObjectNotFoundError):
-                self._deleted.append(await self._inner.head(key))
+                self._deleted.append(await self._history.head(key))
 
     async def _before(self, call: StoreCall, attempt: Callable[[], Awaitable[object]] | None) -> Fault:
         if self._crashed:

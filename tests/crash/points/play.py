@@ -45,17 +45,15 @@ class Play:
         world: World,
         tape: Tape,
         *,
-        stale: bool = False,
         slumber: Slumber | None = None,
         noted: Callable[[Promises], None] = lambda _promises: None,
     ) -> None:
-        """`stale`, `slumber`: see SmallBroker."""
+        """`slumber`: see SmallBroker."""
         self.world = world
         self.tape = tape
         self.promises = Promises()
         self.random = Random(f"{world.seed} script")
         self.broker: SmallBroker
-        self._stale = stale
         self._noted = noted
         self._slumber = slumber
 
@@ -69,7 +67,7 @@ class Play:
     async def start(self, operation: str = "start") -> None:
         """Start a broker on what there is."""
         self.at(operation)
-        self.broker = SmallBroker(self.world, self.tape, slumber=self._slumber, stale=self._stale)
+        self.broker = SmallBroker(self.world, self.tape, slumber=self._slumber)
         await self.broker.start()
 
     async def stop(self) -> None:
@@ -98,7 +96,7 @@ class Play:
     async def recover(self) -> None:
         """Another machine goes on from the bucket."""
         self.at("recover from the bucket")
-        self.broker = SmallBroker(self.world, self.tape, slumber=self._slumber, stale=self._stale)
+        self.broker = SmallBroker(self.world, self.tape, slumber=self._slumber)
         await again(self.broker.recover)
         await self.start("start recovered")
 

@@ -132,16 +132,14 @@ class SmallBroker:
         tape: Tape,
         *,
         slumber: Slumber | None = None,
-        stale: bool = False,
     ) -> None:
-        """`slumber`: where it sleeps when the tape says so; `stale`: keep what stale answers are of."""
+        """`slumber`: where it sleeps when the tape says so."""
         world.process_count += 1
         self.world = world
         self.random = Random(f"{world.seed} process {world.process_count}")
-        self.disk = TapedDisk(world.disk, tape)
+        self.disk = TapedDisk(world.disk, tape, root_path=world.root_path)
         self._tape = tape
         self._slumber = slumber or Slumber()
-        self._stale = stale
         self._tasks: list[asyncio.Task[object]] = []
         self.fenced: Fenced | None = None
         self.role: TierRole | None = None
@@ -311,7 +309,7 @@ class SmallBroker:
             self._plan,
             crash=self._crash,
             late_by=self.random.choice((1, 3, 60)),
-            remembers=self._stale,
+            history=world.bucket,
             sleep=self._slumber.sleep,
         )
         world.stores.append(faulty)

@@ -16,9 +16,11 @@ from thermocline.tiered.wrappers import ProcessCrash
 class TapedDisk:
     """See the module's header; methods as `Disk` has them."""
 
-    def __init__(self, inner: Disk, tape: Tape) -> None:
+    def __init__(self, inner: Disk, tape: Tape, *, root_path: str) -> None:
+        """`root_path`: of it nothing is on the tape."""
         self._inner = inner
         self._tape = tape
+        self._root_path = root_path
         self._is_dead = False
         self._unlocks: list[Callable[[], None]] = []
 
@@ -37,7 +39,7 @@ class TapedDisk:
     def change(self, verb: str, path: str, call: Callable[[], None]) -> None:
         """A call that changes something."""
         self.check()
-        side = self._tape.record(Layer.FILE, verb, path)
+        side = self._tape.record(Layer.FILE, verb, path.removeprefix(self._root_path))
         if side is Side.BEFORE:
             self._stop()
         call()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
@@ -22,14 +23,14 @@ from tests.crash.points.play import Play
 from tests.crash.points.runs import RUNS
 from tests.crash.points.small_broker import GRACE_MS, World
 from tests.crash.points.tape import Io, Point, Side, Tape
-from tests.crash.points.verdict import check_bucket, check_messages
+from tests.crash.points.verdict import check_bucket, check_messages, check_nothing_missing
 from tests.crash.points.virtual_loop import run_virtually
 from tests.simulated_disk import SimulatedDisk
+from thermocline.store.disk import Disk
 from thermocline.store.store_config import FlushDiskType
 from thermocline.tiered.memory import MemoryObjectStore
-
-STOPS = frozenset({Side.BEFORE, Side.AFTER})
-
+from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.wrappers import FaultInjectingObjectStore
 
 @dataclass(frozen=True, slots=True)
 class Trial:
@@ -56,13 +57,14 @@ class Outcome:
     power_was_cut: bool
 
 
-def make_world(seed: int) -> World:
-    """Files and bucket in memory."""
+def make_world(seed: int, *, disk: Disk | None = None, bucket: ObjectStore | None = None, root: str = "/store") -> World:
+    """Files and bucket, in memory unless they are given."""
     random = Random(f"{seed} world")
     return World(
-        disk=SimulatedDisk(),
-        bucket=MemoryObjectStore(),
+        disk=disk if disk is not None else SimulatedDisk(),
+        bucket=bucket if bucket is not None else MemoryObjectStore(),
         seed=seed,
+        root_path=root,
         flush=random.choice(list(FlushDiskType)),
         is_retrying=random.random() < 0.5,
     )
@@ -79,7 +81,7 @@ async def _carry_out(trial: Trial) -> Outcome:
     world = make_world(trial.seed)
     has_died = asyncio.Event()
     tape = Tape(trial.point, died=has_died.set)
-    play = Play(world, tape, stale=trial.point is not None and trial.point.side is Side.STALE)
+    play = Play(world, tape)
     await run_until_death(play, trial.run, has_died)
     power_is_cut = random.random() < 0.5
     if power_is_cut:
@@ -119,6 +121,7 @@ async def come_back(play: Play, random: Random) -> None:
     else:
         await play.start()
     await check_messages(play.broker, promises, settles=True)
+    await check_nothing_missing(world.bucket)
     await _arrive(stores)
     for topic in sorted(promises.topics):
         play.append(topic, 3)
@@ -132,7 +135,8 @@ async def come_back(play: Play, random: Random) -> None:
     await play.stop()
 
 
-async def _arrive(stores: list) -> None:
+async def _arrive(stores: list[FaultInjectingObjectStore]) -> None:
+    """What dead processes have sent."""
     for store in stores:
         await store.arrive()
 
@@ -146,7 +150,15 @@ def _line_shown(trial: Trial) -> Iterator[None]:
         raise
 
 
-def points_of(run: str, seed: int) -> list[Trial]:
-    """Every point of a run."""
-    outcome = carry_out(Trial(run, seed))
-    return [Trial(run, seed, Point(io.number, side)) for io in outcome.ios for side in io.sides]
+def trials_of(run: str, seed: int) -> list[Trial]:
+    """One for every point of a run, in an order in which the first few are of every kind."""
+    by_kind: dict[tuple[str, str, Side], list[Trial]] = {}
+    for io in carry_out(Trial(run, seed)).ios:
+        for side in io.sides:
+            by_kind.setdefault((io.operation, io.verb, side), []).append(Trial(run, seed, Point(io.number, side)))
+    random = Random(f"{run} {seed} order")
+    for trials in by_kind.values():
+        random.shuffle(trials)
+    kinds = list(by_kind.values())
+    random.shuffle(kinds)
+    return [trial for row in itertools.zip_longest(*kinds) for trial in row if trial is not None]

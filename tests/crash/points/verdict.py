@@ -164,10 +164,16 @@ async def named_keys(bucket: ObjectStore) -> set[str]:
     return named
 
 
-async def check_bucket(bucket: ObjectStore) -> None:
-    """What is there is what is named."""
+async def check_nothing_missing(bucket: ObjectStore) -> set[str]:
+    """What is named is there, of every version that can be read; what else there is."""
     there, named = await listed_keys(bucket), await named_keys(bucket)
     assert not named - there, f"missing: {sorted(named - there)}"
-    assert not there - named, f"orphans: {sorted(there - named)}"
+    return there - named
+
+
+async def check_bucket(bucket: ObjectStore) -> None:
+    """What is there is what is named."""
+    orphans = await check_nothing_missing(bucket)
+    assert not orphans, f"orphans: {sorted(orphans)}"
 
 
