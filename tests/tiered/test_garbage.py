@@ -312,7 +312,9 @@ async def test_what_is_there_is_what_readable_versions_name(seed: int) -> None:
     for life in range(12):
         nonce_seed += 1
         crash_step = random.randrange(40, 400)
-        faulty = FaultInjectingObjectStore(store, crash_at(crash_step, random.choice([Fault.CRASH_BEFORE, Fault.CRASH_AFTER])))
+        faulty = FaultInjectingObjectStore(
+            store, crash_at(crash_step, random.choice([Fault.CRASH_BEFORE, Fault.CRASH_AFTER]))
+        )
         with contextlib.suppress(ProcessCrash):
             writer = await open_writer(
                 faulty, clock=clock, seed=nonce_seed, checkpoint_interval=random.choice([1, 3, 8])

@@ -6,10 +6,10 @@ is a BaseException: nothing above may handle it, and from then on every call of 
 What a network may do to a request, all of which a caller sees as "no answer" or not at all
     UNREACHED      never carried out                             LOST_ANSWER   carried out
     LATE           carried out when its caller has given it up   TWICE         answered, and carried out once more later
-LATE and TWICE are on their way for `late_by` calls more, then they arrive, or when `arrive` is awaited, which may be long
-after the process that sent them has died. STALE answers from the past: a listing as it was before the last writes, an
-object as it was before it was replaced. What was created is never unseen by a get: that would be a store that loses
-what it acknowledged.
+LATE and TWICE are on their way for `late_by` calls more, or until `arrive` is awaited, which may be long after the
+process that sent them has died. STALE answers from the past: a listing as it was before the last writes, an object as
+it was before it was replaced. What was created is never unseen by a get: that would be a store that loses what it
+acknowledged.
 """
 
 from __future__ import annotations

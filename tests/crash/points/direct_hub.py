@@ -78,9 +78,7 @@ class DirectHub:
         answering = self._begin(handler.handle(None, command))
         leaving = self._begin(self._gone[role].wait())
         try:
-            await asyncio.wait(
-                (answering, leaving), timeout=timeout_ms / 1_000, return_when=asyncio.FIRST_COMPLETED
-            )
+            await asyncio.wait((answering, leaving), timeout=timeout_ms / 1_000, return_when=asyncio.FIRST_COMPLETED)
             if not answering.done():
                 raise UnavailableError("the helper process went away, or does not answer", role=role)
             response = answering.result()

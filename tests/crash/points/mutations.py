@@ -1,7 +1,7 @@
 """Mutations: the cold tier with one of its rules taken away, for the time of a `with`. Each has to be noticed.
 
-    with MUTATIONS["entry before upload"]():
-        carry_out(trial)                        some trial fails
+with MUTATIONS["entry before upload"]():
+    carry_out(trial)                        some trial fails
 """
 
 from __future__ import annotations

@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
 
+from tests.crash.bucket import KEYS
 from tests.crash.points.promises import ChangingTtl, Deleting, Making, Message, Promises, Topic
 from tests.crash.points.slumber import Slumber
 from tests.crash.points.small_broker import SmallBroker, World
 from tests.crash.points.tape import Tape
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.errors import ObjectStoreUnavailableError
-from tests.crash.bucket import KEYS
 from thermocline.store.message_draft import MessageDraft
 from thermocline.tiered.ledger_reader import open_catalog
 

@@ -104,6 +104,8 @@ class Promises:
                 for message in messages:
                     end = ends.get(queue_id, 0)
                     message.is_durable = message.queue_offset is not None and message.queue_offset < end
+                    if not message.is_durable:
+                        message.record = None  # it was written, and is not any more
 
     def survived(self) -> None:
         """The process died, and the machine did not: what was written is there."""

@@ -50,7 +50,7 @@ from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.object_store_url import ObjectStoreOptions
 from thermocline.tiered.tier_config import TierConfig
 from thermocline.tiered.tier_service import TierService
-from thermocline.tiered.wrappers import FaultInjectingObjectStore, ProcessCrash, RetryingObjectStore
+from thermocline.tiered.wrappers import Fault, FaultInjectingObjectStore, ProcessCrash, RetryingObjectStore, StoreCall
 
 START_MS = 4_000_000_000_000
 """Far in the future, so that no file seems to be written to later than now."""
@@ -140,7 +140,6 @@ class SmallBroker:
         self.disk = TapedDisk(world.disk, tape, root_path=world.root_path)
         self._tape = tape
         self._slumber = slumber or Slumber()
-        self._tasks: list[asyncio.Task[object]] = []
         self.fenced: Fenced | None = None
         self.role: TierRole | None = None
         self.tier_task: asyncio.Task[None] | None = None
@@ -252,10 +251,6 @@ class SmallBroker:
     def die(self) -> None:
         """As `kill -9`: nothing that it still has in hand comes to pass."""
         self.disk.die()
-        self.tasks_end()
-
-    def tasks_end(self) -> None:
-        """Whatever of it still runs is cancelled."""
         if self.tier_task is not None:
             self.tier_task.cancel()
 
@@ -316,9 +311,9 @@ class SmallBroker:
         store = SleepingObjectStore(faulty, self._slumber)
         return RetryingObjectStore(store, random=self.random) if world.is_retrying else store
 
-    def _plan(self, number: int, call: object) -> object:
-        self.disk.check()
-        return self._tape.store_plan(number, call)  # type: ignore[arg-type]
+    def _plan(self, number: int, call: StoreCall) -> Fault:
+        self.disk.check()  # a process that is dead on one side is dead
+        return self._tape.store_plan(number, call)
 
     def _crash(self) -> None:
         self.disk.die()

@@ -223,5 +223,3 @@ def trials_of(seed: int) -> list[Trial]:
     """One for each request of the script, and each side of it."""
     ios = carry_out(Trial(RUN, seed))
     return [Trial(RUN, seed, Point(io.number, side)) for io in ios for side in (Side.SLEPT_BEFORE, Side.SLEPT_AFTER)]
-
-

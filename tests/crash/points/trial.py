@@ -32,6 +32,7 @@ from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.wrappers import FaultInjectingObjectStore
 
+
 @dataclass(frozen=True, slots=True)
 class Trial:
     """What is tried. `point` None: the script runs to its end."""
@@ -57,7 +58,9 @@ class Outcome:
     power_was_cut: bool
 
 
-def make_world(seed: int, *, disk: Disk | None = None, bucket: ObjectStore | None = None, root: str = "/store") -> World:
+def make_world(
+    seed: int, *, disk: Disk | None = None, bucket: ObjectStore | None = None, root: str = "/store"
+) -> World:
     """Files and bucket, in memory unless they are given."""
     random = Random(f"{seed} world")
     return World(

@@ -9,10 +9,11 @@ Read is as pulls are: by `PullFinder`, which asks the hot tier or the cold one.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 from tests.crash.bucket import KEYS, listed_keys
-from tests.crash.points.play import QUEUES, TTL_ATTRIBUTE
+from tests.crash.points.play import QUEUES, RETRY_DELAY_S, TTL_ATTRIBUTE
 from tests.crash.points.promises import Message, Promises
 from tests.crash.points.small_broker import SmallBroker
 from thermocline.broker.pull_finder import ColdNeeded
@@ -20,6 +21,7 @@ from thermocline.broker.pull_request import PullRequest
 from thermocline.broker.request_expressions import ALL
 from thermocline.broker.tiered_topics import is_tiered_topic
 from thermocline.remoting.command import SerializeType
+from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.headers.read import PullMessageRequestHeader
 from thermocline.remoting.message_record import MessageRecord, iterate_records
 from thermocline.remoting.response_code import ResponseCode
@@ -58,7 +60,11 @@ async def read_queue(broker: SmallBroker, topic: str, queue_id: int) -> list[Fou
         try:
             answer = broker.finder.find(request, ALL)
         except ColdNeeded:
-            answer = await broker.finder.find_cold(request, ALL)
+            try:
+                answer = await broker.finder.find_cold(request, ALL)
+            except UnavailableError:
+                await asyncio.sleep(RETRY_DELAY_S)
+                continue
         match answer.code:
             case ResponseCode.SUCCESS:
                 for buffer in answer.buffers:
@@ -114,7 +120,8 @@ def _check_queue(place: str, found: list[Found], messages: list[Message], cut_ms
             if is_expired and (message.is_durable or not settles):
                 kept.append(message)
                 continue
-            assert settles and not message.is_durable, f"{place}/{message.queue_offset} is lost"
+            is_forgivable = settles and not message.is_durable
+            assert is_forgivable, f"{place}/{message.queue_offset} is lost"
             continue
         record = here.record
         if message.record is None:
@@ -175,5 +182,3 @@ async def check_bucket(bucket: ObjectStore) -> None:
     """What is there is what is named."""
     orphans = await check_nothing_missing(bucket)
     assert not orphans, f"orphans: {sorted(orphans)}"
-
-
