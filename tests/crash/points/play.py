@@ -189,7 +189,7 @@ class Play:
 
     async def seal(self, *, flush: bool = True) -> None:
         """Move to the cold tier what is flushed; sweep and collect what is due."""
-        self.at("seal")
+        self.at("seal" if flush else "seal what is flushed")
         await self.broker.report(flush=flush)
         if flush:
             self.promises.flushed()

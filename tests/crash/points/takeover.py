@@ -1,9 +1,12 @@
-"""Takeover: a broker sleeps at one of its requests, for longer than the grace period, while a successor works; then it
-wakes and goes on.
+"""Takeover: a broker sleeps at one of its requests while a successor works, mostly for longer than the grace period;
+then it wakes and goes on.
 
     sleeper     tiers, saves its state ... sleeps at request n ............................. goes on with its script
     successor                                  recovers from the bucket, on a disk of its own,
                                                appends, seals, collects garbage ............. and again, behind it
+
+One in three successors has collected nothing yet when the sleeper wakes: it then finds every version as it knows it,
+and behind them those of another.
 
 Whatever the sleeper still does, in the end
   - the successor has every message that was committed when it began, and all of its own, each once; its bucket holds
@@ -17,6 +20,7 @@ import asyncio
 import contextlib
 import copy
 from dataclasses import replace
+from random import Random
 
 from tests.crash.bucket import KEYS
 from tests.crash.points.play import Play
@@ -26,7 +30,7 @@ from tests.crash.points.slumber import Slumber
 from tests.crash.points.small_broker import GRACE_MS, STATE_INTERVAL_MS
 from tests.crash.points.tape import Io, Layer, Point, Side, Tape
 from tests.crash.points.trial import Trial, make_world
-from tests.crash.points.verdict import check_bucket, check_messages
+from tests.crash.points.verdict import check_bucket, check_messages, check_nothing_missing
 from tests.crash.points.virtual_loop import run_virtually
 from tests.simulated_disk import SimulatedDisk
 from tests.store.inline_executor import InlineExecutor
@@ -37,6 +41,9 @@ from thermocline.store.message_store import MessageStore
 from thermocline.tiered.ledger_reader import open_catalog
 
 RUN = "takeover"
+COLLECTS = 2 / 3
+LOG_FILE_MESSAGES = 20
+"""More than a log file holds."""
 SCRIPT_S = 120.0
 """Virtual time after which a sleeper that has woken has done all it will ever do."""
 
@@ -71,12 +78,10 @@ async def work(play: Play) -> None:
 
 async def go_on(play: Play) -> None:
     """And what it does when it is through with that, awake again: enough to meet its successor."""
-    play.append(KEEPING, 6)
-    await play.seal()
-    await play.delete_local_files()
-    play.append(KEEPING, 6)
-    await play.seal()
-    await play.delete_local_files()
+    for _ in range(2):
+        play.append(KEEPING, LOG_FILE_MESSAGES)
+        await play.seal()
+        await play.delete_local_files()
 
 
 def carry_out(trial: Trial) -> list[Io]:
@@ -110,7 +115,7 @@ async def _carry_out(trial: Trial) -> list[Io]:
         return places
     successor = Play(replace(world, disk=SimulatedDisk(), seed=world.seed + 1, stores=[]), Tape())
     successor.promises = copy.deepcopy(sleeper.promises)
-    await _succeed(successor)
+    await _succeed(successor, collects=Random(f"{trial.point} collects").random() < COLLECTS)
     slumber.woken.set()
     await asyncio.wait((running,), timeout=SCRIPT_S)
     await _end_of(running)
@@ -122,8 +127,8 @@ async def _carry_out(trial: Trial) -> list[Io]:
     return places
 
 
-async def _succeed(play: Play) -> None:
-    """Recover, and work for longer than the grace period."""
+async def _succeed(play: Play, *, collects: bool) -> None:
+    """Recover, and work: for longer than the grace period, so that garbage is collected, or a moment."""
     promises = play.promises
     promises.pending = None
     promises.disk_lost(await open_catalog(play.world.bucket, KEYS))
@@ -132,19 +137,25 @@ async def _succeed(play: Play) -> None:
     for name, topic in promises.topics.items():
         topic.ttl_ms = play.broker.context.topics.time_to_live_ms(name)
     await check_messages(play.broker, promises, settles=True)
-    for _ in range(3):
+    play.append(KEEPING, 3)
+    await play.seal()
+    for _ in range(3 if collects else 0):
         play.append(KEEPING, 3)
         await play.seal()
         await play.delete_local_files()
         await play.sleep(GRACE_MS)
         await play.seal()
-    await play.collect()
-    await play.sleep(GRACE_MS)
-    await play.collect()
+    if collects:
+        await play.collect()
+        await play.sleep(GRACE_MS)
+        await play.collect()
 
 
 async def _judge(play: Play) -> None:
     """When the sleeper is awake, and has done what it does."""
+    head = await open_catalog(play.world.bucket, KEYS)
+    assert head.version >= play.broker.service.catalog.version, "a reader does not find what the successor committed"
+    await check_nothing_missing(play.world.bucket)
     await check_messages(play.broker, play.promises, settles=False)
     play.append(KEEPING, 3)
     await play.seal()

@@ -153,10 +153,12 @@ def _line_shown(trial: Trial) -> Iterator[None]:
         raise
 
 
-def trials_of(run: str, seed: int) -> list[Trial]:
-    """One for every point of a run, in an order in which the first few are of every kind."""
+def trials_of(run: str, seed: int, *, operation: str | None = None) -> list[Trial]:
+    """One for every point of a run, or of one operation of it, in an order in which the first are of every kind."""
     by_kind: dict[tuple[str, str, Side], list[Trial]] = {}
     for io in carry_out(Trial(run, seed)).ios:
+        if operation not in (None, io.operation):
+            continue
         for side in io.sides:
             by_kind.setdefault((io.operation, io.verb, side), []).append(Trial(run, seed, Point(io.number, side)))
     random = Random(f"{run} {seed} order")
