@@ -1,6 +1,6 @@
 """Nursery: a process that makes processes to be killed. It has loaded everything, so each costs a fork.
 
-    stdin   one JSON object a line: {"run", "seed", "number", "side", "folder"}; number null: to the script's end
+    stdin   one JSON object a line: {"run", "seed", "number", "side", "folder", "in_memory"}; number null: to its end
     stdout  for each, when its process has ended: how many inputs and outputs there were and their digest, or the signal
 
 The child runs the script over the real file system and a `file://` store below `folder`, and kills itself with SIGKILL
@@ -16,6 +16,7 @@ import os
 import pickle
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 from tests.crash.points.play import Play
@@ -41,10 +42,13 @@ def read_promises(folder: Path) -> Promises:
     return promises
 
 
-async def live(run: str, seed: int, point: Point | None, folder: Path) -> str:
+async def live(run: str, seed: int, point: Point | None, folder: Path, *, in_memory: bool) -> str:
     """One process's life; returns when the script ends."""
-    disk = RealDisk()
-    world = make_world(seed, disk=disk, bucket=bucket_of(folder), root=str(folder / "store"))
+    world = (
+        make_world(seed)
+        if in_memory
+        else make_world(seed, disk=RealDisk(), bucket=bucket_of(folder), root=str(folder / "store"))
+    )
     tape = Tape(point, died=lambda: os.kill(os.getpid(), signal.SIGKILL))
 
     def noted(promises: Promises) -> None:
@@ -62,12 +66,12 @@ def main() -> None:
         order = json.loads(line)
         folder = Path(order["folder"])
         folder.mkdir(parents=True, exist_ok=True)
-        number = order["number"]
+        number, in_memory = order["number"], order["in_memory"]
         point = None if number is None else Point(number, Side(order["side"]))
         pid = os.fork()
         if pid == 0:
             try:
-                summary = run_virtually(lambda: live(order["run"], order["seed"], point, folder))  # noqa: B023
+                summary = run_virtually(partial(live, order["run"], order["seed"], point, folder, in_memory=in_memory))
                 (folder / "summary").write_text(summary)
             except BaseException as error:  # noqa: BLE001 - the parent has to hear of it
                 sys.stderr.write(f"{error!r}\n")

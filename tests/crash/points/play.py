@@ -57,10 +57,14 @@ class Play:
         self._noted = noted
         self._slumber = slumber
 
+    def _note(self) -> None:
+        self.promises.now_ms = self.world.now_ms()
+        self._noted(self.promises)
+
     def at(self, operation: str) -> None:
         """What comes now is called this."""
         self.tape.operation = operation
-        self._noted(self.promises)
+        self._note()
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -91,7 +95,7 @@ class Play:
             await store.arrive()
         self.promises.disk_lost(await open_catalog(self.world.bucket, KEYS))
         self.world.lose_disk()
-        self._noted(self.promises)
+        self._note()
 
     async def recover(self) -> None:
         """Another machine goes on from the bucket."""
@@ -119,7 +123,7 @@ class Play:
         await self._update(name, ttl_ms)
         self.promises.pending = None
         self.promises.topics[name] = Topic(ttl_ms)
-        self._noted(self.promises)
+        self._note()
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic."""
@@ -128,7 +132,7 @@ class Play:
         await self.broker.context.topics.delete(name)
         self.promises.pending = None
         del self.promises.topics[name]
-        self._noted(self.promises)
+        self._note()
 
     async def set_ttl(self, name: str, ttl_ms: int | None) -> None:
         """Give a topic another time to live."""
@@ -139,7 +143,7 @@ class Play:
         self.promises.pending = None
         topic = self.promises.topics[name]
         topic.fixed_cut_ms, topic.ttl_ms = topic.cut_ms(began_ms), ttl_ms
-        self._noted(self.promises)
+        self._note()
 
     async def _update(self, name: str, ttl_ms: int | None) -> None:
         config = TopicConfig(topic_name=name, read_queue_nums=QUEUES, write_queue_nums=QUEUES)
@@ -156,7 +160,7 @@ class Play:
             message = Message(self.promises.next_body(self.random.choice(BODY_SIZES)))
             queue = self.promises.queue(topic, queue_id)
             queue.append(message)
-            self._noted(self.promises)
+            self._note()
             number = self.promises.last_body
             result = store.put(
                 MessageDraft(
@@ -174,7 +178,7 @@ class Play:
             message.queue_offset = result.queue_offset
             message.store_ms = result.store_timestamp_ms
             message.record = bytes(store.commit_log.record_view(result.physical_offset, result.size_bytes))
-            self._noted(self.promises)
+            self._note()
         if flush:
             self.flush()
 
@@ -183,7 +187,7 @@ class Play:
         self.at("flush")
         self.broker.store.flush.flush()
         self.promises.flushed()
-        self._noted(self.promises)
+        self._note()
 
     # -- cold tier -----------------------------------------------------------------------------------------------------
 
@@ -193,7 +197,7 @@ class Play:
         await self.broker.report(flush=flush)
         if flush:
             self.promises.flushed()
-            self._noted(self.promises)
+            self._note()
         await self.broker.seal()
 
     async def seal_beside_a_sweep(self) -> None:
@@ -201,7 +205,7 @@ class Play:
         self.at("seal beside a sweep")
         await self.broker.report()
         self.promises.flushed()
-        self._noted(self.promises)
+        self._note()
         sealing = asyncio.ensure_future(self.broker.seal())
         try:
             while not sealing.done():
@@ -220,4 +224,4 @@ class Play:
         self.at("delete local files")
         await self.broker.delete_local_files()
         self.promises.flushed()
-        self._noted(self.promises)
+        self._note()

@@ -71,6 +71,8 @@ class Promises:
     topics: dict[str, Topic] = field(default_factory=dict)
     pending: Making | Deleting | ChangingTtl | None = None
     last_body: int = 0
+    now_ms: int = 0
+    """When it was last noted."""
     is_recovering: bool = False
     """The disk was lost: whoever starts now recovers from the bucket, unless that is done."""
 

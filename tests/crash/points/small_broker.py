@@ -70,6 +70,7 @@ class World:
     bucket: ObjectStore
     seed: int
     root_path: str = "/store"
+    start_ms: int = START_MS
     flush: FlushDiskType = FlushDiskType.ASYNC_FLUSH
     is_retrying: bool = True
     process_count: int = 0
@@ -84,7 +85,7 @@ class World:
 
     def now_ms(self) -> int:
         """The clock of everything: the loop's."""
-        return START_MS + int(asyncio.get_running_loop().time() * 1_000)
+        return self.start_ms + int(asyncio.get_running_loop().time() * 1_000)
 
     @property
     def store_config(self) -> StoreConfig:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.crash.points.tape import Layer, Side, Tape
-from thermocline.store.disk import Buffer, Disk, DiskFile
+from thermocline.store.disk import Buffer, Disk, DiskFile, parent_of
 from thermocline.tiered.wrappers import ProcessCrash
 
 
@@ -17,10 +17,10 @@ class TapedDisk:
     """See the module's header; methods as `Disk` has them."""
 
     def __init__(self, inner: Disk, tape: Tape, *, root_path: str) -> None:
-        """`root_path`: of it nothing is on the tape."""
+        """`root_path`: the tape has paths from the folder on that it is in."""
         self._inner = inner
         self._tape = tape
-        self._root_path = root_path
+        self._prefix_length = len(parent_of(root_path))
         self._is_dead = False
         self._unlocks: list[Callable[[], None]] = []
 
@@ -39,7 +39,7 @@ class TapedDisk:
     def change(self, verb: str, path: str, call: Callable[[], None]) -> None:
         """A call that changes something."""
         self.check()
-        side = self._tape.record(Layer.FILE, verb, path.removeprefix(self._root_path))
+        side = self._tape.record(Layer.FILE, verb, path[self._prefix_length :].lstrip("/"))
         if side is Side.BEFORE:
             self._stop()
         call()
