@@ -52,7 +52,7 @@ from thermocline.tiered.doctor.fencing_check import check_fencing
 from thermocline.tiered.errors import ForeignLedgerError, UnfitStoreError
 from thermocline.tiered.fencing import new_arbiter
 from thermocline.tiered.frame_cache import FrameCache
-from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
+from thermocline.tiered.ledger_writer import CHECKPOINT_INTERVAL, LedgerIdentity, LedgerWriter
 from thermocline.tiered.local_files import LocalLog, LocalQueues
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
@@ -91,9 +91,14 @@ class TierRole:
         clock: Callable[[], int] = now_ms,
         keeps_spool_in_memory: bool = False,
         open_store: Callable[[str, ObjectStoreOptions], Awaitable[ObjectStore]] = open_object_store,
+        make_random: Callable[[], random.Random] = random.Random,
+        checkpoint_interval: int = CHECKPOINT_INTERVAL,
     ) -> None:
-        """`disk`: where the hot process has its store; `clock`: milliseconds since 1970."""
+        """`disk`: where the hot process has its store; `clock`: milliseconds since 1970; `make_random`: what it makes
+        must differ in every process; `checkpoint_interval`: see LedgerWriter."""
         self._open_store = open_store
+        self._make_random = make_random
+        self._checkpoint_interval = checkpoint_interval
         self._disk: Disk = disk if disk is not None else RealDisk()
         self._clock = clock
         self._keeps_spool_in_memory = keeps_spool_in_memory
@@ -222,7 +227,7 @@ class TierRole:
         mode = settings.tier.fencing_mode
         keys = BrokerKeys.of(cluster=settings.cluster_name, broker_name=settings.broker_name)
         # Its own for all attempts: a ballot proposes one entry for a version, whatever became of the first.
-        arbiter = new_arbiter(mode, store, keys, random=random.Random())
+        arbiter = new_arbiter(mode, store, keys, random=self._make_random())
         # What `file://` and `memory://` promise is our own code.
         is_checked = not is_s3_url(settings.tier.cold_url)
         delay_ms = OPEN_RETRY_MS
@@ -230,7 +235,7 @@ class TierRole:
         while True:
             try:
                 if not is_checked:
-                    await check_fencing(store, keys, mode=mode, random=random.Random())
+                    await check_fencing(store, keys, mode=mode, random=self._make_random())
                     is_checked = True
                 return await LedgerWriter.open(
                     store,
@@ -242,7 +247,8 @@ class TierRole:
                         broker_name=settings.broker_name,
                     ),
                     clock_ms=self._clock,
-                    random=random.Random(),
+                    random=self._make_random(),
+                    checkpoint_interval=self._checkpoint_interval,
                 )
             except CorruptDataError as error:
                 self._last_error = str(error)

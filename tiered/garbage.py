@@ -10,6 +10,8 @@ What goes
     an entry says so (`readable_from`), then their entries, checkpoints and the objects that only they name are deleted.
   - Orphans, found by listing (a sweep): objects of *earlier* epochs that no readable version names. A writer commits
     only objects of its own epoch, so whatever happens meanwhile nobody can come to name them: no clock is needed.
+    With them go state snapshots of earlier epochs, but for the newest two: a writer that slept may have put one behind
+    the look that its successor took.
   - What this writer discarded itself: segments it dropped, ids it abandoned. Objects of its own epoch that are neither
     are left alone, they may be on their way; objects of later epochs are never touched.
 
@@ -35,6 +37,7 @@ from thermocline.tiered.ledger_reader import HeadHint, find_entry, write_hint
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.object_keys import segment_id_of
 from thermocline.tiered.pins import Pin, list_pins
+from thermocline.tiered.state.state_log import KEPT_COUNT
 
 logger = logging.getLogger(__name__)
 
@@ -109,6 +112,7 @@ class GarbageCollector:
                 objects.update(dict.fromkeys(segment.keys, segment.stored_bytes // len(segment.keys)))
         if sweep:
             objects |= {key: size_bytes async for key, size_bytes in self._orphans(protected)}
+            objects |= await self._old_states()
         entries, heads, buckets = await self._ledger_garbage(
             catalog, catalog.readable_from if needs_checkpoint else readable_from, sweep=sweep
         )
@@ -180,6 +184,17 @@ class GarbageCollector:
                 segment_id = segment_id_of(info.key)
                 if segment_id is not None and segment_id.epoch < writer.epoch and info.key not in protected:
                     yield info.key, info.size_bytes
+
+    async def _old_states(self) -> dict[str, int]:
+        """State snapshots of earlier epochs that later ones have superseded. Those of its own, StateLog deletes."""
+        writer = self._writer
+        found = {}
+        async for info in writer.store.list(writer.keys.state_prefix):
+            name = writer.keys.state_of(info.key)
+            if name is not None and name[0] <= writer.epoch:
+                found[name] = info
+        superseded = sorted(found)[:-KEPT_COUNT]
+        return {found[name].key: found[name].size_bytes for name in superseded if name[0] < writer.epoch}
 
     async def _ledger_garbage(
         self, catalog: Catalog, readable_from: int, *, sweep: bool

@@ -279,18 +279,18 @@ class TierService:
             self._backlog.set_cold_ends(report.topic, entry.queue_ends())
         self._publish(frozenset(self.catalog.topics))
 
-    def _wanted(self, demands: Iterable[_Demand]) -> set[str]:
-        wanted: set[str] = set()
-        for demand in demands:
-            names = demand.topics if demand.topics is not None else self._backlog.topics.keys()
-            wanted.update(
-                topic
-                for topic in names
-                if (progress := self._backlog.topics.get(topic)) is not None
-                and progress.tiered
-                and progress.first_waiting_ms is not None
-            )
-        return wanted
+    def _wanted(self, demands: Iterable[_Demand]) -> dict[str, None]:
+        """The topics that somebody waits for, in the order of the backlog: not that of their names' hashes."""
+        named = [demand.topics for demand in demands]
+        if not named:
+            return {}
+        return {
+            topic: None
+            for topic, progress in self._backlog.topics.items()
+            if progress.tiered
+            and any(topics is None or topic in topics for topics in named)
+            and progress.first_waiting_ms is not None
+        }
 
     def _is_full(self, topic: str) -> bool:
         progress = self._backlog.topics.get(topic)
