@@ -15,6 +15,7 @@ with its role, generation and build id; afterwards both sides ask each other ove
     90009    tier -> hot      FENCED: another writer has taken over the ledger; nothing is committed any more
     90010    hot -> tier      TIER_REPORT: what it holds and what waits, per topic
     90013    hot -> tier      SEAL: seal what is there now; answered when it is committed
+    90030    hot -> tier      PURGE: delete now what is hidden of a topic; answered when it is gone
     90011    index -> hot     INDEX_PROGRESS: how far the index is durable
     90012    hot -> index     INDEX_QUERY: physical offsets of a topic's key
 
@@ -40,6 +41,7 @@ class HelperRequestCode(IntEnum):
     FENCED = 90009
     TIER_REPORT = 90010
     SEAL = 90013
+    PURGE = 90030
     QUEUE_TABLE = 90002
     CATALOG_TABLE = 90003
     COLD_PULL = 90004
@@ -260,6 +262,7 @@ class TopicTierReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True
     expired_segments: int
     expired_stored_bytes: int
     queues: list[QueueTierReport]
+    packs: int = 0
 
 
 class TierReportReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -271,6 +274,25 @@ class TierReportReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True
     sent_bytes: int
     received_bytes: int
     topics: list[TopicTierReport]
+
+
+class PurgeRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """PURGE of one topic, which may have been deleted."""
+
+    topic: str
+
+
+class PurgeReply(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Answer to PURGE. `left_objects`: packs that hold hidden bytes of the topic still; `own_segments`: how many of its
+    own segments have expired in part."""
+
+    packs_rewritten: int
+    written_bytes: int
+    deleted_objects: int
+    deleted_bytes: int
+    held_by_pin: bool
+    left_objects: list[str]
+    own_segments: int
 
 
 class SealRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

@@ -22,6 +22,8 @@ from thermocline.broker.helper_protocol import (
     ColdRange,
     Fenced,
     HelperRequestCode,
+    PurgeReply,
+    PurgeRequest,
     QueueTable,
     QueueTierReport,
     SealedSegment,
@@ -46,6 +48,12 @@ from thermocline.tiered.local_files import LocalLog, LocalQueues
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.object_store_url import ObjectStoreOptions, open_object_store
+from thermocline.tiered.packs.merge_policy import MergePolicy
+from thermocline.tiered.packs.merging import MergeBudget, Merging
+from thermocline.tiered.packs.pack_merger import PackMerger
+from thermocline.tiered.packs.pack_pieces import PackPieces
+from thermocline.tiered.packs.pack_sealer import PackSealer
+from thermocline.tiered.packs.purge import Purger
 from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_writer import SegmentOptions
@@ -84,6 +92,8 @@ class TierRole:
         self._link: HelperLink | None = None
         self._service: TierService | None = None
         self._reads: TierReads | None = None
+        self._purger: Purger | None = None
+        self._changed = asyncio.Event()
         self._counters = StoreCounters()
         self._pending = PendingTables()
         self._last_error = "the cold tier is being opened"
@@ -124,13 +134,9 @@ class TierRole:
         spool_folder = None if self._keeps_spool_in_memory else Path(settings.store.own_path) / "spool"
         if spool_folder is not None:
             spool_folder.mkdir(exist_ok=True)
+        options = SegmentOptions(frame_bytes=config.frame_bytes, compression_level=config.compression_level)
         sealer = Sealer(
-            store=store,
-            keys=writer.keys,
-            log=log,
-            spool_folder=spool_folder,
-            options=SegmentOptions(frame_bytes=config.frame_bytes, compression_level=config.compression_level),
-            clock=self._clock,
+            store=store, keys=writer.keys, log=log, spool_folder=spool_folder, options=options, clock=self._clock
         )
         cache = FrameCache(bytes_max=config.cache_bytes)
         reader = ColdReader(
@@ -149,18 +155,42 @@ class TierRole:
             clock=self._clock,
             flush_offset=lambda: link.page.read().flush_offset,
             on_committed=self._committed,
+            pack_sealer=PackSealer(
+                writer=writer,
+                sealer=sealer,
+                spool_folder=spool_folder,
+                pack_bytes=config.pack_bytes,
+                clock=self._clock,
+            ),
         )
+        merging = Merging(
+            merger=PackMerger(writer=writer, options=options, spool_folder=spool_folder, clock=self._clock),
+            policy=MergePolicy(fan_in=config.merge_fan_in, pack_bytes=config.pack_bytes),
+            budget=MergeBudget(bytes_per_second=config.merge_bytes_per_second, clock=self._clock),
+            segment_bytes=config.segment_bytes,
+            catalog=lambda: service.catalog,
+            class_of=service.class_of,
+            cuts_ms=service.cuts_ms,
+            amend=service.amend,
+        )
+        self._purger = Purger(service=service, merging=merging, pieces=PackPieces(store))
         self._service = service
         self._reads = TierReads(reader, catalog=self._catalog, cut_ms=self._cut_ms)
+        merging_task: asyncio.Task[None] | None = None
         try:
             table = self._pending.take()
             if table is not None:
                 self._take(table, service)
             service.backlog.account()
             self._committed(writer.catalog, frozenset(writer.catalog.topics))
+            if config.merge_bytes_per_second:
+                merging_task = asyncio.create_task(merging.run(self._changed), name="merging")
             await service.run()
         finally:
-            self._service = self._reads = None
+            self._service = self._reads = self._purger = None
+            if merging_task is not None:
+                merging_task.cancel()
+                await asyncio.gather(merging_task, return_exceptions=True)
             await reader.close()
             await cache.close()
             log.close()
@@ -209,11 +239,7 @@ class TierRole:
             entry = catalog.topics.get(topic)
             if entry is None:
                 continue
-            minimums: dict[int, int] = {}
-            for segment in entry.segments:
-                for run in segment.runs:
-                    minimums[run.queue_id] = min(run.start_offset, minimums.get(run.queue_id, run.start_offset))
-            ends = entry.queue_ends()
+            bounds = catalog.queue_bounds(topic)
             # A queue that was told of and has lost its last segment is told of once more, as empty.
             known = self._told.pop(topic, set())
             ranges.extend(
@@ -221,13 +247,14 @@ class TierRole:
                     topic=topic,
                     incarnation=entry.incarnation,
                     queue_id=queue_id,
-                    min_offset=minimums.get(queue_id, 0),
-                    end_offset=ends.get(queue_id, 0),
+                    min_offset=bounds.get(queue_id, (0, 0))[0],
+                    end_offset=bounds.get(queue_id, (0, 0))[1],
                 )
-                for queue_id in known | minimums.keys()
+                for queue_id in known | bounds.keys()
             )
-            if minimums:
-                self._told[topic] = set(minimums)
+            if bounds:
+                self._told[topic] = set(bounds)
+        self._changed.set()
         self._sent += 1
         link.tell(
             HelperRequestCode.CATALOG_TABLE,
@@ -273,7 +300,24 @@ class TierRole:
                 ]
             )
             return RemotingCommand.response(command, body=msgspec.msgpack.encode(reply))
+        if code == HelperRequestCode.PURGE:
+            return await self._purge(command)
         return await reads.handle(command)
+
+    async def _purge(self, command: RemotingCommand) -> RemotingCommand:
+        request = msgspec.msgpack.decode(command.body, type=PurgeRequest)
+        assert self._purger is not None
+        report = await self._purger.purge(request.topic)
+        reply = PurgeReply(
+            packs_rewritten=report.packs_rewritten,
+            written_bytes=report.written_bytes,
+            deleted_objects=report.deleted_objects,
+            deleted_bytes=report.deleted_bytes,
+            held_by_pin=report.is_held_by_pin,
+            left_objects=[held.key for held in report.left],
+            own_segments=report.own_segments,
+        )
+        return RemotingCommand.response(command, body=msgspec.msgpack.encode(reply))
 
     def connection_opened(self, connection: Connection) -> None:
         """The hot process's one."""
@@ -329,6 +373,9 @@ class TierRole:
                 continue
             entry = service.catalog.topics.get(topic)
             segments = entry.segments if entry is not None and entry.incarnation == progress.incarnation else ()
+            packed = service.catalog.packed.get(topic)
+            if packed is not None and packed.incarnation != progress.incarnation:
+                packed = None
             expired = (
                 expired_report(entry, visible_from_ms=request.visible_from_ms)
                 if entry is not None and request.visible_from_ms is not None
@@ -338,8 +385,9 @@ class TierRole:
                 TopicTierReport(
                     topic=topic,
                     segments=len(segments),
-                    raw_bytes=sum(segment.raw_bytes for segment in segments),
-                    stored_bytes=sum(segment.stored_bytes for segment in segments),
+                    raw_bytes=sum(segment.raw_bytes for segment in segments) + (packed.raw_bytes if packed else 0),
+                    stored_bytes=sum(segment.stored_bytes for segment in segments)
+                    + (packed.stored_bytes if packed else 0),
                     expired_segments=expired.segment_count if expired else 0,
                     expired_stored_bytes=expired.stored_bytes if expired else 0,
                     queues=[
@@ -351,6 +399,7 @@ class TierRole:
                         )
                         for queue_id, queue in sorted(progress.queues.items())
                     ],
+                    packs=len(packed.packs) if packed else 0,
                 )
             )
         return reports

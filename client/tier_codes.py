@@ -10,6 +10,7 @@ broker answers "request code not supported". The numbers stay clear of RocketMQ'
 | TIER_EXPLAIN | topic, queueId? | where each range is, what happens next and why |
 | TTL_PREVIEW | topic, ttlMs? | `segments`, `messages`, `bytes` that would go, `oldestSurvivingMs` |
 | TTL_SET | topic, ttlMs? | the TTL now in force; no `ttlMs` clears it |
+| TIER_PURGE | topic | what was rewritten and deleted, and what is left; the topic may have been deleted |
 """
 
 from __future__ import annotations
@@ -27,3 +28,4 @@ class TierRequestCode(enum.IntEnum):
     TIER_EXPLAIN = 90103
     TTL_PREVIEW = 90104
     TTL_SET = 90105
+    TIER_PURGE = 90130

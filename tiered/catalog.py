@@ -5,6 +5,8 @@ holds stays as it is. Reading and writing it is `ledger_reader.py` and `ledger_w
 
 Invariants
   - A topic's live segments all are of its incarnation; the runs of one queue do not overlap, whatever their order.
+    Of small topics more segments lie in `packs`, of which the catalog knows only the ranges (`packs/pack_entry.py`):
+    `packed` says which packs a topic lives in, and within which offsets.
   - `expired_before_ms` of an incarnation never falls: what has expired once does not come back.
   - `removed` names the segments that some readable version (`readable_from` or later) names and this one does not.
   - `checkpoints` are those kept that an entry has told of; versions below `readable_from` cannot be opened any more.
@@ -24,6 +26,8 @@ from thermocline.tiered.ledger_entry import (
     TopicChange,
     TopicDelete,
 )
+from thermocline.tiered.packs.pack_entry import PackedTopic, PackEntry
+from thermocline.tiered.packs.packed_catalog import PackedChanges
 from thermocline.tiered.segment_entry import SegmentEntry
 
 NEVER_EXPIRES = -1
@@ -69,6 +73,8 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: tuple[CheckpointMark, ...]
     topics: dict[str, TopicEntry]
     removed: tuple[RemovedSegment, ...]
+    packs: dict[str, PackEntry] = {}
+    packed: dict[str, PackedTopic] = {}
     only_topics: frozenset[str] | None = None
 
     @classmethod
@@ -108,7 +114,34 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
 
     def live_keys(self) -> set[str]:
         """The objects that live segments lie in."""
-        return {key for topic in self.topics.values() for segment in topic.segments for key in segment.keys}
+        own = {key for topic in self.topics.values() for segment in topic.segments for key in segment.keys}
+        return own | {pack.key for pack in self.packs.values()}
+
+    def queue_ends(self, topic: str) -> dict[int, int]:
+        """Queue id -> the offset after its last record, in segments and packs of the topic's present life."""
+        entry, packed = self.topics.get(topic), self.packed.get(topic)
+        ends = entry.queue_ends() if entry is not None else {}
+        if packed is not None:
+            for queue in packed.queues:
+                ends[queue.queue_id] = max(queue.end_offset, ends.get(queue.queue_id, 0))
+        return ends
+
+    def queue_bounds(self, topic: str) -> dict[int, tuple[int, int]]:
+        """Queue id -> [start, end) of what is held, in segments and packs; the start may be said too low."""
+        bounds: dict[int, tuple[int, int]] = {}
+        entry, packed = self.topics.get(topic), self.packed.get(topic)
+        ranges = [
+            (run.queue_id, run.start_offset, run.end_offset)
+            for segment in (entry.segments if entry is not None else ())
+            for run in segment.runs
+        ]
+        if packed is not None:
+            ranges += [(queue.queue_id, queue.start_offset, queue.end_offset) for queue in packed.queues]
+        for queue_id, start, end in ranges:
+            if start < end:
+                known_start, known_end = bounds.get(queue_id, (start, end))
+                bounds[queue_id] = (min(start, known_start), max(end, known_end))
+        return bounds
 
 
 def apply(catalog: Catalog, entry: LedgerEntry) -> Catalog:
@@ -123,15 +156,22 @@ def apply(catalog: Catalog, entry: LedgerEntry) -> Catalog:
         raise LedgerCorruptError("the entry's epoch is not later", version=entry.version, epoch=entry.epoch)
     topics = dict(catalog.topics)
     removed = list(catalog.removed)
+    packs = PackedChanges.of(catalog.packs, catalog.packed)
     only = catalog.only_topics
     for delete in entry.topics_deleted:
         if only is None or delete.topic in only:
             _delete_topic(topics, removed, delete, version=entry.version)
+            packs.delete_topic(delete.topic, delete.incarnation)
     _remove_segments(topics, removed, entry, only)
+    _remove_packs(packs, entry, only)
     for change in entry.topics:
         if only is None or change.topic in only:
             topics[change.topic] = _changed_topic(topics.get(change.topic), change)
     _add_segments(topics, entry, only)
+    for pack in entry.packs_in:
+        packs.add(pack, live=_live_incarnations(topics, pack, only), only=only)
+    if only is None:
+        removed.extend(RemovedSegment.of_pack(pack, removed_in=entry.version) for pack in packs.gone)
     marks = catalog.checkpoints
     if entry.checkpoint is not None and entry.checkpoint.version > catalog.checkpoint_version:
         marks = (*marks, entry.checkpoint)
@@ -152,6 +192,8 @@ def apply(catalog: Catalog, entry: LedgerEntry) -> Catalog:
         checkpoints=marks,
         topics=topics,
         removed=tuple(removed),
+        packs=packs.packs,
+        packed=packs.packed,
         only_topics=only,
     )
 
@@ -209,6 +251,26 @@ def _add_segments(topics: dict[str, TopicEntry], entry: LedgerEntry, only: froze
         if len(ids) != len(topic.segments) + len(segments):
             raise LedgerCorruptError("a segment comes twice", version=entry.version, topic=name)
         topics[name] = msgspec.structs.replace(topic, segments=(*topic.segments, *segments))
+
+
+def _remove_packs(packs: PackedChanges, entry: LedgerEntry, only: frozenset[str] | None) -> None:
+    for pack_id in entry.packs_out:
+        if not packs.remove(pack_id) and only is None:
+            raise LedgerCorruptError("a pack goes that is not there", version=entry.version, pack_id=pack_id)
+
+
+def _live_incarnations(topics: dict[str, TopicEntry], pack: PackEntry, only: frozenset[str] | None) -> dict[str, int]:
+    """The pack's topics that live, with their incarnation; a topic's first piece makes the catalog know it."""
+    table, live = pack.table(), dict[str, int]()
+    for index, name in enumerate(pack.topics):
+        if only is not None and name not in only:
+            continue
+        topic, incarnation = topics.get(name), table.incarnation(index)
+        if topic is None or topic.incarnation < incarnation:
+            topics[name] = topic = _incarnation(topic, name, incarnation)
+        if not topic.deleted:
+            live[name] = topic.incarnation
+    return live
 
 
 def _incarnation(topic: TopicEntry | None, name: str, incarnation: int) -> TopicEntry:

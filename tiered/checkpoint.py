@@ -2,6 +2,7 @@
 
     checkpoints/{version:020}/head.json                     names the buckets, and all of the catalog but topics
     checkpoints/{version:020}/{bucket:03}-{epoch:010}.zst   one zstd frame: the topics that hash to the bucket
+    checkpoints/{version:020}/packs-{epoch:010}.zst         one zstd frame: all packs, and who lives in which
 
     bucket(topic) = CRC-32 of its UTF-8 name, modulo bucket_count (a power of two)
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
+from typing import TypeVar
 
 import msgspec
 import zstandard
@@ -24,15 +26,27 @@ import zstandard
 from thermocline.remoting.errors import ObjectNotFoundError
 from thermocline.tiered.catalog import Catalog, TopicEntry
 from thermocline.tiered.errors import AlreadyExistsError, FrameChecksumError, LedgerCorruptError
-from thermocline.tiered.ledger_entry import LEDGER_FORMAT, CatalogSettings, CheckpointMark, RemovedSegment, decode_entry
+from thermocline.tiered.ledger_entry import (
+    LEDGER_FORMAT,
+    CatalogSettings,
+    CheckpointMark,
+    RemovedSegment,
+    decode_entry,
+    format_of,
+)
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.packs.pack_entry import PackedTopic, PackEntry
 from thermocline.tiered.parallel import run_all
 from thermocline.tiered.segment_format import decompress
 
 BUCKET_COUNT_MAX = 64
-BUCKET_SEGMENTS = 512
+BUCKET_SEGMENTS = 2048
+PACKS_BUCKET = -1
+"""In a reference: the object that holds the packs."""
 BUCKET_CONCURRENCY_MAX = 8
+
+Content = TypeVar("Content")
 
 
 class BucketReference(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -45,7 +59,7 @@ class BucketReference(msgspec.Struct, frozen=True, array_like=True, gc=False):
     crc32: int
 
 
-class CheckpointHead(msgspec.Struct, frozen=True, kw_only=True):
+class CheckpointHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`head.json`. `checkpoints` are those before it, as its catalog has them. Empty buckets are not named."""
 
     format: int
@@ -61,6 +75,12 @@ class CheckpointHead(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: tuple[CheckpointMark, ...]
     bucket_count: int
     buckets: tuple[BucketReference, ...]
+    packs: BucketReference | None = None
+
+    @property
+    def object_keys(self) -> list[str]:
+        """The objects that it names."""
+        return [each.key for each in (*self.buckets, *([self.packs] if self.packs is not None else []))]
 
     @property
     def mark(self) -> CheckpointMark:
@@ -75,9 +95,17 @@ class BucketContent(msgspec.Struct, frozen=True, kw_only=True):
     removed: list[RemovedSegment]
 
 
+class PacksContent(msgspec.Struct, frozen=True, kw_only=True):
+    """JSON inside the zstd frame that holds the packs."""
+
+    packs: list[PackEntry]
+    packed: list[PackedTopic]
+
+
 _encoder = msgspec.json.Encoder()
 _head_decoder = msgspec.json.Decoder(CheckpointHead)
 _bucket_decoder = msgspec.json.Decoder(BucketContent)
+_packs_decoder = msgspec.json.Decoder(PacksContent)
 
 
 def bucket_of(topic: str, *, bucket_count: int) -> int:
@@ -118,17 +146,26 @@ async def write_checkpoint(
         changed = _changed_buckets(catalog, previous_catalog, count)
         references = {ref.bucket: ref for ref in previous.buckets if ref.bucket not in changed}
 
-    async def write_bucket(bucket: int) -> None:
-        raw = _encoder.encode(contents[bucket])
+    async def write_object(key: str, bucket: int, content: BucketContent | PacksContent) -> BucketReference:
+        raw = _encoder.encode(content)
         data = zstandard.ZstdCompressor(level=3, write_checksum=True).compress(raw)
-        key = keys.checkpoint_bucket(catalog.version, bucket, epoch=catalog.epoch)
         await store.put(key, data)
-        references[bucket] = BucketReference(bucket, key, len(data), len(raw), zlib.crc32(data))
+        return BucketReference(bucket, key, len(data), len(raw), zlib.crc32(data))
 
+    async def write_bucket(bucket: int) -> None:
+        key = keys.checkpoint_bucket(catalog.version, bucket, epoch=catalog.epoch)
+        references[bucket] = await write_object(key, bucket, contents[bucket])
+
+    packs = previous.packs if previous is not None else None
+    if not catalog.packs:
+        packs = None
+    elif packs is None or previous_catalog is None or catalog.packs != previous_catalog.packs:
+        content = PacksContent(packs=list(catalog.packs.values()), packed=list(catalog.packed.values()))
+        packs = await write_object(keys.checkpoint_packs(catalog.version, epoch=catalog.epoch), PACKS_BUCKET, content)
     missing = sorted(contents.keys() - references.keys())
     await run_all([write_bucket(bucket) for bucket in missing], concurrency_max=BUCKET_CONCURRENCY_MAX)
     head = CheckpointHead(
-        format=LEDGER_FORMAT,
+        format=format_of(with_packs=packs is not None),
         version=catalog.version,
         nonce=catalog.nonce,
         epoch=catalog.epoch,
@@ -141,6 +178,7 @@ async def write_checkpoint(
         checkpoints=catalog.checkpoints,
         bucket_count=count,
         buckets=tuple(references[bucket] for bucket in sorted(references)),
+        packs=packs,
     )
     key = keys.checkpoint_head(head.version)
     try:
@@ -170,7 +208,7 @@ async def load_checkpoint(store: ObjectStore, head: CheckpointHead, *, only_topi
         wanted = [reference for reference in head.buckets if reference.bucket in numbers]
 
     async def load_bucket(reference: BucketReference) -> BucketContent:
-        return _decode_bucket(await store.get(reference.key), reference)
+        return _decode_bucket(await store.get(reference.key), reference, _bucket_decoder)
 
     contents = await run_all(map(load_bucket, wanted), concurrency_max=BUCKET_CONCURRENCY_MAX)
     topics = {topic.topic: topic for content in contents for topic in content.topics}
@@ -178,6 +216,12 @@ async def load_checkpoint(store: ObjectStore, head: CheckpointHead, *, only_topi
     if only_topics is not None:
         topics = {name: topic for name, topic in topics.items() if name in only_topics}
         removed = [segment for segment in removed if segment.topic in only_topics]
+    packs, packed = dict[str, PackEntry](), dict[str, PackedTopic]()
+    if head.packs is not None:
+        content = _decode_bucket(await store.get(head.packs.key), head.packs, _packs_decoder)
+        packed = {each.topic: each for each in content.packed if only_topics is None or each.topic in only_topics}
+        used = {pack_id for each in packed.values() for pack_id in each.packs}
+        packs = {pack.pack_id: pack for pack in content.packs if pack.pack_id in used}
     return Catalog(
         version=head.version,
         nonce=head.nonce,
@@ -191,6 +235,8 @@ async def load_checkpoint(store: ObjectStore, head: CheckpointHead, *, only_topi
         checkpoints=head.checkpoints,
         topics=topics,
         removed=tuple(sorted(removed, key=lambda segment: (segment.removed_in, segment.segment_id))),
+        packs=packs,
+        packed=packed,
         only_topics=only_topics,
     )
 
@@ -216,11 +262,11 @@ def decode_head(data: bytes, *, version: int) -> CheckpointHead:
     return head
 
 
-def _decode_bucket(data: bytes, reference: BucketReference) -> BucketContent:
+def _decode_bucket(data: bytes, reference: BucketReference, decoder: msgspec.json.Decoder[Content]) -> Content:
     if len(data) != reference.stored_bytes or zlib.crc32(data) != reference.crc32:
         raise FrameChecksumError("a checkpoint's bucket is not the one that was stored", key=reference.key)
     try:
-        return _bucket_decoder.decode(decompress(data, raw_bytes=reference.raw_bytes))
+        return decoder.decode(decompress(data, raw_bytes=reference.raw_bytes))
     except msgspec.DecodeError as error:
         raise LedgerCorruptError("a checkpoint's bucket cannot be decoded", key=reference.key) from error
 

@@ -1,13 +1,21 @@
-"""TopicIndex: from an offset of a queue to the segment that holds it; built from one topic's catalog entry."""
+"""TopicIndex: from an offset of a queue to the segment that holds it; built from one topic's catalog entry.
+
+Of what lies in a pack the catalog knows the offsets only: such a span is a `PackedSpan` until somebody needs more of
+it, and puts what he has loaded in its place.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from thermocline.tiered.catalog import TopicEntry
 from thermocline.tiered.errors import QueueGapError
 from thermocline.tiered.ledger_entry import QueueHole
+from thermocline.tiered.packs.pack_entry import PackEntry
+from thermocline.tiered.packs.piece_table import PieceTable
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_format import QueueRun
 
@@ -20,14 +28,26 @@ class QueueSpan:
     run: QueueRun
 
 
+@dataclass(frozen=True, slots=True)
+class PackedSpan:
+    """A piece's run of the queue that is not loaded: of `run` only the offsets are exact, its times are the pack's."""
+
+    pack: PackEntry
+    topic: str
+    run: QueueRun
+
+
+Span: TypeAlias = QueueSpan | PackedSpan
+
+
 class QueueIndex:
     """The runs of one queue, by rising offset. There is at least one."""
 
     __slots__ = ("_holes", "_starts", "queue_id", "spans")
 
-    def __init__(self, queue_id: int, spans: list[QueueSpan], holes: tuple[QueueHole, ...]) -> None:
+    def __init__(self, queue_id: int, spans: Iterable[Span], holes: tuple[QueueHole, ...]) -> None:
         self.queue_id = queue_id
-        self.spans = sorted(spans, key=lambda span: span.run.start_offset)
+        self.spans: list[Span] = sorted(spans, key=lambda span: span.run.start_offset)
         self._starts = [span.run.start_offset for span in self.spans]
         self._holes = sorted((hole for hole in holes if hole.queue_id == queue_id), key=lambda hole: hole.start_offset)
 
@@ -68,10 +88,37 @@ class TopicIndex:
 
     __slots__ = ("entry", "queues")
 
-    def __init__(self, entry: TopicEntry) -> None:
-        spans: dict[int, list[QueueSpan]] = {}
+    def __init__(
+        self,
+        entry: TopicEntry,
+        *,
+        packs: Sequence[PackEntry] = (),
+        table_of: Callable[[PackEntry], PieceTable] = PackEntry.table,
+    ) -> None:
+        """`packs`: those that the topic lives in."""
+        spans: dict[int, list[Span]] = {}
         for segment in entry.segments:
             for run in segment.runs:
                 spans.setdefault(run.queue_id, []).append(QueueSpan(segment, run))
+        for pack in packs:
+            for span in _packed_spans(pack, entry.topic, table_of(pack)):
+                spans.setdefault(span.run.queue_id, []).append(span)
         self.entry = entry
         self.queues = {queue_id: QueueIndex(queue_id, found, entry.holes) for queue_id, found in spans.items()}
+
+
+def _packed_spans(pack: PackEntry, topic: str, table: PieceTable) -> Iterable[PackedSpan]:
+    for index in pack.indexes_of(topic):
+        for queue in table.piece(index).queues:
+            run = QueueRun(
+                queue_id=queue.queue_id,
+                start_offset=queue.start_offset,
+                end_offset=queue.end_offset,
+                min_store_ms=pack.min_store_ms,
+                max_store_ms=pack.max_store_ms,
+                frame_start=0,
+                frame_end=0,
+                min_physical_offset=pack.min_physical_offset,
+                end_physical_offset=pack.end_physical_offset,
+            )
+            yield PackedSpan(pack, topic, run)

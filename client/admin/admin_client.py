@@ -73,6 +73,7 @@ class AdminClient(ClientOptions, BlockingHalf[AsyncAdminClient]):
 
     tier_status = blocking(AsyncAdminClient.tier_status)
     tier_seal = blocking(AsyncAdminClient.tier_seal)
+    tier_purge = blocking(AsyncAdminClient.tier_purge)
     tier_explain = blocking(AsyncAdminClient.tier_explain)
     preview_ttl = blocking(AsyncAdminClient.preview_ttl)
     set_ttl = blocking(AsyncAdminClient.set_ttl)

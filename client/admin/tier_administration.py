@@ -37,6 +37,15 @@ class TierAdministration(AdminBase):
         """Return, by broker name, where each range of a topic is, what happens to it next and why."""
         return await self._ask_each(TierRequestCode.TIER_EXPLAIN, topic=topic, queue_id=queue_id)
 
+    async def tier_purge(self, topic: str) -> dict[str, dict[str, Any]]:
+        """Delete from the bucket now what has expired of a topic, or is left of a deleted one; return what was done.
+
+        Readers of older versions of the catalog lose what they read, unless they pinned it.
+        """
+        return await self._ask_each(
+            TierRequestCode.TIER_PURGE, topic=topic, timeout_ms=SEAL_TIMEOUT_MS, of_all_masters=True
+        )
+
     async def preview_ttl(self, topic: str, ttl_ms: int | None) -> dict[str, dict[str, Any]]:
         """Return, by broker name, what would go if a topic had this time to live; None: the broker's default."""
         return await self._ask_each(TierRequestCode.TTL_PREVIEW, topic=topic, ttl_ms=_checked(ttl_ms))
@@ -56,8 +65,10 @@ class TierAdministration(AdminBase):
         queue_id: int | None = None,
         ttl_ms: int | None = None,
         timeout_ms: int = REPORT_TIMEOUT_MS,
+        of_all_masters: bool = False,
     ) -> dict[str, dict[str, Any]]:
-        masters: list[BrokerAddress] = await self._masters() if topic is None else await self._topic_masters(topic)
+        is_of_all = topic is None or of_all_masters
+        masters: list[BrokerAddress] = await self._masters() if is_of_all else await self._topic_masters(topic or "")
         fields = {"topic": topic, "queueId": queue_id, "ttlMs": ttl_ms}
         texts = {name: str(value) for name, value in fields.items() if value is not None}
         answers: dict[str, dict[str, Any]] = {}
