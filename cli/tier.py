@@ -128,7 +128,8 @@ def purge(app: Application, topic: str, now: bool, yes: bool) -> None:
       thermocline tier purge orders --now --yes
     """
     if not yes:
-        click.confirm(
+        question = f"Delete what is hidden of {topic!r}, and end the grace period of older versions?"
+        click.confirm(question, abort=True, err=True)
             f"Delete what is hidden of {topic!r}, and end the grace period of older versions?", abort=True, err=True
         )
     with app.open_admin() as admin, app.output.progress() as progress:

@@ -66,10 +66,11 @@ class Purger:
         report = await self._service.collect_now()
         catalog, cut_ms = self._service.catalog, self._cut_ms(topic)
         entry = catalog.topics.get(topic)
-        left: list[HeldBytes] = []
-        for held in packs_holding(catalog, topic, cut_ms=cut_ms, now_ms=self._service.now_ms()):
-            if not held.is_live or await self._holds_hidden(catalog.packs[held.pack_id], topic):
-                left.append(held)
+        left: list[HeldBytes] = [
+            held
+            for held in packs_holding(catalog, topic, cut_ms=cut_ms, now_ms=self._service.now_ms())
+            if not held.is_live or await self._holds_hidden(catalog.packs[held.pack_id], topic)
+        ]
         return PurgeReport(
             packs_rewritten=rewritten,
             written_bytes=written_bytes,
