@@ -130,8 +130,6 @@ def purge(app: Application, topic: str, now: bool, yes: bool) -> None:
     if not yes:
         question = f"Delete what is hidden of {topic!r}, and end the grace period of older versions?"
         click.confirm(question, abort=True, err=True)
-            f"Delete what is hidden of {topic!r}, and end the grace period of older versions?", abort=True, err=True
-        )
     with app.open_admin() as admin, app.output.progress() as progress:
         progress.add_task("rewriting and deleting", total=None)
         answers = admin.tier_purge(topic)

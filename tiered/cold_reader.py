@@ -10,8 +10,8 @@ runs through a frame, by looking into that one.
           with a condition on properties: every frame is read, as for a pull of all, and every record looked into
 
 Belongs to one event loop. Bounded: frames (FrameCache), footers (SegmentReaders, PackPieces), cursors (ReadAhead). One
-pull passes by no more than `SCAN_RECORDS_MAX` records, and looks into no more than `MATCH_RECORDS_MAX`, in `MATCH_FRAMES_MAX`
-frames; others go on after every `MATCH_RECORDS_AT_ONCE` of them. Cancelling any call is safe.
+pull passes by no more than `SCAN_RECORDS_MAX` records, and looks into no more than `MATCH_RECORDS_MAX`, in
+`MATCH_FRAMES_MAX` frames; others go on after every `MATCH_RECORDS_AT_ONCE` of them. Cancelling any call is safe.
 """
 
 from __future__ import annotations
