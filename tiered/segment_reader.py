@@ -38,7 +38,7 @@ from thermocline.tiered.segment_format import (
 FETCH_BYTES_MAX = 8 * 1024 * 1024
 SUFFIX_BYTES = 64 * 1024
 COLUMN_BLOCKS_KEPT = 4
-WHOLE_PART_BYTES_MAX = 2 * 1024 * 1024
+WHOLE_PART_BYTES_MAX = 4 * 1024 * 1024
 """A piece of a pack up to this size is read whole by whoever reads its records: one request, not one a queue."""
 
 

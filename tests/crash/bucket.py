@@ -30,7 +30,7 @@ async def named_keys(store: ObjectStore) -> set[str]:
         checkpoint = await load_head_if_good(store, KEYS, version)
         if checkpoint is not None:
             named.add(KEYS.checkpoint_head(version))
-            named.update(reference.key for reference in checkpoint.buckets)
+            named.update(checkpoint.object_keys)
     return named
 
 
