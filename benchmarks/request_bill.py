@@ -25,6 +25,7 @@ import itertools
 import json
 import resource
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -212,8 +213,8 @@ async def measure(
 
 async def _read_back(bill: Bill, tier: SyntheticColdTier, meter: KindMeter, topics: Sequence[str], queues: int) -> None:
     """Read topics as a group of consumers does: one pull of each queue after the other."""
-    cache = FrameCache(bytes_max=64 * MIB)
-    reader = ColdReader(meter, catalog=lambda: tier.catalog, cache=cache)
+    cache = FrameCache(bytes_max=256 * MIB)
+    reader = ColdReader(meter, catalog=lambda: tier.catalog, cache=cache, read_ahead_frames_max=8)
     meter.get_sizes.clear()
     record_bytes = 0
     for topic in topics:
@@ -244,6 +245,29 @@ async def _read_back(bill: Bill, tier: SyntheticColdTier, meter: KindMeter, topi
         bill.read_per_byte = sum(sizes) / record_bytes
 
 
+class MemoryWatch:
+    """The greatest anonymous memory of this process, looked at every tenth of a second by a thread of its own."""
+
+    def __init__(self) -> None:
+        self.anonymous_kib = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> MemoryWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.1):
+            for line in Path("/proc/self/status").read_text().splitlines():
+                if line.startswith("RssAnon:"):
+                    self.anonymous_kib = max(self.anonymous_kib, int(line.split()[1]))
+
+
 def show(bill: Bill) -> str:
     """The bill for people."""
     parts = ", ".join(f"{kind} {count:.1f}" for kind, count in bill.puts_per_gib.items())
@@ -252,7 +276,8 @@ def show(bill: Bill) -> str:
         f"  PUTs a GiB      {parts}\n"
         f"  data and ledger {bill.data_and_ledger:.1f}; state and checkpoints {bill.state_and_checkpoints:.1f};"
         f" all {bill.all_puts:.1f}\n"
-        f"  oldest message outside the bucket {bill.oldest_ms / 1000:.1f} s; longest round {bill.longest_round_s:.1f} s\n"
+        f"  oldest message outside the bucket {bill.oldest_ms / 1000:.1f} s;"
+        f" longest round {bill.longest_round_s:.1f} s\n"
         f"  packs a topic lives in, at most {bill.packs_per_topic_max}; largest ledger entry {bill.largest_entry_bytes}"
         f" bytes; checkpoints {100 * bill.checkpoint_part:.2f} % of the messages\n"
         f"  topics of 1 % or more, read back: {bill.bytes_per_get / KIB:.0f} KiB a GET,"
@@ -270,25 +295,29 @@ def main() -> None:
     parser.add_argument("--days", type=float, default=0.0)
     parser.add_argument("--folder", type=Path, default=None, help="where objects and spools lie meanwhile")
     options = parser.parse_args()
-    if options.days:
-        result = asyncio.run(run_days(topics=options.topics, queues=options.queues, days=options.days))
-        print(json.dumps(result, indent=1))
-    else:
-        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-            spool = Path(folder) / "spool"
-            spool.mkdir()
-            bill = asyncio.run(
-                measure(
-                    FileObjectStore(f"{folder}/objects", disk=RealDisk()),
-                    topics=options.topics,
-                    queues=options.queues,
-                    classes=options.classes,
-                    size_bytes=int(options.gib * GIB),
-                    spool_folder=spool,
+    with MemoryWatch() as memory:
+        if options.days:
+            result = asyncio.run(run_days(topics=options.topics, queues=options.queues, days=options.days))
+            print(json.dumps(result, indent=1))
+        else:
+            with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+                spool = Path(folder) / "spool"
+                spool.mkdir()
+                bill = asyncio.run(
+                    measure(
+                        FileObjectStore(f"{folder}/objects", disk=RealDisk()),
+                        topics=options.topics,
+                        queues=options.queues,
+                        classes=options.classes,
+                        size_bytes=int(options.gib * GIB),
+                        spool_folder=spool,
+                    )
                 )
-            )
-        print(show(bill))
-    print(f"  memory of this process at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
+            print(show(bill))
+    print(
+        f"  memory of this process, messages that wait included: at most {memory.anonymous_kib / 1024:.0f} MiB, with"
+        f" mapped files {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB"
+    )
 
 
 if __name__ == "__main__":

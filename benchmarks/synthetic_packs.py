@@ -1,8 +1,8 @@
 """Days of ledger, catalog and checkpoints without a record: packs and merges of which only the entries are made.
 
-Sizes are those of 1 MiB/s, a pack each SEAL_AGE_MS; every queue of every topic is in every pack, which is the worst case
-for the ledger. The ledger writer, the catalog, the merge policy, checkpoints and garbage collection are the real ones;
-in place of `PackSealer` and `PackMerger` stand what makes entries of the sizes that those would make.
+Sizes are those of 1 MiB/s, a pack each SEAL_AGE_MS; every queue of every topic is in every pack, which is the worst
+case for the ledger. Ledger writer, catalog, merge policy, checkpoints and garbage collection are the real ones; what
+makes entries of such sizes stands in place of `PackSealer` and `PackMerger`.
 """
 
 from __future__ import annotations
@@ -81,9 +81,7 @@ class EntryMaker:
         result = MergeResult(packs_out=tuple(pack.pack_id for pack in plan.packs))
         joined: dict[str, PieceExtent] = {}
         for pack in plan.packs:
-            table = pack.table()
-            for index, topic in enumerate(pack.topics):
-                piece = table.piece(index)
+            for topic, piece in zip(pack.topics, pack.table().pieces(), strict=True):
                 known = joined.get(topic)
                 joined[topic] = piece if known is None else _joined(known, piece)
         min_ms = min(pack.min_store_ms for pack in plan.packs)

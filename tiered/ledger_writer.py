@@ -30,6 +30,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
 
+import msgspec
+
 from thermocline.remoting.errors import (
     FencedError,
     InvalidRequestError,
@@ -197,8 +199,7 @@ class LedgerWriter:
                 await self._settle_or_fence()
             except ObjectStoreUnavailableError as error:
                 raise EarlierCommitUnsettledError(root=self.keys.root, version=self.version + 1) from error
-            self._check_changes(changes)
-            self._pending = self._prepare(changes)
+            self._pending = self._prepare(changes, checked=self._check_changes(changes))
             await self._settle_or_fence()
             await self._keep_checkpointed()
             return self.catalog
@@ -233,8 +234,10 @@ class LedgerWriter:
     def _hint(self) -> HeadHint:
         return HeadHint(version=self.version, checkpoint=self._checkpoint_version)
 
-    def _prepare(self, changes: LedgerChanges, *, claim: LedgerIdentity | None = None) -> _Pending:
-        """Fix the bytes of the next entry."""
+    def _prepare(
+        self, changes: LedgerChanges, *, claim: LedgerIdentity | None = None, checked: Catalog | None = None
+    ) -> _Pending:
+        """Fix the bytes of the next entry. `checked` is what an earlier call has made of the same changes."""
         catalog = self.catalog
         entry = LedgerEntry(
             format=format_of(with_packs=bool(catalog.packs or changes.packs_in)),
@@ -257,10 +260,14 @@ class LedgerWriter:
             packs_out=changes.packs_out,
             packs_in=changes.packs_in,
         )
-        return _Pending(entry=entry, data=encode_entry(entry), after=apply(catalog, entry))
+        if checked is not None:
+            after = msgspec.structs.replace(checked, nonce=entry.nonce, committed_ms=entry.committed_ms)
+        else:
+            after = apply(catalog, entry)
+        return _Pending(entry=entry, data=encode_entry(entry), after=after)
 
-    def _check_changes(self, changes: LedgerChanges) -> None:
-        """InvalidRequestError unless the changes make a catalog that keeps its invariants."""
+    def _check_changes(self, changes: LedgerChanges) -> Catalog:
+        """The catalog with the changes; InvalidRequestError unless it keeps its invariants."""
         for segment in changes.segments_in:
             assert segment.id.epoch == self.epoch, "a writer commits only objects of its own epoch"
             assert segment.segment_id in self._issued, "committed or abandoned before"
@@ -274,6 +281,7 @@ class LedgerWriter:
         for topic in {segment.topic for segment in changes.segments_in}:
             _check_no_overlap(after.topics[topic])
         check_follows(self.catalog, (pack for pack in changes.packs_in if pack.level == 0))
+        return after
 
     async def _settle_or_fence(self) -> None:
         if self._fenced:

@@ -14,14 +14,13 @@ def check_follows(catalog: Catalog, packs: Iterable[PackEntry]) -> None:
     ends: dict[tuple[str, int], int] = {}
     bounds: dict[str, dict[int, tuple[int, int]]] = {}
     for pack in packs:
-        table = pack.table()
-        for index, topic in enumerate(pack.topics):
+        for topic, piece in zip(pack.topics, pack.table().pieces(), strict=True):
             entry = catalog.topics.get(topic)
-            if entry is None or entry.deleted or entry.incarnation != table.incarnation(index):
+            if entry is None or entry.deleted or entry.incarnation != piece.incarnation:
                 continue
             if topic not in bounds:
                 bounds[topic] = catalog.queue_bounds(topic)
-            for queue in table.piece(index).queues:
+            for queue in piece.queues:
                 end = ends.get((topic, queue.queue_id), bounds[topic].get(queue.queue_id, (0, 0))[1])
                 if queue.start_offset < end:
                     raise InvalidRequestError(

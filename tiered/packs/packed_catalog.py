@@ -41,12 +41,11 @@ class PackedChanges:
         pack = self.packs.get(pack_id)
         if pack is None:
             return False
-        table = pack.table()
         by_topic: dict[str, list[PieceExtent]] = {}
-        for index, topic in enumerate(pack.topics):
+        for topic, piece in zip(pack.topics, pack.table().pieces(), strict=True):
             packed = self.packed.get(topic)
             if packed is not None and pack_id in packed.packs:
-                by_topic.setdefault(topic, []).append(table.piece(index))
+                by_topic.setdefault(topic, []).append(piece)
         for topic, pieces in by_topic.items():
             self._set(topic, _without(self.packed[topic], pack_id, pieces))
         self._drop(pack_id)
@@ -54,12 +53,11 @@ class PackedChanges:
 
     def add(self, pack: PackEntry, *, live: Mapping[str, int], only: frozenset[str] | None) -> None:
         """A pack comes; `live` gives the incarnation of each of its topics that lives."""
-        table = pack.table()
         is_used = False
         by_topic: dict[str, list[PieceExtent]] = {}
-        for index, topic in enumerate(pack.topics):
-            if (only is None or topic in only) and live.get(topic) == table.incarnation(index):
-                by_topic.setdefault(topic, []).append(table.piece(index))
+        for topic, piece in zip(pack.topics, pack.table().pieces(), strict=True):
+            if (only is None or topic in only) and live.get(topic) == piece.incarnation:
+                by_topic.setdefault(topic, []).append(piece)
         for topic, pieces in by_topic.items():
             is_used = True
             self.packed[topic] = _with(self.packed.get(topic), topic, pack.pack_id, pieces)
