@@ -203,18 +203,14 @@ class TierService:
             await self._commit(changes)
             topics = {segment.topic for segment in changes.segments_in} | {out.topic for out in changes.segments_out}
             topics |= {topic for pack_id in changes.packs_out for topic in before.packs[pack_id].topics}
+            topics |= {change.topic for change in changes.topics} | {gone.topic for gone in changes.topics_deleted}
             self._publish(frozenset(topics))
             return True
 
     async def sweep_now(self) -> None:
-        """Let go of everything that has expired as a whole. Raises as `amend`."""
-
-        def change(catalog: Catalog) -> LedgerChanges:
-            cuts_ms = self._cuts_ms(catalog)
-            packs_out = expired_packs(catalog, cuts_ms)
-            return msgspec.structs.replace(sweep(catalog, cuts_ms), packs_out=packs_out)
-
-        await self.amend(change)
+        """Commit now what a round would in its time: topics that ended, and whatever has expired. Raises as `amend`."""
+        self._next_sweep_ms = self._next_pack_sweep_ms = 0
+        await self.amend(lambda _: self._changes((), now_ms=self._clock()))
 
     async def collect_now(self) -> GarbageReport:
         """Delete what no live version names, without a grace period; pins hold. Raises as `run_once`."""
