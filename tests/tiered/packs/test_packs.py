@@ -8,8 +8,9 @@ from random import Random
 import pytest
 
 from benchmarks.synthetic_cold_tier import KEYS, SyntheticColdTier, SyntheticTopic, opened
-from benchmarks.synthetic_hot_tier import SyntheticHotTier
+from benchmarks.synthetic_hot_tier import TAG, SyntheticHotTier
 from thermocline.remoting.errors import ObjectStoreUnavailableError, QueryNotFoundError
+from thermocline.remoting.string_hash import tags_code
 from thermocline.tiered.cold_reader import Boundary, ColdPull, ColdPullStatus
 from thermocline.tiered.ledger_reader import open_catalog
 from thermocline.tiered.memory import MemoryObjectStore
@@ -60,14 +61,24 @@ class Rig:
         tier.report()
         await tier.service.run_once()
 
-    async def pulled(self, topic: str, queue_id: int, *, cut_ms: int = 0) -> list[bytes]:
+    async def pulled(
+        self, topic: str, queue_id: int, *, cut_ms: int = 0, tags_codes: frozenset[int] | None = None
+    ) -> list[bytes]:
         """The queue from its minimum on, as a consumer reads it."""
         reader = self.tier.reader
         offset = await reader.min_offset(topic, queue_id, cut_ms=cut_ms)
         found: list[bytes] = []
         while offset is not None:
             result = await reader.pull(
-                ColdPull(topic=topic, queue_id=queue_id, offset=offset, count_max=7, bytes_max=1 << 20, cut_ms=cut_ms)
+                ColdPull(
+                    topic=topic,
+                    queue_id=queue_id,
+                    offset=offset,
+                    count_max=7,
+                    bytes_max=1 << 20,
+                    cut_ms=cut_ms,
+                    tags_codes=tags_codes,
+                )
             )
             if result.status in (ColdPullStatus.ABOVE_END, ColdPullStatus.NO_QUEUE):
                 break
@@ -252,6 +263,9 @@ async def test_merging_keeps_packs_few_and_records_equal(rig: Rig) -> None:
     assert max(len(packed.packs) for packed in catalog.packed.values()) <= 3 * 4
     assert max(pack.level for pack in catalog.packs.values()) >= 2
     await rig.check_all()
+    for (topic, queue_id), records in rig.sent.items():
+        assert await rig.pulled(topic, queue_id, tags_codes=frozenset([tags_code(TAG)])) == records
+        assert await rig.pulled(topic, queue_id, tags_codes=frozenset([tags_code("another")])) == []
 
 
 async def test_pieces_that_add_up_become_segments_of_their_own(rig: Rig) -> None:
