@@ -104,6 +104,7 @@ class Bill:
     bytes_per_get: float = 0.0
     small_gets_part: float = 0.0
     read_per_byte: float = 0.0
+    memory_kib: int = 0
 
     def sum_of(self, *kinds: str) -> float:
         """PUTs a GiB of some kinds together."""
@@ -187,6 +188,7 @@ async def measure(
     config: TierConfig | None = None,
     spool_folder: Path | None = None,
     seed: int = 1,
+    memory: MemoryWatch | None = None,
 ) -> Bill:
     """One workload."""
     meter, hot = KindMeter(store), SyntheticHotTier(seed=seed)
@@ -200,6 +202,7 @@ async def measure(
         traffic = Traffic(tier, meter, queues=queues, rate_bytes=rate_bytes, seed=seed)
         await traffic.run(size_bytes)
         bill.puts_per_gib = {kind: count * GIB / size_bytes for kind, count in sorted(meter.puts.items())}
+        bill.memory_kib = memory.anonymous_kib if memory is not None else 0
         bill.oldest_ms, bill.longest_round_s = traffic.oldest_ms, traffic.longest_round_s
         bill.packs_per_topic_max = max((len(each.packs) for each in tier.catalog.packed.values()), default=0)
         bill.largest_entry_bytes = max(meter.largest["ledger"], meter.largest["merge ledger"])
@@ -311,9 +314,11 @@ def main() -> None:
                         classes=options.classes,
                         size_bytes=int(options.gib * GIB),
                         spool_folder=spool,
+                        memory=memory,
                     )
                 )
             print(show(bill))
+            print(f"  memory before the reading back at most {bill.memory_kib / 1024:.0f} MiB")
     print(
         f"  memory of this process, messages that wait included: at most {memory.anonymous_kib / 1024:.0f} MiB, with"
         f" mapped files {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB"

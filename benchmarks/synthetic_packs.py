@@ -79,23 +79,25 @@ class EntryMaker:
     async def merge(self, plan: MergePlan, catalog: Catalog, rules: MergeRules) -> MergeResult:
         """See PackMerger."""
         result = MergeResult(packs_out=tuple(pack.pack_id for pack in plan.packs))
-        joined: dict[str, PieceExtent] = {}
+        joined: dict[str, list[PieceExtent]] = {}
         for pack in plan.packs:
             for topic, piece in zip(pack.topics, pack.table().pieces(), strict=True):
-                known = joined.get(topic)
-                joined[topic] = piece if known is None else _joined(known, piece)
+                joined.setdefault(topic, []).append(piece)
         min_ms = min(pack.min_store_ms for pack in plan.packs)
         max_ms = max(pack.max_store_ms for pack in plan.packs)
         groups: dict[int, list[str]] = {}
         for topic in sorted(joined, key=topic_key):
-            if joined[topic].raw_bytes >= rules.own_bytes:
-                result.segments_in.extend(self._segments(topic, joined[topic], rules, min_ms, max_ms))
+            joined[topic] = _joined(joined[topic])
+            if sum(piece.raw_bytes for piece in joined[topic]) >= rules.own_bytes:
+                for piece in joined[topic]:
+                    result.segments_in.extend(self._segments(topic, piece, rules, min_ms, max_ms))
             else:
                 groups.setdefault(topic_key(topic)[0] >> (32 - plan.depth), []).append(topic)
         for names in groups.values():
-            pieces = [joined[name] for name in names]
+            pieces = [piece for name in names for piece in joined[name]]
+            topics = [name for name in names for _ in joined[name]]
             result.packs_in.append(
-                self.pack(names, pieces, min_ms=min_ms, max_ms=max_ms, level=plan.level, depth=plan.depth)
+                self.pack(topics, pieces, min_ms=min_ms, max_ms=max_ms, level=plan.level, depth=plan.depth)
             )
         await asyncio.sleep(0)
         return result
@@ -145,18 +147,26 @@ class EntryMaker:
         )
 
 
-def _joined(first: PieceExtent, second: PieceExtent) -> PieceExtent:
-    queues = {queue.queue_id: queue for queue in first.queues}
-    for queue in second.queues:
-        known = queues.get(queue.queue_id, queue)
-        start, end = min(known.start_offset, queue.start_offset), max(known.end_offset, queue.end_offset)
-        queues[queue.queue_id] = QueueRange(queue.queue_id, start, end)
-    return PieceExtent(
-        incarnation=first.incarnation,
-        raw_bytes=first.raw_bytes + second.raw_bytes,
-        stored_bytes=first.stored_bytes + second.stored_bytes,
-        queues=tuple(queues[queue_id] for queue_id in sorted(queues)),
-    )
+def _joined(pieces: list[PieceExtent]) -> list[PieceExtent]:
+    """Pieces of one topic, those that follow each other without a gap as one."""
+    found: list[PieceExtent] = []
+    for piece in sorted(pieces, key=lambda each: each.queues[0].start_offset):
+        before = found[-1] if found else None
+        if before is None or any(
+            one.end_offset != two.start_offset for one, two in zip(before.queues, piece.queues, strict=True)
+        ):
+            found.append(piece)
+            continue
+        found[-1] = PieceExtent(
+            incarnation=before.incarnation,
+            raw_bytes=before.raw_bytes + piece.raw_bytes,
+            stored_bytes=before.stored_bytes + piece.stored_bytes,
+            queues=tuple(
+                QueueRange(one.queue_id, one.start_offset, two.end_offset)
+                for one, two in zip(before.queues, piece.queues, strict=True)
+            ),
+        )
+    return found
 
 
 class _Sizes(MeteringObjectStore):
