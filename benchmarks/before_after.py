@@ -7,7 +7,8 @@ turn, the order changing each time, while the one that waits is stopped. The bro
 transactions, timers and POP (`feature_traffic.py`); `--no-features` leaves that out.
 
 A ratio is the median of the ratios of neighbouring runs, its least and greatest beside it: messages a second after to
-before, and in the open loop the p99 before to after, so that less than 1 is worse in both.
+before, and in the open loop the p99 before to after, so that less than 1 is worse in both. "Per cpu-s" compares the
+work done per second of the broker's own CPU time, which other work on the machine does not falsify.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.broker_under_test import BrokerUnderTest, start_thermocline
@@ -39,11 +42,24 @@ WARM_SHAPE = LoadShape(connections=16, window=32)
 WARM_S = 10.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One measured run of one shape."""
+
+    result: LoadResult
+    broker_cores: float
+
+    @property
+    def messages_per_cpu_s(self) -> float:
+        """Work per second of the broker's own CPU time."""
+        return self.result.messages_per_s / self.broker_cores
+
+
 def main() -> int:
     """Measure, print; 1 when an answer was wrong."""
     options = _parse()
     build_load_generator()
-    results: dict[str, list[dict[str, LoadResult]]] = {name: [] for name in SHAPES if options.only in name}
+    runs: dict[str, list[dict[str, Run]]] = {name: [] for name in SHAPES if options.only in name}
     with tempfile.TemporaryDirectory(prefix="thermocline-bench-", dir=options.directory) as name, ExitStack() as stack:
         directory = Path(name)
         tree = stack.enter_context(_tree_of(options.revision, directory / "tree"))
@@ -61,15 +77,15 @@ def main() -> int:
                 broker.make_real_time()
             broker.pause()
         for number in range(options.rounds):
-            for name, pairs in results.items():
-                pair: dict[str, LoadResult] = {}
+            for name, pairs in runs.items():
+                pair: dict[str, Run] = {}
                 for kind in (BEFORE, AFTER) if number % 2 == 0 else (AFTER, BEFORE):
                     pair[kind] = _measure(brokers[kind], name, options)
-                    print(f"round {number + 1} {name} {kind}: {_value(name, pair[kind]):,.0f}", file=sys.stderr)
+                    print(f"round {number + 1} {name} {kind}: {_value(name, pair[kind].result):,.0f}", file=sys.stderr)
                 pairs.append(pair)
-    for name, pairs in results.items():
+    for name, pairs in runs.items():
         print(_line(name, pairs))
-    return 0 if all(result.is_clean for pairs in results.values() for pair in pairs for result in pair.values()) else 1
+    return 0 if all(run.result.is_clean for pairs in runs.values() for pair in pairs for run in pair.values()) else 1
 
 
 def _parse() -> argparse.Namespace:
@@ -103,11 +119,12 @@ def _warm(broker: BrokerUnderTest, *, with_features: bool) -> None:
     broker.pin(hot_cpus=HOT_CPUS, other_cpus=OTHER_CPUS)
 
 
-def _measure(broker: BrokerUnderTest, name: str, options: argparse.Namespace) -> LoadResult:
+def _measure(broker: BrokerUnderTest, name: str, options: argparse.Namespace) -> Run:
     broker.resume()
     try:
         broker.wait_for_index()
-        return run_load(
+        cpu_s, started_s = broker.cpu_s(), time.monotonic()
+        result = run_load(
             SHAPES[name],
             address=broker.address,
             topic="Bench" + "".join(filter(str.isalnum, name)),
@@ -116,6 +133,7 @@ def _measure(broker: BrokerUnderTest, name: str, options: argparse.Namespace) ->
             cpus=GENERATOR_CPUS,
             is_real_time=options.real_time,
         )
+        return Run(result=result, broker_cores=(broker.cpu_s() - cpu_s) / (time.monotonic() - started_s))
     finally:
         broker.pause()
 
@@ -124,16 +142,21 @@ def _value(name: str, result: LoadResult) -> float:
     return result.latency_us.p99 if SHAPES[name].rate_per_s else result.messages_per_s
 
 
-def _line(name: str, pairs: list[dict[str, LoadResult]]) -> str:
-    before, after = ([_value(name, pair[kind]) for pair in pairs] for kind in (BEFORE, AFTER))
+def _line(name: str, pairs: list[dict[str, Run]]) -> str:
+    before, after = ([_value(name, pair[kind].result) for pair in pairs] for kind in (BEFORE, AFTER))
     ratios = [each_after / each_before for each_before, each_after in zip(before, after, strict=True)]
     if SHAPES[name].rate_per_s:
         ratios = [1 / ratio for ratio in ratios]
+    per_cpu_s = [pair[AFTER].messages_per_cpu_s / pair[BEFORE].messages_per_cpu_s for pair in pairs]
     unit = "us p99" if SHAPES[name].rate_per_s else "messages/s"
     return (
         f"{name:20} {statistics.median(before):>10,.0f} -> {statistics.median(after):>10,.0f} {unit:10}"
-        f" ratio {statistics.median(ratios):.3f} [{min(ratios):.3f}-{max(ratios):.3f}]"
+        f" ratio {_spread(ratios)}, per cpu-s {_spread(per_cpu_s)}"
     )
+
+
+def _spread(ratios: list[float]) -> str:
+    return f"{statistics.median(ratios):.3f} [{min(ratios):.3f}-{max(ratios):.3f}]"
 
 
 if __name__ == "__main__":

@@ -9,9 +9,11 @@ Rules
   - A flush that failed acknowledges nothing: what waited for it is answered SERVICE_NOT_AVAILABLE. One that takes
     longer than `sync_flush_timeout_ms` is answered FLUSH_DISK_TIMEOUT with the full answer, as RocketMQ does: the
     message is in the log.
-  - Bound: with more than UNFLUSHED_BYTES_MAX appended and not flushed, further sends are refused (`check_room`).
+  - Bound: with more than UNFLUSHED_BYTES_MAX appended and not flushed, or `sends_waiting_max` sends without their
+    answer, further ones are refused (`check_room`). A chunk that has begun is taken whole.
 Belongs to the hot process's loop thread.
-Source: CommitLog.java (GroupCommitService), SendMessageProcessor.java (handlePutMessageResult), Apache RocketMQ 5.3.
+Source: CommitLog.java (GroupCommitService), SendMessageProcessor.java (handlePutMessageResult), the remark of a full
+queue: NettyRemotingAbstract.java, Apache RocketMQ 5.3.
 """
 
 from __future__ import annotations
@@ -50,8 +52,12 @@ class Acknowledgements:
         *,
         clock: Callable[[], int],
         call_soon: Callable[[Callable[[], None]], object],
+        sends_waiting_max: Callable[[], int],
     ) -> None:
-        """`clock`: wall clock in ms, for deadlines; `call_soon` runs a function later in the loop."""
+        """`clock`: wall clock in ms, for deadlines; `call_soon` runs a function later in the loop.
+
+        `sends_waiting_max`: asked again for each chunk.
+        """
         self._log = store.commit_log
         self._gate = store.flush
         self._long_polling = long_polling
@@ -59,6 +65,8 @@ class Acknowledgements:
         self._call_soon = call_soon
         self._timeout_ms = store.config.sync_flush_timeout_ms
         self.waits_for_flush = store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._sends_waiting_max = sends_waiting_max
+        self._waiting_count = 0
         self._appended: list[ConsumeQueue] = []
         store.on_append = self.appended
 
@@ -70,10 +78,15 @@ class Acknowledgements:
         """
         if self.waits_for_flush and self._log.append_offset - self._log.flush_offset > UNFLUSHED_BYTES_MAX:
             raise BrokerBusyError("[PC_SYNCHRONIZED]broker busy, start flow control for a while")
+        if self._waiting_count >= self._sends_waiting_max():
+            raise BrokerBusyError("[OVERLOAD]system busy, start flow control for a while")
 
     def has_room(self) -> bool:
         """Whether `check_room` passes."""
-        return not self.waits_for_flush or self._log.append_offset - self._log.flush_offset <= UNFLUSHED_BYTES_MAX
+        return not self.waits_for_flush or (
+            self._log.append_offset - self._log.flush_offset <= UNFLUSHED_BYTES_MAX
+            and self._waiting_count < self._sends_waiting_max()
+        )
 
     def answer_chunk(
         self, connection: Connection, replies: Sequence[bytes], queues: Sequence[ConsumeQueue], *, append_end: int
@@ -85,7 +98,10 @@ class Acknowledgements:
             self._long_polling.arrived(queues)
             return
 
+        self._waiting_count += len(replies)
+
         def flushed(status: PutStatus) -> None:
+            self._waiting_count -= len(replies)
             frames = replies if status is PutStatus.PUT_OK else with_status(replies, status)
             if frames:
                 connection.write(b"".join(frames))
@@ -103,7 +119,10 @@ class Acknowledgements:
             self._long_polling.arrived(queues)
             return
 
+        self._waiting_count += len(answers)
+
         def flushed(status: PutStatus) -> None:
+            self._waiting_count -= len(answers)
             for connection, frame in answers:
                 connection.write(frame if status is PutStatus.PUT_OK else with_status((frame,), status)[0])
             self._long_polling.arrived(queues)
@@ -117,7 +136,10 @@ class Acknowledgements:
         if response is None or not waits or not self.waits_for_flush:
             return response
 
+        self._waiting_count += 1
+
         def flushed(status: PutStatus) -> None:
+            self._waiting_count -= 1
             if status is not PutStatus.PUT_OK:
                 response.code = STATUS_CODES[status]
                 response.remark = status.value

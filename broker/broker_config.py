@@ -56,6 +56,8 @@ class BrokerConfig:
     health_port: int = setting(-1, "healthPort", least=-1, most=65535)
     """HTTP health endpoint on `listen_host`; 0 takes a free port, -1 opens none."""
     region_id: str = setting("DefaultRegion", "regionId")
+    zone_name: str = setting("", "zoneName")
+    """Told to NameServers, for clients that want brokers of their own zone only; empty: in none."""
 
     # -- topics and groups ---------------------------------------------------------------------------------------------
     permission: int = setting(PERM_READ | PERM_WRITE, "brokerPermission", least=0, most=7, live=True)
@@ -151,6 +153,8 @@ class BrokerConfig:
     store_replies: bool = setting(True, "storeReplyMessageEnable", live=True)
     """Keep the replies of request-reply in the cluster's reply topic."""
     accept_sends_from_ms: int = setting(0, "startAcceptSendRequestTimeStamp", least=0, live=True)
+    sends_waiting_max: int = setting(10_000, "sendThreadPoolQueueCapacity", least=1, live=True)
+    """Sends that wait for the flush before their answers; beyond that the broker is busy."""
     default_query_count: int = setting(32, "defaultQueryMaxNum", least=1, live=True)
     memory_percent: int = setting(40, "accessMessageInMemoryMaxRatio", least=1, most=95, live=True)
     """What counts as in memory: this share of the machine's memory, counted back from the end of the log."""

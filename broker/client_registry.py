@@ -94,7 +94,7 @@ class ClientRegistry:
         self._producer_groups: dict[Connection, set[str]] = {}
         self._producer_connections: dict[str, Connection] = {}
         self._consumer_groups: dict[Connection, set[str]] = {}
-        self._to_notify: set[str] = set()
+        self._to_notify: dict[str, set[Connection]] = {}
         self._producer_turn = 0
 
     # -- producers -----------------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ class ClientRegistry:
         has_new_topics = with_subscriptions and self._update_subscriptions(group, data.subscription_data_set)
         self._group_wants(group.name, group.subscriptions)
         if (has_joined or has_new_topics) and is_notified:
-            self._notify(group)
+            self._notify(group, connection)
         return has_joined or has_new_topics
 
     def unregister_consumer(self, group_name: str, connection: Connection, *, is_notified: bool = True) -> None:
@@ -306,21 +306,22 @@ class ClientRegistry:
         self._group_wants(group.name, {})
         logger.info("group offline group=%s", group.name)
 
-    def _notify(self, group: ConsumerGroup) -> None:
+    def _notify(self, group: ConsumerGroup, changed_by: Connection | None = None) -> None:
+        """Tell the members soon, once for all changes of a round; whoever made a change by what it wants, too."""
         if group.is_broadcasting or not self._is_notifying():
             return
         if not self._to_notify:
             self._call_soon(self._send_notices)
-        self._to_notify.add(group.name)
+        changers = self._to_notify.setdefault(group.name, set())
+        if changed_by is not None:
+            changers.add(changed_by)
 
     def _send_notices(self) -> None:
-        names, self._to_notify = self._to_notify, set()
-        for name in names:
+        changers, self._to_notify = self._to_notify, {}
+        for name, connections in changers.items():
             group = self._consumers.get(name)
-            if group is None:
-                continue
             header = NotifyConsumerIdsChangedRequestHeader(consumer_group=name)
-            for connection in group.members:
+            for connection in dict.fromkeys((*(group.members if group is not None else ()), *connections)):
                 connection.send(RemotingCommand.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, oneway=True))
 
 

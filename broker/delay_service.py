@@ -45,6 +45,8 @@ FILE_NAME = "delayOffset.json"
 
 FIRST_PAUSE_MS = 1_000
 PAUSE_MS = 100
+IDLE_PAUSE_MS = 500
+"""While no level has a message: less than the shortest delay."""
 FAILURE_PAUSE_MS = 10_000
 SLICE_MESSAGES_MAX = 64
 
@@ -101,6 +103,7 @@ class DelayService:
         self._version = VersionCounter(clock)
         self._version_step = version_step
         self._updates_until_version = version_step
+        self._is_waiting = False
         self.is_dirty = False
 
     @property
@@ -143,11 +146,13 @@ class DelayService:
                 saved_ms = self._clock()
                 if self.is_dirty:
                     self._persister.request(FILE_NAME)
-            await asyncio.sleep(0 if has_more else PAUSE_MS / 1000)
+            pause_ms = PAUSE_MS if self._is_waiting else min(IDLE_PAUSE_MS, min(self._delays_ms) // 2)
+            await asyncio.sleep(0 if has_more else pause_ms / 1000)
 
     def deliver_slice(self) -> bool:
         """Deliver what is due, up to a slice; True when more is due."""
         left = SLICE_MESSAGES_MAX
+        self._is_waiting = False
         for level in range(1, self.level_count + 1):
             left -= self._deliver_level(level, left)
             if left == 0:
@@ -160,6 +165,7 @@ class DelayService:
         offset = self._offset(level, queue)
         if queue is None or offset >= queue.next_offset:
             return 0
+        self._is_waiting = True
         now = self._clock()
         if now < self._resting_until_ms.get(level, 0):
             return 0

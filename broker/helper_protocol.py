@@ -16,6 +16,12 @@ with its role, generation and build id; afterwards both sides ask each other ove
     90010    hot -> tier      TIER_REPORT: what it holds and what waits, per topic
     90013    hot -> tier      SEAL: seal what is there now; answered when it is committed
     90030    hot -> tier      PURGE: delete now what is hidden of a topic; answered when it is gone
+    90014    tier -> hot      STATE_ASK: what only the hot process knows of the state to save
+    90015    hot -> tier      STATE_ANSWER: that
+    90016    tier -> hot      STATE_SAVED: a state snapshot is in the bucket, and how far the log may go by it
+    90017    follower -> hot  FOLLOWED_TOPICS: topics of the broker whose ledger is followed, before their queues
+    90020    hot -> tier      SCRUB: begin a scrub of the cold tier
+    90021    hot -> tier      SCRUB_STATE: how far it has come, or what the last one found
     90011    index -> hot     INDEX_PROGRESS: how far the index is durable
     90012    hot -> index     INDEX_QUERY: physical offsets of a topic's key
 
@@ -24,6 +30,7 @@ is a bug that ends the connection instead of a silent hole.
 """
 
 from enum import IntEnum
+from typing import Any
 
 import msgspec
 
@@ -31,6 +38,7 @@ from thermocline.broker.cold_reads import ColdKeyQuery, ColdPull, ColdTimeSearch
 from thermocline.broker.key_index import KeyQuery
 from thermocline.remoting.header_codec import Header
 from thermocline.store.store_config import StoreConfig
+from thermocline.tiered.scrub.findings import ScrubReport
 from thermocline.tiered.tier_config import TierConfig
 
 
@@ -42,6 +50,10 @@ class HelperRequestCode(IntEnum):
     TIER_REPORT = 90010
     SEAL = 90013
     PURGE = 90030
+    STATE_ASK = 90014
+    STATE_ANSWER = 90015
+    STATE_SAVED = 90016
+    FOLLOWED_TOPICS = 90017
     QUEUE_TABLE = 90002
     CATALOG_TABLE = 90003
     COLD_PULL = 90004
@@ -51,6 +63,8 @@ class HelperRequestCode(IntEnum):
     COLD_MINIMUM = 90008
     INDEX_PROGRESS = 90011
     INDEX_QUERY = 90012
+    SCRUB = 90020
+    SCRUB_STATE = 90021
 
 
 class Hello(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -123,10 +137,11 @@ class ColdRange(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 class Fenced(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """Why the tier process has stopped committing for good. `is_foreign`: the prefix never was this store's."""
+    """Why the tier process has stopped committing for good. `is_refused`: it never began, because the prefix is another
+    store's or the object store would let two writers commit: the broker is not to run."""
 
     reason: str
-    is_foreign: bool = False
+    is_refused: bool = False
 
 
 class CatalogTable(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -274,6 +289,7 @@ class TierReportReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True
     sent_bytes: int
     received_bytes: int
     topics: list[TopicTierReport]
+    last_scrub: ScrubReport | None = None
 
 
 class PurgeRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -315,3 +331,62 @@ class SealReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """Answer to SEAL."""
 
     segments: list[SealedSegment]
+
+
+class StateAsk(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """STATE_ASK; the answer carries its number."""
+
+    number: int
+
+
+class StateAnswer(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """STATE_ANSWER. `popped`: topic, group, queue id, first offset in somebody's hands."""
+
+    number: int
+    popped: list[tuple[str, str, int, int]]
+
+
+class StateSaved(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """STATE_SAVED: no record may be put at or behind `log_ceiling`."""
+
+    log_ceiling: int
+
+
+class FollowedTopic(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """One topic of the broker that is followed. `config`: as its state says; None when that does not know it."""
+
+    topic: str
+    incarnation: int
+    deleted: bool
+    ttl_ms: int | None
+    expired_before_ms: int
+    queue_count: int
+    config: dict[str, Any] | None
+
+
+class FollowedTopics(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """FOLLOWED_TOPICS: those that changed."""
+
+    topics: list[FollowedTopic]
+
+
+class ScrubRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """SCRUB. `afresh`: a deep one begins with the first segment, wherever the last one stopped."""
+
+    deep: bool
+    heal: bool
+    afresh: bool
+    budget_bytes: int | None
+    bytes_per_second: int | None
+
+
+class ScrubState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Answer to SCRUB and SCRUB_STATE. `number` counts the scrubs of this process; `error`: why it ended early."""
+
+    number: int
+    is_running: bool
+    error: str
+    segment_count: int
+    deep_segment_count: int
+    read_bytes: int
+    report: ScrubReport | None

@@ -27,8 +27,10 @@ class Helpers(Protocol):
 class InProcessHelpers:
     """All roles as tasks of this process's loop, over the same socket and with the same code (`--single-process`)."""
 
-    def __init__(self, roles: Sequence[str], *, socket_path: str, page_path: str) -> None:
+    def __init__(self, roles: Sequence[str], *, socket_path: str, page_path: str, is_follower: bool = False) -> None:
+        """`is_follower`: another broker's ledger is followed in the tier's place."""
         self._roles = roles
+        self._is_follower = is_follower
         self._options = HelperOptions(parent_pid=os.getpid(), socket_path=socket_path, page_path=Path(page_path))
         self._stop = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -36,10 +38,11 @@ class InProcessHelpers:
     def start(self) -> None:
         """Start the roles."""
         # Imported here: in a broker of several processes the hot one loads no object store client.
+        from thermocline.broker.follower.follower_process import serve as serve_follower
         from thermocline.broker.index_process import serve as serve_index
         from thermocline.broker.tier_process import serve as serve_tier
 
-        serve = {"index": serve_index, "tier": serve_tier}
+        serve = {"index": serve_index, "tier": serve_follower if self._is_follower else serve_tier}
         for role in self._roles:
             self._tasks[role] = asyncio.create_task(serve[role](self._options, self._stop), name=f"role-{role}")
 

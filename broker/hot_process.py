@@ -18,14 +18,19 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from thermocline.broker import log_reservation
 from thermocline.broker.advertised_address import advertised_host
 from thermocline.broker.broker_settings import BrokerSettings
 from thermocline.broker.build_id import current_build_id
 from thermocline.broker.cluster_queues import ClusterQueues
 from thermocline.broker.cold_reads import ColdReads, NoColdTier
+from thermocline.broker.config_persister import load_file
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.context_builder import build_context, wall_clock_ms
 from thermocline.broker.descriptor_limit import raise_descriptor_limit
+from thermocline.broker.follower.followed_topics import TopicFollower
+from thermocline.broker.follower.read_only_processor import ReadOnlyProcessor
+from thermocline.broker.follower.source import Source
 from thermocline.broker.health import HealthServer
 from thermocline.broker.helper_hub import HelperHub
 from thermocline.broker.helper_process import SOCKET_LIMITS
@@ -36,6 +41,7 @@ from thermocline.broker.housekeeping import Housekeeping
 from thermocline.broker.index_link import ROLE as INDEX_ROLE
 from thermocline.broker.index_link import IndexLink
 from thermocline.broker.late_handler import LateHandler
+from thermocline.broker.log_reservation import LogReservation, reserve_bytes
 from thermocline.broker.long_polling import LongPolling
 from thermocline.broker.pop_service import PopService
 from thermocline.broker.processors.admin import AdminProcessor
@@ -48,15 +54,18 @@ from thermocline.broker.processors.group import GroupProcessor
 from thermocline.broker.processors.lock import LockProcessor
 from thermocline.broker.processors.recall import RecallProcessor
 from thermocline.broker.processors.replica import ReplicaProcessor
+from thermocline.broker.processors.scrub import ScrubProcessor
 from thermocline.broker.processors.send_back import SendBackProcessor
 from thermocline.broker.processors.stats import StatsProcessor
 from thermocline.broker.processors.tier import TierProcessor
 from thermocline.broker.processors.topic import TopicProcessor
 from thermocline.broker.runtime_folder import runtime_folder, socket_path
 from thermocline.broker.shared_page import SharedPage
+from thermocline.broker.state_link import StateLink
 from thermocline.broker.store_rounds import TICK_MS, StoreRounds
 from thermocline.broker.supervisor import HelperSpec, Supervisor
 from thermocline.broker.tier_feed import TierFeed
+from thermocline.broker.tier_link import ROLE as TIER_ROLE
 from thermocline.broker.tier_link import TierLink
 from thermocline.remoting.server import RemotingServer
 from thermocline.store.disk import RealDisk
@@ -85,8 +94,12 @@ class HotProcess:
         environment: Mapping[str, str],
         log_level: str = "INFO",
         single_process: bool = False,
+        source: Source | None = None,
     ) -> None:
+        """`source`: whose cold tier is served, read-only; the settings are made for it (`make_read_only`)."""
         self._settings = settings
+        self._source = source
+        self._follower = TopicFollower()
         self._environment = environment
         self._log_level = log_level
         self._single_process = single_process
@@ -139,8 +152,8 @@ class HotProcess:
                 store=settings.store,
                 tier=settings.tier,
                 store_uuid=store.identity.store_id,
-                cluster_name=config.cluster_name,
-                broker_name=config.broker_name,
+                cluster_name=config.cluster_name if self._source is None else self._source.cluster_name,
+                broker_name=config.broker_name if self._source is None else self._source.broker_name,
                 was_clean=store.recovery_report.was_clean,
             ),
         )
@@ -174,6 +187,9 @@ class HotProcess:
         if context.timers is not None:
             resources.callback(context.timers.close)
         resources.push_async_callback(context.persister.close)
+        reservation = self._reservation = self._make_reservation(context)
+        self._state = StateLink(hub, in_flight=context.pops.in_flight, reservation=reservation)
+        resources.push_async_callback(self._state.close)
         feed = self._feed = TierFeed(
             hub,
             topics=context.topics,
@@ -188,7 +204,7 @@ class HotProcess:
             clock=wall_clock_ms,
             gate=self._gate,
             index_timestamp_ms=lambda: index.index_timestamp_ms,
-            on_tick=lambda pressure: feed.ticked(pressure=pressure),
+            on_tick=self._ticked,
             timers=context.timers,
             on_wanted=context.transactions.release_below,
         )
@@ -202,8 +218,12 @@ class HotProcess:
         resources.push_async_callback(pop.close)
         rounds.start()
         resources.push_async_callback(rounds.close)
-        feed.start()
+        if self._source is None:
+            feed.start()
+        else:
+            self._follower.start(context, long_polling)
         resources.push_async_callback(feed.close)
+        resources.push_async_callback(self._follower.close)
         late.serve(dispatcher, hot)
         housekeeping = Housekeeping(context)
         housekeeping.start()
@@ -234,28 +254,49 @@ class HotProcess:
     def _make_cold(self, hub: HelperHub, store: MessageStore) -> ColdReads:
         if not self._settings.tier.is_enabled:
             return NoColdTier()
+        if self._source is not None:
+            return self._follower.make_link(hub, timeout_ms=COLD_TIMEOUT_MS, on_fenced=self._fence)
         return TierLink(
             hub,
             incarnation_of=lambda topic: store.incarnations.find(topic).id,
             timeout_ms=COLD_TIMEOUT_MS,
             on_connected=lambda: self._feed.restart(),
             on_fenced=self._fence,
+            on_state=lambda code, body: self._state.told(code, body),
         )
+
+    def _make_reservation(self, context: BrokerContext) -> LogReservation:
+        tier, store, persister = self._settings.tier, self._store, context.persister
+        reservation = LogReservation(
+            store.commit_log,
+            reserve_bytes=reserve_bytes(context.disk, store.config, configured=tier.reserve_bytes),
+            request_save=lambda: persister.request(log_reservation.FILE_NAME),
+        )
+        path = store.config.log_ceiling_path
+        persister.register(log_reservation.FILE_NAME, path, reservation.encode)
+        if tier.is_enabled and self._source is None:
+            reservation.load(load_file(context.disk, path))
+        return reservation
 
     def _make_helpers(self, path: str, page: SharedPage) -> Helpers:
         roles = ["index", "tier"] if self._settings.tier.is_enabled else ["index"]
         page_path = str(Path(self._settings.store.own_path) / "shared-page")
         if self._single_process:
-            return InProcessHelpers(roles, socket_path=path, page_path=page_path)
+            return InProcessHelpers(roles, socket_path=path, page_path=page_path, is_follower=self._source is not None)
         specs = [
             HelperSpec(
                 name=role,
-                module=f"thermocline.broker.{role}_process",
+                module=self._module_of(role),
                 arguments=(f"--socket={path}", f"--page={page_path}", f"--log-level={self._log_level}"),
             )
             for role in roles
         ]
         return Supervisor(specs, now_ms=wall_clock_ms)
+
+    def _module_of(self, role: str) -> str:
+        if role == TIER_ROLE and self._source is not None:
+            return "thermocline.broker.follower.follower_process"
+        return f"thermocline.broker.{role}_process"
 
     def _make_dispatcher(
         self, context: BrokerContext, hot: HotServer, pop: PopService, helpers: Helpers, rounds: StoreRounds
@@ -287,8 +328,10 @@ class HotProcess:
                     dispatch_behind_bytes=lambda: max(0, log.append_offset - self._index.durable_offset),
                 ),
                 TierProcessor(context, self._hub, helpers=helpers.statuses, report_now=self._report_now),
+                ScrubProcessor(self._hub),
             ),
             on_closed=(hot.connection_closed, pop.connection_closed, context.clients.connection_closed),
+            before=() if self._source is None else (ReadOnlyProcessor(self._source),),
         )
 
     async def _start_health(self, context: BrokerContext) -> None:
@@ -309,6 +352,10 @@ class HotProcess:
 
     # -- while it runs -------------------------------------------------------------------------------------------------
 
+    def _ticked(self, pressure: bool) -> None:
+        self._reservation.check()
+        self._feed.ticked(pressure=pressure)
+
     def _gate(self) -> RetentionGate:
         """What local deletion has to wait for."""
         committed_offset: int | None = None
@@ -323,11 +370,11 @@ class HotProcess:
         )
 
     def _fence(self, fenced: Fenced) -> None:
-        """Another writer has taken over the cold tier: take no message, leave the NameServers, delete nothing."""
+        """The cold tier is not ours to write: take no message, leave the NameServers or end, delete nothing."""
         if self._fenced:
             return
         reason = self._fenced = fenced.reason
-        if fenced.is_foreign:
+        if fenced.is_refused:
             self._store.commit_log.pause(reason)
             self.refusal.set_result(reason)
             return

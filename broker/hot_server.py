@@ -87,6 +87,7 @@ class HotServer:
             long_polling,
             clock=context.clock,
             call_soon=asyncio.get_running_loop().call_soon,
+            sends_waiting_max=lambda: context.config.sends_waiting_max,
         )
         self._waits_for_flush = self._acknowledgements.waits_for_flush
         self._targets = SendTargets(context.topics, context.store.queues)

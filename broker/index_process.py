@@ -27,7 +27,9 @@ from thermocline.store.index_service import IndexService
 logger = logging.getLogger(__name__)
 
 ROLE = "index"
-IDLE_MS = 50
+IDLE_MS, LONG_IDLE_MS = 50, 100
+LONG_IDLE_AFTER = 20
+"""Looks at the log without news after which it is looked at half as often."""
 CHECKPOINT_MS = 2_000
 DISK_FULL_PAUSE_MS = 5_000
 
@@ -65,12 +67,14 @@ class IndexRole:
     async def _follow(self, link: HelperLink, service: IndexService, stop: asyncio.Event) -> None:
         self._tell(link, service)
         checkpoint_due = time.monotonic() + CHECKPOINT_MS / 1_000
+        idle_count = 0
         while not stop.is_set():
             marks = link.page.read()
-            pause_ms = IDLE_MS
+            idle_count += 1
+            pause_ms = IDLE_MS if idle_count < LONG_IDLE_AFTER else LONG_IDLE_MS
             try:
                 if service.build(marks.flush_offset):
-                    pause_ms = 0
+                    pause_ms = idle_count = 0
                     async with self._built:
                         self._built.notify_all()
                 if time.monotonic() >= checkpoint_due and service.durable_offset < service.next_offset:

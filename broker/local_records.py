@@ -22,8 +22,10 @@ class LocalRecords:
         self._expired_before_ms = expired_before_ms
 
     def holds(self, physical_offset: int) -> bool:
-        """Whether the place is in the local log, so that the cold tier need not be asked."""
-        return physical_offset >= self._store.commit_log.min_offset
+        """Whether the place is in the local log, so that the cold tier need not be asked. An empty one has no places:
+        a broker that only serves another's history never has any."""
+        log = self._store.commit_log
+        return log.min_offset <= physical_offset and log.min_offset < log.append_offset
 
     def find(self, physical_offset: int) -> MessageRecord | None:
         """The record that starts at a place; None when there is none to be seen."""

@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import logging
 import os
+import random
 import signal
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +15,11 @@ from thermocline.broker.broker_settings import BrokerSettings, decode_changes
 from thermocline.broker.config_persister import load_file
 from thermocline.broker.context_builder import settings_path, wall_clock_ms
 from thermocline.broker.event_loop import run as run_loop
+from thermocline.broker.follower.source import Source, find_source, make_read_only
+from thermocline.broker.freed_memory import give_memory_back
 from thermocline.broker.hot_process import HotProcess
 from thermocline.broker.log_format import configure_logging
+from thermocline.broker.recovery.directory import has_messages
 from thermocline.broker.setting_sources import (
     LoadedSettings,
     SettingSource,
@@ -31,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 PROCESS_NAME = "hot"
 HELPERS_READY_TIMEOUT_S = 15.0
+HISTORY_READY_TIMEOUT_S = 300.0
 HELPERS_READY_INTERVAL_S = 0.05
 
 
@@ -42,6 +48,10 @@ class BrokerArguments:
     flags: Mapping[str, str] = field(default_factory=dict)
     log_level: str = "INFO"
     single_process: bool = False
+    recover_from: str | None = None
+    """The cold tier from whose bucket an empty store directory is made first."""
+    read_only_from: str | None = None
+    """The cold tier of another broker, which is served and not written to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +64,8 @@ class ReadyAddresses:
 
 
 OnReady = Callable[[ReadyAddresses], None]
+OnRecovered = Callable[[str], None]
+"""Told of a recovery, line by line."""
 
 
 def load_broker_settings(arguments: BrokerArguments, environment: Mapping[str, str]) -> BrokerSettings:
@@ -89,11 +101,23 @@ def load_broker_settings(arguments: BrokerArguments, environment: Mapping[str, s
     return settings
 
 
-def run(arguments: BrokerArguments, *, on_ready: OnReady) -> None:
-    """Run a broker in this process (and its helpers beside it). Raises as HotProcess.start and load_broker_settings."""
+def run(arguments: BrokerArguments, *, on_ready: OnReady, on_recovered: OnRecovered = lambda _line: None) -> None:
+    """Run a broker in this process (and its helpers beside it). Raises as HotProcess.start, load_broker_settings, and
+    recover_from_bucket when a bucket to recover from is named."""
     _prepare(arguments)
     settings = load_broker_settings(arguments, os.environ)
-    run_loop(_run(settings, arguments, on_ready))
+    is_recovered = False
+    if arguments.recover_from is not None:
+        is_recovered = run_loop(_recover(settings, arguments.recover_from, on_recovered))
+        give_memory_back()
+        settings = load_broker_settings(arguments, os.environ)  # what was changed on the lost broker counts here too
+    source = None
+    if arguments.read_only_from is not None:
+        source = run_loop(_follow(settings, arguments.read_only_from))
+        give_memory_back()
+    # What such a broker is there for lies in the bucket: it is ready when that is served.
+    timeout_s = HISTORY_READY_TIMEOUT_S if is_recovered or source is not None else 0.0
+    run_loop(_run(settings, arguments, on_ready, helpers_timeout_s=timeout_s, source=source))
 
 
 def run_with_name_server(arguments: BrokerArguments, name_server: NameServerConfig, *, on_ready: OnReady) -> None:
@@ -104,6 +128,53 @@ def run_with_name_server(arguments: BrokerArguments, name_server: NameServerConf
     """
     _prepare(arguments)
     run_loop(_run_both(arguments, name_server, on_ready))
+
+
+async def _recover(settings: BrokerSettings, url: str, on_recovered: OnRecovered) -> bool:
+    """Make the store from the bucket; False when it came from there before."""
+    from thermocline.broker.recovery.bucket_recovery import recover_from_bucket
+    from thermocline.tiered.object_store_url import open_object_store
+
+    if settings.tier.cold_url != url:
+        raise InvalidParameterError("the broker's cold tier is the one that it is recovered from", setting="coldUrl")
+    bucket = await open_object_store(url)
+    try:
+        report = await recover_from_bucket(
+            bucket,
+            broker=settings.broker,
+            store=settings.store,
+            tier=settings.tier,
+            disk=RealDisk(),
+            clock=wall_clock_ms,
+            random=random.Random(),
+            make_id=lambda: uuid.uuid4().hex,
+        )
+    finally:
+        await bucket.close()
+    if report is None:
+        return False
+    for line in report.lines():
+        on_recovered(line)
+    return True
+
+
+async def _follow(settings: BrokerSettings, url: str) -> Source:
+    """Find whose history is served, and make the settings those of a read-only broker."""
+    from thermocline.tiered.object_store_url import open_object_store
+
+    if settings.tier.cold_url != url:
+        raise InvalidParameterError("a read-only broker has no other cold tier than its source's", setting="coldUrl")
+    if has_messages(RealDisk(), settings.store):
+        raise InvalidRequestError(
+            "the directory holds messages: a read-only broker needs one of its own", path=settings.store.root_path
+        )
+    bucket = await open_object_store(url)
+    try:
+        source = await find_source(bucket, settings.broker)
+    finally:
+        await bucket.close()
+    make_read_only(settings, source)
+    return source
 
 
 async def _run_both(arguments: BrokerArguments, config: NameServerConfig, on_ready: OnReady) -> None:
@@ -125,7 +196,12 @@ async def _run_both(arguments: BrokerArguments, config: NameServerConfig, on_rea
 
 
 async def _run(
-    settings: BrokerSettings, arguments: BrokerArguments, on_ready: OnReady, *, helpers_timeout_s: float = 0
+    settings: BrokerSettings,
+    arguments: BrokerArguments,
+    on_ready: OnReady,
+    *,
+    helpers_timeout_s: float = 0,
+    source: Source | None = None,
 ) -> None:
     """Run until a signal; `on_ready` is called once the broker serves and its helpers do, or their time is over."""
     stop = asyncio.Event()
@@ -137,6 +213,7 @@ async def _run(
         environment=os.environ,
         log_level=arguments.log_level,
         single_process=arguments.single_process,
+        source=source,
     )
     address = await process.start()
     process.refusal.add_done_callback(lambda _: stop.set())

@@ -20,6 +20,9 @@ Rules
   - At most 32 messages and 256 KiB, 8 and 64 KiB when they lie so far back that the page cache has hardly kept them
     (settings `maxTransfer...OnMessageInMemory` and `...InDisk`); what the client asks for is a limit too; one message
     always goes.
+  - In a store that was recovered from its bucket, queues go on behind what the lost disk may have given out. What is
+    in front of all that is stored there is stepped over too: "offset moved" would cost an official consumer ten
+    seconds, and what it had pulled.
   - An offset below the local minimum is the cold tier's to answer. What it has sent already is in memory
     (cold_runs.py); else `find` raises ColdNeeded, and `find_cold` asks it. Cold messages that expire on their way are
     cut off.
@@ -143,7 +146,7 @@ class PullFinder:
         if offset < queue.min_offset:
             cold_start = visible.cold_start(queue)
             if cold_start == queue.min_offset:
-                return self._moved(GetStatus.OFFSET_TOO_SMALL.value, start, queue)
+                return self._too_small(start, queue)
             # When even the oldest local message has expired, so has everything in front of it.
             if cold_start is None or start == queue.min_offset or offset < cold_start:
                 pull = self._cold_pull(request, wanted)
@@ -174,7 +177,7 @@ class PullFinder:
             raise UnavailableError("the queue has changed")  # asked again, the pull takes another way
         offset = request.offset
         if offset < bounds.min_offset:
-            return self._moved(GetStatus.OFFSET_TOO_SMALL.value, await visible.minimum(queue), queue)
+            return self._too_small(await visible.minimum(queue), queue)
         if offset >= bounds.end_offset:
             # Neither tier holds what lies between: it was given up, and is stepped over.
             return self._stepped(queue, queue.min_offset)
@@ -304,6 +307,12 @@ class PullFinder:
             min_offset=self._visible.near_minimum(queue),
             max_offset=self._context.store.max_offset(queue),
         )
+
+    def _too_small(self, minimum: int, queue: ConsumeQueue) -> PullAnswer:
+        """In front of all that is stored."""
+        if self._context.store.origin is not None:
+            return self._stepped(queue, minimum)
+        return self._moved(GetStatus.OFFSET_TOO_SMALL.value, minimum, queue)
 
     def _moved(self, status: str, next_offset: int, queue: ConsumeQueue | None) -> PullAnswer:
         return PullAnswer(

@@ -43,6 +43,8 @@ logger = logging.getLogger(__name__)
 FIRST_PERIOD_MS = 10_000
 RECONNECT_MS = 1_000
 UNREGISTER_TIMEOUT_MS = 3_000
+ZONE_FIELD = "__ZONE_NAME"
+"""Beside the header, as RocketMQ's hooks put it there (remoting/rpchook/DynamicalExtFieldRPCHook.java)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +149,8 @@ class Registration:
             enable_acting_master=False,
             body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
         )
-        return RemotingCommand.request(RequestCode.REGISTER_BROKER, header, body=body)
+        zone = {ZONE_FIELD: config.zone_name} if config.zone_name else None
+        return RemotingCommand.request(RequestCode.REGISTER_BROKER, header, body=body, ext_fields=zone)
 
     def unregister_command(self) -> RemotingCommand:
         """A leave."""

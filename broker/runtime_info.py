@@ -12,7 +12,7 @@ from thermocline.timers.timer_message_store import TimerStatus
 VERSION_NAME = "V5_5_0"
 """The release whose protocol is spoken; RocketMQ's own tools look it up by this name."""
 
-QUEUE_CAPACITIES = {"send": 10_000, "pull": 100_000, "litePull": 100_000, "query": 20_000, "ack": 100_000}
+QUEUE_CAPACITIES = {"pull": 100_000, "litePull": 100_000, "query": 20_000, "ack": 100_000}
 END_TRANSACTION_CAPACITY = 100_000
 TRANSIENT_BUFFERS = 2**31 - 1
 """RocketMQ's value for: no such pool."""
@@ -42,7 +42,7 @@ def runtime_info(context: BrokerContext, *, dispatch_behind_bytes: int) -> dict[
         "startAcceptSendRequestTimeStamp": str(config.accept_sends_from_ms),
         **_timer_info(context),
         "remainTransientStoreBufferNumbs": str(TRANSIENT_BUFFERS),
-        **_thread_pool_info(),
+        **_thread_pool_info(sends_waiting_max=config.sends_waiting_max),
     }
 
 
@@ -76,12 +76,12 @@ def _timer_info(context: BrokerContext) -> dict[str, str]:
     }
 
 
-def _thread_pool_info() -> dict[str, str]:
+def _thread_pool_info(*, sends_waiting_max: int) -> dict[str, str]:
     info: dict[str, str] = {
         "EndTransactionQueueSize": "0",
         "EndTransactionThreadPoolQueueCapacity": str(END_TRANSACTION_CAPACITY),
     }
-    for name, capacity in QUEUE_CAPACITIES.items():
+    for name, capacity in {"send": sends_waiting_max, **QUEUE_CAPACITIES}.items():
         info[f"{name}ThreadPoolQueueSize"] = "0"
         info[f"{name}ThreadPoolQueueCapacity"] = str(capacity)
         info[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = "0"

@@ -12,7 +12,7 @@ Configuration file, told by its ending:
         cold_url = "s3://bucket/prefix?endpoint=http://127.0.0.1:9000"
 
 Environment: THERMOCLINE_ and the property name in capitals (THERMOCLINE_BROKER_CLUSTER_NAME for brokerClusterName), and
-RocketMQ's own NAMESRV_ADDR.
+RocketMQ's own NAMESRV_ADDR and ROCKETMQ_ZONE.
 Flags: property names, or `section.field`.
 
 A name that nobody knows is an error with the nearest known ones; so is a value that cannot be one, with the place
@@ -35,7 +35,7 @@ from thermocline.store.store_config import StoreConfig
 from thermocline.tiered.tier_config import TierConfig
 
 ENVIRONMENT_PREFIX = "THERMOCLINE_"
-ENVIRONMENT_ALIASES: Mapping[str, str] = {"NAMESRV_ADDR": "namesrvAddr"}
+ENVIRONMENT_ALIASES: Mapping[str, str] = {"NAMESRV_ADDR": "namesrvAddr", "ROCKETMQ_ZONE": "zoneName"}
 ENVIRONMENT_OTHERS = frozenset({"THERMOCLINE_LOG_LEVEL", "THERMOCLINE_RUNTIME_DIR"})
 """Variables of the prefix that are no settings."""
 ENVIRONMENT_OTHER_PREFIX = "THERMOCLINE_NAME_SERVER_"

@@ -1,6 +1,7 @@
 """Store rounds: what the store needs done again and again, from the hot process's loop.
 
-    every TICK_MS                queue units to their files; watermarks to the shared page; the tier feed told
+    every TICK_MS                queue units to their files; watermarks to the shared page; the tier feed told; half as
+                                 often while the log does not grow
     flush_interval_ms            the log made durable (ASYNC_FLUSH; with SYNC_FLUSH senders drive the flush themselves)
     derived_sync_interval_ms     queue files, queue ends and checkpoint made durable, in slices and a helper thread;
                                  less often when a round is long, so that rounds take a twentieth of the loop's time
@@ -28,6 +29,7 @@ from thermocline.timers.timer_message_store import TimerMessageStore
 logger = logging.getLogger(__name__)
 
 TICK_MS = 50
+IDLE_TICK_MS = 100
 RETENTION_MS = 1_000
 DERIVED_SYNC_REST = 20
 """From one derived sync to the next, in multiples of the loop's time that the first one took; or its interval."""
@@ -63,6 +65,7 @@ class StoreRounds:
         self._on_wanted = on_wanted
         self._pressure = False
         self._derived_rest_until_s = 0.0
+        self._ticked_offset = -1
         self._tasks: list[asyncio.Task[None]] = []
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store-rounds")
 
@@ -73,14 +76,17 @@ class StoreRounds:
         self.publish()
         config = self._store.config
         self._tasks = [
-            loop.create_task(self._repeat("tick", TICK_MS, self._tick)),
-            loop.create_task(self._repeat("flush", config.flush_interval_ms, self._flush)),
-            loop.create_task(self._repeat("derived sync", config.derived_sync_interval_ms, self._sync_derived_if_due)),
-            loop.create_task(self._repeat("retention", RETENTION_MS, self.run_retention)),
+            loop.create_task(self._repeat(name, rest_ms, step))
+            for name, rest_ms, step in (
+                ("tick", self.tick_rest_ms, self._tick),
+                ("flush", lambda: config.flush_interval_ms, self._flush),
+                ("derived sync", lambda: config.derived_sync_interval_ms, self._sync_derived_if_due),
+                ("retention", lambda: RETENTION_MS, self.run_retention),
+            )
         ]
         if self._timers is not None:
             interval_ms = self._timers.config.round_interval_ms
-            self._tasks.append(loop.create_task(self._repeat("timers", interval_ms, self.sync_timers)))
+            self._tasks.append(loop.create_task(self._repeat("timers", lambda: interval_ms, self.sync_timers)))
 
     async def close(self) -> None:
         """Stop all rounds and wait for what runs in threads. Idempotent."""
@@ -97,6 +103,13 @@ class StoreRounds:
         log = self._store.commit_log
         flush_offset = log.flush_offset
         self._page.publish(append_offset=log.append_offset, flush_offset=flush_offset, min_offset=log.min_offset)
+
+    def tick_rest_ms(self) -> int:
+        """Until the next tick; longer when nothing came since the last question."""
+        append_offset = self._store.commit_log.append_offset
+        is_idle = append_offset == self._ticked_offset
+        self._ticked_offset = append_offset
+        return IDLE_TICK_MS if is_idle else TICK_MS
 
     async def run_retention(self) -> None:
         """Let go of local files that may go, now.
@@ -196,9 +209,11 @@ class StoreRounds:
             await asyncio.wait([future])
             raise
 
-    async def _repeat(self, name: str, interval_ms: int, step: Callable[[], Coroutine[object, object, None]]) -> None:
+    async def _repeat(
+        self, name: str, rest_ms: Callable[[], int], step: Callable[[], Coroutine[object, object, None]]
+    ) -> None:
         while True:
-            await asyncio.sleep(interval_ms / 1_000)
+            await asyncio.sleep(rest_ms() / 1_000)
             try:
                 await step()
             except (MQError, OSError) as error:

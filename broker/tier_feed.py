@@ -87,12 +87,14 @@ class TierFeed:
 
     def ticked(self, *, pressure: bool) -> None:
         """Units have been written; `pressure` says that local files must go."""
-        self._pressure = pressure
+        had_pressure, self._pressure = self._pressure, pressure
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._next_cuts_s:
             self._next_cuts_s = now_s + self._cut_interval_s
             self.tell_cuts()
-        self._wake.set()
+        has_news = self._changed_topics or self._changed_queues or self._queues.written_offset != self._log_offset
+        if has_news or pressure or had_pressure:
+            self._wake.set()
 
     def tell_cuts(self) -> None:
         """Let the next tables say what has expired by then."""

@@ -61,12 +61,18 @@ class TierLink:
         timeout_ms: int,
         on_connected: Callable[[], None],
         on_fenced: Callable[[Fenced], None],
+        on_state: Callable[[int, bytes | memoryview], None] = lambda _code, _body: None,
+        on_table: Callable[[CatalogTable], None] | None = None,
     ) -> None:
+        """`on_state(code, body)`: what the tier process asks and tells of state snapshots, a follower process of
+        topics. `on_table`: given catalog tables, to `take` them when it is time; None: at once."""
         self._hub = hub
         self._incarnation_of = incarnation_of
         self._timeout_ms = timeout_ms
         self._on_connected = on_connected
         self._on_fenced = on_fenced
+        self._on_state = on_state
+        self._on_table = on_table
         self._ranges: dict[tuple[str, int], ColdRange] = {}
         self._version = -1
         self._sequence = 0
@@ -96,10 +102,19 @@ class TierLink:
         if code == HelperRequestCode.FENCED:
             self._on_fenced(decode_body(body, Fenced))
             return
-        assert code == HelperRequestCode.CATALOG_TABLE
+        if code != HelperRequestCode.CATALOG_TABLE:
+            self._on_state(code, body)
+            return
         table = decode_body(body, CatalogTable)
         assert table.sequence == self._sequence + 1
         self._sequence = table.sequence
+        if self._on_table is not None:
+            self._on_table(table)
+        else:
+            self.take(table)
+
+    def take(self, table: CatalogTable) -> None:
+        """Serve by a table from now on. In the order in which they came."""
         if table.sequence == 1:
             self._ranges.clear()  # a full table, from a tier process that has just opened the ledger
         for cold_range in table.ranges:

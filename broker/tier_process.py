@@ -1,4 +1,5 @@
-"""Tier process: the cold tier of one broker. Seals, uploads, commits, expires, collects, and serves cold reads.
+"""Tier process: the cold tier of one broker. Seals, uploads, commits, expires, collects, scrubs, and serves
+cold reads.
 
 It learns from the hot process which queues reach how far (QUEUE_TABLE) and tells which offsets it serves
 (CATALOG_TABLE), from the ledger version that it has committed itself. A request that relies on a later version than it
@@ -11,7 +12,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 
 import msgspec
@@ -26,34 +27,49 @@ from thermocline.broker.helper_protocol import (
     PurgeRequest,
     QueueTable,
     QueueTierReport,
+    ScrubRequest,
     SealedSegment,
     SealReply,
     SealRequest,
+    StateAnswer,
+    StateSaved,
     TierReportReply,
     TierReportRequest,
     TopicTierReport,
 )
+from thermocline.broker.hot_state import HotState
+from thermocline.broker.log_reservation import reserve_bytes
 from thermocline.broker.pending_tables import PendingTables
+from thermocline.broker.state_capture import StateCapture, queue_ends
+from thermocline.broker.state_rounds import StateRounds
 from thermocline.broker.tier_reads import TierReads
+from thermocline.broker.tier_scrub import TierScrub
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
-from thermocline.remoting.errors import FencedError, ObjectStoreUnavailableError, UnavailableError
+from thermocline.remoting.errors import CorruptDataError, FencedError, ObjectStoreUnavailableError, UnavailableError
 from thermocline.store.disk import Disk, RealDisk
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cold_reader import ColdReader
-from thermocline.tiered.errors import ForeignLedgerError
+from thermocline.tiered.doctor.fencing_check import check_fencing
+from thermocline.tiered.errors import ForeignLedgerError, UnfitStoreError
+from thermocline.tiered.fencing import new_arbiter
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
 from thermocline.tiered.local_files import LocalLog, LocalQueues
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.object_store_url import ObjectStoreOptions, open_object_store
+from thermocline.tiered.object_store_url import ObjectStoreOptions, is_s3_url, open_object_store
 from thermocline.tiered.packs.merge_policy import MergePolicy
 from thermocline.tiered.packs.merging import MergeBudget, Merging
 from thermocline.tiered.packs.pack_merger import PackMerger
 from thermocline.tiered.packs.pack_pieces import PackPieces
 from thermocline.tiered.packs.pack_sealer import PackSealer
 from thermocline.tiered.packs.purge import Purger
+from thermocline.tiered.scrub.healer import Healer
+from thermocline.tiered.scrub.hot_records import HotRecords
+from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
+from thermocline.tiered.scrub.ledger_healer import restore_damaged
+from thermocline.tiered.scrub.segment_recovery import SegmentRecovery
 from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_writer import SegmentOptions
@@ -94,8 +110,10 @@ class TierRole:
         self._reads: TierReads | None = None
         self._purger: Purger | None = None
         self._changed = asyncio.Event()
+        self._scrub: TierScrub | None = None
         self._counters = StoreCounters()
         self._pending = PendingTables()
+        self._hot_state = HotState()
         self._last_error = "the cold tier is being opened"
         self._received = 0
         self._sent = 0
@@ -112,10 +130,14 @@ class TierRole:
         Raises:
             FencedError: Another writer has taken over.
             ForeignLedgerError: The prefix belongs to another store directory.
+            UnfitStoreError: The store would let two writers commit.
         """
         self._link = link
         config = link.settings.tier
-        store = await self._open_store(config.cold_url, ObjectStoreOptions(counters=self._counters))
+        keys = BrokerKeys.of(cluster=link.settings.cluster_name, broker_name=link.settings.broker_name)
+        folder = f"{link.settings.store.own_path}/ledger-copy"
+        opened = await self._open_store(config.cold_url, ObjectStoreOptions(counters=self._counters))
+        store = LedgerCopyStore(opened, keys=keys, disk=self._disk, folder=folder)
         try:
             writer = await self._open_ledger(store, link)
             try:
@@ -125,7 +147,7 @@ class TierRole:
         finally:
             await store.close()
 
-    async def _work(self, link: HelperLink, store: ObjectStore, writer: LedgerWriter) -> None:
+    async def _work(self, link: HelperLink, store: LedgerCopyStore, writer: LedgerWriter) -> None:
         settings, config = link.settings, link.settings.tier
         log = LocalLog(self._disk, path=settings.store.commit_log_path, file_bytes=settings.store.log_file_bytes)
         queues = LocalQueues(
@@ -142,14 +164,15 @@ class TierRole:
         reader = ColdReader(
             store, catalog=self._catalog, cache=cache, read_ahead_frames_max=config.read_ahead_frames_max
         )
+        backlog = SealBacklog(
+            queues=queues,
+            log=log,
+            policy=SealPolicy(segment_bytes=config.segment_bytes, age_ms=config.seal_age_ms),
+            log_min_offset=lambda: link.page.read().min_offset,
+        )
         service = TierService(
             writer=writer,
-            backlog=SealBacklog(
-                queues=queues,
-                log=log,
-                policy=SealPolicy(segment_bytes=config.segment_bytes, age_ms=config.seal_age_ms),
-                log_min_offset=lambda: link.page.read().min_offset,
-            ),
+            backlog=backlog,
             sealer=sealer,
             config=config,
             clock=self._clock,
@@ -174,7 +197,19 @@ class TierRole:
             amend=service.amend,
         )
         self._purger = Purger(service=service, merging=merging, pieces=PackPieces(store))
+        hot = HotRecords(backlog=backlog, queues=queues, log=log, log_min_offset=lambda: link.page.read().min_offset)
+        recovery = SegmentRecovery(store=store, hot=hot, options=options, spool_folder=spool_folder)
+        healer = Healer(writer=writer, service=service, recovery=recovery, find_copy=store.find, clock_ms=self._clock)
+        scrub = TierScrub(
+            store=store,
+            writer=writer,
+            healer=healer,
+            clock=self._clock,
+            disk=self._disk,
+            state_path=f"{settings.store.own_path}/scrub.json",
+        )
         self._service = service
+        self._scrub = scrub
         self._reads = TierReads(reader, catalog=self._catalog, cut_ms=self._cut_ms)
         merging_task: asyncio.Task[None] | None = None
         try:
@@ -185,25 +220,56 @@ class TierRole:
             self._committed(writer.catalog, frozenset(writer.catalog.topics))
             if config.merge_bytes_per_second:
                 merging_task = asyncio.create_task(merging.run(self._changed), name="merging")
-            await service.run()
+            await first_to_end(service.run(), self._state_rounds(link, writer, service).run())
         finally:
-            self._service = self._reads = self._purger = None
+            self._service = self._reads = self._purger = self._scrub = None
             if merging_task is not None:
                 merging_task.cancel()
                 await asyncio.gather(merging_task, return_exceptions=True)
+            await scrub.close()
             await reader.close()
             await cache.close()
             log.close()
 
-    async def _open_ledger(self, store: ObjectStore, link: HelperLink) -> LedgerWriter:
-        """Claim the next epoch; tried again for as long as the store does not answer."""
+    def _state_rounds(self, link: HelperLink, writer: LedgerWriter, service: TierService) -> StateRounds:
+        settings, config = link.settings, link.settings.tier
+        return StateRounds(
+            writer,
+            StateCapture(self._disk, settings.store, clock=self._clock),
+            ends=lambda: queue_ends(service.backlog),
+            reported_offset=lambda: service.backlog.reported_offset,
+            popped=lambda: self._hot_state.popped(link),
+            append_offset=lambda: link.page.read().append_offset,
+            saved=lambda ceiling: link.tell(HelperRequestCode.STATE_SAVED, StateSaved(log_ceiling=ceiling)),
+            reserve_bytes=reserve_bytes(self._disk, settings.store, configured=config.reserve_bytes),
+            interval_ms=config.state_interval_ms,
+            clock=self._clock,
+        )
+
+    async def _open_ledger(self, store: LedgerCopyStore, link: HelperLink) -> LedgerWriter:
+        """See whether the store can tell writers apart, then claim the next epoch; tried again for as long as the store
+        does not answer.
+
+        A ledger that is damaged is mended once from the local copy, as far as that has it.
+        """
         settings = link.settings
+        mode = settings.tier.fencing_mode
+        keys = BrokerKeys.of(cluster=settings.cluster_name, broker_name=settings.broker_name)
+        # Its own for all attempts: a ballot proposes one entry for a version, whatever became of the first.
+        arbiter = new_arbiter(mode, store, keys, random=random.Random())
+        # What `file://` and `memory://` promise is our own code.
+        is_checked = not is_s3_url(settings.tier.cold_url)
         delay_ms = OPEN_RETRY_MS
+        is_mended = False
         while True:
             try:
+                if not is_checked:
+                    await check_fencing(store, keys, mode=mode, random=random.Random())
+                    is_checked = True
                 return await LedgerWriter.open(
                     store,
-                    BrokerKeys.of(cluster=settings.cluster_name, broker_name=settings.broker_name),
+                    keys,
+                    arbiter=arbiter,
                     identity=LedgerIdentity(
                         store_uuid=settings.store_uuid,
                         cluster=settings.cluster_name,
@@ -212,6 +278,13 @@ class TierRole:
                     clock_ms=self._clock,
                     random=random.Random(),
                 )
+            except CorruptDataError as error:
+                self._last_error = str(error)
+                if is_mended or not await restore_damaged(
+                    store, keys, store_uuid=settings.store_uuid, find_copy=store.find
+                ):
+                    raise
+                is_mended = True
             except ObjectStoreUnavailableError as error:
                 self._last_error = str(error)
                 logger.warning("cold tier cannot be opened: %s retry_ms=%d", error, delay_ms)
@@ -266,10 +339,11 @@ class TierRole:
             ),
         )
 
-    def fenced(self, error: FencedError | ForeignLedgerError, *, is_foreign: bool) -> None:
-        """Tell the hot process that this broker's time as a writer is over."""
+    def fenced(self, error: FencedError | ForeignLedgerError | UnfitStoreError) -> None:
+        """Tell the hot process that this broker's time as a writer is over, or never comes."""
         if self._link is not None:
-            self._link.tell(HelperRequestCode.FENCED, Fenced(reason=str(error), is_foreign=is_foreign))
+            is_refused = not isinstance(error, FencedError)
+            self._link.tell(HelperRequestCode.FENCED, Fenced(reason=str(error), is_refused=is_refused))
 
     # -- RequestHandler ------------------------------------------------------------------------------------------------
 
@@ -281,6 +355,9 @@ class TierRole:
             return None
         if code == HelperRequestCode.TIER_REPORT:
             return self._report(command)
+        if code == HelperRequestCode.STATE_ANSWER:
+            self._hot_state.answered(msgspec.msgpack.decode(command.body, type=StateAnswer))
+            return None
         service, reads = self._service, self._reads
         if service is None or reads is None:
             raise UnavailableError("the cold tier is not open yet", reason=self._last_error)
@@ -302,6 +379,8 @@ class TierRole:
             return RemotingCommand.response(command, body=msgspec.msgpack.encode(reply))
         if code == HelperRequestCode.PURGE:
             return await self._purge(command)
+        if code in (HelperRequestCode.SCRUB, HelperRequestCode.SCRUB_STATE):
+            return self._answer_scrub(command)
         return await reads.handle(command)
 
     async def _purge(self, command: RemotingCommand) -> RemotingCommand:
@@ -318,6 +397,14 @@ class TierRole:
             own_segments=report.own_segments,
         )
         return RemotingCommand.response(command, body=msgspec.msgpack.encode(reply))
+
+    def _answer_scrub(self, command: RemotingCommand) -> RemotingCommand:
+        assert self._scrub is not None
+        if command.code == HelperRequestCode.SCRUB:
+            state = self._scrub.start(msgspec.msgpack.decode(command.body, type=ScrubRequest))
+        else:
+            state = self._scrub.state()
+        return RemotingCommand.response(command, body=msgspec.msgpack.encode(state))
 
     def connection_opened(self, connection: Connection) -> None:
         """The hot process's one."""
@@ -361,6 +448,7 @@ class TierRole:
             sent_bytes=counters.sent_bytes,
             received_bytes=counters.received_bytes,
             topics=self._topic_reports(service, request) if service else [],
+            last_scrub=self._scrub.last_report if self._scrub else None,
         )
         return RemotingCommand.response(command, body=msgspec.msgpack.encode(reply))
 
@@ -405,12 +493,26 @@ class TierRole:
         return reports
 
 
+async def first_to_end(*works: Coroutine[object, object, None]) -> None:
+    """Run works side by side, none of which ends but by its failure; with the first the others are cancelled."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.result()
+
+
 async def serve(options: HelperOptions, stop: asyncio.Event, *, role: TierRole | None = None) -> None:
     """Run the role until `stop`, or until the hot process goes away.
 
     Raises:
-        FencedError: Another writer has taken over, the prefix is another store's, or the hot process is of another
-            build.
+        FencedError: Another writer has taken over, the prefix is another store's, the object store is unfit, or the hot
+            process is of another build.
         MQError: The cold tier cannot be used.
     """
     role = role or TierRole()
@@ -421,8 +523,8 @@ async def serve(options: HelperOptions, stop: asyncio.Event, *, role: TierRole |
         await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
         if work.done():
             work.result()
-    except (FencedError, ForeignLedgerError) as error:
-        role.fenced(error, is_foreign=isinstance(error, ForeignLedgerError))
+    except (FencedError, ForeignLedgerError, UnfitStoreError) as error:
+        role.fenced(error)
         with contextlib.suppress(UnavailableError):
             await link.connection.wait_writable()
         raise FencedError(error.message, **error.context) from error

@@ -1,10 +1,11 @@
-"""`thermocline broker`: run a broker; `config` and `runtime` look at one that runs."""
+"""`thermocline broker`: run a broker; `config`, `runtime`, `stats` and `clean` are for one that runs."""
 
 from __future__ import annotations
 
 import click
 
 from thermocline.cli.broker_config import config, runtime
+from thermocline.cli.broker_operations import clean, stats
 from thermocline.cli.daemon_options import broker_flags, log_level_option
 
 __all__ = ["broker"]
@@ -18,6 +19,16 @@ __all__ = ["broker"]
 @click.option("--advertise", metavar="ADDRESS", help="The IP address that clients are told, if not the one bound.")
 @click.option("--name", metavar="NAME", help="The broker's name [broker-a].")
 @click.option("--cold", metavar="URL", help="The cold tier: file:///dir or s3://bucket/prefix?endpoint=...")
+@click.option(
+    "--recover-from",
+    metavar="URL",
+    help="Make the store, if it is empty, from this cold tier, whose broker has lost its disk; then run on it.",
+)
+@click.option(
+    "--read-only-from",
+    metavar="URL",
+    help="Serve the history of another broker from its cold tier, beside it; take no message.",
+)
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Any setting, by its property name.")
 @click.option("--single-process", is_flag=True, help="Run the helpers in this process, for debugging.")
 @log_level_option("INFO")
@@ -31,6 +42,8 @@ def broker(
     advertise: str | None,
     name: str | None,
     cold: str | None,
+    recover_from: str | None,
+    read_only_from: str | None,
     settings: tuple[str, ...],
     single_process: bool,
     log_level: str,
@@ -40,6 +53,12 @@ def broker(
     Settings come from the file, the environment and these options; the later wins. Prints one line
     `ready broker=HOST:PORT cold=URL` when it serves.
 
+    With --recover-from, lines before it say what came back, and for each topic what did not. A store that came from
+    there before is started as it is. Name and cluster are those of the broker that was lost.
+
+    With --read-only-from, the broker needs a directory of its own, and registers under a name of its own: its source's
+    with `-read-only` behind it, unless the settings name another.
+
     \b
     Example:
       thermocline broker --data ./store --namesrv 127.0.0.1:9876 --cold file:///var/lib/thermocline/cold
@@ -48,14 +67,30 @@ def broker(
         return
     from thermocline.broker.main import BrokerArguments, run
 
+    if len({url for url in (cold, recover_from, read_only_from) if url is not None}) > 1:
+        raise click.UsageError("--cold, --recover-from and --read-only-from name more than one cold tier.")
+    if recover_from is not None and read_only_from is not None:
+        raise click.UsageError("A broker either takes its cold tier over or serves it read-only.")
+    cold = recover_from or read_only_from or cold
     flags = broker_flags(
         data=data, namesrv=namesrv, listen=listen, advertise=advertise, name=name, cold=cold, settings=settings
     )
     arguments = BrokerArguments(
-        config_path=config_path, flags=flags, log_level=log_level, single_process=single_process
+        config_path=config_path,
+        flags=flags,
+        log_level=log_level,
+        single_process=single_process,
+        recover_from=recover_from,
+        read_only_from=read_only_from,
     )
-    run(arguments, on_ready=lambda ready: click.echo(f"ready broker={ready.broker} cold={ready.cold_url}"))
+    run(
+        arguments,
+        on_ready=lambda ready: click.echo(f"ready broker={ready.broker} cold={ready.cold_url}"),
+        on_recovered=click.echo,
+    )
 
 
 broker.add_command(config)
 broker.add_command(runtime)
+broker.add_command(stats)
+broker.add_command(clean)

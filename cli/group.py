@@ -1,18 +1,20 @@
-"""`thermocline group`: list consumer groups, see how far they are, move them, delete them."""
+"""`thermocline group`: list consumer groups, see how far they are, set them up, move them, delete them."""
 
 from __future__ import annotations
 
 import click
 
 from thermocline.cli.application import Application, uses_cluster
-from thermocline.cli.parsing import TIME
+from thermocline.cli.group_members import connections, members
+from thermocline.cli.group_offsets import clone_offsets, reset_offset, skip
+from thermocline.cli.group_settings import create, show, update
 
 __all__ = ["group"]
 
 
-@click.group(short_help="List, watch, move and delete consumer groups.")
+@click.group(short_help="Set up, watch, move and delete consumer groups.")
 def group() -> None:
-    """List consumer groups, see how far they are, move them, delete them.
+    """Set up consumer groups, see how far they are, move them, delete them.
 
     \b
     Example:
@@ -67,53 +69,6 @@ def progress(app: Application, name: str, topic: str | None) -> None:
         app.output.note(f"lag in all: {sum(one.lag for one in rows)}")
 
 
-@group.command("connections", short_help="Show the members of a group.")
-@click.argument("name")
-@uses_cluster
-def connections(app: Application, name: str) -> None:
-    """Show the connected members of the group NAME and what they subscribe to.
-
-    \b
-    Example:
-      thermocline group connections billing
-    """
-    with app.open_admin() as admin:
-        found = admin.consumer_connections(name)
-    subscriptions = {topic: data.sub_string for topic, data in sorted(found.subscription_table.items())}
-    app.output.rows(
-        {
-            "client_id": one.client_id,
-            "address": one.client_addr,
-            "language": one.language,
-            "version": one.version,
-            "subscriptions": subscriptions,
-        }
-        for one in found.connection_set
-    )
-
-
-@group.command("reset-offset", short_help="Move a group.")
-@click.argument("name")
-@click.option("--topic", required=True, help="The topic to move in.")
-@click.option("--to", "timestamp_ms", type=TIME, required=True, help="earliest, latest, an ISO time, or ms since 1970.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@uses_cluster
-def reset_offset(app: Application, name: str, topic: str, timestamp_ms: int, yes: bool) -> None:
-    """Move the group NAME to the first message stored at a time or later, in every queue of a topic.
-
-    \b
-    Example:
-      thermocline group reset-offset billing --topic orders --to earliest --yes
-    """
-    if not yes:
-        click.confirm(f"Move {name} in {topic}? Messages may be consumed again or left out.", abort=True, err=True)
-    with app.open_admin() as admin:
-        offsets = admin.reset_offsets(name, topic, timestamp_ms=timestamp_ms)
-    app.output.rows(
-        {"broker": queue.broker_name, "queue": queue.queue_id, "offset": offset} for queue, offset in offsets.items()
-    )
-
-
 @group.command("set-mode", short_help="Let a group pull or pop a topic.")
 @click.argument("name")
 @click.option("--topic", required=True, help="The topic that it reads.")
@@ -160,7 +115,7 @@ def set_mode(
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @uses_cluster
 def delete(app: Application, name: str, clean_offsets: bool, cluster: str | None, yes: bool) -> None:
-    """Delete the group NAME with its retry and dead-letter topics.
+    """Delete the group NAME with its retry and dead-letter topics. If there is none, it fails.
 
     \b
     Example:
@@ -171,3 +126,7 @@ def delete(app: Application, name: str, clean_offsets: bool, cluster: str | None
     with app.open_admin() as admin:
         brokers = admin.delete_group(name, clean_offsets=clean_offsets, cluster=cluster)
     app.output.text(f"deleted {name} from {', '.join(brokers)}", value={"group": name, "brokers": brokers})
+
+
+for _command in (create, update, show, connections, members, reset_offset, skip, clone_offsets):
+    group.add_command(_command)

@@ -17,7 +17,9 @@ from thermocline.cli.dev import dev
 from thermocline.cli.group import group
 from thermocline.cli.message import message
 from thermocline.cli.namesrv import namesrv
+from thermocline.cli.producer import producer
 from thermocline.cli.spark_catch_up import spark_catch_up
+from thermocline.cli.store import store
 from thermocline.cli.tier import tier
 from thermocline.cli.topic import topic
 from thermocline.cli.ttl import ttl
@@ -48,9 +50,11 @@ for _command in (
     cluster,
     topic,
     group,
+    producer,
     message,
     ttl,
     tier,
+    store,
     spark_catch_up,
 ):
     command_line.add_command(_command)

@@ -1,4 +1,4 @@
-"""`thermocline message`: send, recall, read and find messages."""
+"""`thermocline message`: send, recall, read, find and trace messages."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from thermocline.cli.application import Application, uses_cluster
+from thermocline.cli.message_again import consume_directly, resend
+from thermocline.cli.message_trace import trace
 from thermocline.cli.output import Row
 from thermocline.cli.parsing import DURATION, TIME
 
@@ -25,9 +27,9 @@ PULL_COUNT = 32
 GROUP = "thermocline-command"
 
 
-@click.group(short_help="Send, read and find messages.")
+@click.group(short_help="Send, read, find and trace messages.")
 def message() -> None:
-    """Send, read and find messages.
+    """Send, read, find and trace messages.
 
     \b
     Example:
@@ -203,7 +205,7 @@ def query(
             found = admin.query_by_key(topic, key, count_max=count, begin_timestamp_ms=since_ms)
         else:
             assert message_id is not None
-            found = _by_id(admin, topic, message_id)
+            found = admin.query_by_id(topic, message_id)
     app.output.rows((_row(one, full=full or app.output.as_json) for one in found), columns=COLUMNS)
 
 
@@ -222,19 +224,6 @@ def resume_check(app: Application, message_id: str) -> None:
     with app.open_admin() as admin:
         admin.resume_check_half_message(message_id)
     app.output.text(f"producers are asked about {message_id} again", value={"offset_message_id": message_id})
-
-
-def _by_id(admin: AdminClient, topic: str, message_id: str) -> list[ReceivedMessage]:
-    """Both kinds of ids have one form: the producer's is looked up first, for it costs nothing but a lookup."""
-    from thermocline.remoting.errors import ObjectNotFoundError, UnavailableError
-
-    found = admin.query_by_unique_key(topic, message_id)
-    if found:
-        return found
-    try:
-        return [admin.view_message(message_id, topic=topic)]
-    except (ObjectNotFoundError, UnavailableError):
-        return []
 
 
 def _read_queue(
@@ -287,3 +276,7 @@ def _lines(file: BinaryIO | None) -> Iterator[bytes]:
         stripped = line.rstrip(b"\r\n")
         if stripped:
             yield stripped
+
+
+for _command in (trace, resend, consume_directly):
+    message.add_command(_command)

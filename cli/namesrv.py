@@ -1,4 +1,4 @@
-"""`thermocline namesrv`: run a NameServer."""
+"""`thermocline namesrv`: run a NameServer; its subcommands are for those that run."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from pathlib import Path
 import click
 
 from thermocline.cli.daemon_options import log_level_option, parse_listen, parse_settings
+from thermocline.cli.namesrv_administration import add_write_perm, config, kv, wipe_write_perm
 
 __all__ = ["namesrv"]
 
 
-@click.command(short_help="Run a NameServer.")
+@click.group(invoke_without_command=True, short_help="Run a NameServer, or change those that run.")
 @click.option("--config", "config_path", type=click.Path(dir_okay=False), help="namesrv.conf or a TOML file.")
 @click.option(
     "--data",
@@ -25,7 +26,9 @@ __all__ = ["namesrv"]
 )
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Any setting, by its property name.")
 @log_level_option("INFO")
+@click.pass_context
 def namesrv(
+    context: click.Context,
     config_path: str | None,
     data: str | None,
     listen: str | None,
@@ -33,7 +36,7 @@ def namesrv(
     settings: tuple[str, ...],
     log_level: str,
 ) -> None:
-    """Run a NameServer until SIGTERM or Ctrl-C: it tells clients where the brokers are. Run two or more.
+    """Run a NameServer until SIGTERM or Ctrl-C; without a subcommand. It tells clients where the brokers are: run two.
 
     Settings come from the file, the environment and these options; the later wins. Prints one line
     `ready namesrv=HOST:PORT` when it serves.
@@ -42,6 +45,8 @@ def namesrv(
     Example:
       thermocline namesrv --listen 0.0.0.0:9876
     """
+    if context.invoked_subcommand is not None:
+        return
     from thermocline.broker.log_format import configure_logging
     from thermocline.namesrv.main import load_config, main, state_paths
 
@@ -54,9 +59,13 @@ def namesrv(
     if broker_expiry_ms is not None:
         flags["brokerExpiryMs"] = str(broker_expiry_ms)
     configure_logging(log_level, process_name="namesrv")
-    config = load_config(
+    settings_read = load_config(
         config_path=None if config_path is None else Path(config_path),
         environment=os.environ,
         flags=flags | parse_settings(settings),
     )
-    main(config, on_ready=lambda address: click.echo(f"ready namesrv={address}"))
+    main(settings_read, on_ready=lambda address: click.echo(f"ready namesrv={address}"))
+
+
+for _command in (config, kv, wipe_write_perm, add_write_perm):
+    namesrv.add_command(_command)

@@ -1,4 +1,4 @@
-"""Values on the command line that people write with units: durations and times."""
+"""Values on the command line that people write with units: durations, times, and sizes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 
 import click
 
-__all__ = ["DURATION", "TIME", "duration_text"]
+__all__ = ["DURATION", "SIZE", "TIME", "duration_text"]
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_UNITS_BYTES = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
+_SIZE = re.compile(r"(\d+)\s*(b|kib|mib|gib|tib|)")
 _DURATION = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
 
 
@@ -53,8 +55,25 @@ class Time(click.ParamType[int]):
         return int(moment.astimezone().timestamp() * 1000)
 
 
+class Size(click.ParamType[int]):
+    """`512MiB`, `10GiB`, `4096`: becomes bytes, at least one."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read it; a usage error when it is none."""
+        if isinstance(value, int):
+            return value
+        match = _SIZE.fullmatch(str(value).strip().lower())
+        size_bytes = int(match[1]) * _UNITS_BYTES[match[2]] if match else 0
+        if size_bytes < 1:
+            self.fail(f"{value!r} is no size; write 4096, 512MiB or 10GiB.", param, ctx)
+        return size_bytes
+
+
 DURATION = Duration()
 TIME = Time()
+SIZE = Size()
 
 
 def duration_text(duration_ms: int | None) -> str:

@@ -1,11 +1,14 @@
-"""`thermocline tier`: what is in the cold tier, what waits for it, and why."""
+"""`thermocline tier`: what is in the cold tier, what waits for it, and why; whether it is whole: tier_scrub.py."""
 
 from __future__ import annotations
 
 import click
 
 from thermocline.cli.application import Application, uses_cluster
+from thermocline.cli.cold_read_limits import clear_read_limit, reads, set_read_limit
+from thermocline.cli.output import time_text
 from thermocline.cli.parsing import duration_text
+from thermocline.cli.tier_scrub import scrub
 
 __all__ = ["tier"]
 
@@ -18,6 +21,9 @@ def tier() -> None:
     Example:
       thermocline tier status orders
     """
+
+
+tier.add_command(scrub)
 
 
 @tier.command("status", short_help="Show local and cold ranges.")
@@ -60,6 +66,10 @@ def status(app: Application, topic: str | None) -> None:
         )
         if answer.get("lastError"):
             app.output.note(f"{broker}: {answer['lastError']}")
+        if answer.get("lastScrub"):
+            scrubbed = answer["lastScrub"]
+            found = f"{scrubbed['broken']} broken" if scrubbed["broken"] else "nothing broken"
+            app.output.note(f"{broker}: last scrub {time_text(scrubbed['finishedMs'])}, {found}")
         for helper in answer.get("helpers", []):
             if not helper.get("connected"):
                 app.output.note(f"{broker}: the {helper['name']} process is {helper['state']}")
@@ -157,3 +167,7 @@ _EXPLAINED = ("local", "cold", "waiting", "ttl", "next")
 
 def _range(start: int | None, end: int | None) -> str:
     return "unknown" if start is None or end is None else f"[{start}, {end})"
+
+
+for _command in (reads, set_read_limit, clear_read_limit):
+    tier.add_command(_command)

@@ -69,6 +69,7 @@ def create(
 @click.option("--perm", type=click.Choice(sorted(PERMS)), help="What is allowed.")
 @click.option("--attribute", "attributes", multiple=True, metavar="NAME=VALUE", help="Set an attribute.")
 @click.option("--remove-attribute", "removed", multiple=True, metavar="NAME", help="Remove an attribute.")
+@click.option("--broker", help="Only on this broker, by name or address.")
 @uses_cluster
 def update(
     app: Application,
@@ -78,8 +79,9 @@ def update(
     perm: str | None,
     attributes: tuple[str, ...],
     removed: tuple[str, ...],
+    broker: str | None,
 ) -> None:
-    """Change what is given of the topic NAME, on every broker that has it.
+    """Change what is given of the topic NAME, on every broker that has it or on one.
 
     To take queues away, first lower --write-queues, and --read-queues once they are consumed.
 
@@ -97,6 +99,7 @@ def update(
             write_queue_nums=write_queues,
             perm=None if perm is None else PERMS[perm],
             attributes=changes,
+            broker=broker,
         )
     app.output.text(f"updated {name} on {', '.join(brokers)}", value={"topic": name, "brokers": brokers})
 
@@ -190,6 +193,21 @@ def route(app: Application, name: str) -> None:
             }
         )
     app.output.rows(rows)
+
+
+@topic.command("consumers", short_help="Show who consumes a topic.")
+@click.argument("name")
+@uses_cluster
+def consumers(app: Application, name: str) -> None:
+    """Show the groups that consume the topic NAME or have offsets in it.
+
+    \b
+    Example:
+      thermocline topic consumers orders
+    """
+    with app.open_admin() as admin:
+        groups = admin.topic_consumers(name)
+    app.output.rows({"group": group} for group in groups)
 
 
 def _pairs(texts: tuple[str, ...]) -> dict[str, str]:

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from thermocline.client.admin.admin_client import AdminClient
     from thermocline.client.admin.async_admin_client import AsyncAdminClient
+    from thermocline.client.admin.cold_read_limits import ColdReads
     from thermocline.client.admin.group_administration import EARLIEST, LATEST, QueueProgress
+    from thermocline.client.admin.message_trace import TraceStep
     from thermocline.client.admin.topic_administration import QueueStats
+    from thermocline.client.admin.traffic_statistics import Traffic
     from thermocline.client.consumer.allocation import (
         AllocateAveragely,
         AllocateAveragelyByCircle,
@@ -54,12 +57,14 @@ if TYPE_CHECKING:
     )
     from thermocline.client.received_message import ReceivedMessage
     from thermocline.client.send_result import SendResult, SendStatus
+    from thermocline.client.trace.trace_records import PublishTrace, SubscribeAfterTrace, SubscribeBeforeTrace
     from thermocline.remoting.errors import (
         ClosedError,
         CorruptDataError,
         InvalidRequestError,
         MQError,
         ObjectNotFoundError,
+        ReplyTimeoutError,
         ResponseError,
         TopicNotFoundError,
         UnavailableError,
@@ -85,6 +90,7 @@ __all__ = [
     "AsyncTransactionListener",
     "AsyncTransactionProducer",
     "ClosedError",
+    "ColdReads",
     "CompressionType",
     "ConsumeContext",
     "ConsumeFromWhere",
@@ -102,6 +108,7 @@ __all__ = [
     "PopConsumer",
     "PoppedMessage",
     "Producer",
+    "PublishTrace",
     "PullConsumer",
     "PullResult",
     "PullStatus",
@@ -110,12 +117,17 @@ __all__ = [
     "QueueSelector",
     "QueueStats",
     "ReceivedMessage",
+    "ReplyTimeoutError",
     "ResponseError",
     "SelectRandomly",
     "SendManyError",
     "SendResult",
     "SendStatus",
+    "SubscribeAfterTrace",
+    "SubscribeBeforeTrace",
     "TopicNotFoundError",
+    "TraceStep",
+    "Traffic",
     "TransactionListener",
     "TransactionProducer",
     "TransactionSendResult",
@@ -127,8 +139,11 @@ __all__ = [
 _HOMES = {
     "thermocline.client.admin.admin_client": ("AdminClient",),
     "thermocline.client.admin.async_admin_client": ("AsyncAdminClient",),
+    "thermocline.client.admin.cold_read_limits": ("ColdReads",),
     "thermocline.client.admin.group_administration": ("EARLIEST", "LATEST", "QueueProgress"),
+    "thermocline.client.admin.message_trace": ("TraceStep",),
     "thermocline.client.admin.topic_administration": ("QueueStats",),
+    "thermocline.client.admin.traffic_statistics": ("Traffic",),
     "thermocline.client.consumer.allocation": (
         "AllocateAveragely",
         "AllocateAveragelyByCircle",
@@ -169,12 +184,14 @@ _HOMES = {
     ),
     "thermocline.client.received_message": ("ReceivedMessage",),
     "thermocline.client.send_result": ("SendResult", "SendStatus"),
+    "thermocline.client.trace.trace_records": ("PublishTrace", "SubscribeAfterTrace", "SubscribeBeforeTrace"),
     "thermocline.remoting.errors": (
         "ClosedError",
         "CorruptDataError",
         "InvalidRequestError",
         "MQError",
         "ObjectNotFoundError",
+        "ReplyTimeoutError",
         "ResponseError",
         "TopicNotFoundError",
         "UnavailableError",

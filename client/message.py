@@ -18,12 +18,13 @@ from thermocline.remoting.errors import InvalidRequestError, MessageTooLargeErro
 from thermocline.remoting.properties import PropertyName
 from thermocline.remoting.topic_validation import SEND_FORBIDDEN_TOPICS, check_topic
 
-__all__ = ["Message"]
+__all__ = ["RESERVED_NAMES", "Message"]
 
 _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 _SEPARATORS = frozenset("\x01\x02")
 _CHECKED_TOPICS_MAX = 4096
-_RESERVED_NAMES = frozenset(value for name, value in vars(PropertyName).items() if name.isupper())
+RESERVED_NAMES = frozenset(value for name, value in vars(PropertyName).items() if name.isupper())
+"""Names of properties that mean something to brokers or clients."""
 
 
 class _MessageOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +78,7 @@ class Message(_MessageOptions, frozen=True):
             raise InvalidRequestError("choose one of delay_level, delay_ms and deliver_at_ms", topic=self.topic)
         if self.properties:
             for name, value in self.properties.items():
-                if name in _RESERVED_NAMES:
+                if name in RESERVED_NAMES:
                     raise InvalidRequestError("this property name is reserved", name=name)
                 if not name or not value:
                     raise InvalidRequestError("a property needs a name and a value", name=name)

@@ -9,7 +9,7 @@ Source: remoting/netty/NettyRemotingClient.java (getAndCreateNameserverChannel),
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from thermocline.client.answer import check_answer
 from thermocline.remoting.bodies import ClusterInfo, TopicRouteData
@@ -29,9 +29,16 @@ class NameServers:
     """Asks one NameServer after another. Belongs to its session's loop."""
 
     def __init__(
-        self, addresses: Sequence[str], *, connections: RemotingClient, timeout_ms: int, start_index: int = 0
+        self,
+        addresses: Sequence[str],
+        *,
+        connections: RemotingClient,
+        timeout_ms: int,
+        start_index: int = 0,
+        zone_name: str = "",
     ) -> None:
         assert addresses
+        self._zone = {"__ZONE_MODE": "true", "__ZONE_NAME": zone_name} if zone_name else {}
         self._addresses = list(addresses)
         self._connections = connections
         self._timeout_ms = timeout_ms
@@ -48,6 +55,7 @@ class NameServers:
         header: Header | None = None,
         *,
         body: bytes = b"",
+        ext_fields: Mapping[str, str] | None = None,
     ) -> RemotingCommand:
         """Ask the current NameServer, or the next one that answers.
 
@@ -59,9 +67,8 @@ class NameServers:
         for _ in self._addresses:
             address = self._addresses[self._current]
             try:
-                answer = await self._connections.call(
-                    address, RemotingCommand.request(code, header, body=body), timeout_ms=self._timeout_ms
-                )
+                command = RemotingCommand.request(code, header, body=body, ext_fields=ext_fields)
+                answer = await self._connections.call(address, command, timeout_ms=self._timeout_ms)
             except UnavailableError as error:
                 failure = error
                 self._current = (self._current + 1) % len(self._addresses)
@@ -88,8 +95,8 @@ class NameServers:
             answers.append(answer)
         return answers
 
-    async def topic_route(self, topic: str) -> TopicRouteData:
-        """Return where a topic's queues are.
+    async def topic_route(self, topic: str, *, everywhere: bool = False) -> TopicRouteData:
+        """Return where a topic's queues are; in this client's zone, if it has one and does not ask for everywhere.
 
         Raises:
             TopicNotFoundError: No live broker has the topic.
@@ -98,6 +105,7 @@ class NameServers:
         answer = await self.call(
             RequestCode.GET_ROUTEINFO_BY_TOPIC,
             GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True),
+            ext_fields=None if everywhere else self._zone,
         )
         return TopicRouteData.decode(answer.body)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from thermocline.remoting.errors import InvalidRequestError
 
-__all__ = ["ClientOptions", "name_server_addresses", "option_values"]
+__all__ = ["ClientOptions", "ZonedOptions", "name_server_addresses", "option_values"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -42,6 +42,14 @@ class ClientOptions:
         name_server_addresses(self.namesrv)
         require_positive(self, "request_timeout_ms", "connect_timeout_ms")
         require_positive(self, "poll_name_server_interval_ms", "heartbeat_broker_interval_ms")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ZonedOptions(ClientOptions):
+    """How a client that sends or consumes keeps near."""
+
+    zone_name: str = ""
+    """The zone that this client is in: it uses only brokers there, a producer others if there are none. "": any."""
 
 
 def name_server_addresses(namesrv: str | Sequence[str]) -> list[str]:

@@ -17,6 +17,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from thermocline.client.message import RESERVED_NAMES, Message
 from thermocline.client.message_queue import MessageQueue
 from thermocline.remoting.batch import decode_batch
 from thermocline.remoting.compression import decompress
@@ -127,6 +128,21 @@ class ReceivedMessage:
     def store_host(self) -> tuple[str, int]:
         """The broker's address and port."""
         return self.record.store_host
+
+    def to_message(self) -> Message:
+        """Return a message to send that says the same: for the topic that this one was sent to first.
+
+        It gets an id of its own, and has nothing of the way of this one: no retries, no delay.
+        """
+        return Message(
+            self.properties.get(PropertyName.RETRY_TOPIC, self.topic),
+            self.body,
+            tags=self.tags,
+            keys=self.keys,
+            properties={name: value for name, value in self.properties.items() if name not in RESERVED_NAMES},
+            flag=self.flag,
+            sharding_key=self.sharding_key,
+        )
 
     def __repr__(self) -> str:
         return (

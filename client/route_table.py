@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from thermocline.client.name_servers import NameServers
 from thermocline.client.topic_route import BrokerAddress, TopicRoute, borrowed_route, read_route
+from thermocline.remoting.bodies import PERM_WRITE, TopicRouteData
 from thermocline.remoting.errors import TopicNotFoundError, UnavailableError
 from thermocline.remoting.topic_validation import RETRY_TOPIC_PREFIX
 
@@ -24,8 +25,10 @@ logger = logging.getLogger(__name__)
 class RouteTable:
     """Topic -> route. Belongs to its session's loop. Bounded by the number of topics that the application uses."""
 
-    def __init__(self, name_servers: NameServers) -> None:
+    def __init__(self, name_servers: NameServers, *, may_leave_zone: bool = False) -> None:
+        """`may_leave_zone`: a topic that nobody in the client's zone takes messages for is looked for everywhere."""
         self._name_servers = name_servers
+        self._may_leave_zone = may_leave_zone
         self._routes: dict[str, TopicRoute] = {}
         self._fetches: dict[str, asyncio.Task[TopicRoute]] = {}
         self._watched: set[str] = set()
@@ -84,7 +87,7 @@ class RouteTable:
             return await self.get(topic)
         except TopicNotFoundError:
             try:
-                template = await self._name_servers.topic_route(template_topic)
+                template = await self._route_data(template_topic)
             except TopicNotFoundError:
                 raise TopicNotFoundError("no route to this topic, and no broker creates it", topic=topic) from None
         route = borrowed_route(topic, template, queue_nums_max=queue_nums_max)
@@ -126,9 +129,15 @@ class RouteTable:
         await asyncio.gather(*fetches, return_exceptions=True)
 
     async def _fetch(self, topic: str) -> TopicRoute:
-        route = read_route(topic, await self._name_servers.topic_route(topic))
+        route = read_route(topic, await self._route_data(topic))
         self._put(route)
         return route
+
+    async def _route_data(self, topic: str) -> TopicRouteData:
+        data = await self._name_servers.topic_route(topic)
+        if self._may_leave_zone and not any(queues.perm & PERM_WRITE for queues in data.queue_datas):
+            data = await self._name_servers.topic_route(topic, everywhere=True)
+        return data
 
     def _put(self, route: TopicRoute) -> None:
         if self._routes.get(route.topic) == route:

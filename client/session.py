@@ -60,8 +60,15 @@ class ClientSession:
     """See the module. Belongs to one event loop."""
 
     def __init__(
-        self, options: ClientOptions, owner: SessionOwner, *, chunk_handler: ChunkHandler | None = None
+        self,
+        options: ClientOptions,
+        owner: SessionOwner,
+        *,
+        chunk_handler: ChunkHandler | None = None,
+        zone_name: str = "",
+        may_leave_zone: bool = False,
     ) -> None:
+        """`zone_name`: use only brokers of this zone; with `may_leave_zone` others to send to, if it has none."""
         address = options.client_ip or local_address()
         self.client_address = address
         self.client_id = build_client_id(
@@ -81,8 +88,9 @@ class ClientSession:
             connections=self.connections,
             timeout_ms=options.request_timeout_ms,
             start_index=random.randrange(len(addresses)),
+            zone_name=zone_name,
         )
-        self.routes = RouteTable(self.name_servers)
+        self.routes = RouteTable(self.name_servers, may_leave_zone=bool(zone_name) and may_leave_zone)
         self.routes.on_change(self._route_changed)
         self._known_brokers: set[BrokerAddress] = set()
         self._heartbeat_due = asyncio.Event()

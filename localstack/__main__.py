@@ -10,13 +10,13 @@ import threading
 from pathlib import Path
 
 from thermocline.localstack.errors import LocalStackError
-from thermocline.localstack.s3_server import SERVER_KINDS, start_server
+from thermocline.localstack.s3_server import SERVER_KINDS, UNFIT_RECIPES, start_server
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Start the server, print how to reach it, wait for a signal."""
     parser = argparse.ArgumentParser(prog="python -m thermocline.localstack", description=__doc__)
-    parser.add_argument("kind", choices=SERVER_KINDS)
+    parser.add_argument("kind", choices=(*SERVER_KINDS, *UNFIT_RECIPES))
     parser.add_argument("--data", type=Path, help="where objects are kept (default: a temporary directory)")
     parser.add_argument("--bucket", default="thermocline", help="a bucket to create (default: %(default)s)")
     options = parser.parse_args(arguments)

@@ -3,6 +3,7 @@
 Quirks
   - Objects are gone when the process ends. Any secret is accepted.
   - Completing a multipart upload ignores `If-Match`; wrong checksums are accepted; a ranged GET copies the object.
+  - Its own command lets two of many racing writers create a key now and then: see `serial_moto.py`, which is run here.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class MotoRecipe:
 
     def command(self, launch: Launch) -> Sequence[str]:
         """Serve on the port."""
-        return [str(launch.executable), "-m", "moto.server", "-H", "127.0.0.1", "-p", str(launch.port)]
+        return [str(launch.executable), "-m", "thermocline.localstack.serial_moto", str(launch.port)]
 
     def environment(self, launch: Launch) -> Mapping[str, str]:
         """Nothing."""

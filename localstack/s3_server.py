@@ -21,9 +21,11 @@ from thermocline.localstack.cache_directory import default_cache_directory
 from thermocline.localstack.child_process import ChildProcess
 from thermocline.localstack.errors import LocalStackError, ServerStartError
 from thermocline.localstack.localstack import LocalStackRecipe
-from thermocline.localstack.loopback_port import LOOPBACK, free_port
+from thermocline.localstack.loopback_port import LOOPBACK, free_port, is_listening
 from thermocline.localstack.minio import MinioRecipe
 from thermocline.localstack.moto import MotoRecipe
+from thermocline.localstack.rclone import RcloneRecipe
+from thermocline.localstack.s3s_fs import S3sFsRecipe
 from thermocline.localstack.server_recipe import Launch, ServerRecipe
 from thermocline.localstack.versitygw import VersitygwRecipe
 
@@ -31,6 +33,8 @@ RECIPES: dict[str, ServerRecipe] = {
     recipe.kind: recipe for recipe in (VersitygwRecipe(), MinioRecipe(), LocalStackRecipe(), MotoRecipe())
 }
 SERVER_KINDS = tuple(RECIPES)
+UNFIT_RECIPES: dict[str, ServerRecipe] = {recipe.kind: recipe for recipe in (RcloneRecipe(), S3sFsRecipe())}
+"""Servers that let two writers commit: for the tests of what finds that out and of what lives with it."""
 ACCESS_KEY = "thermocline"
 SECRET_KEY = "thermocline-secret"
 REGION = "us-east-1"
@@ -68,7 +72,7 @@ class S3Server:
 
     @property
     def kind(self) -> str:
-        """Which server it is: a key of `RECIPES`."""
+        """Which server it is: a key of `RECIPES` or `UNFIT_RECIPES`."""
         return self._recipe.kind
 
     @property
@@ -151,6 +155,8 @@ class S3Server:
         return process
 
     def _serves(self) -> bool:
+        if self._recipe.ready_path is None:
+            return is_listening(self.port)
         connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=5.0)
         try:
             connection.request("GET", self._recipe.ready_path)
@@ -170,7 +176,7 @@ def start_server(kind: str, data_directory: Path, *, cache_directory: Path | Non
         LocalStackError: It could not be built.
         ServerStartError: It did not start.
     """
-    recipe = RECIPES.get(kind)
+    recipe = RECIPES.get(kind) or UNFIT_RECIPES.get(kind)
     if recipe is None:
         raise LocalStackError(f"there is no S3 server called {kind!r}: one of {', '.join(SERVER_KINDS)}")
     cache = cache_directory or default_cache_directory()

@@ -31,8 +31,11 @@ class ServerRecipe(Protocol):
     version: str
     keeps_data: bool  # whether objects are still there after the process was killed and started again
     checks_credentials: bool  # whether a wrong secret is refused
-    ready_path: str  # answers 200 to a GET as soon as the server serves
     ready_timeout_s: float
+
+    @property
+    def ready_path(self) -> str | None:
+        """What answers 200 to a GET as soon as the server serves; None: it serves when it listens."""
 
     def executable(self, cache_directory: Path) -> Path:
         """Where the program is, once installed."""

@@ -150,6 +150,10 @@ class RequestTimeoutError(UnavailableError):
     """No answer came in time; whether the request was carried out is unknown."""
 
 
+class ReplyTimeoutError(RequestTimeoutError):
+    """A request message got no reply in its time: nobody consumes it, or not fast enough."""
+
+
 class ConnectionLostError(UnavailableError):
     """The connection broke, or could not be made; whether a pending request was carried out is unknown."""
 

@@ -59,6 +59,18 @@ SYSTEM_TOPICS = frozenset(
     }
 )
 
+INTERNAL_TOPICS = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        TRANSACTION_HALF_TOPIC,
+        TRANSACTION_OP_HALF_TOPIC,
+        "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
+        "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
+        OFFSET_MOVED_EVENT_TOPIC,
+        SELF_TEST_TOPIC,
+    }
+)
+
 SEND_FORBIDDEN_TOPICS = frozenset(
     {
         SCHEDULE_TOPIC,
@@ -133,6 +145,11 @@ def check_group(group: str) -> None:
 def is_system_topic(topic: str) -> bool:
     """Whether the topic is the system's; a broker adds those named after itself and its cluster."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_internal_topic(topic: str) -> bool:
+    """Whether the broker keeps its own unfinished work there: no client gets messages of it as they lie there."""
+    return topic in INTERNAL_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 
 def is_system_group(group: str) -> bool:

@@ -5,7 +5,7 @@
                 being now or `snapshotTimestamp`. A version named without its moment is read under today's settings, so
                 that what has expired, or whose topic was deleted, does not come back
     range       of every queue: from `startingOffsets` to `endingOffsets`, within what the catalog holds
-    holes       offsets that were declared lost are stepped over; any other gap is data loss
+    holes       offsets that were declared lost are stepped over, with a warning; any other gap is data loss
 
 One catalog a broker is read, with the topics asked for only: a few GETs, and one for each pack that a topic lives in.
 Nothing is listed, save the brokers under a
@@ -31,6 +31,8 @@ from thermocline.spark.read_plan import ColdSource, QueueRange, ReadPlan, Segmen
 from thermocline.spark.source_options import EARLIEST, LATEST, QueueName, ReadOptions
 from thermocline.spark.store_url import broker_roots, possible_prefixes
 from thermocline.tiered.catalog import Catalog, TopicEntry
+from thermocline.tiered.errors import QuarantinedError
+from thermocline.tiered.ledger_entry import LostRange
 from thermocline.tiered.ledger_reader import open_catalog
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.packs.pack_pieces import PackPieces, with_pieces
@@ -166,10 +168,13 @@ def _queue_ranges(
     options: ReadOptions, source: ColdSource, entry: TopicEntry, visible_from_ms: int
 ) -> list[QueueRange]:
     """The range to read of every queue of a topic that has messages and is asked for."""
-    runs: dict[int, list[QueueRun]] = {}
+    runs: dict[int, list[QueueRun | LostRange]] = {}
     for segment in entry.segments:
         for run in segment.runs:
             runs.setdefault(run.queue_id, []).append(run)
+    for kept in entry.quarantine:
+        for lost in kept.lost if kept.segment.max_store_ms >= visible_from_ms else ():
+            runs.setdefault(lost.queue_id, []).append(lost)
     ranges: list[QueueRange] = []
     for queue_id in sorted(runs):
         name = QueueName(source.broker_name, queue_id)
@@ -192,8 +197,10 @@ def _queue_ranges(
     return ranges
 
 
-def _offset_range(options: ReadOptions, topic: str, queue: QueueName, runs: Sequence[QueueRun]) -> tuple[int, int]:
-    """Start and end of what is read of a queue, within what the cold tier holds of it."""
+def _offset_range(
+    options: ReadOptions, topic: str, queue: QueueName, runs: Sequence[QueueRun | LostRange]
+) -> tuple[int, int]:
+    """Start and end of what is read of a queue, within what the cold tier holds of it or has lost."""
     earliest, latest = runs[0].start_offset, runs[-1].end_offset
     bounds: list[int] = []
     for option, said in (("startingOffsets", options.starting_offsets), ("endingOffsets", options.ending_offsets)):
@@ -216,9 +223,25 @@ def _offset_range(options: ReadOptions, topic: str, queue: QueueName, runs: Sequ
 
 
 def _check_coverage(
-    options: ReadOptions, entry: TopicEntry, queue: QueueName, runs: Sequence[QueueRun], start: int, end: int
+    options: ReadOptions,
+    entry: TopicEntry,
+    queue: QueueName,
+    runs: Sequence[QueueRun | LostRange],
+    start: int,
+    end: int,
 ) -> None:
     """Every offset of the range lies in a run or in a declared hole; anything else is data loss."""
+    for run in runs:
+        if isinstance(run, LostRange) and run.start_offset < end and start < run.end_offset:
+            lost: dict[str, object] = {
+                "topic": entry.topic,
+                "queue": queue,
+                "offsets": f"[{max(start, run.start_offset)}, {min(end, run.end_offset)})",
+                "objects": _damaged_objects(entry, run),
+            }
+            if options.fail_on_data_loss:
+                raise QuarantinedError("records are lost; failOnDataLoss=false reads what is there", **lost)
+            logger.warning("records are lost %s", lost)
     holes = [(hole.start_offset, hole.end_offset) for hole in entry.holes if hole.queue_id == queue.queue_id]
     position = start
     for run_start, run_end in sorted([*((run.start_offset, run.end_offset) for run in runs), *holes]):
@@ -230,6 +253,20 @@ def _check_coverage(
                 )
             logger.warning("offsets are missing from the cold tier %s", missing)
         position = max(position, run_end)
+    for hole_start, hole_end in sorted(holes):
+        if max(start, hole_start) < min(end, hole_end):
+            logger.warning(
+                "offsets declared lost are stepped over topic=%s queue=%s offsets=[%d, %d)",
+                entry.topic,
+                queue,
+                max(start, hole_start),
+                min(end, hole_end),
+            )
+
+
+def _damaged_objects(entry: TopicEntry, lost: LostRange) -> str:
+    parts = [part for kept in entry.quarantine if lost in kept.lost for part in kept.damage]
+    return ", ".join(f"{part.key} ({part.problem})" for part in parts)
 
 
 def _selection(options: ReadOptions, queue: QueueRange) -> RowSelection:

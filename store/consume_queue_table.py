@@ -31,6 +31,8 @@ class ConsumeQueueTable:
         self.dirty = files.dirty
         self.on_written: Callable[[ConsumeQueue], None] = _nobody_follows
         """Told of each queue after `write_dirty` has written its units: other processes find them in its file now."""
+        self.first_offset: Callable[[str], int] = _at_zero
+        """Where a queue of a topic begins that has none of this id yet."""
         self._log = log
         self._topics: dict[str, dict[int, ConsumeQueue]] = {}
 
@@ -62,7 +64,8 @@ class ConsumeQueueTable:
         queues = self.of_topic(topic)
         queue = queues.get(queue_id)
         if queue is None:
-            queue = self.create(topic, queue_id)
+            start = self.first_offset(topic)
+            queue = self.create(topic, queue_id, next_offset=start, min_offset=start)
         return queue
 
     def create(self, topic: str, queue_id: int, *, next_offset: int = 0, min_offset: int = 0) -> ConsumeQueue:
@@ -121,3 +124,8 @@ class ConsumeQueueTable:
 
 def _nobody_follows(queue: ConsumeQueue) -> None:
     """What a table without other processes does with the news."""
+
+
+def _at_zero(topic: str) -> int:
+    """Where queues begin in a store that began empty."""
+    return 0

@@ -82,6 +82,11 @@ class TopicIncarnations:
         """The newest incarnation's id."""
         return self._last_id
 
+    @property
+    def topics(self) -> list[str]:
+        """Every name that ever was created or deleted here."""
+        return list(self._table)
+
     def encode(self) -> bytes:
         """The file's content."""
         return msgspec.json.encode(_Table(last_id=self._last_id, incarnation_table=self._table))

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import mmap
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -48,6 +47,8 @@ FILE_NAME_DIGITS = 17
 RECORDS_PER_BUILD = 4_096
 TAG_INDEX_TYPE = "T"
 LEAVE_BYTES = 1 << 20
+FOLIO_BYTES_MAX = 2 << 20
+"""So much around a page that is read the kernel may map with it: what was left before comes back with its neighbour."""
 """How much of the log is read before its pages are let go of."""
 
 
@@ -233,12 +234,13 @@ class IndexService:
 
     def _leave_pages(self, end_offset: int) -> None:
         """Let go of the log's pages below this offset, now and then."""
-        file = self._log_files.find(end_offset - 1)
-        start = max(self._left_offset, file.base_offset)
-        if end_offset - start >= LEAVE_BYTES or end_offset == file.end_offset:
-            file.file.leave_pages(start - file.base_offset, end_offset - start)
-            # The page in which it ends is read again.
-            self._left_offset = end_offset - end_offset % mmap.PAGESIZE
+        files = self._log_files.between(self._left_offset, end_offset)
+        if end_offset - self._left_offset < LEAVE_BYTES and len(files) == 1:
+            return
+        for file in files:
+            start = max(self._left_offset - FOLIO_BYTES_MAX, file.base_offset)
+            file.file.leave_pages(start - file.base_offset, min(end_offset, file.end_offset) - start)
+        self._left_offset = end_offset
 
     def _append(self, entries: IndexEntries) -> None:
         """File these, in as many files as it takes; all or nothing."""

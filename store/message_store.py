@@ -44,6 +44,7 @@ from thermocline.store.incarnation import TopicIncarnations
 from thermocline.store.mapped_file_queue import MappedFileQueue
 from thermocline.store.message_draft import GetResult, GetStatus, MessageDraft, PutResult, PutStatus, TimeBoundary
 from thermocline.store.message_runs import read_runs
+from thermocline.store.origin import StoreOrigin, load_origin
 from thermocline.store.recovery import Recovery, RecoveryReport
 from thermocline.store.retention import Retention
 from thermocline.store.store_clock import StoreClock
@@ -77,6 +78,7 @@ class MessageStore:
         clock: StoreClock,
         incarnations: TopicIncarnations,
         identity: StoreIdentity,
+        origin: StoreOrigin | None,
         recovery_report: RecoveryReport,
         resources: ExitStack,
     ) -> None:
@@ -87,6 +89,7 @@ class MessageStore:
         self.clock = clock
         self.incarnations = incarnations
         self.identity = identity
+        self.origin = origin
         self.recovery_report = recovery_report
         self.flush = FlushGate(commit_log)
         self.store_host: Host = NO_HOST
@@ -165,6 +168,9 @@ class MessageStore:
             )
             resources.callback(queue_files.close)
             queues = ConsumeQueueTable(queue_files, log)
+            origin = load_origin(disk, config.origin_path)
+            if origin is not None:
+                queues.first_offset = origin.first_offset
             incarnations = TopicIncarnations.load(disk, config.incarnation_path)
             recovery = Recovery(
                 disk, config, files=files, queues=queues, incarnations=incarnations, was_clean=was_clean
@@ -186,6 +192,7 @@ class MessageStore:
                 clock=store_clock,
                 incarnations=incarnations,
                 identity=identity,
+                origin=origin,
                 recovery_report=report,
                 resources=resources,
             )
@@ -254,7 +261,7 @@ class MessageStore:
                 queue_offset = next_offsets.get(key, -1)
                 if queue_offset < 0:
                     queue = self.queues.find(*key)
-                    queue_offset = 0 if queue is None else queue.next_offset
+                    queue_offset = self.queues.first_offset(message.topic) if queue is None else queue.next_offset
                 next_offsets[key] = queue_offset + 1
             record = encode_record(
                 topic=message.topic,

@@ -2,6 +2,8 @@
 
     commitlog/  consumequeue/  index/  config/  checkpoint  abort  lock     as Apache RocketMQ has them
     thermocline/identity.json        the store's UUID
+    thermocline/origin.json          that the store was recovered from a bucket, and where its queues begin
+    thermocline/logCeiling.json      how far the log may run ahead of the last state snapshot
     thermocline/queueEnds            recovery position and queue ends
     thermocline/indexCheckpoint.json how far the index reaches
     thermocline/staging/             log files on their way to full length
@@ -139,6 +141,16 @@ class StoreConfig:
     def identity_path(self) -> str:
         """The store's UUID."""
         return f"{self.own_path}/identity.json"
+
+    @property
+    def origin_path(self) -> str:
+        """That the store was recovered from a bucket."""
+        return f"{self.own_path}/origin.json"
+
+    @property
+    def log_ceiling_path(self) -> str:
+        """How far the log may run ahead of the last state snapshot."""
+        return f"{self.own_path}/logCeiling.json"
 
     @property
     def queue_ends_path(self) -> str:

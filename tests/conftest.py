@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import hypothesis
 import pytest
+
+from thermocline.store.disk import RealDisk
 
 pytest_plugins = [
     "tests.fixtures_tools",
@@ -50,3 +52,13 @@ def case_count(request: pytest.FixtureRequest) -> Callable[..., int]:
         return soak if is_soak else quick
 
     return choose
+
+
+@pytest.fixture(autouse=True)
+def no_store_left_open(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A store that a test leaves open stays locked, and a later test's folder may have the same name."""
+    yield
+    folder = request.node.funcargs.get("tmp_path")
+    if folder is not None:
+        left = [path for path in RealDisk._locked_paths if path.startswith(f"{folder.resolve()}/")]
+        assert left == []

@@ -14,11 +14,13 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import botocore.exceptions
 import pytest
 
 from tests.fixtures_tools import have
-from thermocline.localstack import RECIPES, SERVER_KINDS, S3Server, ToolMissingError, start_server
+from thermocline.localstack import RECIPES, SERVER_KINDS, UNFIT_RECIPES, S3Server, ToolMissingError, start_server
 from thermocline.localstack.cache_directory import default_cache_directory
 
 DEFAULT_KIND = "versitygw"
@@ -50,7 +52,7 @@ def check_installed(kind: str) -> None:
     Raises:
         ToolMissingError: It is not installed.
     """
-    if not RECIPES[kind].is_installed(default_cache_directory()):
+    if not (RECIPES | UNFIT_RECIPES)[kind].is_installed(default_cache_directory()):
         raise ToolMissingError(f"{kind} is not installed: `make test` does it.")
 
 
@@ -64,6 +66,27 @@ def new_bucket(server: S3Server) -> S3Bucket:
         access_key=server.access_key,
         secret_key=server.secret_key,
     )
+
+
+def objects_in(server: S3Server, bucket: S3Bucket) -> list[str]:
+    """The keys of the objects that are there: rclone goes on listing some that are not."""
+    client = server.client()
+    try:
+        return [
+            item["Key"]
+            for item in client.list_objects_v2(Bucket=bucket.name).get("Contents", ())
+            if _is_there(client, bucket.name, item["Key"])
+        ]
+    finally:
+        client.close()
+
+
+def _is_there(client: Any, bucket: str, key: str) -> bool:
+    try:
+        client.head_object(Bucket=bucket, Key=key)
+    except botocore.exceptions.ClientError:
+        return False
+    return True
 
 
 @pytest.fixture(scope="session")

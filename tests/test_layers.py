@@ -52,8 +52,9 @@ ALLOWED: dict[str, frozenset[str]] = {
 
 # Single modules that a layer, or one module of it, may name beyond that: the daemons' entry points with their settings
 # and log format, which commands start; the NameServer, which the broker's own entry point can run beside it
-# (`thermocline dev`); the disk seam, with which a reader opens a cold tier that lies in a directory; message filters,
-# which the fake broker for users' tests evaluates as a broker does.
+# (`thermocline dev`); the store doctor and the check of a bucket, which ask no broker; the disk seam, with which a
+# reader opens a cold tier that lies in a directory; message filters, which the fake broker for users' tests evaluates
+# as a broker does.
 SINGLE_MODULES: dict[str, frozenset[str]] = {
     "cli": frozenset(
         {
@@ -63,6 +64,8 @@ SINGLE_MODULES: dict[str, frozenset[str]] = {
             "namesrv.name_server_config",
             "spark.replay",
             "spark.session",
+            "tiered.doctor.examination",
+            "tiered.scrub.bucket_scrub",
         }
     ),
     "broker.main": frozenset({"namesrv.name_server_config", "namesrv.server"}),
@@ -84,6 +87,7 @@ TIERED_WRITERS = frozenset(
         "tiered.packs.pack_sealer",
         "tiered.packs.pack_writer",
         "tiered.packs.purge",
+        "tiered.state.state_log",
     }
 )
 
@@ -184,6 +188,8 @@ def test_the_codec_knows_no_socket_task_or_logger() -> None:
         ("client.producer.producer", "filters", False),
         ("client.testing.fake_filters", "filters", True),
         ("cli.dev", "broker.main", True),
+        ("cli.store", "tiered.doctor.examination", True),
+        ("cli.store", "tiered.ledger_writer", False),
         ("cli.dev", "broker.context", False),
         ("spark.data_source", "tiered.catalog", True),
         ("spark.data_source", "tiered.segment_writer", False),

@@ -7,12 +7,16 @@ Invariants
   - A topic's live segments all are of its incarnation; the runs of one queue do not overlap, whatever their order.
     Of small topics more segments lie in `packs`, of which the catalog knows only the ranges (`packs/pack_entry.py`):
     `packed` says which packs a topic lives in, and within which offsets.
+  - What is in quarantine is no segment, nor a piece of a live pack: readers refuse its `lost` offsets, by
+    name, until they expire or are restored. No segment or pack holds any of them.
   - `expired_before_ms` of an incarnation never falls: what has expired once does not come back.
   - `removed` names the segments that some readable version (`readable_from` or later) names and this one does not.
   - `checkpoints` are those kept that an entry has told of; versions below `readable_from` cannot be opened any more.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import msgspec
 
@@ -21,6 +25,8 @@ from thermocline.tiered.ledger_entry import (
     CatalogSettings,
     CheckpointMark,
     LedgerEntry,
+    LostRange,
+    Quarantine,
     QueueHole,
     RemovedSegment,
     TopicChange,
@@ -29,6 +35,7 @@ from thermocline.tiered.ledger_entry import (
 from thermocline.tiered.packs.pack_entry import PackedTopic, PackEntry
 from thermocline.tiered.packs.packed_catalog import PackedChanges
 from thermocline.tiered.segment_entry import SegmentEntry
+from thermocline.tiered.segment_format import QueueRun
 
 NEVER_EXPIRES = -1
 """As a topic's `ttl_ms`: keep for ever, whatever the broker's default is."""
@@ -44,14 +51,28 @@ class TopicEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
     expired_before_ms: int = 0
     holes: tuple[QueueHole, ...] = ()
     segments: tuple[SegmentEntry, ...] = ()
+    quarantine: tuple[Quarantine, ...] = ()
 
     def queue_ends(self) -> dict[int, int]:
-        """The cold end of each queue: the offset after its last record."""
+        """The cold end of each queue: the offset after its last record, readable or lost."""
         ends: dict[int, int] = {}
-        for segment in self.segments:
-            for run in segment.runs:
-                ends[run.queue_id] = max(run.end_offset, ends.get(run.queue_id, 0))
+        for run in self.ranges():
+            ends[run.queue_id] = max(run.end_offset, ends.get(run.queue_id, 0))
         return ends
+
+    def queue_starts(self) -> dict[int, int]:
+        """The first offset of each queue here, readable or lost."""
+        starts: dict[int, int] = {}
+        for run in self.ranges():
+            starts[run.queue_id] = min(run.start_offset, starts.get(run.queue_id, run.start_offset))
+        return starts
+
+    def ranges(self) -> Iterator[QueueRun | LostRange]:
+        """Every range of offsets that lies here, readable or lost."""
+        for segment in self.segments:
+            yield from segment.runs
+        for kept in self.quarantine:
+            yield from kept.lost
 
     def segment(self, segment_id: str) -> SegmentEntry | None:
         """The segment of that id."""
@@ -106,6 +127,18 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         """The latest checkpoint that an entry has told of; 0 for none."""
         return self.checkpoints[-1].version if self.checkpoints else 0
 
+    @property
+    def end_physical_offset(self) -> int:
+        """The place in the log behind every record that lies here; 0 without any."""
+        ends = [segment.end_physical_offset for topic in self.topics.values() for segment in topic.segments]
+        return max([*ends, *(pack.end_physical_offset for pack in self.packs.values())], default=0)
+
+    @property
+    def newest_store_ms(self) -> int:
+        """When the newest record that lies here was stored; 0 without any."""
+        times = [segment.max_store_ms for topic in self.topics.values() for segment in topic.segments]
+        return max([*times, *(pack.max_store_ms for pack in self.packs.values())], default=0)
+
     def ttl_ms(self, topic: str) -> int | None:
         """The time to live in effect for a topic; None for ever."""
         entry = self.topics.get(topic)
@@ -113,9 +146,10 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         return None if ttl_ms is None or ttl_ms < 0 else ttl_ms
 
     def live_keys(self) -> set[str]:
-        """The objects that live segments lie in."""
-        own = {key for topic in self.topics.values() for segment in topic.segments for key in segment.keys}
-        return own | {pack.key for pack in self.packs.values()}
+        """The objects that live segments lie in, and those in quarantine."""
+        live = {key for topic in self.topics.values() for segment in topic.segments for key in segment.keys}
+        kept = {key for topic in self.topics.values() for each in topic.quarantine for key in each.segment.keys}
+        return live | kept | {pack.key for pack in self.packs.values()}
 
     def queue_ends(self, topic: str) -> dict[int, int]:
         """Queue id -> the offset after its last record, in segments and packs of the topic's present life."""
@@ -127,13 +161,12 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         return ends
 
     def queue_bounds(self, topic: str) -> dict[int, tuple[int, int]]:
-        """Queue id -> [start, end) of what is held, in segments and packs; the start may be said too low."""
+        """Queue id -> [start, end) of what lies here, readable or lost, in segments and packs; the start may be said
+        too low."""
         bounds: dict[int, tuple[int, int]] = {}
         entry, packed = self.topics.get(topic), self.packed.get(topic)
         ranges = [
-            (run.queue_id, run.start_offset, run.end_offset)
-            for segment in (entry.segments if entry is not None else ())
-            for run in segment.runs
+            (run.queue_id, run.start_offset, run.end_offset) for run in (entry.ranges() if entry is not None else ())
         ]
         if packed is not None:
             ranges += [(queue.queue_id, queue.start_offset, queue.end_offset) for queue in packed.queues]
@@ -145,7 +178,8 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def apply(catalog: Catalog, entry: LedgerEntry) -> Catalog:
-    """The catalog after `entry`, within which topics end, then segments go, then topics change, then segments come.
+    """The catalog after `entry`, within which topics end, segments and packs go (for good, or out of or into
+    quarantine), topics change, then segments and packs come.
 
     Raises:
         LedgerCorruptError: The entry does not follow the catalog.
@@ -164,10 +198,14 @@ def apply(catalog: Catalog, entry: LedgerEntry) -> Catalog:
             packs.delete_topic(delete.topic, delete.incarnation)
     _remove_segments(topics, removed, entry, only)
     _remove_packs(packs, entry, only)
+    _change_quarantine(topics, removed, entry, only, leaving_packs={pack.key for pack in packs.gone})
     for change in entry.topics:
         if only is None or change.topic in only:
             topics[change.topic] = _changed_topic(topics.get(change.topic), change)
     _add_segments(topics, entry, only)
+    for name in {change.topic for change in entry.topics} | {segment.topic for segment in entry.segments_in}:
+        if name in topics:
+            packs.delete_topic(name, topics[name].incarnation - 1)  # pieces of an earlier life
     for pack in entry.packs_in:
         packs.add(pack, live=_live_incarnations(topics, pack, only), only=only)
     if only is None:
@@ -207,6 +245,7 @@ def _delete_topic(
         return
     if topic is not None:
         removed.extend(RemovedSegment.of(segment, removed_in=version) for segment in topic.segments)
+        removed.extend(RemovedSegment.of(kept.segment, removed_in=version) for kept in topic.quarantine)
     topics[delete.topic] = TopicEntry(topic=delete.topic, incarnation=delete.incarnation, deleted=True)
 
 
@@ -225,6 +264,41 @@ def _remove_segments(
         removed.extend(RemovedSegment.of(segment, removed_in=entry.version) for segment in leaving)
         staying = tuple(segment for segment in topic.segments if segment.segment_id not in segment_ids)
         topics[name] = msgspec.structs.replace(topic, segments=staying)
+
+
+def _change_quarantine(
+    topics: dict[str, TopicEntry],
+    removed: list[RemovedSegment],
+    entry: LedgerEntry,
+    only: frozenset[str] | None,
+    *,
+    leaving_packs: set[str],
+) -> None:
+    """Segments leave quarantine for good; others go there, or lose less than was thought. A piece goes there when its
+    pack leaves."""
+    for gone in entry.quarantine_out:
+        if only is not None and gone.topic not in only:
+            continue
+        topic = topics.get(gone.topic)
+        leaving = [kept for kept in topic.quarantine if kept.segment.segment_id == gone.segment_id] if topic else []
+        if topic is None or not leaving:
+            raise LedgerCorruptError("a segment leaves quarantine that is not there", version=entry.version)
+        removed.extend(RemovedSegment.of(kept.segment, removed_in=entry.version) for kept in leaving)
+        staying = tuple(kept for kept in topic.quarantine if kept not in leaving)
+        topics[gone.topic] = msgspec.structs.replace(topic, quarantine=staying)
+    for coming in entry.quarantine:
+        segment = coming.segment
+        if only is not None and segment.topic not in only:
+            continue
+        topic = topics.get(segment.topic)
+        if topic is None or topic.incarnation != segment.incarnation or topic.deleted:
+            raise LedgerCorruptError("a segment of another life goes into quarantine", version=entry.version)
+        others = tuple(kept for kept in topic.quarantine if kept.segment.segment_id != segment.segment_id)
+        segments = tuple(each for each in topic.segments if each.segment_id != segment.segment_id)
+        is_known = len(others) < len(topic.quarantine) or len(segments) < len(topic.segments)
+        if not is_known and segment.log.key not in leaving_packs:
+            raise LedgerCorruptError("a segment goes into quarantine that is not there", version=entry.version)
+        topics[segment.topic] = msgspec.structs.replace(topic, segments=segments, quarantine=(*others, coming))
 
 
 def _changed_topic(topic: TopicEntry | None, change: TopicChange) -> TopicEntry:
@@ -279,7 +353,7 @@ def _incarnation(topic: TopicEntry | None, name: str, incarnation: int) -> Topic
         return TopicEntry(topic=name, incarnation=incarnation)
     if topic.incarnation == incarnation and not topic.deleted:
         return topic
-    if topic.incarnation < incarnation and not topic.segments:
+    if topic.incarnation < incarnation and not topic.segments and not topic.quarantine:
         return TopicEntry(topic=name, incarnation=incarnation)
     raise LedgerCorruptError(
         "the topic is at another incarnation", topic=name, incarnation=incarnation, current=topic.incarnation

@@ -25,6 +25,7 @@ import zstandard
 
 from thermocline.remoting.errors import ObjectNotFoundError
 from thermocline.tiered.catalog import Catalog, TopicEntry
+from thermocline.tiered.checked_json import check_json, seal_json
 from thermocline.tiered.errors import AlreadyExistsError, FrameChecksumError, LedgerCorruptError
 from thermocline.tiered.ledger_entry import (
     LEDGER_FORMAT,
@@ -78,9 +79,14 @@ class CheckpointHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     packs: BucketReference | None = None
 
     @property
+    def objects(self) -> tuple[BucketReference, ...]:
+        """Everything that it names: its buckets, then its packs' object."""
+        return self.buckets if self.packs is None else (*self.buckets, self.packs)
+
+    @property
     def object_keys(self) -> list[str]:
-        """The objects that it names."""
-        return [each.key for each in (*self.buckets, *([self.packs] if self.packs is not None else []))]
+        """The keys of these."""
+        return [each.key for each in self.objects]
 
     @property
     def mark(self) -> CheckpointMark:
@@ -182,7 +188,7 @@ async def write_checkpoint(
     )
     key = keys.checkpoint_head(head.version)
     try:
-        await store.create_if_absent(key, _encoder.encode(head))
+        await store.create_if_absent(key, seal_json(_encoder.encode(head)))
     except AlreadyExistsError:
         # Perhaps our own, its answer lost: then it is the same to the byte.
         if decode_head(await store.get(key), version=head.version) != head:
@@ -202,26 +208,39 @@ async def load_checkpoint(store: ObjectStore, head: CheckpointHead, *, only_topi
         ObjectNotFoundError: A bucket is gone: the checkpoint was collected meanwhile.
         CorruptDataError: A bucket is damaged.
     """
-    wanted: Iterable[BucketReference] = head.buckets
+    wanted: Iterable[BucketReference] = head.objects
     if only_topics is not None:
         numbers = {bucket_of(topic, bucket_count=head.bucket_count) for topic in only_topics}
-        wanted = [reference for reference in head.buckets if reference.bucket in numbers]
+        wanted = [reference for reference in head.objects if reference.bucket in {*numbers, PACKS_BUCKET}]
 
-    async def load_bucket(reference: BucketReference) -> BucketContent:
-        return _decode_bucket(await store.get(reference.key), reference, _bucket_decoder)
+    async def load_object(reference: BucketReference) -> BucketContent | PacksContent:
+        return decode_object(await store.get(reference.key), reference)
 
-    contents = await run_all(map(load_bucket, wanted), concurrency_max=BUCKET_CONCURRENCY_MAX)
-    topics = {topic.topic: topic for content in contents for topic in content.topics}
-    removed = [segment for content in contents for segment in content.removed]
+    contents = await run_all(map(load_object, wanted), concurrency_max=BUCKET_CONCURRENCY_MAX)
+    return catalog_of(head, contents, only_topics=only_topics)
+
+
+def catalog_of(
+    head: CheckpointHead,
+    contents: Iterable[BucketContent | PacksContent],
+    *,
+    only_topics: frozenset[str] | None = None,
+) -> Catalog:
+    """The catalog that a head and the contents of all objects that it names make."""
+    contents = list(contents)
+    buckets = [content for content in contents if isinstance(content, BucketContent)]
+    topics = {topic.topic: topic for bucket in buckets for topic in bucket.topics}
+    removed = [segment for bucket in buckets for segment in bucket.removed]
     if only_topics is not None:
         topics = {name: topic for name, topic in topics.items() if name in only_topics}
         removed = [segment for segment in removed if segment.topic in only_topics]
     packs, packed = dict[str, PackEntry](), dict[str, PackedTopic]()
-    if head.packs is not None:
-        content = _decode_bucket(await store.get(head.packs.key), head.packs, _packs_decoder)
-        packed = {each.topic: each for each in content.packed if only_topics is None or each.topic in only_topics}
-        used = {pack_id for each in packed.values() for pack_id in each.packs}
-        packs = {pack.pack_id: pack for pack in content.packs if pack.pack_id in used}
+    for content in contents:
+        if isinstance(content, PacksContent):
+            known = content.packed
+            packed = {each.topic: each for each in known if only_topics is None or each.topic in only_topics}
+            used = {pack_id for each in packed.values() for pack_id in each.packs}
+            packs = {pack.pack_id: pack for pack in content.packs if pack.pack_id in used}
     return Catalog(
         version=head.version,
         nonce=head.nonce,
@@ -252,17 +271,35 @@ async def load_head_if_good(store: ObjectStore, keys: BrokerKeys, version: int) 
 
 
 def decode_head(data: bytes, *, version: int) -> CheckpointHead:
-    """`head.json` of the checkpoint of `version`. LedgerCorruptError when it is none, or of a later format."""
+    """`head.json` of the checkpoint of `version`. LedgerCorruptError when it is none, damaged, or of a later format."""
+    check_json(data, key=f"head of checkpoint {version}")
     try:
         head = _head_decoder.decode(data)
     except msgspec.DecodeError as error:
         raise LedgerCorruptError("a checkpoint's head cannot be decoded", version=version) from error
     if head.format > LEDGER_FORMAT or head.version != version:
-        raise LedgerCorruptError("a checkpoint's head of a later format or another version", version=version)
+        raise LedgerCorruptError(
+            "a checkpoint's head of a later format or another version", version=version, found=head.version
+        )
     return head
 
 
-def _decode_bucket(data: bytes, reference: BucketReference, decoder: msgspec.json.Decoder[Content]) -> Content:
+def decode_bucket(data: bytes, reference: BucketReference) -> BucketContent:
+    """What a bucket holds. FrameChecksumError or LedgerCorruptError when it is not the one that the head names."""
+    return _decode_object(data, reference, _bucket_decoder)
+
+
+def decode_object(data: bytes, reference: BucketReference) -> BucketContent | PacksContent:
+    """What a head names, whichever it is. Raises as `decode_bucket`."""
+    return decode_packs(data, reference) if reference.bucket == PACKS_BUCKET else decode_bucket(data, reference)
+
+
+def decode_packs(data: bytes, reference: BucketReference) -> PacksContent:
+    """What the packs' object holds. Raises as `decode_bucket`."""
+    return _decode_object(data, reference, _packs_decoder)
+
+
+def _decode_object(data: bytes, reference: BucketReference, decoder: msgspec.json.Decoder[Content]) -> Content:
     if len(data) != reference.stored_bytes or zlib.crc32(data) != reference.crc32:
         raise FrameChecksumError("a checkpoint's bucket is not the one that was stored", key=reference.key)
     try:

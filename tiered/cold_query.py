@@ -10,7 +10,9 @@ import msgspec
 from thermocline.remoting.errors import QueryNotFoundError
 from thermocline.remoting.message_record import decode_record
 from thermocline.tiered.catalog import Catalog, TopicEntry
+from thermocline.tiered.errors import QuarantinedError
 from thermocline.tiered.frame_cache import FrameCache
+from thermocline.tiered.ledger_entry import Quarantine
 from thermocline.tiered.packs.pack_pieces import PackPieces, with_pieces
 from thermocline.tiered.packs.pack_search import find_in_pack
 from thermocline.tiered.parallel import run_all
@@ -34,6 +36,7 @@ async def find_by_physical_offset(
 
     Raises:
         QueryNotFoundError: No visible record lay there.
+        QuarantinedError: None that can be read; a record that is lost may have been there.
     """
     segments = [
         segment
@@ -57,6 +60,11 @@ async def find_by_physical_offset(
             timestamp_ms, record = await _record(found.segment, found.run, found.queue_offset, readers, cache)
             if timestamp_ms >= cut_ms(found.segment.topic):
                 return record
+    for topic in catalog.topics.values():
+        for kept in topic.quarantine:
+            runs = [kept.segment.run(lost.queue_id) for lost in kept.lost]
+            if any(run and run.min_physical_offset <= physical_offset < run.end_physical_offset for run in runs):
+                raise _may_be_lost(kept, physical_offset=physical_offset)
     raise QueryNotFoundError("no record of the cold tier lay there", physical_offset=physical_offset)
 
 
@@ -88,6 +96,9 @@ async def find_by_key(
 
     Newest first, by their place in the log, at most `count_max`. Segments are asked from the newest on, a few at a
     time, until what is found cannot be overtaken by an older one.
+
+    Raises:
+        QuarantinedError: Nothing was found, and records of that time are lost.
     """
     found: list[tuple[int, memoryview]] = []
     segments = sorted(
@@ -110,7 +121,22 @@ async def find_by_key(
         found = heapq.nlargest(
             count_max, [*found, *(item for part in parts for item in part)], key=lambda item: item[0]
         )
+    if not found:
+        for kept in entry.quarantine:
+            if kept.segment.key_count and kept.segment.min_store_ms <= end_ms and kept.segment.max_store_ms >= begin_ms:
+                raise _may_be_lost(kept, key=key)
     return [record for _, record in found]
+
+
+def _may_be_lost(kept: Quarantine, **wanted: object) -> QuarantinedError:
+    segment = kept.segment
+    return QuarantinedError(
+        "the record may be one of those that are lost",
+        **wanted,
+        topic=segment.topic,
+        segment_id=segment.segment_id,
+        objects=", ".join(f"{part.key} ({part.problem})" for part in kept.damage),
+    )
 
 
 async def _find_in_segment(

@@ -9,6 +9,8 @@ runs through a frame, by looking into that one.
           with tags: the columns of `.cq` say which offsets match, only their frames are read
           with a condition on properties: every frame is read, as for a pull of all, and every record looked into
 
+Records in quarantine are errors of their own (QuarantinedError), for whoever wants one of them and nobody else.
+
 Belongs to one event loop. Bounded: frames (FrameCache), footers (SegmentReaders, PackPieces), cursors (ReadAhead). One
 pull passes by no more than `SCAN_RECORDS_MAX` records, and looks into no more than `MATCH_RECORDS_MAX`, in
 `MATCH_FRAMES_MAX` frames; others go on after every `MATCH_RECORDS_AT_ONCE` of them. Cancelling any call is safe.
@@ -151,6 +153,8 @@ class ColdReader:
             if queue is None or offset is None:
                 return None
             span = await self._span(queue, queue.position_of(offset))
+            if span.quarantine is not None:
+                return max(span.run.min_store_ms, cut_ms)
             return (await self._frame_at(span, offset)).store_timestamp_ms(offset)
 
         return await self._checked(topic, find)
@@ -323,6 +327,8 @@ class ColdReader:
             queue.check_hole(request.offset, span_start)
             return nothing(ColdPullStatus.NO_MATCH, span_start)
         span = await self._span(queue, position)
+        if span.quarantine is not None:
+            raise span.lost_error(queue_offset=request.offset)
         taken = _Taken(request)
         incarnation = span.segment.incarnation
         cursor = self._read_ahead.start((request.group, request.topic, incarnation, request.queue_id), request.offset)
@@ -392,6 +398,8 @@ class ColdReader:
         if self._cache.is_coming(reader, info) and len(missing) * 2 >= cursor.window_frames:
             self._cache.read_ahead(reader, missing)
         if len(ahead) < cursor.window_frames and position + 1 < len(queue.spans):
+            if queue.spans[position + 1].quarantine is not None:
+                return
             task = asyncio.get_running_loop().create_task(
                 self._fetch_following(queue, position + 1, cursor.window_frames - len(ahead))
             )
@@ -459,8 +467,10 @@ class ColdReader:
         return None
 
     async def _first_in_span(self, span: QueueSpan, timestamp_ms: int) -> int:
-        """The first record of a run at or after a time; the run's last is."""
+        """The first record of a run at or after a time; the run's last is. Of lost records the first may be."""
         run = span.run
+        if span.quarantine is not None:
+            return run.start_offset
         footer = await self._readers.of(span.segment).log_footer()
         newest = footer.frames["max_store_ms"][run.frame_start : run.frame_end]
         info = footer.frame(run.frame_start + int(np.argmax(newest >= timestamp_ms)))
@@ -478,6 +488,8 @@ class ColdReader:
             run = span.run
             if run.min_store_ms > timestamp_ms:
                 continue
+            if span.quarantine is not None:
+                return run.end_offset - 1
             footer = await self._readers.of(span.segment).log_footer()
             oldest = footer.frames["min_store_ms"][run.frame_start : run.frame_end]
             info = footer.frame(run.frame_end - 1 - int(np.argmax(oldest[::-1] <= timestamp_ms)))
@@ -489,6 +501,8 @@ class ColdReader:
         return None
 
     async def _frame_at(self, span: QueueSpan, queue_offset: int) -> DecodedFrame:
+        if span.quarantine is not None:
+            raise span.lost_error(queue_offset=queue_offset)
         reader = self._readers.of(span.segment)
         footer: LogFooter = await reader.log_footer()
         return await self._cache.get(reader, footer.frame_of(span.run, queue_offset))

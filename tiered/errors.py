@@ -15,6 +15,10 @@ class ForeignLedgerError(InvalidRequestError):
     """The prefix holds the history of another store directory."""
 
 
+class UnfitStoreError(InvalidRequestError):
+    """The store would let two writers commit with the fencing that is chosen; the message names what to choose."""
+
+
 class VersionExpiredError(InvalidRequestError):
     """The catalog version is older than what is kept readable, or was never written."""
 
@@ -45,5 +49,13 @@ class LedgerCorruptError(CorruptDataError):
     """Ledger entries or checkpoints contradict each other, or one is missing in the middle."""
 
 
+class QuarantinedError(CorruptDataError):
+    """These records were in an object that is damaged or gone, and are in no other place; the rest is readable."""
+
+
 class QueueGapError(CorruptDataError):
     """Offsets that the catalog should cover are covered by no segment and declared lost by no hole."""
+
+
+class StateCorruptError(CorruptDataError):
+    """What lies under a state snapshot's name is none that this version can read."""

@@ -84,7 +84,17 @@ class FrameCache:
             frame = decode_frame(stored, info)
         except FrameChecksumError:
             self._drop(key)
-            frame = decode_frame(await self._wait(reader, info, ()), info)
+            stored = await self._wait(reader, info, ())
+            try:
+                frame = decode_frame(stored, info)
+            except FrameChecksumError as error:
+                self._drop(key)
+                raise FrameChecksumError(
+                    error.message,
+                    key=reader.entry.log.key,
+                    frame=info.index,
+                    offsets=f"[{info.start_offset}, {info.end_offset})",
+                ) from error
         self._keep(key, frame)
         return frame
 

@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from thermocline.remoting.errors import FencedError, ObjectNotFoundError
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.checkpoint import load_head
+from thermocline.tiered.errors import LedgerCorruptError
 from thermocline.tiered.ledger_entry import CheckpointMark, LedgerChanges
 from thermocline.tiered.ledger_reader import HeadHint, find_entry, write_hint
 from thermocline.tiered.ledger_writer import LedgerWriter
@@ -193,7 +194,8 @@ class GarbageCollector:
         kept = {mark.version for mark in catalog.checkpoints if mark.version >= readable_from} | {latest.version}
         if not sweep and self._swept_to is not None:
             heads = tuple(mark.version for mark in catalog.checkpoints if mark.version < readable_from)
-            buckets = await self._buckets_of(heads) - await self._buckets_of(kept)
+            named = await self._kept_buckets(kept)
+            buckets = set() if named is None else await self._buckets_of(heads) - named
             return tuple(range(self._swept_to, readable_from)), heads, tuple(sorted(buckets))
         entries: list[int] = []
         async for info in store.list(keys.ledger_prefix):
@@ -201,7 +203,7 @@ class GarbageCollector:
             if version is not None and version < readable_from:
                 entries.append(version)
         # A checkpoint newer than `latest` is being written; an older one that is not kept is named by nobody.
-        named = await self._buckets_of(kept)
+        named = await self._kept_buckets(kept)
         gone_heads: list[int] = []
         gone_buckets: list[str] = []
         async for info in store.list(keys.checkpoints_prefix):
@@ -212,17 +214,33 @@ class GarbageCollector:
             if epoch is None:
                 if version not in kept:
                     gone_heads.append(version)
-            elif info.key not in named and epoch <= writer.epoch:
+            elif named is not None and info.key not in named and epoch <= writer.epoch:
                 gone_buckets.append(info.key)
         return tuple(sorted(entries)), tuple(sorted(gone_heads)), tuple(sorted(gone_buckets))
 
-    async def _buckets_of(self, versions: set[int] | tuple[int, ...]) -> set[str]:
-        """The buckets that these checkpoints name; one that is gone names none."""
+    async def _kept_buckets(self, versions: set[int]) -> set[str] | None:
+        """The buckets that kept checkpoints name; None when one of them is damaged, so that no bucket may go."""
+        try:
+            return await self._buckets_of(versions, are_kept=True)
+        except LedgerCorruptError as error:
+            logger.warning("checkpoint buckets are left alone: %s", error)
+            return None
+
+    async def _buckets_of(self, versions: set[int] | tuple[int, ...], *, are_kept: bool = False) -> set[str]:
+        """The buckets that these checkpoints name; one that is gone names none, nor one that goes and is damaged.
+
+        Raises:
+            LedgerCorruptError: One that is kept is damaged.
+        """
         named: set[str] = set()
         for version in sorted(versions):
             try:
                 head = await load_head(self._writer.store, self._writer.keys, version)
             except ObjectNotFoundError:
+                continue
+            except LedgerCorruptError:
+                if are_kept:
+                    raise
                 continue
             named.update(head.object_keys)
         return named

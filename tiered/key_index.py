@@ -236,11 +236,15 @@ def find_ordinals(stored: bytes | memoryview, blocks: Table, hash_value: int) ->
     start = int(blocks["position"][0])
     for block in blocks:
         position, count = int(block["position"]) - start, int(block["entry_count"])
-        content = decompress(
-            memoryview(stored)[position : position + int(block["stored_bytes"])],
-            raw_bytes=8 * count,
+        hashes, ordinals = decode_key_index_block(
+            memoryview(stored)[position : position + int(block["stored_bytes"])], entry_count=count
         )
-        hashes = np.cumsum(from_planes(content, "<u4", count, 0), dtype=np.uint32)
-        ordinals = from_planes(content, "<u4", count, 4 * count)
         found.extend(ordinals[hashes == hash_value].tolist())
     return found
+
+
+def decode_key_index_block(stored: bytes | memoryview, *, entry_count: int) -> tuple[Hashes, Hashes]:
+    """Hashes and ordinals of one block. FrameChecksumError when it is damaged."""
+    content = decompress(stored, raw_bytes=8 * entry_count)
+    hashes = np.cumsum(from_planes(content, "<u4", entry_count, 0), dtype=np.uint32)
+    return hashes, from_planes(content, "<u4", entry_count, 4 * entry_count).astype(np.uint32, copy=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from thermocline.tiered.checked_json import check_json, seal_json
 from thermocline.tiered.errors import LedgerCorruptError
 from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.segment_entry import SegmentEntry
@@ -84,6 +85,33 @@ class RemovedSegment(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return cls("", pack.pack_id, removed_in, (pack.key,), pack.object_bytes)
 
 
+class LostRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Offsets [start_offset, end_offset) that could be read from nowhere; `frame_index` -1 when no frame is known."""
+
+    queue_id: int
+    start_offset: int
+    end_offset: int
+    frame_index: int = -1
+
+
+class DamagedPart(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A part's object, and what is wrong with it, for people."""
+
+    key: str
+    problem: str
+
+
+class Quarantine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A broken segment that readers do not open any more, kept for its `lost` records; all else lies in other segments.
+
+    Its objects stay, for somebody may restore what is wrong with them.
+    """
+
+    segment: SegmentEntry
+    damage: tuple[DamagedPart, ...]
+    lost: tuple[LostRange, ...]
+
+
 class LedgerChanges(msgspec.Struct, frozen=True, kw_only=True):
     """What one commit shall change; at least one field is set. Applied in the order that `catalog.apply` states."""
 
@@ -95,6 +123,8 @@ class LedgerChanges(msgspec.Struct, frozen=True, kw_only=True):
     readable_from: int = 0
     packs_out: tuple[str, ...] = ()
     packs_in: tuple[PackEntry, ...] = ()
+    quarantine: tuple[Quarantine, ...] = ()
+    quarantine_out: tuple[SegmentOut, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -124,6 +154,8 @@ class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     segments_in: tuple[SegmentEntry, ...] = ()
     packs_out: tuple[str, ...] = ()
     packs_in: tuple[PackEntry, ...] = ()
+    quarantine: tuple[Quarantine, ...] = ()
+    quarantine_out: tuple[SegmentOut, ...] = ()
 
 
 _encoder = msgspec.json.Encoder()
@@ -137,11 +169,12 @@ def format_of(*, with_packs: bool) -> int:
 
 def encode_entry(entry: LedgerEntry) -> bytes:
     """The entry as it is stored."""
-    return _encoder.encode(entry)
+    return seal_json(_encoder.encode(entry))
 
 
 def decode_entry(data: bytes, *, version: int) -> LedgerEntry:
-    """The entry that was stored as `version`. LedgerCorruptError when it is none, or of a later format."""
+    """The entry that was stored as `version`. LedgerCorruptError when it is none, damaged, or of a later format."""
+    check_json(data, key=f"ledger entry {version}")
     try:
         entry = _decoder.decode(data)
     except msgspec.DecodeError as error:

@@ -16,6 +16,7 @@ import msgspec
 
 from thermocline.remoting.errors import ObjectNotFoundError, ObjectStoreUnavailableError
 from thermocline.tiered.catalog import Catalog, apply
+from thermocline.tiered.checked_json import check_json, seal_json
 from thermocline.tiered.checkpoint import CheckpointHead, load_checkpoint, load_head_if_good
 from thermocline.tiered.errors import LedgerCorruptError, VersionExpiredError
 from thermocline.tiered.ledger_entry import LedgerEntry, decode_entry
@@ -193,14 +194,23 @@ async def find_entry(store: ObjectStore, keys: BrokerKeys, version: int) -> Ledg
 async def read_hint(store: ObjectStore, keys: BrokerKeys) -> HeadHint | None:
     """What `head-hint` says; None when it is missing or not to be understood."""
     try:
-        return msgspec.json.decode(await store.get(keys.head_hint), type=HeadHint)
-    except (ObjectNotFoundError, msgspec.DecodeError):
+        return decode_hint(await store.get(keys.head_hint), key=keys.head_hint)
+    except (ObjectNotFoundError, LedgerCorruptError):
         return None
+
+
+def decode_hint(data: bytes, *, key: str) -> HeadHint:
+    """What the bytes of `head-hint` say. LedgerCorruptError when they are none, or damaged."""
+    check_json(data, key=key)
+    try:
+        return msgspec.json.decode(data, type=HeadHint)
+    except msgspec.DecodeError as error:
+        raise LedgerCorruptError("the hint cannot be decoded", key=key) from error
 
 
 async def write_hint(store: ObjectStore, keys: BrokerKeys, hint: HeadHint) -> None:
     """Replace `head-hint`."""
-    await store.put(keys.head_hint, msgspec.json.encode(hint))
+    await store.put(keys.head_hint, seal_json(msgspec.json.encode(hint)))
 
 
 async def _find_base_of(store: ObjectStore, keys: BrokerKeys, last: LedgerEntry) -> CheckpointHead | None:

@@ -1,15 +1,18 @@
 """LedgerWriter: the one writer of a broker's ledger. To commit is to create the next numbered entry.
 
-The store arbitrates: an entry is created only if there is none of its number, so of two writers one wins. A writer
-begins by claiming the next epoch with an entry; whoever then finds a later epoch in its way is fenced, for good.
+An entry is created only if there is none of its number, so of two writers one wins; who arbitrates, the store itself or
+ballots in it, is `fencing.py`'s. A writer begins by claiming the next epoch with an entry; whoever then finds a later
+epoch in its way is fenced, for good.
 
     commit:  bytes and nonce fixed -> create entry v -> taken?  read it: our nonce: done before, the answer was lost
                                                                          a later epoch: FencedError
-                                   -> created: read v-1: not the one we built upon: FencedError
+                                   -> created: read v-1: not the one we built upon, and v+1 does not follow ours:
+                                               delete the entry, FencedError
 
 The last step guards against slots that garbage collection has freed: a writer that slept for days could create an
 entry where its successor's once was. Entries are deleted in ascending order, so then v-1 is gone too. For v = 1 there
-is no v-1: it must find no `head-hint`, which every writer leaves as soon as it has claimed.
+is no v-1: it must find no `head-hint`, which every writer leaves as soon as it has claimed. It may look the same when
+we slept behind creating an entry that counts, and a successor went on from it: then v+1 follows it, while it is kept.
 
 Rules
   - One commit at a time; a second waits. A commit whose answer never came stays pending: the next `commit` or `settle`
@@ -46,6 +49,7 @@ from thermocline.tiered.errors import (
     ForeignLedgerError,
     LedgerCorruptError,
 )
+from thermocline.tiered.fencing import ConditionalArbiter, EntryArbiter
 from thermocline.tiered.ledger_entry import LedgerChanges, LedgerEntry, encode_entry, format_of
 from thermocline.tiered.ledger_reader import HeadHint, LedgerReader, find_entry, read_hint, write_hint
 from thermocline.tiered.object_keys import BrokerKeys
@@ -95,6 +99,7 @@ class LedgerWriter:
     catalog: Catalog
     clock_ms: Callable[[], int]
     random: Random
+    arbiter: EntryArbiter
     checkpoint_interval: int = CHECKPOINT_INTERVAL
     checkpoint: CheckpointHead | None = None
     discarded: dict[str, int] = field(default_factory=dict)
@@ -115,24 +120,31 @@ class LedgerWriter:
         identity: LedgerIdentity,
         clock_ms: Callable[[], int],
         random: Random,
+        arbiter: EntryArbiter | None = None,
         checkpoint_interval: int = CHECKPOINT_INTERVAL,
         adopt: bool = False,
     ) -> LedgerWriter:
         """Claim the next epoch. From then on every earlier writer of this ledger is fenced.
 
-        `random` makes nonces: it must differ in every process. `adopt` takes over a ledger of another store directory.
+        `random` makes nonces: it must differ in every process. `arbiter` is this writer's; None: the store arbitrates.
+        `adopt` takes over a ledger of another store directory.
 
         Raises:
+            FencedError: Another writer began at the same time, and goes before.
             ForeignLedgerError: The ledger belongs to another store directory.
             ObjectStoreUnavailableError: No answer; whether the claim was made does not matter to the next attempt.
             CorruptDataError: The ledger contradicts itself.
         """
         assert 1 <= checkpoint_interval <= ENTRIES_MAX
+        chosen = arbiter if arbiter is not None else ConditionalArbiter(store, keys)
         for _ in range(CLAIM_ATTEMPTS_MAX):
             reader = await LedgerReader.open(store, keys)
-            writer = cls(store, keys, reader.catalog, clock_ms, random, checkpoint_interval)
-            writer.checkpoint, writer._checkpoint_catalog = reader.base, reader.base_catalog
+            # Before taking part, which may fence the owner.
             _check_owner(reader.catalog, identity, keys, adopt=adopt)
+            if await chosen.begin(epoch=reader.catalog.epoch):
+                _check_owner(await reader.refresh(), identity, keys, adopt=adopt)
+            writer = cls(store, keys, reader.catalog, clock_ms, random, chosen, checkpoint_interval)
+            writer.checkpoint, writer._checkpoint_catalog = reader.base, reader.base_catalog
             writer._pending = writer._prepare(LedgerChanges(), claim=identity)
             try:
                 await writer._settle()
@@ -174,6 +186,14 @@ class LedgerWriter:
         self._next_sequence += count
         return [SegmentId(self.epoch, sequence) for sequence in range(start, self._next_sequence)]
 
+    def is_under_way(self, segment_id: SegmentId) -> bool:
+        """Whether the id has been given out, and is neither committed nor abandoned yet."""
+        return str(segment_id) in self._issued
+
+    def under_way(self) -> list[SegmentId]:
+        """Every such id."""
+        return [SegmentId.parse(text) for text in self._issued]
+
     def abandon(self, segment_id: SegmentId, keys: Iterable[str]) -> None:
         """Give up an id that was never committed: what may lie under `keys` is garbage."""
         assert str(segment_id) in self._issued, "committed, abandoned before, or not ours"
@@ -188,7 +208,8 @@ class LedgerWriter:
 
         Raises:
             EarlierCommitUnsettledError: It could not be; nothing of these changes was begun.
-            FencedError: A later writer has taken over; nothing was or will be committed by this one.
+            FencedError: A later writer has taken over. If the outcome was unknown or this ledger goes by ballots, that
+                one may have carried the changes through; nothing else was or will be committed by this one.
             InvalidRequestError: The changes do not follow the catalog; nothing was committed.
             ObjectStoreUnavailableError: No answer.
             StoreClosedError: The writer is closed.
@@ -216,6 +237,23 @@ class LedgerWriter:
             await self._settle_or_fence()
             if self._checkpoint_version < self.version:
                 await self._write_checkpoint()
+
+    async def renew_checkpoint(self) -> None:
+        """Write a checkpoint of a new version that names no bucket of an earlier one.
+
+        From then on the newest catalog depends on nothing that was written before. Raises as `commit`.
+        """
+        await self.commit(LedgerChanges(settings=self.catalog.settings))
+        async with self._lock:
+            await self._settle_or_fence()
+            if self._checkpoint_version < self.version:
+                await self._write_checkpoint(is_afresh=True)
+
+    async def renew_hint(self) -> None:
+        """Write `head-hint` anew. Raises as `settle`."""
+        async with self._lock:
+            await self._settle_or_fence()
+            await write_hint(self.store, self.keys, self._hint())
 
     async def close(self) -> None:
         """Leave a fresh hint, as far as the store answers; idempotent. A pending commit is left to its fate."""
@@ -259,6 +297,8 @@ class LedgerWriter:
             segments_in=changes.segments_in,
             packs_out=changes.packs_out,
             packs_in=changes.packs_in,
+            quarantine=changes.quarantine,
+            quarantine_out=changes.quarantine_out,
         )
         if checked is not None:
             after = msgspec.structs.replace(checked, nonce=entry.nonce, committed_ms=entry.committed_ms)
@@ -290,6 +330,9 @@ class LedgerWriter:
             raise StoreClosedError("the ledger writer is closed", root=self.keys.root)
         try:
             await self._settle()
+        except FencedError:
+            self._fenced = True
+            raise
         except _SlotTakenError as error:
             self._fenced = True
             winner = error.winner
@@ -324,9 +367,9 @@ class LedgerWriter:
         self._take_over(pending)
 
     async def _create(self, pending: _Pending) -> None:
-        key, version = self.keys.ledger_entry(pending.entry.version), pending.entry.version
+        version = pending.entry.version
         try:
-            await self.store.create_if_absent(key, pending.data)
+            await self.arbiter.create(version, pending.data)
         except (AlreadyExistsError, ObjectStoreUnavailableError) as error:
             found = await find_entry(self.store, self.keys, version)
             if found is None:
@@ -338,11 +381,22 @@ class LedgerWriter:
         pending.created = True
 
     async def _follows_what_we_know(self, entry: LedgerEntry) -> bool:
-        """Whether the entry before `entry` is still the one that it was built upon."""
+        """Whether `entry`, which is there, is part of the ledger: the one before it is still the one that it was built
+        upon, or the one behind it was built upon it."""
         if entry.version == 1:
-            return await read_hint(self.store, self.keys) is None
-        before = await find_entry(self.store, self.keys, entry.version - 1)
-        return before is not None and before.nonce == entry.previous_nonce
+            follows = await read_hint(self.store, self.keys) is None
+        else:
+            try:
+                before = await find_entry(self.store, self.keys, entry.version - 1)
+            except LedgerCorruptError as error:
+                # It is there, so nobody has collected it. What is damaged is a scrub's to see to, and no rival's entry.
+                logger.error("the entry before is damaged version=%d: %s", entry.version - 1, error)
+                return True
+            follows = before is not None and before.nonce == entry.previous_nonce
+        if follows:
+            return True
+        after = await find_entry(self.store, self.keys, entry.version + 1)
+        return after is not None and after.previous_nonce == entry.nonce
 
     def _take_over(self, pending: _Pending) -> None:
         """The entry is committed: its catalog is ours."""
@@ -386,13 +440,13 @@ class LedgerWriter:
         except ObjectStoreUnavailableError as error:
             logger.warning("checkpoint failed version=%d: %s", self.version, error)
 
-    async def _write_checkpoint(self) -> None:
+    async def _write_checkpoint(self, *, is_afresh: bool = False) -> None:
         head = await write_checkpoint(
             self.store,
             self.keys,
             self.catalog,
-            previous=self.checkpoint,
-            previous_catalog=self._checkpoint_catalog,
+            previous=None if is_afresh else self.checkpoint,
+            previous_catalog=None if is_afresh else self._checkpoint_catalog,
         )
         self.checkpoint, self._checkpoint_catalog = head, self.catalog
         await write_hint(self.store, self.keys, self._hint())
@@ -403,8 +457,9 @@ def _check_owner(catalog: Catalog, identity: LedgerIdentity, keys: BrokerKeys, *
     """ForeignLedgerError when the ledger is another store directory's."""
     if catalog.version and catalog.store_uuid != identity.store_uuid and not adopt:
         raise ForeignLedgerError(
-            "this prefix holds the history of another store directory: start with that directory, or use another broker"
-            " name or prefix",
+            "this prefix holds the history of another store directory: start with that directory; or, when it is lost,"
+            " with --recover-from and an empty one; or use another broker name or prefix; --read-only-from serves it"
+            " beside its owner",
             root=keys.root,
             ledger_store_uuid=catalog.store_uuid,
             store_uuid=identity.store_uuid,
@@ -413,9 +468,7 @@ def _check_owner(catalog: Catalog, identity: LedgerIdentity, keys: BrokerKeys, *
 
 def _check_no_overlap(topic: TopicEntry) -> None:
     """InvalidRequestError when two segments hold the same offset of a queue."""
-    spans = sorted(
-        (run.queue_id, run.start_offset, run.end_offset) for segment in topic.segments for run in segment.runs
-    )
+    spans = sorted((each.queue_id, each.start_offset, each.end_offset) for each in topic.ranges())
     for before, after in itertools.pairwise(spans):
         if before[0] == after[0] and before[2] > after[1]:
             raise InvalidRequestError(

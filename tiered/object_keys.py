@@ -3,6 +3,9 @@
     {root} = {cluster}/{broker_name}
     {root}/head-hint
     {root}/ledger/{version:020}.json
+    {root}/ballots/{ballot}.json                     with coldFencing=ballots, as are
+    {root}/proposals/{version:020}-{ballot}.json
+    {root}/doctor/{id}/...                           what a store doctor tries out; gone when it ends
     {root}/checkpoints/{version:020}/head.json
     {root}/checkpoints/{version:020}/{bucket:03}-{epoch:010}.zst
     {root}/checkpoints/{version:020}/packs-{epoch:010}.zst
@@ -29,6 +32,7 @@ _NAME_KEPT_BYTES = 150
 _ESCAPED = re.compile(rb"[^A-Za-z0-9_.-]|^\.")
 _SEGMENT_NAME = re.compile(r"(\d{10})-(\d{10})\.(log|cq|idx|pack)")
 _BUCKET_NAME = re.compile(r"(\d{3}|packs)-(\d{10})\.zst")
+_STATE_NAME = re.compile(r"(\d{10})-(\d{10})\.json")
 PART_SUFFIXES = (".log", ".cq", ".idx")
 
 
@@ -49,7 +53,11 @@ class BrokerKeys:
         self.root = root
         self.head_hint = f"{root}/head-hint"
         self.ledger_prefix = f"{root}/ledger/"
+        self.ballots_prefix = f"{root}/ballots/"
+        self.proposals_prefix = f"{root}/proposals/"
+        self.doctor_prefix = f"{root}/doctor/"
         self.checkpoints_prefix = f"{root}/checkpoints/"
+        self.state_prefix = f"{root}/state/"
         self.pins_prefix = f"{root}/pins/"
         self.topics_prefix = f"{root}/topics/"
         self.packs_prefix = f"{root}/packs/"
@@ -63,6 +71,14 @@ class BrokerKeys:
         """The entry that makes `version`."""
         return f"{self.ledger_prefix}{version:020}.json"
 
+    def ballot(self, ballot: str) -> str:
+        """The mark of a writer that has begun."""
+        return f"{self.ballots_prefix}{ballot}.json"
+
+    def proposal(self, version: int, ballot: str) -> str:
+        """What a ballot proposes as the entry of `version`."""
+        return f"{self.proposals_prefix}{version:020}-{ballot}.json"
+
     def checkpoint_head(self, version: int) -> str:
         """The object that names the buckets of the catalog at `version`."""
         return f"{self.checkpoints_prefix}{version:020}/head.json"
@@ -74,6 +90,15 @@ class BrokerKeys:
     def checkpoint_packs(self, version: int, *, epoch: int) -> str:
         """The packs of the catalog at `version`."""
         return f"{self.checkpoints_prefix}{version:020}/packs-{epoch:010}.zst"
+
+    def state(self, *, epoch: int, sequence: int) -> str:
+        """A state snapshot."""
+        return f"{self.state_prefix}{epoch:010}-{sequence:010}.json"
+
+    def state_of(self, key: str) -> tuple[int, int] | None:
+        """Epoch and sequence of a state snapshot's key; None for another key."""
+        match = _STATE_NAME.fullmatch(key.removeprefix(self.state_prefix))
+        return (int(match[1]), int(match[2])) if match and key.startswith(self.state_prefix) else None
 
     def pin(self, pin_id: str) -> str:
         """A pin."""

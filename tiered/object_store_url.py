@@ -56,7 +56,7 @@ def parse_s3_url(url: str) -> S3Options:
     """The options in an `s3://` or `s3a://` URL. InvalidRequestError when it is none."""
     parts = urlsplit(url)
     if parts.scheme not in ("s3", "s3a") or not parts.netloc:
-        raise InvalidRequestError("an S3 URL is s3://bucket/prefix", url=_without_query(url))
+        raise InvalidRequestError("an S3 URL is s3://bucket/prefix", url=without_options(url))
     given = dict(parse_qsl(parts.query))
     path_style = given.pop("path_style", None)
     if given.keys() - _TEXT_OPTIONS or path_style not in (None, *_BOOLEANS):
@@ -73,18 +73,24 @@ def parse_s3_url(url: str) -> S3Options:
     )
 
 
+def is_s3_url(url: str) -> bool:
+    """Whether what is behind the URL is somebody else's server."""
+    return urlsplit(url).scheme in ("s3", "s3a")
+
+
+def without_options(url: str) -> str:
+    """The URL without what is behind `?`, which may hold secrets."""
+    return url.partition("?")[0]
+
+
 async def _open_provider(url: str, options: ObjectStoreOptions) -> ObjectStore:
     parts = urlsplit(url)
     if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path.startswith("/"):
         return FileObjectStore(unquote(parts.path), disk=options.disk)
     if parts.scheme == "memory" and parts.netloc:
         return MemoryObjectStore(parts.netloc + parts.path)
-    if parts.scheme in ("s3", "s3a"):
+    if is_s3_url(url):
         from thermocline.tiered.s3 import S3ObjectStore  # loads the S3 client, which takes a second
 
         return await S3ObjectStore.open(replace(parse_s3_url(url), connections_max=options.connections_max))
     raise InvalidRequestError("an object store is file:///directory, s3://bucket/prefix or memory://name", url=url)
-
-
-def _without_query(url: str) -> str:
-    return url.partition("?")[0]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from thermocline.remoting.errors import ObjectNotFoundError
+from thermocline.tiered.checked_json import check_json, seal_json
 from thermocline.tiered.errors import LedgerCorruptError, VersionExpiredError
 from thermocline.tiered.ledger_reader import open_catalog
 from thermocline.tiered.object_keys import BrokerKeys
@@ -34,7 +35,7 @@ async def create_pin(store: ObjectStore, keys: BrokerKeys, pin: Pin) -> None:
         VersionExpiredError: The version is not readable any more; no pin is left.
     """
     key = keys.pin(pin.pin_id)
-    await store.put(key, msgspec.json.encode(pin))
+    await store.put(key, encode_pin(pin))
     catalog = await open_catalog(store, keys, only_topics=frozenset())
     if not catalog.readable_from <= pin.version <= catalog.version:
         await store.delete(key)
@@ -47,15 +48,30 @@ async def delete_pin(store: ObjectStore, keys: BrokerKeys, pin_id: str) -> None:
 
 
 async def list_pins(store: ObjectStore, keys: BrokerKeys) -> list[Pin]:
-    """Every pin, run out or not. LedgerCorruptError when one cannot be read: then nothing may be deleted."""
+    """Every pin, run out or not. LedgerCorruptError when one cannot be read: then nothing may be deleted.
+
+    What has no pin's name is none.
+    """
 
     async def read(key: str) -> Pin | None:
         try:
-            return msgspec.json.decode(await store.get(key), type=Pin)
+            return decode_pin(await store.get(key), key=key)
         except ObjectNotFoundError:
             return None
-        except msgspec.DecodeError as error:
-            raise LedgerCorruptError("a pin cannot be decoded", key=key) from error
 
-    found = await run_all([read(info.key) async for info in store.list(keys.pins_prefix)])
+    found = await run_all([read(info.key) async for info in store.list(keys.pins_prefix) if info.key.endswith(".json")])
     return [pin for pin in found if pin is not None]
+
+
+def encode_pin(pin: Pin) -> bytes:
+    """The pin as it is stored."""
+    return seal_json(msgspec.json.encode(pin))
+
+
+def decode_pin(data: bytes, *, key: str) -> Pin:
+    """The pin that was stored as `key`. LedgerCorruptError when it is none, or damaged."""
+    check_json(data, key=key)
+    try:
+        return msgspec.json.decode(data, type=Pin)
+    except msgspec.DecodeError as error:
+        raise LedgerCorruptError("a pin cannot be decoded", key=key) from error

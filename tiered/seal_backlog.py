@@ -133,6 +133,11 @@ class SealBacklog:
         """Topics by name."""
         return self._topics
 
+    @property
+    def reported_offset(self) -> int:
+        """Every record below this log offset is within the ends reported so far."""
+        return self._reported_offset
+
     def set_topic(
         self,
         topic: str,

@@ -3,9 +3,12 @@
 from dataclasses import dataclass, fields
 
 from thermocline.remoting.errors import InvalidRequestError
+from thermocline.tiered.fencing import FencingMode
 
 KIB, MIB = 1024, 1024 * 1024
 NONE_URL = "none"
+RESERVE_BYTES_MIN = 64 * MIB
+"""A few rounds of the store's tick at the highest rate: it is looked at once in a tick."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +21,8 @@ class TierConfig:
 
     cold_url: str = NONE_URL
     """file:///directory, s3://bucket/prefix?endpoint=..., memory://name, or none (no cold tier)."""
+    fencing: str = FencingMode.CONDITIONAL.value
+    """How it is made sure that one broker commits: conditional (the store arbitrates) or ballots (see fencing.py)."""
     segment_bytes: int = 128 * MIB
     """Raw bytes at which a topic's waiting records are sealed."""
     seal_age_ms: int = 600_000
@@ -40,6 +45,13 @@ class TierConfig:
     """Packs of one level at which they are merged: a small topic lives in about so many packs a level."""
     merge_bytes_per_second: int = 32 * MIB
     """How much merging may write; 0 merges nothing, and a small topic's history stays spread over ever more packs."""
+    state_interval_ms: int = 45_000
+    """How often topics, groups and offsets are saved in the bucket, if they have changed."""
+    reserve_bytes: int = 0
+    """How far the log may run ahead of the last saved state while the bucket is away; 0: as far as the disk is large.
+    A recovered queue skips as many offsets as messages would fit in there."""
+    follow_interval_ms: int = 1_000
+    """How often a read-only broker looks for what its source has committed; up to five times as long while idle."""
 
     def __post_init__(self) -> None:
         minimums = {
@@ -55,16 +67,31 @@ class TierConfig:
             "pack_bytes": 64 * KIB,
             "merge_fan_in": 2,
             "merge_bytes_per_second": 0,
+            "state_interval_ms": 100,
+            "follow_interval_ms": 50,
         }
         for item in fields(self):
             minimum = minimums.get(item.name)
             value = getattr(self, item.name)
             if minimum is not None and value < minimum:
                 raise InvalidRequestError("setting is too small", setting=item.name, value=value, minimum=minimum)
+        if self.fencing not in list(FencingMode):
+            raise InvalidRequestError(
+                f"coldFencing is {' or '.join(FencingMode)}", setting="fencing", value=self.fencing
+            )
+        if self.reserve_bytes and self.reserve_bytes < RESERVE_BYTES_MIN:
+            raise InvalidRequestError(
+                "setting is too small", setting="reserve_bytes", value=self.reserve_bytes, minimum=RESERVE_BYTES_MIN
+            )
         if not 1 <= self.compression_level <= 19:
             raise InvalidRequestError("zstd level is 1 to 19", compression_level=self.compression_level)
         if self.frame_bytes > self.segment_bytes:
             raise InvalidRequestError("a frame is larger than a segment", frame_bytes=self.frame_bytes)
+
+    @property
+    def fencing_mode(self) -> FencingMode:
+        """`fencing`, checked."""
+        return FencingMode(self.fencing)
 
     @property
     def is_enabled(self) -> bool:

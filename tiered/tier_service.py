@@ -11,6 +11,7 @@ A round with nothing to do costs no request.
 Failures
   - The store does not answer: what was sealed is committed, the round ends, and the rest is sealed by a later one. A
     commit whose outcome is unknown is settled before anything else happens.
+  - Something of the ledger is damaged: no garbage is collected until it is whole again; all else goes on.
   - FencedError: another writer has taken over. It leaves `run`; nothing more is written or deleted.
 
 A topic is named in the ledger from its first segment on. Belongs to the tier process's loop.
@@ -18,7 +19,8 @@ A topic is named in the ledger from its first segment on. Belongs to the tier pr
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import msgspec
@@ -124,8 +126,11 @@ class TierService:
         self._has_swept_orphans = False
         self._next_pack_sweep_ms = 0
         self._last_error = ""
+        self._garbage_error = ""
+        self._garbage_not_before_ms = 0
         self._changing = asyncio.Lock()
-        """Held from the look at the catalog that a change is made by until the change is in: by rounds and merges."""
+        """Held from the look at the catalog that a change is made by until the change is in: by rounds, merges and
+        repairs."""
 
     @property
     def catalog(self) -> Catalog:
@@ -201,10 +206,7 @@ class TierService:
             if changes is None or changes.is_empty:
                 return False
             await self._commit(changes)
-            topics = {segment.topic for segment in changes.segments_in} | {out.topic for out in changes.segments_out}
-            topics |= {topic for pack_id in changes.packs_out for topic in before.packs[pack_id].topics}
-            topics |= {change.topic for change in changes.topics} | {gone.topic for gone in changes.topics_deleted}
-            self._publish(frozenset(topics))
+            self._publish(_changed_topics(changes, before))
             return True
 
     async def sweep_now(self) -> None:
@@ -240,6 +242,20 @@ class TierService:
     def cuts_ms(self) -> dict[str, int]:
         """What has expired, by what the hot process said: topic -> store time before which everything has."""
         return self._cuts_ms(self.catalog)
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[LedgerWriter]:
+        """The ledger's writer, while no round commits or deletes anything."""
+        async with self._changing:
+            await self._settle()
+            yield self._writer
+
+    async def sweep_orphans(self) -> None:
+        """List the prefix once more, and delete what nobody names. Raises as `run_once`."""
+        async with self._changing:
+            now_ms = self._clock()
+            plan = await self._garbage.plan(now_ms=now_ms, sweep=True)
+            await self._garbage.execute(plan, now_ms=now_ms)
 
     async def run(self) -> None:
         """Work until cancelled.
@@ -371,9 +387,7 @@ class TierService:
                         self._backlog.committed(plan)
                     self._tell_demands_of_pack(demands, each)
                 sealed = []
-                changed |= {change.topic for change in changes.topics} | {gone.topic for gone in changes.topics_deleted}
-                changed |= {gone.topic for gone in changes.segments_out}
-                changed |= {topic for pack_id in changes.packs_out for topic in before.packs[pack_id].topics}
+                changed |= _changed_topics(changes, before)
         for plan in plans:
             if not plan.runs:
                 self._backlog.committed(plan)
@@ -498,6 +512,7 @@ class TierService:
             topics_deleted=tuple(deletes),
             packs_in=tuple(packs),
             packs_out=packs_out,
+            quarantine_out=tuple(gone for gone in swept.quarantine_out if gone.topic not in ending),
             settings=None if is_known else msgspec.structs.replace(catalog.settings, grace_ms=grace_ms),
         )
 
@@ -555,10 +570,20 @@ class TierService:
 
     async def _collect_garbage(self, now_ms: int) -> None:
         """Delete what is due. Orphans of earlier writers are looked for once, by listing."""
+        if now_ms < self._garbage_not_before_ms:
+            return
         if self._has_swept_orphans and not self._garbage.is_due(now_ms=now_ms):
             return
         async with self._changing:
-            plan = await self._garbage.plan(now_ms=now_ms, sweep=not self._has_swept_orphans)
+            try:
+                plan = await self._garbage.plan(now_ms=now_ms, sweep=not self._has_swept_orphans)
+            except CorruptDataError as error:
+                if str(error) != self._garbage_error:
+                    logger.error("nothing is deleted from the bucket: %s", error)
+                self._garbage_error = str(error)
+                self._garbage_not_before_ms = now_ms + self._config.sweep_interval_ms
+                return
+            self._garbage_error = ""
             report = await self._garbage.execute(plan, now_ms=now_ms)
         self._has_swept_orphans = True
         if report.deleted_count:
@@ -587,3 +612,13 @@ def _entries(packs: Sequence[SealedPack]) -> list[list[SealedPack]]:
         groups[-1].append(each)
         size_bytes += said_bytes
     return groups
+
+
+def _changed_topics(changes: LedgerChanges, before: Catalog) -> frozenset[str]:
+    """The topics whose cold ranges or settings a commit upon `before` changed."""
+    topics = {segment.topic for segment in changes.segments_in} | {kept.segment.topic for kept in changes.quarantine}
+    topics |= {gone.topic for gone in (*changes.segments_out, *changes.quarantine_out)}
+    topics |= {gone.topic for gone in changes.topics_deleted}
+    topics |= {topic for pack in changes.packs_in for topic in pack.topics}
+    topics |= {topic for pack_id in changes.packs_out for topic in before.packs[pack_id].topics}
+    return frozenset(topics | {change.topic for change in changes.topics})

@@ -2,18 +2,23 @@
 
 Of what lies in a pack the catalog knows the offsets only: such a span is a `PackedSpan` until somebody needs more of
 it, and puts what he has loaded in its place.
+
+Records that are lost (`Quarantine`) have a span of their own: whoever comes to it gets QuarantinedError, not the
+records behind it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeAlias
+
+import msgspec
 
 from thermocline.tiered.catalog import TopicEntry
-from thermocline.tiered.errors import QueueGapError
-from thermocline.tiered.ledger_entry import QueueHole
+from thermocline.tiered.errors import QuarantinedError, QueueGapError
+from thermocline.tiered.ledger_entry import LostRange, Quarantine, QueueHole
 from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.packs.piece_table import PieceTable
 from thermocline.tiered.segment_entry import SegmentEntry
@@ -22,15 +27,35 @@ from thermocline.tiered.segment_format import QueueRun
 
 @dataclass(frozen=True, slots=True)
 class QueueSpan:
-    """One segment's run of the queue."""
+    """One segment's run of the queue; with `quarantine`, a part of it that is lost, its store times as far as known."""
 
     segment: SegmentEntry
     run: QueueRun
+    quarantine: Quarantine | None = None
+    frame_index: int = -1
+
+    def lost_error(self, *, queue_offset: int) -> QuarantinedError:
+        """What whoever wants the record at `queue_offset` is told."""
+        assert self.quarantine is not None
+        damage = self.quarantine.damage
+        return QuarantinedError(
+            "these records are lost",
+            topic=self.segment.topic,
+            queue_id=self.run.queue_id,
+            queue_offset=queue_offset,
+            lost_offsets=f"[{self.run.start_offset}, {self.run.end_offset})",
+            segment_id=self.segment.segment_id,
+            frame=self.frame_index if self.frame_index >= 0 else "unknown",
+            objects=", ".join(f"{part.key} ({part.problem})" for part in damage),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class PackedSpan:
     """A piece's run of the queue that is not loaded: of `run` only the offsets are exact, its times are the pack's."""
+
+    quarantine: ClassVar[None] = None
+    """A piece that is lost is none of its pack's any more."""
 
     pack: PackEntry
     topic: str
@@ -47,7 +72,7 @@ class QueueIndex:
 
     def __init__(self, queue_id: int, spans: Iterable[Span], holes: tuple[QueueHole, ...]) -> None:
         self.queue_id = queue_id
-        self.spans: list[Span] = sorted(spans, key=lambda span: span.run.start_offset)
+        self.spans = _with_times(sorted(spans, key=lambda span: span.run.start_offset))
         self._starts = [span.run.start_offset for span in self.spans]
         self._holes = sorted((hole for hole in holes if hole.queue_id == queue_id), key=lambda hole: hole.start_offset)
 
@@ -103,6 +128,9 @@ class TopicIndex:
         for pack in packs:
             for span in _packed_spans(pack, entry.topic, table_of(pack)):
                 spans.setdefault(span.run.queue_id, []).append(span)
+        for kept in entry.quarantine:
+            for lost in kept.lost:
+                spans.setdefault(lost.queue_id, []).append(_lost_span(kept, lost))
         self.entry = entry
         self.queues = {queue_id: QueueIndex(queue_id, found, entry.holes) for queue_id, found in spans.items()}
 
@@ -122,3 +150,41 @@ def _packed_spans(pack: PackEntry, topic: str, table: PieceTable) -> Iterable[Pa
                 end_physical_offset=pack.end_physical_offset,
             )
             yield PackedSpan(pack, topic, run)
+
+
+def _lost_span(kept: Quarantine, lost: LostRange) -> QueueSpan:
+    run = kept.segment.run(lost.queue_id)
+    if run is None:
+        raise QueueGapError("a segment never held what it is said to have lost", segment_id=kept.segment.segment_id)
+    part = _replace_run(run, start_offset=lost.start_offset, end_offset=lost.end_offset)
+    return QueueSpan(kept.segment, part, kept, lost.frame_index)
+
+
+def _replace_run(run: QueueRun, **changes: int) -> QueueRun:
+    """The run with other bounds."""
+    return msgspec.structs.replace(run, **changes)
+
+
+def _with_times(spans: list[Span]) -> list[Span]:
+    """Store times rise along a queue: lost records are no older than those before them, no newer than those behind."""
+    if all(span.quarantine is None for span in spans):
+        return spans
+    known: list[Span] = []
+    for number, span in enumerate(spans):
+        if isinstance(span, QueueSpan) and span.quarantine is not None:
+            oldest_ms, newest_ms = span.run.min_store_ms, span.run.max_store_ms
+            if known:
+                before = known[-1].run
+                oldest_ms = max(oldest_ms, before.max_store_ms if _has_times(known[-1]) else before.min_store_ms)
+            following = next((later for later in spans[number + 1 :] if later.quarantine is None), None)
+            if following is not None:
+                bound_ms = following.run.min_store_ms if _has_times(following) else following.run.max_store_ms
+                newest_ms = max(oldest_ms, min(newest_ms, bound_ms))
+            span = replace(span, run=_replace_run(span.run, min_store_ms=oldest_ms, max_store_ms=newest_ms))
+        known.append(span)
+    return known
+
+
+def _has_times(span: Span) -> bool:
+    """Whether its store times are exact: of what is lost they are guessed, of a packed one they are the pack's."""
+    return isinstance(span, QueueSpan) and span.quarantine is None

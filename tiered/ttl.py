@@ -39,7 +39,7 @@ def expired_segments(entry: TopicEntry, *, visible_from_ms: int) -> tuple[Segmen
 
 
 def sweep(catalog: Catalog, cuts_ms: Mapping[str, int]) -> LedgerChanges:
-    """The commit that drops every segment that lies wholly before its topic's cut; may be empty.
+    """The commit that drops every segment that lies wholly before its topic's cut, in quarantine or not; may be empty.
 
     `cuts_ms` is what the serving broker has said. It is not worked out here from the catalog's time to live: that may
     have grown since, and what it had not expired by then must stay.
@@ -49,7 +49,13 @@ def sweep(catalog: Catalog, cuts_ms: Mapping[str, int]) -> LedgerChanges:
         for topic in catalog.topics.values()
         for segment in expired_segments(topic, visible_from_ms=cuts_ms.get(topic.topic, 0))
     ]
-    return LedgerChanges(segments_out=tuple(gone))
+    lost = [
+        SegmentOut(topic.topic, kept.segment.segment_id)
+        for topic in catalog.topics.values()
+        for kept in topic.quarantine
+        if kept.segment.max_store_ms < cuts_ms.get(topic.topic, 0)
+    ]
+    return LedgerChanges(segments_out=tuple(gone), quarantine_out=tuple(lost))
 
 
 def change_ttl(catalog: Catalog, topic: str, *, incarnation: int, ttl_ms: int | None, now_ms: int) -> TopicChange:

@@ -1,7 +1,7 @@
 """Renew the lock files: `make lock`.
 
-requirements.lock comes from pyproject.toml with every extra that development uses; LocalStack has a set of its own.
-Both carry hashes and name no registry. Pins that still fit are kept; delete a lock file first to renew all of it.
+requirements.lock comes from pyproject.toml with every extra that development uses; LocalStack and rclone have theirs.
+All carry hashes and name no registry. Pins that still fit are kept; delete a lock file first to renew all of it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ EXTRAS = ("fast", "spark", "dev")
 
 
 def main() -> int:
-    """Write both lock files; the first failing step's status otherwise."""
+    """Write the lock files; the first failing step's status otherwise."""
     uv = _uv()
     extras = [argument for extra in EXTRAS for argument in ("--extra", extra)]
     for source, target, options in (
         ("pyproject.toml", "requirements.lock", ["--universal", *extras]),
         ("localstack/localstack-requirements.in", "localstack/localstack-requirements.lock", []),
+        ("localstack/rclone-requirements.in", "localstack/rclone-requirements.lock", []),
     ):
         command = [str(uv), "pip", "compile", *COMMON, *options, source, "--output-file", target]
         status = subprocess.call(command, cwd=ROOT)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from thermocline.localstack import RECIPES, LocalStackError
+from thermocline.localstack import RECIPES, UNFIT_RECIPES, LocalStackError
 from thermocline.localstack.cache_directory import default_cache_directory
 from tooling.java_libraries import OFFICIAL_ROCKETMQ, SPARK_S3A, ensure_jars
 from tooling.system_packages import ensure_c_compiler, ensure_go, ensure_java_home
@@ -53,7 +53,7 @@ def _system_parts(goal: str, cold: str) -> dict[str, Part]:
 
 
 def _cached_parts(goal: str, cold: str) -> dict[str, Part]:
-    kinds = RECIPES if goal == "test" else [cold] if cold in RECIPES else []
+    kinds = [*RECIPES, *UNFIT_RECIPES] if goal == "test" else [cold] if cold in RECIPES else []
     parts: dict[str, Part] = {kind: _install(kind) for kind in kinds}
     if goal in ("test", "bench"):
         parts[OFFICIAL_ROCKETMQ] = lambda: ensure_jars(OFFICIAL_ROCKETMQ)
@@ -63,7 +63,7 @@ def _cached_parts(goal: str, cold: str) -> dict[str, Part]:
 
 
 def _install(kind: str) -> Part:
-    return lambda: RECIPES[kind].install(default_cache_directory())
+    return lambda: (RECIPES | UNFIT_RECIPES)[kind].install(default_cache_directory())
 
 
 def _ensure_go_unless_built(kinds: tuple[str, ...]) -> Part:

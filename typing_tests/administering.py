@@ -13,6 +13,8 @@ from thermocline import (
     QueueProgress,
     QueueStats,
     ReceivedMessage,
+    TraceStep,
+    Traffic,
 )
 from thermocline.client.testing import FakeBroker
 
@@ -25,6 +27,10 @@ def blocking(queue: MessageQueue) -> None:
         assert_type(admin.group_progress("billing")[0].lag, int)
         assert_type(admin.reset_offsets("billing", "orders", timestamp_ms=EARLIEST), dict[MessageQueue, int])
         assert_type(admin.query_by_key("orders", "4711"), list[ReceivedMessage])
+        assert_type(admin.query_by_id("orders", "4711"), list[ReceivedMessage])
+        assert_type(admin.message_trace("4711"), list[TraceStep])
+        assert_type(admin.broker_traffic("broker-a", topics=["orders"]), list[Traffic])
+        assert_type(admin.update_group("billing", retry_max_times=3), list[str])
         assert_type(admin.pull(queue, 7, count_max=1), PullResult)
         assert_type(admin.set_ttl("orders", 3_600_000), dict[str, dict[str, Any]])
         admin.update_topic("orders", attributes={"message.type": None})

@@ -43,6 +43,10 @@ def blocking() -> None:
         later = producer.send(Message("orders", b"x", delay_ms=60_000))
         assert_type(later.recall_handle, str | None)
         assert_type(producer.recall(later.recall_handle or ""), str)
+        answer = producer.request(Message("orders", b"x"), timeout_ms=1_000)
+        assert_type(answer, ReceivedMessage)
+        assert_type(producer.reply(answer, b"y", properties={"a": "b"}), SendResult)
+        assert_type(answer.to_message(), Message)
         producer.send(Message("orders", b"x"), selector=select_by_hash, argument="JFK", timeout_ms=100)
         producer.send(Message("orders", b"x"), selector=lambda queues, message, argument: queues[0])
 

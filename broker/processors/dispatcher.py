@@ -33,14 +33,20 @@ class Dispatcher:
     """Serves the requests of all processors; what the server is given as its handler."""
 
     def __init__(
-        self, processors: Iterable[Processor], *, on_closed: Iterable[Callable[[Connection], None]] = ()
+        self,
+        processors: Iterable[Processor],
+        *,
+        on_closed: Iterable[Callable[[Connection], None]] = (),
+        before: Iterable[Processor] = (),
     ) -> None:
-        """`on_closed`: told of each connection that ended."""
+        """`on_closed`: told of each connection that ended. `before`: serve what they do in the others' place."""
         self._handlers: dict[int, Handler] = {}
         for processor in processors:
             for code, handler in processor.routes().items():
                 assert code not in self._handlers, f"two processors serve request code {code}"
                 self._handlers[int(code)] = handler
+        for processor in before:
+            self._handlers.update({int(code): handler for code, handler in processor.routes().items()})
         self._on_closed = tuple(on_closed)
 
     @property

@@ -207,8 +207,10 @@ class PullProcessor:
                 if waiting.is_busy:
                     return False
                 answer = _nothing_up_to(request.offset)
-            except ColdNeeded:  # what it waited at has left the local log meanwhile
+            except ColdNeeded:
+                # What it waited at has left the local log meanwhile, or never was there: the next request has time.
                 answer = _nothing_up_to(request.offset)
+                waiting.is_last = True
             nothing = answer.code == ResponseCode.PULL_NOT_FOUND
             if nothing or answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY:
                 if not waiting.is_last:

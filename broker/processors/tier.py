@@ -39,6 +39,7 @@ from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import InvalidParameterError, TopicNotFoundError, UnavailableError
 from thermocline.remoting.header_codec import Header, Int, Long
+from thermocline.tiered.scrub.findings import ScrubReport
 
 TIER_STATUS = 90101
 TIER_SEAL = 90102
@@ -113,6 +114,7 @@ class TierProcessor:
             "servedBytes": self._context.stats.rates.transferred_bytes,
             "helpers": self._helper_rows(),
             "topics": states,
+            "lastScrub": _scrub_row(reply.last_scrub) if reply and reply.last_scrub else None,
         }
         return RemotingCommand.response(command, body=msgspec.json.encode(body))
 
@@ -276,6 +278,17 @@ class TierProcessor:
             )
             for status in self._helpers()
         ]
+
+
+def _scrub_row(report: ScrubReport) -> dict[str, object]:
+    """What TIER_STATUS says of the last scrub."""
+    return {
+        "finishedMs": report.finished_ms,
+        "deep": report.deep,
+        "isComplete": report.is_complete,
+        "findings": len(report.findings),
+        "broken": report.broken_count,
+    }
 
 
 class HelperRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

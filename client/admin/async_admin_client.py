@@ -11,15 +11,25 @@ Works with Thermocline and with Apache RocketMQ brokers; methods of the cold tie
 from __future__ import annotations
 
 from thermocline.client.admin.broker_administration import BrokerAdministration
+from thermocline.client.admin.cold_read_limits import ColdReadLimits
 from thermocline.client.admin.group_administration import GroupAdministration
-from thermocline.client.admin.message_lookup import MessageLookup
+from thermocline.client.admin.member_administration import MemberAdministration
+from thermocline.client.admin.message_trace import MessageTraces
 from thermocline.client.admin.tier_administration import TierAdministration
 from thermocline.client.admin.topic_administration import TopicAdministration
+from thermocline.client.admin.traffic_statistics import TrafficStatistics
 
 __all__ = ["AsyncAdminClient"]
 
 
 class AsyncAdminClient(
-    TopicAdministration, GroupAdministration, MessageLookup, BrokerAdministration, TierAdministration
+    TopicAdministration,
+    GroupAdministration,
+    MemberAdministration,
+    MessageTraces,
+    BrokerAdministration,
+    TrafficStatistics,
+    ColdReadLimits,
+    TierAdministration,
 ):
     """See the module; each base class is one family of methods."""

@@ -10,7 +10,7 @@ from thermocline.client.topic_route import BrokerAddress
 from thermocline.remoting.bodies import KVTable
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.config_text import format_config_text, parse_config_text
-from thermocline.remoting.errors import QueryNotFoundError
+from thermocline.remoting.errors import InvalidRequestError, QueryNotFoundError
 from thermocline.remoting.headers import (
     AddWritePermOfBrokerRequestHeader,
     AddWritePermOfBrokerResponseHeader,
@@ -24,7 +24,13 @@ from thermocline.remoting.headers import (
 )
 from thermocline.remoting.request_code import RequestCode
 
-__all__ = ["BrokerAdministration"]
+__all__ = ["CLEANING_CODES", "BrokerAdministration"]
+
+CLEANING_CODES = {
+    "expired-queues": RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
+    "unused-topics": RequestCode.CLEAN_UNUSED_TOPIC,
+    "expired-log": RequestCode.DELETE_EXPIRED_COMMITLOG,
+}
 
 
 class BrokerAdministration(AdminBase):
@@ -56,6 +62,22 @@ class BrokerAdministration(AdminBase):
         (master,) = await self._masters(broker=broker)
         body = format_config_text(changes).encode()
         await self._running().call(master.address, RequestCode.UPDATE_BROKER_CONFIG, body=body)
+
+    async def clean_broker(self, broker: str, what: str) -> None:
+        """Have a broker (name or address) remove now what it would remove by itself later.
+
+        `what`: "expired-queues" (queue files behind the log's first message), "unused-topics" (queue files of topics
+        that it does not have any more), or "expired-log" (log files beyond their time).
+
+        Raises:
+            ObjectNotFoundError: No such broker.
+            InvalidRequestError: There is nothing of that name.
+        """
+        code = CLEANING_CODES.get(what)
+        if code is None:
+            raise InvalidRequestError(f"one of {', '.join(CLEANING_CODES)} can be cleaned", what=what)
+        (master,) = await self._masters(broker=broker)
+        await self._running().call(master.address, code)
 
     async def namesrv_config(self) -> dict[str, dict[str, str]]:
         """Return the settings of every NameServer by its address; UnavailableError when one does not answer."""

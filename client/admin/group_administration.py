@@ -1,4 +1,4 @@
-"""Consumer groups: create, change, delete, list, how far they are, moving them, who is in them."""
+"""Consumer groups: create, change, delete, list, how far they are, moving them."""
 
 from __future__ import annotations
 
@@ -9,23 +9,17 @@ from thermocline.client.message_queue import MessageQueue, from_wire
 from thermocline.client.topic_route import BrokerAddress
 from thermocline.remoting.bodies import (
     REQUEST_MODES,
-    ClientConnection,
-    ConsumerConnection,
-    ConsumerRunningInfo,
     ConsumeStats,
+    GroupRetryPolicy,
     MessageRequestModes,
-    ProducerConnection,
     ResetOffsetBody,
     SetMessageRequestModeRequestBody,
     SubscriptionGroupConfig,
     SubscriptionGroupTableBody,
 )
 from thermocline.remoting.errors import (
-    ConsumerOfflineError,
     GroupNotFoundError,
     InvalidRequestError,
-    ObjectNotFoundError,
-    ResponseError,
     TopicNotFoundError,
 )
 from thermocline.remoting.headers import (
@@ -33,10 +27,7 @@ from thermocline.remoting.headers import (
     DeleteSubscriptionGroupRequestHeader,
     DeleteTopicFromNamesrvRequestHeader,
     DeleteTopicRequestHeader,
-    GetConsumerConnectionListRequestHeader,
-    GetConsumerRunningInfoRequestHeader,
     GetConsumeStatsRequestHeader,
-    GetProducerConnectionListRequestHeader,
     GetSubscriptionGroupConfigRequestHeader,
     ResetOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
@@ -50,9 +41,6 @@ EARLIEST = 0
 """For `reset_offsets`: the first message."""
 LATEST = -1
 """For `reset_offsets`: behind the last message."""
-
-RUNNING_INFO_TIMEOUT_MS = 10_000
-_PAGE_SIZE = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,11 +83,62 @@ class GroupAdministration(AdminBase):
             )
         return [master.broker_name for master in masters]
 
+    async def update_group(
+        self,
+        group: str,
+        *,
+        consume_enable: bool | None = None,
+        consume_broadcast_enable: bool | None = None,
+        consume_message_orderly: bool | None = None,
+        retry_max_times: int | None = None,
+        retry_queue_nums: int | None = None,
+        retry_policy: GroupRetryPolicy | None = None,
+    ) -> list[str]:
+        """Change what is given of a group's settings, on every broker that has it; return their names.
+
+        Raises:
+            GroupNotFoundError: No broker has the group.
+            InvalidRequestError: A number is impossible.
+        """
+        configs = await self.group_config(group)
+        masters = {master.broker_name: master for master in await self._masters()}
+        changes = {
+            "consume_enable": consume_enable,
+            "consume_broadcast_enable": consume_broadcast_enable,
+            "consume_message_orderly": consume_message_orderly,
+            "retry_max_times": retry_max_times,
+            "retry_queue_nums": retry_queue_nums,
+            "group_retry_policy": retry_policy,
+        }
+        for broker_name, config in configs.items():
+            for name, value in changes.items():
+                if value is not None:
+                    setattr(config, name, value)
+            await self._running().call(
+                masters[broker_name].address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=config.encode()
+            )
+        return list(configs)
+
     async def delete_group(self, group: str, *, clean_offsets: bool = False, cluster: str | None = None) -> list[str]:
-        """Delete a group's settings with its retry and dead-letter topics; its offsets too when asked for."""
+        """Delete a group's settings with its retry and dead-letter topics; its offsets too when asked for.
+
+        Returns the names of the brokers that had it. With `clean_offsets` a group is also one that only has offsets
+        left.
+
+        Raises:
+            GroupNotFoundError: No broker has the group.
+            InvalidRequestError: The name is impossible.
+        """
         check_group(group)
         session = self._running()
-        masters = await self._masters(cluster=cluster)
+        masters = [
+            master
+            for master in await self._masters(cluster=cluster)
+            if group in await self._group_table(master)
+            or (clean_offsets and await self._consume_stats(master, group, topic=None))
+        ]
+        if not masters:
+            raise GroupNotFoundError("no broker has this group", group=group)
         for master in masters:
             header = DeleteSubscriptionGroupRequestHeader(group_name=group, clean_offset=clean_offsets)
             await session.call(master.address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
@@ -144,20 +183,7 @@ class GroupAdministration(AdminBase):
         """
         progress: list[QueueProgress] = []
         for master in await self._masters():
-            header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
-            try:
-                answer = await self._running().call(master.address, RequestCode.GET_CONSUME_STATS, header)
-            except TopicNotFoundError:
-                continue
-            progress += [
-                QueueProgress(
-                    queue=from_wire(queue),
-                    broker_offset=offsets.broker_offset,
-                    consumer_offset=offsets.consumer_offset,
-                    last_timestamp_ms=offsets.last_timestamp,
-                )
-                for queue, offsets in ConsumeStats.decode(answer.body).offset_table.items()
-            ]
+            progress += await self._consume_stats(master, group, topic=topic)
         return sorted(progress, key=lambda one: one.queue)
 
     async def reset_offsets(self, group: str, topic: str, *, timestamp_ms: int) -> dict[MessageQueue, int]:
@@ -243,71 +269,22 @@ class GroupAdministration(AdminBase):
                 found |= {(topic, group): mode for group, mode in modes.items()}
         return [found[key] for key in sorted(found)]
 
-    async def consumer_connections(self, group: str) -> ConsumerConnection:
-        """Return the members of a group that are connected, and what they subscribe to.
-
-        Raises:
-            ConsumerOfflineError: None is connected.
-        """
-        merged: ConsumerConnection | None = None
-        seen: set[str] = set()
-        for master in await self._masters():
-            header = GetConsumerConnectionListRequestHeader(consumer_group=group)
-            try:
-                answer = await self._running().call(master.address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
-            except ConsumerOfflineError:
-                continue
-            found = ConsumerConnection.decode(answer.body)
-            connections = [one for one in found.connection_set if one.client_id not in seen]
-            seen.update(one.client_id for one in connections)
-            if merged is None:
-                merged = found
-            else:
-                merged.connection_set += connections
-        if merged is None:
-            raise ConsumerOfflineError("no member of this group is connected", group=group)
-        return merged
-
-    async def producer_connections(self, group: str) -> list[ClientConnection]:
-        """Return the producers of a group that are connected; ObjectNotFoundError when none is."""
-        found: dict[str, ClientConnection] = {}
-        for master in await self._masters():
-            header = GetProducerConnectionListRequestHeader(producer_group=group)
-            try:
-                answer = await self._running().call(master.address, RequestCode.GET_PRODUCER_CONNECTION_LIST, header)
-            except ResponseError:
-                continue
-            found |= {one.client_id: one for one in ProducerConnection.decode(answer.body).connection_set}
-        if not found:
-            raise ObjectNotFoundError("no producer of this group is connected", group=group)
-        return list(found.values())
-
-    async def consumer_running_info(
-        self, group: str, client_id: str, *, with_stacks: bool = False
-    ) -> ConsumerRunningInfo:
-        """Ask a member of a group how it is; the broker passes the question on.
-
-        Raises:
-            ConsumerOfflineError: It is connected to no broker.
-        """
-        header = GetConsumerRunningInfoRequestHeader(
-            consumer_group=group, client_id=client_id, jstack_enable=with_stacks
-        )
-        for master in await self._masters():
-            connections = GetConsumerConnectionListRequestHeader(consumer_group=group)
-            try:
-                answer = await self._running().call(
-                    master.address, RequestCode.GET_CONSUMER_CONNECTION_LIST, connections
-                )
-            except ConsumerOfflineError:
-                continue
-            if client_id not in {one.client_id for one in ConsumerConnection.decode(answer.body).connection_set}:
-                continue
-            answer = await self._running().call(
-                master.address, RequestCode.GET_CONSUMER_RUNNING_INFO, header, timeout_ms=RUNNING_INFO_TIMEOUT_MS
+    async def _consume_stats(self, master: BrokerAddress, group: str, *, topic: str | None) -> list[QueueProgress]:
+        """How far a group is at one broker; nothing where it has no offsets."""
+        header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
+        try:
+            answer = await self._running().call(master.address, RequestCode.GET_CONSUME_STATS, header)
+        except TopicNotFoundError:
+            return []
+        return [
+            QueueProgress(
+                queue=from_wire(queue),
+                broker_offset=offsets.broker_offset,
+                consumer_offset=offsets.consumer_offset,
+                last_timestamp_ms=offsets.last_timestamp,
             )
-            return ConsumerRunningInfo.decode(answer.body)
-        raise ConsumerOfflineError("this member is not connected", group=group, client_id=client_id)
+            for queue, offsets in ConsumeStats.decode(answer.body).offset_table.items()
+        ]
 
     async def _group_table(self, master: BrokerAddress) -> dict[str, SubscriptionGroupConfig]:
         answer = await self._running().call(master.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)

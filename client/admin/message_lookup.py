@@ -9,7 +9,7 @@ from thermocline.client.consumer.consumer_calls import ConsumerCalls, PullResult
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.received_message import ReceivedMessage, decode_messages
 from thermocline.client.session import wall_clock_ms
-from thermocline.remoting.errors import ObjectNotFoundError, QueryNotFoundError, ResponseError
+from thermocline.remoting.errors import ObjectNotFoundError, QueryNotFoundError, ResponseError, UnavailableError
 from thermocline.remoting.headers import (
     GetEarliestMsgStoretimeRequestHeader,
     GetEarliestMsgStoretimeResponseHeader,
@@ -99,6 +99,23 @@ class MessageLookup(AdminBase):
         names = [one.broker_name for one in await self._brokers() if one.address == address]
         queue = MessageQueue(topic=record.topic, broker_name=names[0] if names else "", queue_id=record.queue_id)
         return ReceivedMessage(record, queue=queue)
+
+    async def query_by_id(self, topic: str, message_id: str) -> list[ReceivedMessage]:
+        """Return the message with this id, its producer's or its broker's; both kinds have one form.
+
+        Nothing found is an empty list; several are one message whose send was repeated.
+
+        Raises:
+            TopicNotFoundError: There is no such topic.
+            InvalidRequestError: It is no id.
+        """
+        found = await self.query_by_unique_key(topic, message_id)  # first, for it costs nothing but a lookup
+        if found:
+            return found
+        try:
+            return [await self.view_message(message_id, topic=topic)]
+        except (ObjectNotFoundError, UnavailableError):
+            return []
 
     async def resume_check_half_message(self, offset_message_id: str, *, topic: str | None = None) -> None:
         """Have the producers of a parked message (in TRANS_CHECK_MAX_TIME_TOPIC) asked again how its transaction ended.

@@ -5,6 +5,7 @@ Answers are the JSON objects of `TierRequestCode`'s table, one a broker.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -46,6 +47,32 @@ class TierAdministration(AdminBase):
             TierRequestCode.TIER_PURGE, topic=topic, timeout_ms=SEAL_TIMEOUT_MS, of_all_masters=True
         )
 
+    async def start_tier_scrub(
+        self,
+        *,
+        deep: bool = False,
+        heal: bool = False,
+        afresh: bool = False,
+        budget_bytes: int | None = None,
+        bytes_per_second: int | None = None,
+    ) -> dict[str, dict[str, Any]]:
+        """Let every broker begin to check its cold tier, and with `heal` to repair it; by broker name, that it has.
+
+        `deep` reads every byte, at most `budget_bytes` of segments: the next one goes on there, or `afresh`.
+        """
+        fields = {
+            "deep": deep,
+            "heal": heal,
+            "afresh": afresh,
+            "budgetBytes": budget_bytes,
+            "bytesPerSecond": bytes_per_second,
+        }
+        return await self._ask_masters(TierRequestCode.TIER_SCRUB, await self._masters(), fields, REPORT_TIMEOUT_MS)
+
+    async def tier_scrub_state(self) -> dict[str, dict[str, Any]]:
+        """Return, by broker name, how far a scrub has come, or what the last one found."""
+        return await self._ask_masters(TierRequestCode.TIER_SCRUB_STATE, await self._masters(), {}, REPORT_TIMEOUT_MS)
+
     async def preview_ttl(self, topic: str, ttl_ms: int | None) -> dict[str, dict[str, Any]]:
         """Return, by broker name, what would go if a topic had this time to live; None: the broker's default."""
         return await self._ask_each(TierRequestCode.TTL_PREVIEW, topic=topic, ttl_ms=_checked(ttl_ms))
@@ -70,7 +97,16 @@ class TierAdministration(AdminBase):
         is_of_all = topic is None or of_all_masters
         masters: list[BrokerAddress] = await self._masters() if is_of_all else await self._topic_masters(topic or "")
         fields = {"topic": topic, "queueId": queue_id, "ttlMs": ttl_ms}
-        texts = {name: str(value) for name, value in fields.items() if value is not None}
+        return await self._ask_masters(code, masters, fields, timeout_ms)
+
+    async def _ask_masters(
+        self, code: TierRequestCode, masters: list[BrokerAddress], fields: Mapping[str, object], timeout_ms: int
+    ) -> dict[str, dict[str, Any]]:
+        texts = {
+            name: str(value).lower() if isinstance(value, bool) else str(value)
+            for name, value in fields.items()
+            if value is not None
+        }
         answers: dict[str, dict[str, Any]] = {}
         for master in masters:
             command = RemotingCommand.request(code, ext_fields=texts)

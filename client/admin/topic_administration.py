@@ -98,15 +98,20 @@ class TopicAdministration(AdminBase):
         write_queue_nums: int | None = None,
         perm: int | None = None,
         attributes: Mapping[str, str | None] | None = None,
+        broker: str | None = None,
     ) -> list[str]:
-        """Change what is given, on every broker that has the topic; an attribute of None is removed.
+        """Change what is given, on every broker that has the topic, or on one; an attribute of None is removed.
 
         Raises:
-            TopicNotFoundError: There is no such topic.
+            TopicNotFoundError: There is no such topic, or not on that broker.
             InvalidRequestError: A number or an attribute is impossible.
         """
         configs = await self.topic_config(topic)
         masters = {master.broker_name: master for master in await self._topic_masters(topic)}
+        if broker is not None:
+            configs = {name: one for name, one in configs.items() if broker in (name, masters[name].address)}
+            if not configs:
+                raise TopicNotFoundError("the broker has no such topic", topic=topic, broker=broker)
         for broker_name, config in configs.items():
             if read_queue_nums is not None:
                 config.read_queue_nums = read_queue_nums

@@ -75,7 +75,7 @@ class AsyncPopConsumer(PopConsumerOptions):
         """Begin to work; ClosedError when it was started or closed before."""
         if self._session is not None or self._closed:
             raise ClosedError("a consumer starts once")
-        session = self._session = ClientSession(self, _Owner(self))
+        session = self._session = ClientSession(self, _Owner(self), zone_name=self.zone_name)
         self._calls = PopCalls(session, group=self.group)
         for topic in self._subscriptions:
             session.routes.watch(topic)

@@ -84,7 +84,7 @@ class AsyncPullConsumer(PullConsumerOptions):
         """
         if self._parts is not None or self._closed:
             raise ClosedError("a consumer starts once")
-        session = ClientSession(self, _Owner(self))
+        session = ClientSession(self, _Owner(self), zone_name=self.zone_name)
         calls = ConsumerCalls(session, group=self.group)
         store: OffsetStore = RemoteOffsetStore(calls)
         if self.message_model is MessageModel.BROADCASTING:

@@ -233,7 +233,7 @@ class AsyncPushConsumer(PushConsumerOptions):
 
     def _assemble(self, runner: ListenerRunner, listener: Callable[..., Any]) -> _Parts:
         now_ms = wall_clock_ms()
-        session = ClientSession(self, _Owner(self))
+        session = ClientSession(self, _Owner(self), zone_name=self.zone_name)
         calls = ConsumerCalls(session, group=self.group)
         store: OffsetStore = RemoteOffsetStore(calls)
         if self.message_model is MessageModel.BROADCASTING:

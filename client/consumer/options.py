@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from thermocline.client.consumer.allocation import AllocateAveragely, AllocationStrategy
-from thermocline.client.options import ClientOptions, require_positive
+from thermocline.client.options import ZonedOptions, require_positive
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.topic_validation import TRACE_TOPIC, check_group, check_topic
 
@@ -43,7 +43,7 @@ class ConsumeFromWhere(enum.Enum):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ConsumerOptions(ClientOptions):
+class ConsumerOptions(ZonedOptions):
     """What both kinds of consumers have."""
 
     group: str = "DEFAULT_CONSUMER"
@@ -139,7 +139,7 @@ POP_MESSAGES_MAX = 32
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class PopConsumerOptions(ClientOptions):
+class PopConsumerOptions(ZonedOptions):
     """How a POP consumer consumes."""
 
     group: str = "DEFAULT_CONSUMER"

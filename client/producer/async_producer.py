@@ -8,6 +8,7 @@ Ways to send
   - `send_many` keeps a window of sends under way: the fastest way to send one by one.
   - `send_batch` puts messages of one topic into one request, stored one after another in one queue: faster still.
   - with `auto_batch=True` single sends linger up to `batch_max_delay_ms` and travel together.
+  - `request` waits until a consumer has answered the message with `reply`.
 
 Every message gets a unique id, made here. A send that fails after its retries raises; it may still have been stored
 when no answer came, so a consumer must tolerate a message twice, as with every RocketMQ client.
@@ -18,28 +19,32 @@ then.
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import random
-from collections.abc import AsyncIterable, Iterable, Sequence
-from types import TracebackType
-from typing import Self, TypeVar
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from types import MappingProxyType, TracebackType
+from typing import Self
 
 from thermocline.client.message import Message
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.options import ClientOptions
-from thermocline.client.producer.batch_accumulator import BatchAccumulator, LingeringMessage, is_batchable
+from thermocline.client.producer.fault_tolerant_pipeline import FaultTolerantPipeline
 from thermocline.client.producer.in_flight import InFlight
+from thermocline.client.producer.lingering import Lingering
 from thermocline.client.producer.options import ProducerOptions
+from thermocline.client.producer.producer_owner import ProducerOwner
 from thermocline.client.producer.queue_selector import QueueSelector
+from thermocline.client.producer.request_reply import RequestReply
 from thermocline.client.producer.send_many import ManyRun
 from thermocline.client.producer.send_pipeline import SendPipeline
 from thermocline.client.producer.send_requests import SendRequests
-from thermocline.client.producer.sending import Draft, SendCallback, call_back, draft
+from thermocline.client.producer.sending import Draft, SendCallback, call_back, draft, settle
+from thermocline.client.received_message import ReceivedMessage
 from thermocline.client.send_result import SendResult
 from thermocline.client.session import ClientSession, wall_clock_ms
 from thermocline.client.trace.publish_tracer import PublishTracer
 from thermocline.client.trace.trace_dispatcher import TraceDispatcher, trace_group
-from thermocline.remoting.bodies import ConsumerData
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import (
@@ -54,13 +59,11 @@ from thermocline.remoting.message_id import UniqueIdGenerator
 from thermocline.remoting.recall_handle import decode_recall_handle
 from thermocline.remoting.request_code import RequestCode
 
-__all__ = ["IN_FLIGHT_BYTES_MAX", "AsyncProducer", "settle", "trace_producer"]
+__all__ = ["IN_FLIGHT_BYTES_MAX", "AsyncProducer", "trace_producer"]
 
 IN_FLIGHT_BYTES_MAX = 100 * 1024 * 1024
 WINDOW = 256
 TRACE_SEND_TIMEOUT_MS = 5_000
-
-T = TypeVar("T")
 
 
 class AsyncProducer(ProducerOptions):
@@ -70,8 +73,9 @@ class AsyncProducer(ProducerOptions):
         super().__post_init__()
         self._session: ClientSession | None = None
         self._pipeline: SendPipeline | None = None
-        self._accumulator: BatchAccumulator | None = None
+        self._lingering: Lingering | None = None
         self._requests: SendRequests | None = None
+        self._request_reply: RequestReply | None = None
         self._traces: TraceDispatcher | None = None
         self._tracer: PublishTracer | None = None
         self._in_flight = InFlight(count_max=self.in_flight_max, bytes_max=IN_FLIGHT_BYTES_MAX)
@@ -87,8 +91,15 @@ class AsyncProducer(ProducerOptions):
         """
         if self._session is not None or self._closed:
             raise ClosedError("a producer starts once")
-        pipeline = SendPipeline(self, in_flight=self._in_flight, clock_ms=wall_clock_ms, random_source=random.Random())
-        session = ClientSession(self, _Owner(self, pipeline), chunk_handler=pipeline)
+        make_pipeline = FaultTolerantPipeline if self.send_latency_fault_enable else SendPipeline
+        pipeline = make_pipeline(self, in_flight=self._in_flight, clock_ms=wall_clock_ms, random_source=random.Random())
+        session = ClientSession(
+            self,
+            ProducerOwner(self.group, answer=self.answer, connection_closed=self._connection_closed),
+            chunk_handler=pipeline,
+            zone_name=self.zone_name,
+            may_leave_zone=True,
+        )
         pipeline.bind(session.routes, session.connections)
         unique_ids = UniqueIdGenerator(
             address=session.client_address,
@@ -97,10 +108,9 @@ class AsyncProducer(ProducerOptions):
             clock_ms=wall_clock_ms,
         )
         self._requests = SendRequests(self, unique_ids)
+        self._request_reply = RequestReply(self, session, in_flight=self._in_flight, unique_ids=unique_ids)
         if self.auto_batch:
-            self._accumulator = BatchAccumulator(
-                bytes_max=self.batch_max_bytes, delay_ms=self.batch_max_delay_ms, send=self._send_lingering
-            )
+            self._lingering = Lingering(self, requests=self._requests, pipeline=pipeline, in_flight=self._in_flight)
         self._session, self._pipeline = session, pipeline
         for topic in self.watched_topics():
             session.routes.watch(topic)
@@ -118,10 +128,12 @@ class AsyncProducer(ProducerOptions):
         self._closed = True
         if session is None or pipeline is None:
             return
-        if self._accumulator is not None:
-            self._accumulator.flush_all()
+        if self._lingering is not None:
+            self._lingering.flush_all()
         pipeline.refuse_new()
         await self._in_flight.wait_until_idle()
+        if self._request_reply is not None:
+            self._request_reply.close()
         if self._traces is not None:
             await self._traces.close()
         await pipeline.close()
@@ -286,8 +298,8 @@ class AsyncProducer(ProducerOptions):
                         break
                     begin(message)
         finally:
-            if self._accumulator is not None:
-                self._accumulator.flush_all()
+            if self._lingering is not None:
+                self._lingering.flush_all()
             await run.wait_for_all()
         return run.results()
 
@@ -319,6 +331,46 @@ class AsyncProducer(ProducerOptions):
         self._in_flight.add(len(messages), sending.counted_bytes)
         pipeline.submit(sending)
         return await future
+
+    async def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        argument: object = None,
+        timeout_ms: int | None = None,
+    ) -> ReceivedMessage:
+        """Send a message and return what a consumer replies to it; `timeout_ms` bounds both (`send_timeout_ms`).
+
+        Raises:
+            ReplyTimeoutError: No reply came in time; the message may be consumed all the same.
+            InvalidRequestError: The message, its topic or its queue is impossible.
+            UnavailableError: No broker took the message.
+            ClosedError: The producer is not started, or closed; also when it closes meanwhile.
+        """
+        begin = functools.partial(self.start_send, queue=queue, selector=selector, argument=argument)
+        return await self._letters().request(message, begin, timeout_ms=timeout_ms or self.send_timeout_ms)
+
+    async def reply(
+        self,
+        request: ReceivedMessage,
+        body: bytes,
+        *,
+        properties: Mapping[str, str] = MappingProxyType({}),
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Answer a message that was sent by `request`, of any RocketMQ client. To be called by who consumed it.
+
+        Raises:
+            InvalidRequestError: The message asks for no reply, or the reply's body or properties are impossible.
+            ResponseError: The requester is gone.
+            UnavailableError: No broker hands the reply on.
+            ClosedError: The producer is not started, or closed.
+        """
+        return await self._letters().reply(
+            request, body, properties=properties, timeout_ms=timeout_ms or self.send_timeout_ms
+        )
 
     async def recall(self, recall_handle: str, *, timeout_ms: int | None = None) -> str:
         """Take back a message that waits for its time, and return its message id.
@@ -364,11 +416,13 @@ class AsyncProducer(ProducerOptions):
     # -- for the blocking half, and inside ---------------------------------------------------------------------------
 
     def watched_topics(self) -> tuple[str, ...]:
-        """The topics whose brokers are to know this producer from its start: none, as nobody asks it anything."""
+        """The topics whose brokers are to know this producer from its start: none, as no broker asks it anything."""
         return ()
 
-    def answer(self, command: RemotingCommand) -> None:
-        """Refuse what a broker asks: a producer without transactions serves nothing."""
+    def answer(self, command: RemotingCommand) -> RemotingCommand | None:
+        """Take replies, and refuse what else a broker asks."""
+        if command.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
+            return self._letters().take(command)
         raise UnsupportedRequestError(code=command.code)
 
     def start_send(
@@ -390,9 +444,9 @@ class AsyncProducer(ProducerOptions):
         _, pipeline, requests = self._started()
         if self._tracer is not None and prepared.message.topic != self.trace_topic:
             callback = self._tracer.single(prepared.message, callback)
-        if self._accumulator is not None and selector is None and argument is None and self._may_linger(prepared):
-            self._in_flight.add(1, len(prepared.body))
-            self._accumulator.add(LingeringMessage(prepared.message, callback), queue=queue)
+        lingering = self._lingering
+        if lingering is not None and selector is None and argument is None and lingering.may_linger(prepared):
+            lingering.add(prepared, callback, queue=queue)
             return
         sending = requests.single(
             prepared, callback, queue=queue, selector=selector, argument=argument, timeout_ms=timeout_ms
@@ -400,42 +454,17 @@ class AsyncProducer(ProducerOptions):
         self._in_flight.add(1, sending.counted_bytes)
         pipeline.submit(sending)
 
-    def _may_linger(self, prepared: Draft) -> bool:
-        """Whether the message may travel in a batch: a compressed one may not, nor one whose order is asked for."""
-        message = prepared.message
-        return (
-            prepared.sys_flag == 0
-            and not message.sharding_key
-            and len(prepared.body) < self.batch_max_bytes
-            and is_batchable(message)
-        )
-
-    def _send_lingering(self, lingering: list[LingeringMessage], queue: MessageQueue | None) -> None:
-        """Send together what lingered, or in halves if that is too large; it is counted as under way already."""
+    def _connection_closed(self, connection: Connection) -> None:
+        """Send again what was lost with the connection, and be there for replies."""
         assert self._pipeline is not None
-        assert self._requests is not None
+        assert self._request_reply is not None
+        self._request_reply.connection_closed()
+        self._pipeline.connection_closed(connection)
 
-        def done(outcome: list[SendResult] | MQError) -> None:
-            if isinstance(outcome, MQError):
-                for one in lingering:
-                    one.callback(outcome)
-            else:
-                for one, result in zip(lingering, outcome, strict=True):
-                    one.callback(result)
-
-        messages = [one.message for one in lingering]
-        try:
-            sending = self._requests.checked_batch(messages, done, queue=queue, timeout_ms=None)
-        except MQError as error:
-            if len(lingering) == 1:
-                self._in_flight.remove(1, len(messages[0].body))
-                done(error)
-                return
-            half = len(lingering) // 2
-            self._send_lingering(lingering[:half], queue)
-            self._send_lingering(lingering[half:], queue)
-            return
-        self._pipeline.submit(sending)
+    def _letters(self) -> RequestReply:
+        self._started()
+        assert self._request_reply is not None
+        return self._request_reply
 
     def _started(self) -> tuple[ClientSession, SendPipeline, SendRequests]:
         if self._session is None or self._pipeline is None or self._requests is None:
@@ -456,40 +485,6 @@ def trace_producer(options: ClientOptions, group: str, *, kind: str) -> AsyncPro
         connect_timeout_ms=options.connect_timeout_ms,
         send_timeout_ms=TRACE_SEND_TIMEOUT_MS,
     )
-
-
-class _Owner:
-    """What the session asks of a producer."""
-
-    def __init__(self, producer: AsyncProducer, pipeline: SendPipeline) -> None:
-        self._producer = producer
-        self._pipeline = pipeline
-
-    def producer_groups(self) -> list[str]:
-        """The one group."""
-        return [self._producer.group]
-
-    def consumer_data(self) -> list[ConsumerData]:
-        """None."""
-        return []
-
-    def answer(self, command: RemotingCommand) -> None:
-        """Hand it on."""
-        self._producer.answer(command)
-
-    def connection_closed(self, connection: Connection) -> None:
-        """Let the pipeline send again what was lost with the connection."""
-        self._pipeline.connection_closed(connection)
-
-
-def settle(future: asyncio.Future[T], outcome: T | MQError) -> None:
-    """Give a future the outcome of a send."""
-    if future.done():
-        return  # whoever waited has left
-    if isinstance(outcome, MQError):
-        future.set_exception(outcome)
-    else:
-        future.set_result(outcome)
 
 
 def _forget(outcome: SendResult | MQError) -> None:

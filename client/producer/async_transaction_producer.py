@@ -30,8 +30,8 @@ from typing import Any
 from thermocline.client.consumer.listener_runner import ListenerRunner, TaskRunner, run_directly
 from thermocline.client.message import Message
 from thermocline.client.message_queue import MessageQueue
-from thermocline.client.producer.async_producer import AsyncProducer, settle
-from thermocline.client.producer.sending import half_draft
+from thermocline.client.producer.async_producer import AsyncProducer
+from thermocline.client.producer.sending import half_draft, settle
 from thermocline.client.producer.transactions import (
     END_FLAGS,
     AsyncTransactionListener,
@@ -194,22 +194,23 @@ class AsyncTransactionProducer(TransactionProducerOptions, AsyncProducer):
             is_confirmed=is_confirmed,
         )
 
-    def answer(self, command: RemotingCommand) -> None:
+    def answer(self, command: RemotingCommand) -> RemotingCommand | None:
         """A broker asks how a transaction ended. It is told later."""
         if command.code != RequestCode.CHECK_TRANSACTION_STATE:
-            super().answer(command)
+            return super().answer(command)
         header = command.header(CheckTransactionStateRequestHeader)
         record = decode_record(command.body)
         group = record.property_text(PropertyName.PRODUCER_GROUP)
         if group != self.group:
             logger.warning("asked about a transaction of another group group=%s", group)
-            return
+            return None
         if self._checks_waiting >= self.check_request_hold_max:
             logger.warning("too many checks wait, the broker will ask again transaction_id=%s", header.transaction_id)
-            return
+            return None
         session, _, _ = self._started()
         self._checks_waiting += 1
         session.start_task(self._check(header, record))
+        return None
 
     async def _check(self, header: CheckTransactionStateRequestHeader, record: MessageRecord) -> None:
         """Look up how a transaction ended and tell the broker, if it ended."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from thermocline.client.options import ClientOptions, require_positive
+from thermocline.client.options import ZonedOptions, require_positive
 from thermocline.remoting.compression import LEVEL_DEFAULT
+from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.sys_flag import CompressionType
 from thermocline.remoting.topic_validation import AUTO_CREATE_TOPIC, TRACE_TOPIC, check_group, check_topic
 
@@ -13,7 +14,7 @@ __all__ = ["ProducerOptions"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ProducerOptions(ClientOptions):
+class ProducerOptions(ZonedOptions):
     """How a producer sends."""
 
     group: str = "DEFAULT_PRODUCER"
@@ -43,6 +44,17 @@ class ProducerOptions(ClientOptions):
     batch_max_bytes: int = 32 * 1024
     """How much lingers together at most."""
 
+    send_latency_fault_enable: bool = False
+    """Whether brokers that are slow, or fail, are left alone for a while."""
+    latency_max_ms: tuple[int, ...] = (50, 100, 550, 1_800, 3_000, 5_000, 15_000)
+    """A send that took at least so long, rising ..."""
+    not_available_duration_ms: tuple[int, ...] = (0, 0, 2_000, 5_000, 6_000, 10_000, 30_000)
+    """... has its broker left alone for the time at the same place here. A failed send counts as one of 10 s."""
+    start_detector_enable: bool = False
+    """Whether brokers that do not answer are asked again and again, and only chosen in need until they do."""
+    detect_timeout_ms: int = 200
+    detect_interval_ms: int = 2_000
+
     enable_trace: bool = False
     """Whether what becomes of each message is written to `trace_topic`, for `mqadmin queryMsgTraceById`."""
     trace_topic: str = TRACE_TOPIC
@@ -52,4 +64,8 @@ class ProducerOptions(ClientOptions):
         check_group(self.group)
         check_topic(self.trace_topic)
         require_positive(self, "send_timeout_ms", "max_message_bytes", "default_topic_queue_nums", "in_flight_max")
-        require_positive(self, "batch_max_delay_ms", "batch_max_bytes")
+        require_positive(self, "batch_max_delay_ms", "batch_max_bytes", "detect_timeout_ms", "detect_interval_ms")
+        if len(self.latency_max_ms) != len(self.not_available_duration_ms):
+            raise InvalidRequestError("latency_max_ms and not_available_duration_ms belong together, one to one")
+        if list(self.latency_max_ms) != sorted(self.latency_max_ms):
+            raise InvalidRequestError("latency_max_ms rises", value=self.latency_max_ms)

@@ -137,6 +137,8 @@ class Producer(ProducerOptions, BlockingHalf[AsyncProducer]):
 
     send_one_way = blocking(AsyncProducer.send_one_way)
     send_batch = blocking(AsyncProducer.send_batch)
+    request = blocking(AsyncProducer.request)
+    reply = blocking(AsyncProducer.reply)
     recall = blocking(AsyncProducer.recall)
     fetch_publish_queues = blocking(AsyncProducer.fetch_publish_queues)
 

@@ -65,9 +65,9 @@ class SendRequests:
             callback=callback,
             queue=queue,
         )
-        if prepared.half_of:
-            sending.properties_text += f"TRAN_MSG\x01true\x02PGROUP\x01{prepared.half_of}\x02"
-            sending.may_repeat = False
+        if prepared.added_properties:
+            sending.properties_text += prepared.added_properties
+            sending.may_repeat = prepared.may_repeat
         if selector is not None or argument is not None or message.sharding_key:
             sending.choose = None if queue is not None else _queue_chooser(message, selector, argument)
         return sending

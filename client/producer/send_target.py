@@ -6,6 +6,7 @@ Made once a route, so that choosing a queue and writing its frame costs nothing 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from thermocline.client.message_queue import MessageQueue
@@ -70,6 +71,16 @@ class SendTarget:
                 self._next += 1
                 lane = lanes[self._next % len(lanes)]
         return lane
+
+    def next_fit_lane(self, is_fit: Callable[[str], bool], *, avoid_broker: str | None) -> Lane | None:
+        """Return the next lane of the round whose broker is fit, and not the one to avoid; None when there is none."""
+        lanes = self.lanes
+        for _ in lanes:
+            self._next += 1
+            lane = lanes[self._next % len(lanes)]
+            if lane.queue.broker_name != avoid_broker and is_fit(lane.queue.broker_name):
+                return lane
+        return None
 
     def lane_of(self, queue: MessageQueue) -> Lane:
         """Return a chosen queue's lane.

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -31,9 +32,12 @@ __all__ = [
     "call_back",
     "draft",
     "half_draft",
+    "settle",
 ]
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 SendCallback: TypeAlias = "Callable[[SendResult | MQError], object]"
 """What is told the outcome of one message."""
@@ -50,8 +54,10 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     message: Message
     body: bytes
     sys_flag: int
-    half_of: str = ""
-    """The producer group, of a half message of a transaction."""
+    added_properties: str = ""
+    """Property text behind the message's own: what makes it a half message, or a request."""
+    may_repeat: bool = True
+    """Whether it is sent again although it may be stored already: not so for half messages."""
 
 
 class _SendState(msgspec.Struct, kw_only=True, eq=False, gc=False):
@@ -69,7 +75,7 @@ class _SendState(msgspec.Struct, kw_only=True, eq=False, gc=False):
     choose: QueueChooser | None = None
     """Chooses the queue when the route is known."""
     may_repeat: bool = True
-    """Whether it is sent again although it may be stored already: not so for half messages."""
+    """As the draft says."""
     lane: Lane | None = None
     connection: Connection | None = None
     last_error: MQError | None = None
@@ -115,6 +121,16 @@ def call_back(callback: SendCallback, outcome: SendResult | MQError) -> None:
         logger.exception("a send callback failed")
 
 
+def settle(future: asyncio.Future[T], outcome: T | MQError) -> None:
+    """Give a future the outcome of a send."""
+    if future.done():
+        return  # whoever waited has left
+    if isinstance(outcome, MQError):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)
+
+
 def draft(message: Message, options: ProducerOptions) -> Draft:
     """Check a message and compress a long body.
 
@@ -138,4 +154,10 @@ def half_draft(message: Message, options: ProducerOptions) -> Draft:
     if message.delay_level or message.deliver_at_ms is not None:
         raise InvalidRequestError("a message of a transaction takes no delay", topic=message.topic)
     whole = draft(message, options)
-    return Draft(message, whole.body, whole.sys_flag | TRANSACTION_PREPARED, half_of=options.group)
+    return Draft(
+        message,
+        whole.body,
+        whole.sys_flag | TRANSACTION_PREPARED,
+        added_properties=f"TRAN_MSG\x01true\x02PGROUP\x01{options.group}\x02",
+        may_repeat=False,
+    )

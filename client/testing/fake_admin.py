@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from thermocline.remoting.bodies import (
+    BrokerStatsData,
+    BrokerStatsItem,
     ClientConnection,
     ConsumerConnection,
     ConsumeStats,
@@ -14,6 +16,8 @@ from thermocline.remoting.bodies import (
     MessageQueue,
     OffsetWrapper,
     ProducerConnection,
+    ProducerInfo,
+    ProducerTableInfo,
     ResetOffsetBody,
     SubscriptionGroupConfig,
     SubscriptionGroupTableBody,
@@ -33,6 +37,7 @@ from thermocline.remoting.errors import (
     QueryNotFoundError,
 )
 from thermocline.remoting.headers import (
+    CloneGroupOffsetRequestHeader,
     CreateTopicRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
     DeleteTopicRequestHeader,
@@ -48,6 +53,7 @@ from thermocline.remoting.headers import (
     QueryMessageResponseHeader,
     QueryTopicConsumeByWhoRequestHeader,
     ResetOffsetRequestHeader,
+    ViewBrokerStatsDataRequestHeader,
     ViewMessageRequestHeader,
 )
 from thermocline.remoting.message_id import decode_message_id
@@ -86,6 +92,12 @@ class FakeAdmin:
             RequestCode.GET_PRODUCER_CONNECTION_LIST: self._producer_connections,
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self._topic_consumers,
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._reset_offset,
+            RequestCode.CLONE_GROUP_OFFSET: self._clone_offsets,
+            RequestCode.GET_ALL_PRODUCER_INFO: self._producers,
+            RequestCode.VIEW_BROKER_STATS_DATA: self._view_stats,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self._clean,
+            RequestCode.CLEAN_UNUSED_TOPIC: self._clean,
+            RequestCode.DELETE_EXPIRED_COMMITLOG: self._clean,
             RequestCode.GET_CONSUMER_RUNNING_INFO: self._ask_member,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self._ask_member,
             RequestCode.QUERY_MESSAGE: self._query_message,
@@ -247,6 +259,43 @@ class FakeAdmin:
             offsets[self._queue(header.topic, queue_id)] = offset
         self._node.end_waiting_pulls(header.topic)
         return RemotingCommand.response(command, body=ResetOffsetBody(offset_table=offsets).encode())
+
+    def _clone_offsets(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        header = command.header(CloneGroupOffsetRequestHeader)
+        offsets = self._node.store.consumer_offsets
+        for (group, topic, queue_id), offset in list(offsets.items()):
+            if group == header.src_group and header.topic in (None, topic):
+                offsets[header.dest_group, topic, queue_id] = offset
+        return RemotingCommand.response(command)
+
+    def _producers(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        table = {
+            group: [
+                ProducerInfo(
+                    client_id=member.client_id,
+                    language=member.language.name,
+                    remote_ip=member.connection.remote_host[0],
+                    version=member.version,
+                )
+                for member in members.values()
+            ]
+            for group, members in self._node.groups.producers.items()
+        }
+        return RemotingCommand.response(command, body=ProducerTableInfo(data=table).encode())
+
+    def _view_stats(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """What came into a topic, all of it within this minute; nothing else is counted."""
+        header = command.header(ViewBrokerStatsDataRequestHeader)
+        topic = self._node.store.topics.get(header.stats_key)
+        if header.stats_name != "TOPIC_PUT_NUMS" or topic is None:
+            raise MQError(f"The stats <{header.stats_name}> <{header.stats_key}> not exist")
+        count = sum(map(len, topic.queues))
+        body = BrokerStatsData(stats_minute=BrokerStatsItem(sum=count, tps=count / 60))
+        return RemotingCommand.response(command, body=body.encode())
+
+    def _clean(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """There are no files."""
+        return RemotingCommand.response(command)
 
     async def _ask_member(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """Pass a question on to the member that it names, and its answer back."""

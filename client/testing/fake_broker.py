@@ -5,7 +5,7 @@
         assert [message.body for message in broker.messages("orders")] == [b"hello"]
 
 It speaks the real protocol on real sockets, to these clients and to others, and keeps everything in memory. It serves
-sending (single, batch, one-way, in a transaction), recall, pulling with long polling, POP, consumer offsets,
+sending (single, batch, one-way, in a transaction), replies, recall, pulling with long polling, POP, consumer offsets,
 heartbeats, group membership, queue locks, retries and dead letters, lookups, and what the admin client asks. Delayed
 and retried messages come at once, unless `delays_messages=True`; producers are asked about transactions by
 `ask_producers`. Messages can be chosen by SQL92 expressions with `property_filter=True`.
@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
-from types import TracebackType
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType, TracebackType
 from typing import Self, TypeVar
 
 from thermocline.client.blocking import BackgroundLoop
@@ -54,10 +54,13 @@ class FakeBroker:
         default_topic_queue_nums: int = 8,
         delays_messages: bool = False,
         property_filter: bool = False,
+        zones: Mapping[str, str] = MappingProxyType({}),
         clock_ms: Callable[[], int] = wall_clock_ms,
         seed: int = 0,
     ) -> None:
+        """`zones`: broker name -> the zone that it is in."""
         self._host = host
+        self._zones = zones
         self._loop = BackgroundLoop(name="fake broker")
         self._nodes: list[FakeNode] = []
         self._make_node: Callable[[str], FakeNode] = lambda name: FakeNode(
@@ -256,7 +259,7 @@ class FakeBroker:
             node = self._make_node(name)
             await node.start(self._host)
             self._nodes.append(node)
-        self._name_server = FakeNameServer(self._nodes)
+        self._name_server = FakeNameServer(self._nodes, zones=self._zones)
         await self._name_server.start(self._host)
 
     async def _close(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from thermocline.client.testing.fault_plan import FaultPlan
@@ -17,6 +17,7 @@ from thermocline.remoting.bodies import (
     TopicRouteData,
 )
 from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.config_text import format_config_text, parse_config_text
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import QueryNotFoundError, TopicNotFoundError, UnsupportedRequestError
 from thermocline.remoting.headers import (
@@ -43,13 +44,15 @@ __all__ = ["FakeNameServer"]
 class FakeNameServer:
     """The NameServer of a fake cluster. Belongs to the fake cluster's loop."""
 
-    def __init__(self, nodes: list[FakeNode]) -> None:
+    def __init__(self, nodes: list[FakeNode], *, zones: Mapping[str, str]) -> None:
         self._nodes = nodes
+        self._zones = zones
         self.address = ""
         self.faults = FaultPlan()
         self.server = RemotingServer(self)
         self.hidden_brokers: set[str] = set()
         self._kv: dict[str, dict[str, str]] = {}
+        self._config = {"orderMessageEnable": "false", "scanNotActiveBrokerInterval": "5000"}
         self._served: dict[int, Callable[[RemotingCommand], RemotingCommand]] = {
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
             RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster_info,
@@ -62,6 +65,8 @@ class FakeNameServer:
             RequestCode.GET_KVLIST_BY_NAMESPACE: self._list_kv,
             RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_perm,
             RequestCode.ADD_WRITE_PERM_OF_BROKER: self._add_write_perm,
+            RequestCode.GET_NAMESRV_CONFIG: self._get_config,
+            RequestCode.UPDATE_NAMESRV_CONFIG: self._update_config,
         }
 
     async def start(self, host: str) -> None:
@@ -97,6 +102,9 @@ class FakeNameServer:
         nodes = [node for node in self._live_nodes() if topic in node.store.topics]
         if not nodes:
             raise TopicNotFoundError(f"No topic route info in name server for the topic: {topic}\nSee the manual.")
+        fields = command.ext_fields or {}
+        if fields.get("__ZONE_MODE") == "true":
+            nodes = [node for node in nodes if self._zones.get(node.name) == fields.get("__ZONE_NAME")]
         route = TopicRouteData(
             broker_datas=[_broker_data(node) for node in nodes],
             queue_datas=[
@@ -160,6 +168,13 @@ class FakeNameServer:
         name = command.header(AddWritePermOfBrokerRequestHeader).broker_name
         count = self._change_perms(name, lambda _: PERM_READ | PERM_WRITE)
         return RemotingCommand.response(command, header=AddWritePermOfBrokerResponseHeader(add_topic_count=count))
+
+    def _get_config(self, command: RemotingCommand) -> RemotingCommand:
+        return RemotingCommand.response(command, body=format_config_text(self._config).encode())
+
+    def _update_config(self, command: RemotingCommand) -> RemotingCommand:
+        self._config.update(parse_config_text(bytes(command.body).decode()))
+        return RemotingCommand.response(command)
 
     def _change_perms(self, broker_name: str, change: Callable[[int], int]) -> int:
         topics = [topic for node in self._nodes if node.name == broker_name for topic in node.store.topics.values()]

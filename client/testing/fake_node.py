@@ -1,6 +1,6 @@
 """FakeNode: one fake broker: send, recall, pull with long polling, offsets, groups, locks, send-back.
 
-POP is in fake_pops.py, transactions are in fake_transactions.py.
+POP is in fake_pops.py, transactions are in fake_transactions.py, replies in fake_replies.py.
 
 It answers like a broker with default settings, and simplifies: nothing is on disk, there are no replicas, and delayed
 and retried messages are delivered at once (`delays_messages=False`) so that tests need not wait for them.
@@ -18,6 +18,7 @@ from thermocline.client.testing.fake_admin import FakeAdmin
 from thermocline.client.testing.fake_filters import FakeFilters
 from thermocline.client.testing.fake_groups import FakeGroups, Member
 from thermocline.client.testing.fake_pops import FakePops
+from thermocline.client.testing.fake_replies import FakeReplies
 from thermocline.client.testing.fake_store import FakeStore, FakeTopic, StoredMessage
 from thermocline.client.testing.fake_timers import DELAYS_S, FakeTimers, delay_ms
 from thermocline.client.testing.fake_transactions import FakeTransactions
@@ -140,6 +141,7 @@ class FakeNode:
             self.store, self.groups, broker_name=name, arrived=lambda topic, queue_id: self._wake_pulls(topic, queue_id)
         )
         self.pops = FakePops(self)
+        self._replies = FakeReplies(self)
         self._served: dict[int, Callable[[Connection, RemotingCommand], RemotingCommand | None]] = {
             RequestCode.SEND_MESSAGE: self._send,
             RequestCode.SEND_MESSAGE_V2: self._send,
@@ -162,6 +164,7 @@ class FakeNode:
             RequestCode.LOCK_BATCH_MQ: self._lock,
             RequestCode.UNLOCK_BATCH_MQ: self._unlock,
         }
+        self.store.create_topic(TopicConfig(topic_name=self._replies.topic, read_queue_nums=1, write_queue_nums=1))
         if auto_create_topics:
             self.store.create_topic(
                 TopicConfig(
@@ -202,7 +205,10 @@ class FakeNode:
         if goes_wrong:
             return answer
         serve = (
-            self._served.get(command.code) or self._admin.served.get(command.code) or self.pops.served.get(command.code)
+            self._served.get(command.code)
+            or self._admin.served.get(command.code)
+            or self.pops.served.get(command.code)
+            or self._replies.served.get(command.code)
         )
         if serve is None:
             raise UnsupportedRequestError(f" request type {command.code} not supported")
@@ -235,6 +241,8 @@ class FakeNode:
         if queue_id >= len(topic.queues):
             raise InvalidParameterError(f"request queueId[{queue_id}] is illegal")
         properties = header.properties or ""
+        if not header.batch:
+            properties += f"{PropertyName.CLUSTER}\x01{self.cluster}\x02"
         if header.batch:
             parts = [(part.body, part.properties_text, part.flag) for part in decode_batch(bytes(command.body))]
         else:

@@ -106,6 +106,14 @@ def test_changes_of_one_tick_make_one_notice(setup: Setup) -> None:
     assert all(notices(peer) == ["G"] for peer in peers)
 
 
+def test_who_joins_and_leaves_at_once_is_told_still(setup: Setup) -> None:
+    one = Peer("one")
+    setup.join("G", one, "T")
+    setup.leave(one)
+    setup.next_tick()
+    assert notices(one) == ["G"]
+
+
 def test_nobody_is_told_in_a_broadcasting_group_or_when_switched_off(setup: Setup) -> None:
     one = Peer("one")
     setup.join("Broadcast", one, "T", model="BROADCASTING")

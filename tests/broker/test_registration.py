@@ -61,6 +61,18 @@ async def test_a_broker_registers_with_every_name_server(tmp_path: Path) -> None
         assert [status.is_registered for status in broker.context.registration.status()] == [True, True]
 
 
+async def test_a_broker_tells_its_zone(tmp_path: Path) -> None:
+    async with name_server() as (server, address):
+        config = BrokerConfig(listen_host="127.0.0.1", name_server_addresses=address, zone_name="north")
+        async with control_broker(tmp_path, config=config) as broker:
+            broker.context.registration.start()
+            await asyncio.wait_for(broker.context.registration.wait_registered(), timeout=10)
+            route = server.registry.route("TBW102")
+            await broker.context.registration.close()
+        assert route is not None
+        assert route.broker_datas[0].zone_name == "north"
+
+
 async def test_a_topic_change_is_told_at_once(tmp_path: Path) -> None:
     async with name_server() as (server, address), registered_broker(tmp_path, address) as broker:
         await broker.context.registration.wait_registered()

@@ -13,7 +13,7 @@ import pytest
 from tests.broker.control_broker import Clock, ControlBroker, control_broker
 from tests.broker.timing import bodies_in, deliver_all, open_timers, put_timed, timer_service
 from thermocline.broker.shared_page import SharedPage
-from thermocline.broker.store_rounds import StoreRounds
+from thermocline.broker.store_rounds import IDLE_TICK_MS, TICK_MS, StoreRounds
 from thermocline.remoting.topic_validation import TIMER_TOPIC
 from thermocline.store.retention import RetentionGate
 from thermocline.timers.timer_round import TimerRound
@@ -55,6 +55,14 @@ def fill(broker: ControlBroker, files: int) -> None:
     end_offset = log.files.last.base_offset + files * LOG_FILE_BYTES
     while log.append_offset < end_offset:
         broker.put("Other", 0, bytes(64 << 10))
+
+
+async def test_a_log_that_does_not_grow_is_looked_at_less_often(tmp_path: Path) -> None:
+    async with control_broker(tmp_path / "store") as broker, rounds_of(broker, tmp_path) as rounds:
+        rests_ms = [rounds.tick_rest_ms(), rounds.tick_rest_ms()]
+        broker.put("T", 0, b"x")
+        rests_ms += [rounds.tick_rest_ms(), rounds.tick_rest_ms()]
+        assert rests_ms == [TICK_MS, IDLE_TICK_MS, TICK_MS, IDLE_TICK_MS]
 
 
 async def test_what_timers_did_is_durable_after_a_round(tmp_path: Path) -> None:

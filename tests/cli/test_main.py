@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from typing import Any
 import click
 import pytest
 
+from tests.cli.shell import Shell
 from thermocline.cli.main import command_line, run
 from thermocline.client.message import Message
 from thermocline.client.message_queue import MessageQueue
@@ -18,28 +18,6 @@ from thermocline.client.producer.producer import Producer
 from thermocline.client.testing import FakeBroker
 from thermocline.remoting.bodies import SetMessageRequestModeRequestBody
 from thermocline.remoting.request_code import RequestCode
-
-
-class Shell:
-    """Runs commands in this process against a fake broker."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str], namesrv: str) -> None:
-        self._capsys = capsys
-        self.namesrv = namesrv
-        self.out = self.err = ""
-
-    def __call__(self, *arguments: str, status: int = 0) -> str:
-        """Run a command, expect its exit status, return its stdout."""
-        namesrv = ["--namesrv", self.namesrv] if self.namesrv else []
-        actual = run([*arguments, *namesrv])
-        self.out, self.err = self._capsys.readouterr()
-        assert actual == status, self.out + self.err
-        assert "Traceback" not in self.err
-        return self.out
-
-    def json(self, *arguments: str) -> Any:
-        """Run a command and return what it said to programs."""
-        return json.loads(self(*arguments, "--json"))
 
 
 @pytest.fixture
@@ -233,6 +211,8 @@ def test_groups(broker: FakeBroker, shell: Shell) -> None:
     shell("group", "connections", "billing", status=1)
     shell("group", "delete", "billing", "--offsets", "--yes")
     assert shell.json("group", "list") == []
+    shell("group", "delete", "billing", "--offsets", "--yes", status=1)
+    assert (shell.out, shell.err) == ("", "thermocline: no broker has this group group=billing.\n")
     assert broker.committed_offset("billing", "orders", 0) is None
     queue = MessageQueue(topic="orders", broker_name="broker-a", queue_id=0)
     assert broker.messages("orders")[0].queue == queue

@@ -29,6 +29,10 @@ class BrokerProcess:
             "brokerName": "broker-a",
             **properties,
         }
+        self.arguments: tuple[str, ...] = ()
+        """Options of the next start."""
+        self.notes: list[str] = []
+        """What it printed before it was ready."""
         self._process: asyncio.subprocess.Process | None = None
         self.address = ""
         self.start_seconds = 0.0
@@ -54,6 +58,7 @@ class BrokerProcess:
         self._process = await asyncio.create_subprocess_exec(
             *self.COMMAND,
             str(configuration),
+            *self.arguments,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=log,
@@ -62,7 +67,9 @@ class BrokerProcess:
         assert self._process.stdout is not None
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
-                line = (await self._process.stdout.readline()).decode()
+                self.notes = []
+                while (line := (await self._process.stdout.readline()).decode()) and not line.startswith("ready "):
+                    self.notes.append(line.rstrip("\n"))
         except TimeoutError:
             self._process.kill()
             raise AssertionError(f"no ready line in time: {self.log_tail()}") from None

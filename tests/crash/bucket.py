@@ -7,6 +7,7 @@ from thermocline.tiered.checkpoint import load_head_if_good
 from thermocline.tiered.ledger_reader import open_catalog
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.state.state_log import KEPT_COUNT, list_names
 
 KEYS = BrokerKeys.of(cluster="DefaultCluster", broker_name="broker-a")
 
@@ -17,7 +18,7 @@ async def listed_keys(store: ObjectStore, prefix: str = f"{KEYS.root}/") -> set[
 
 
 async def named_keys(store: ObjectStore) -> set[str]:
-    """Every object that some readable version names, and what it takes to read these versions.
+    """Every object that some readable version names, what it takes to read these versions, and the newest states.
 
     Each readable version is opened by itself, as a reader that has pinned it would: so all of them must open.
     """
@@ -31,6 +32,8 @@ async def named_keys(store: ObjectStore) -> set[str]:
         if checkpoint is not None:
             named.add(KEYS.checkpoint_head(version))
             named.update(checkpoint.object_keys)
+    for name in (await list_names(store, KEYS))[-KEPT_COUNT:]:
+        named.add(KEYS.state(epoch=name.epoch, sequence=name.sequence))
     return named
 
 

@@ -47,6 +47,7 @@ PATIENCE_S = 240.0
 """How long something may be away: on a busy machine a niced helper process takes minutes to start."""
 TIMEOUT_MS = 15_000
 SEAL_TIMEOUT_MS = 240_000
+SUSPEND_BIT = 0x2
 SUBSCRIPTION_BIT = 0x4
 TIER_STATUS = 90101
 TIER_SEAL = 90102
@@ -90,6 +91,7 @@ class Pulled:
     code: int
     records: list[MessageRecord]
     next_offset: int
+    remark: str = ""
 
 
 async def ask(
@@ -125,6 +127,15 @@ async def patiently(call: Callable[[], Awaitable[Result]], *, timeout_s: float =
                 if refused.code not in TRY_AGAIN:
                     raise
             await asyncio.sleep(0.05)
+
+
+async def until_true(look: Callable[[], Awaitable[bool]], *, timeout_s: float = PATIENCE_S) -> None:
+    """Look again and again until it is so."""
+    async with asyncio.timeout(timeout_s):
+        while True:
+            if await look():
+                return
+            await asyncio.sleep(0.03)
 
 
 # -- sending -----------------------------------------------------------------------------------------------------------
@@ -306,8 +317,9 @@ async def pull(
     subscription: str = "*",
     expression_type: str = "TAG",
     group: str = "crash-reader",
+    suspend_ms: int = 0,
 ) -> Pulled:
-    """One pull. The next offset is the one asked for when the answer carries none."""
+    """One pull, which may wait at the queue's end. The next offset is the one asked for when the answer has none."""
     request = RemotingCommand.request(
         RequestCode.PULL_MESSAGE,
         PullMessageRequestHeader(
@@ -316,7 +328,8 @@ async def pull(
             queue_id=queue_id,
             queue_offset=offset,
             max_msg_nums=count,
-            sys_flag=SUBSCRIPTION_BIT,
+            sys_flag=SUBSCRIPTION_BIT | (SUSPEND_BIT if suspend_ms else 0),
+            suspend_timeout_millis=suspend_ms,
             subscription=subscription,
             expression_type=expression_type,
         ),
@@ -328,7 +341,7 @@ async def pull(
         ResponseCode.PULL_RETRY_IMMEDIATELY,
         ResponseCode.PULL_OFFSET_MOVED,
     ):
-        return Pulled(response.code, [], offset)
+        return Pulled(response.code, [], offset, response.remark or "")
     records = list(iterate_records(response.body)) if response.code == ResponseCode.SUCCESS else []
     return Pulled(response.code, records, response.header(PullMessageResponseHeader).next_begin_offset)
 

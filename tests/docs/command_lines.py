@@ -13,6 +13,8 @@ from tests.docs.pages import CodeBlock, code_blocks
 
 COMMAND = [sys.executable, "-m", "thermocline.cli"]
 DAEMONS = ("dev", "namesrv", "broker")
+SUBCOMMANDS = ("config", "runtime", "stats", "clean", "kv", "wipe-write-perm", "add-write-perm")
+"""Of daemons that run."""
 FREE_ADDRESS = "127.0.0.1:0"
 STOP_TIMEOUT_S = 20
 
@@ -30,7 +32,7 @@ def command_lines(page: Path) -> list[tuple[CodeBlock, list[str]]]:
 
 def is_daemon(words: Sequence[str]) -> bool:
     """Whether the command runs until it is stopped."""
-    return words[0] in DAEMONS and not (len(words) > 1 and words[1] in ("config", "runtime"))
+    return words[0] in DAEMONS and not (len(words) > 1 and words[1] in SUBCOMMANDS)
 
 
 class Daemon:

@@ -15,11 +15,12 @@ from thermocline.cli.main import command_line, run
 from thermocline.client.admin.admin_client import AdminClient
 from thermocline.client.consumer.options import ConsumeFromWhere
 from thermocline.client.consumer.pull_consumer import PullConsumer
+from thermocline.client.consumer.push_consumer import PushConsumer
 from thermocline.client.message import Message
 from thermocline.client.producer.producer import Producer
 from thermocline.client.producer.transaction_producer import TransactionProducer
 from thermocline.client.producer.transactions import LocalTransactionState
-from thermocline.remoting.errors import ConsumerOfflineError
+from thermocline.remoting.errors import ConsumerOfflineError, ObjectNotFoundError
 
 pytestmark = pytest.mark.xdist_group("docs-commands")
 
@@ -105,6 +106,7 @@ def test_the_common_options_are_those_that_commands_share() -> None:
         "dev",
         "namesrv",
         "spark-catch-up",
+        "store doctor",
     ]
 
 
@@ -130,36 +132,51 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cluster(directory: Path) -> Iterator[dict[str, str]]:
-    """`thermocline dev` with what the examples speak of: topic orders, group billing with a member."""
-    daemon = Daemon(["dev", "--data", "data", "--namesrv", FREE_ADDRESS, "--listen", FREE_ADDRESS], directory)
+    """`thermocline dev` with what the examples speak of: topic orders, groups billing and shipping with a member each,
+    a producer of group shop.
+    """
+    traces = ["--set", "traceTopicEnable=true"]
+    daemon = Daemon(["dev", "--data", "data", "--namesrv", FREE_ADDRESS, "--listen", FREE_ADDRESS, *traces], directory)
     try:
         ready = daemon.ready()
         with AdminClient(namesrv=ready["namesrv"]) as admin:
             admin.create_topic("orders", queue_nums=4)
+            admin.create_group("old-billing")
         with Producer(namesrv=ready["namesrv"]) as producer:
             producer.send_many(Message("orders", b"%d" % i, keys=f"{4700 + i}") for i in range(20))
-        with PullConsumer(
-            group="billing",
-            namesrv=ready["namesrv"],
-            consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
-        ) as consumer:
+        shipping = PushConsumer(group="shipping", namesrv=ready["namesrv"])
+        shipping.subscribe("orders")
+        shipping.register_listener(lambda messages, context: None)
+        shop = Producer(group="shop", namesrv=ready["namesrv"])
+        with (
+            shop,
+            shipping,
+            PullConsumer(
+                group="billing",
+                namesrv=ready["namesrv"],
+                consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+            ) as consumer,
+        ):
             consumer.subscribe("orders")
             assert consumer.poll()
             consumer.commit()
-            wait_for_member(ready["namesrv"])
+            shop.send(Message("orders", b"announces its producer"))
+            wait_for_clients(ready["namesrv"])
             yield ready
     finally:
         status = daemon.stop()
     assert status == 0
 
 
-def wait_for_member(namesrv: str) -> None:
-    """Until the broker has heard of the group's member."""
+def wait_for_clients(namesrv: str) -> None:
+    """Until the broker has heard of both groups' members and of the producer."""
     with AdminClient(namesrv=namesrv) as admin:
         for attempt in range(1_000):
             try:
                 assert admin.consumer_connections("billing").connection_set
-            except ConsumerOfflineError:
+                assert admin.consumer_connections("shipping").connection_set
+                assert admin.producer_connections("shop")
+            except (ConsumerOfflineError, ObjectNotFoundError):
                 assert attempt < 999
             else:
                 return
@@ -198,6 +215,10 @@ def test_a_command_that_is_shown_works(
         words[words.index("--from") + 1] = cluster["cold"]
     if "$HANDLE" in words:
         words[words.index("$HANDLE")] = recallable(capsys)
+    if "$TRACED_ID" in words:
+        words[words.index("$TRACED_ID")] = sent(cluster["namesrv"], enable_trace=True)
+    if "$SENT_ID" in words:
+        words[words.index("$SENT_ID")] = sent(cluster["namesrv"])
     if "$MESSAGE_ID" in words:
         words[words.index("$MESSAGE_ID")] = undecided(cluster["namesrv"])
     status = run([word.replace("$PWD", str(directory)) for word in words])
@@ -216,6 +237,12 @@ def recallable(capsys: pytest.CaptureFixture[str]) -> str:
     (sent,) = json.loads(capsys.readouterr().out)
     handle: str = sent["recall_handle"]
     return handle
+
+
+def sent(namesrv: str, *, enable_trace: bool = False) -> str:
+    """The id of a message in orders."""
+    with Producer(namesrv=namesrv, enable_trace=enable_trace) as producer:
+        return producer.send(Message("orders", b"sent")).message_id
 
 
 class Undecided:

@@ -11,11 +11,46 @@ from pathlib import Path
 import pytest
 
 from tests.docs.command_lines import FREE_ADDRESS, Daemon
-from tests.docs.pages import ROOT
+from tests.docs.pages import DOCS, ROOT, code, table_rows
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 TIMEOUT_S = 120
 WRITTEN = {
+    "ordered_messages": [f"order {number}: ordered, paid, packed, sent" for number in (1, 2, 3)],
+    "broadcast": [
+        "till-1: book 12, lamp 40",
+        "till-2: book 12, lamp 40",
+        "till-1: book 12, lamp 35",
+        "till-2: lamp 35",
+    ],
+    "batches": [
+        r"sent: 1000 messages in \d\d? requests",
+        "received: 1000 messages, in order",
+    ],
+    "delay_levels": [
+        "at once: 0 s",
+        r"after a second: [1-4] s",
+        r"after five seconds: ([5-9]|\d\d) s",
+    ],
+    "retries": [
+        "paid: bill 1, bill 2",
+        "given up after 3 tries: bill 3, first sent to bills",
+    ],
+    "request_reply": [
+        "book: 12 EUR",
+        "lamp: 40 EUR",
+        "moon: no answer",
+    ],
+    "message_trace": [
+        "sent by shop: 8 bytes, tag paid, key 4711",
+        "consumed by billing: SUCCESS",
+        "consumed by shipping: SUCCESS",
+    ],
+    "tags": [
+        "warehouse: order 1 paid, order 3 paid",
+        "bookkeeping: order 1 paid, order 3 paid, order 1 refunded",
+        "archive: order 1 paid, order 2 cancelled, order 3 paid, order 1 refunded",
+    ],
     "timed_messages": [
         "waiting: order 4711, order 4712",
         "paid, so not to be reminded of: order 4711",
@@ -41,6 +76,8 @@ WRITTEN = {
 
 def test_there_are_examples() -> None:
     assert [path.stem for path in EXAMPLES] == sorted(WRITTEN)
+    listed = [code(row.cells["program"]) for row in table_rows(DOCS / "sdk.md") if "program" in row.cells]
+    assert sorted(listed) == [f"examples/{path.name}" for path in EXAMPLES]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

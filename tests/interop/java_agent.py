@@ -179,6 +179,11 @@ class JavaAgent:
         )
         return answer
 
+    def kill(self) -> None:
+        """`kill -9`: all of its clients are gone at once, and say goodbye to nobody."""
+        self._process.kill()
+        self._process.wait()
+
     def _last_words(self) -> str:
         return self._log_path.read_text(errors="replace")[-3_000:]
 

@@ -119,7 +119,7 @@ COMMANDS = (
     Command("getConsumerConfig -g NoSuchGroup"),
     Command(f"setConsumeMode -b {{broker}} -t {TOPIC} -g {OFFLINE_GROUP} -m POP -q 8"),
     Command(f"setConsumeMode -c {CLUSTER} -t {TOPIC} -g {OFFLINE_GROUP} -m PULL"),
-    Command(f"consumerProgress -g {GROUP}"),
+    Command(f"consumerProgress -g {GROUP}", until="%RETRY%"),
     Command(f"consumerProgress -g {GROUP} -t {TOPIC} -s true"),
     Command(f"consumerProgress -g {OFFLINE_GROUP}"),
     Command("consumerProgress -g NoSuchGroup"),
@@ -169,7 +169,8 @@ COMMANDS = (
     # broker
     Command("brokerStatus -b {broker}", keeps=names_only),
     Command(f"brokerStatus -c {CLUSTER}", keeps=names_only),
-    Command("brokerConsumeStats -b {broker} -o false -t 5000 -l 0"),
+    # the message that has just been sent is consumed, and that said, some seconds later
+    Command("brokerConsumeStats -b {broker} -o false -t 5000 -l 0", until=rf"{GROUP}\s+broker-a\s+2\s+6\s+6\s"),
     Command("brokerConsumeStats -b {broker} -o true -t 5000 -l 0"),
     Command("getBrokerConfig -b {broker}", keeps=names_only),
     Command("updateBrokerConfig -b {broker} -k fileReservedTime -v 48"),

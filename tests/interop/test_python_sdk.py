@@ -29,6 +29,7 @@ from thermocline import (
     PullConsumer,
     PushConsumer,
     ReceivedMessage,
+    ReplyTimeoutError,
     SendStatus,
     UnavailableError,
     select_by_hash,
@@ -366,3 +367,58 @@ def _producer_ids(admin: AdminClient, group: str) -> set[str]:
         return {one.client_id for one in admin.producer_connections(group)}
     except MQError:
         return set()
+
+
+# -- requests and replies ----------------------------------------------------------------------------------------------
+
+
+def test_a_request_of_the_sdk_is_answered_by_the_official_client(cluster: Cluster, name: str) -> None:
+    topic, java = make_topic(cluster, name), f"{name}-java"
+    cluster.agent.call(
+        "start_replier",
+        name=java,
+        namesrv=cluster.namesrv,
+        group=f"{name}-group",
+        topics={topic: "*"},
+    )
+    try:
+        with producer_of(cluster, group=f"{name}-askers") as producer:
+            for text in (b"short", b"long " * 2_000):
+                reply = producer.request(Message(topic, text), timeout_ms=60_000)
+                assert reply.body == b"reply to " + text
+                assert reply.properties["MSG_TYPE"] == "reply"
+                assert reply.topic == f"{cluster.cluster_name}_REPLY_TOPIC"
+    finally:
+        cluster.agent.call("stop_consumer", name=java)
+
+
+def test_a_request_of_the_official_client_is_answered_by_the_sdk(cluster: Cluster, name: str) -> None:
+    topic = make_topic(cluster, name)
+    with producer_of(cluster, group=f"{name}-repliers") as repliers:
+        member = Member(cluster, f"{name}-group", topic)
+
+        def answer(message: ReceivedMessage) -> ConsumeResult:
+            repliers.reply(message, b"reply to " + message.body)
+            return ConsumeResult.SUCCESS
+
+        member.answer = answer
+        with member.consumer:
+            replies = cluster.agent.call(
+                "request",
+                name=f"{name}-asker",
+                group=f"{name}-askers",
+                namesrv=cluster.namesrv,
+                topic=topic,
+                prefix=topic,
+                start=0,
+                count=4,
+                timeout_ms=30_000,
+            )
+            cluster.agent.call("stop_producer", name=f"{name}-asker")
+    assert replies == [f"reply to {topic}-{index}" for index in range(4)]
+
+
+def test_a_request_that_nobody_answers_ends_in_time(cluster: Cluster, name: str) -> None:
+    topic = make_topic(cluster, name)
+    with producer_of(cluster) as producer, pytest.raises(ReplyTimeoutError, match="is_stored=True"):
+        producer.request(Message(topic, b"x"), timeout_ms=1_000)

@@ -11,13 +11,17 @@ import pytest
 from tests.interop.cluster import Cluster, thermocline_cluster, wait_until
 from tests.interop.java_agent import JavaAgent
 from thermocline.client import (
+    AdminClient,
     ConsumeContext,
     ConsumeFromWhere,
     ConsumeResult,
     Message,
     Producer,
+    PublishTrace,
     PushConsumer,
     ReceivedMessage,
+    SubscribeAfterTrace,
+    SubscribeBeforeTrace,
 )
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("interop-trace")]
@@ -69,10 +73,17 @@ def test_the_official_clients_traces_are_found(cluster: Cluster) -> None:
         )
         agent.received("TraceJava-push", count=1)
         printed = traced(cluster, sent.message_id, lambda text: "Pub" in text and "TraceJavaGroup" in text)
+        with AdminClient(namesrv=cluster.namesrv) as admin:
+            records = [step.record for step in admin.message_trace(sent.message_id)]
     finally:
         agent.call("stop_consumer", name="TraceJava-push")
         agent.call("stop_producer", name="TraceJava-producer")
     assert re.search(r"^Pub +TraceJavaProducers +\S+ +\S+ \S+ +\d+ms +success", printed, re.MULTILINE), printed
+    assert [(type(record), record.group) for record in records] == [
+        (PublishTrace, "TraceJavaProducers"),
+        (SubscribeBeforeTrace, "TraceJavaGroup"),
+        (SubscribeAfterTrace, "TraceJavaGroup"),
+    ]
 
 
 def test_the_sdks_traces_are_read_by_the_official_tool(cluster: Cluster) -> None:

@@ -20,10 +20,13 @@ from thermocline.remoting.errors import (
 from thermocline.spark.cold_plan import pinned_options, resolve_plan
 from thermocline.spark.read_plan import ReadPlan
 from thermocline.spark.source_options import read_options_from
-from thermocline.tiered.errors import VersionExpiredError
+from thermocline.tiered.errors import QuarantinedError, VersionExpiredError
 from thermocline.tiered.ledger_entry import (
     CatalogSettings,
+    DamagedPart,
     LedgerChanges,
+    LostRange,
+    Quarantine,
     QueueHole,
     SegmentOut,
     TopicChange,
@@ -104,7 +107,9 @@ def test_offsets_that_are_not_there_are_data_loss(tier: ColdTier, option: str, o
     assert (start, end) in {(5, 100), (100, 100)}
 
 
-def test_declared_holes_are_stepped_over_and_other_gaps_are_data_loss(tier: ColdTier) -> None:
+def test_declared_holes_are_stepped_over_and_other_gaps_are_data_loss(
+    tier: ColdTier, caplog: pytest.LogCaptureFixture
+) -> None:
     log = flights("orders", 300, queue_count=1)
     tier.seal(log, ends={0: 100})
     tier.seal(log, starts={0: 200})
@@ -113,9 +118,44 @@ def test_declared_holes_are_stepped_over_and_other_gaps_are_data_loss(tier: Cold
     assert sliced(plan(tier.url, failOnDataLoss="false")) == 200
     assert sliced(plan(tier.url, endingOffsets='{"orders": {"0": 100}}')) == 100
     tier.commit(LedgerChanges(topics=(TopicChange(topic="orders", incarnation=1, holes=(QueueHole(0, 100, 200),)),)))
+    caplog.clear()
     found = plan(tier.url)
     assert ranges(found) == {("broker-a", "orders", 0): (0, 300)}
     assert sliced(found) == 200
+    (warning,) = caplog.messages
+    assert warning.endswith("topic=orders queue=broker-a:0 offsets=[100, 200)")
+    caplog.clear()
+    plan(tier.url, endingOffsets='{"orders": {"0": 100}}')
+    assert caplog.messages == []
+
+
+def test_what_is_in_quarantine_is_data_loss_wherever_it_lies(tier: ColdTier) -> None:
+    log = flights("orders", 300, queue_count=1)
+    for start in (0, 100, 200):
+        tier.seal(log, starts={0: start}, ends={0: start + 100})
+    first, _, last = tier.entries("orders")
+    tier.commit(
+        LedgerChanges(
+            quarantine=tuple(
+                Quarantine(
+                    segment=segment,
+                    damage=(DamagedPart(segment.log.key, "missing"),),
+                    lost=(LostRange(0, run.start_offset, run.end_offset),),
+                )
+                for segment in (first, last)
+                for run in segment.runs
+            )
+        )
+    )
+    with pytest.raises(QuarantinedError, match=r"offsets=\[0, 100\) objects=.*\.log \(missing\)"):
+        plan(tier.url)
+    with pytest.raises(QuarantinedError, match=r"offsets=\[200, 250\)"):
+        plan(tier.url, startingOffsets='{"orders": {"0": 150}}', endingOffsets='{"orders": {"0": 250}}')
+    within = {"startingOffsets": '{"orders": {"0": 100}}', "endingOffsets": '{"orders": {"0": 200}}'}
+    assert sliced(plan(tier.url, **within)) == 100
+    found = plan(tier.url, failOnDataLoss="false")
+    assert ranges(found) == {("broker-a", "orders", 0): (0, 300)}
+    assert sliced(found) == 100
 
 
 def test_unknown_names_are_told_apart(tier: ColdTier) -> None:

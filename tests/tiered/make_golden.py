@@ -2,7 +2,8 @@
 
     python -m tests.tiered.make_golden        in the repository's root
 
-Only a new format version makes new files; those of an old one stay, and stay readable.
+What the writer writes today is under VERSION. What an earlier one wrote stays as it is, and stays readable: `v1` is of
+the time before JSON objects carried a checksum.
 """
 
 from __future__ import annotations
@@ -19,14 +20,23 @@ from tests.tiered.cold_data import Log, write_segment
 from thermocline.remoting.message_record import decode_record
 from thermocline.store.disk import RealDisk
 from thermocline.tiered.file import FileObjectStore
-from thermocline.tiered.ledger_entry import CatalogSettings, LedgerChanges, QueueHole, TopicChange, TopicDelete
+from thermocline.tiered.ledger_entry import (
+    CatalogSettings,
+    DamagedPart,
+    LedgerChanges,
+    LostRange,
+    Quarantine,
+    QueueHole,
+    TopicChange,
+    TopicDelete,
+)
 from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.segment_upload import upload_segment
 from thermocline.tiered.segment_writer import SegmentOptions
 
 GOLDEN = Path(__file__).parent / "golden"
-VERSION = "v1"
+VERSION = "v1-checked"
 OPTIONS = SegmentOptions(frame_bytes=1_500, coarse_frames=2)
 NOW_MS = 1_700_000_100_000
 KEYS = BrokerKeys.of(cluster="DefaultCluster", broker_name="broker-a")
@@ -76,10 +86,24 @@ async def write_bucket(folder: Path) -> dict[str, object]:
     )
     await writer.commit(LedgerChanges(topics=(change,), settings=CatalogSettings(default_ttl_ms=None)))
     await writer.commit(LedgerChanges(topics_deleted=(TopicDelete("gone", 3),)))
+    await quarantine_a_segment(store, writer)
+    topics["broken"] = {}
     await writer.close()
     await store.close()
     shutil.rmtree(folder / ".partial", ignore_errors=True)
     return {"version": writer.version, "zstd": list(zstandard.ZSTD_VERSION), "topics": topics}
+
+
+async def quarantine_a_segment(store: FileObjectStore, writer: LedgerWriter) -> None:
+    """A topic whose one segment has lost its records: no reader gets any."""
+    segment_id = writer.next_segment_id()
+    with write_segment(make_log("broken", seed=3), segment_id=segment_id, incarnation=3, options=OPTIONS) as finished:
+        entry = await upload_segment(store, KEYS, finished, created_ms=NOW_MS)
+    await writer.commit(LedgerChanges(segments_in=(entry,)))
+    lost = tuple(LostRange(run.queue_id, run.start_offset, run.end_offset) for run in entry.runs)
+    await store.delete(entry.log.key)
+    kept = Quarantine(segment=entry, damage=(DamagedPart(entry.log.key, "missing"),), lost=lost)
+    await writer.commit(LedgerChanges(quarantine=(kept,)))
 
 
 def keys_of(record: bytes) -> list[str]:

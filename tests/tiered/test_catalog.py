@@ -7,10 +7,13 @@ import pytest
 
 from tests.tiered.ledger_data import make_entry
 from thermocline.tiered.catalog import NEVER_EXPIRES, Catalog, apply
-from thermocline.tiered.errors import LedgerCorruptError, QueueGapError
+from thermocline.tiered.errors import LedgerCorruptError, QuarantinedError, QueueGapError
 from thermocline.tiered.ledger_entry import (
     CheckpointMark,
+    DamagedPart,
     LedgerEntry,
+    LostRange,
+    Quarantine,
     QueueHole,
     SegmentOut,
     TopicChange,
@@ -55,6 +58,35 @@ def test_entries_come_back_from_json() -> None:
             decode_entry(damaged, version=1)
     with pytest.raises(LedgerCorruptError):
         decode_entry(data, version=2)
+
+
+def test_quarantine_keeps_a_segment_apart() -> None:
+    one, two = (make_entry(SegmentId(1, number), start=10 * number) for number in (1, 2))
+    catalog = apply(Catalog.empty(), entry_after(Catalog.empty(), claim=True, segments_in=(one, two)))
+    kept = Quarantine(segment=one, damage=(DamagedPart(one.log.key, "missing"),), lost=(LostRange(0, 10, 20, 3),))
+    entry = entry_after(catalog, quarantine=(kept,), segments_in=())
+    assert decode_entry(encode_entry(entry), version=2) == entry
+    after = apply(catalog, entry)
+    topic = after.topics["orders"]
+    assert (topic.segments, topic.quarantine, after.removed) == ((two,), (kept,), ())
+    assert (topic.queue_starts(), topic.queue_ends()) == ({0: 10}, {0: 30})
+    assert after.live_keys() == {*one.keys, *two.keys}
+    with pytest.raises(QuarantinedError):
+        raise TopicIndex(topic).queues[0].spans[0].lost_error(queue_offset=12)
+    less = msgspec.structs.replace(kept, lost=(LostRange(0, 15, 20, 3),))
+    assert apply(after, entry_after(after, quarantine=(less,))).topics["orders"].quarantine == (less,)
+    gone = apply(after, entry_after(after, quarantine_out=(SegmentOut("orders", one.segment_id),)))
+    assert gone.topics["orders"].quarantine == ()
+    assert [segment.segment_id for segment in gone.removed] == [one.segment_id]
+    ended = apply(after, entry_after(after, topics_deleted=(TopicDelete("orders", 1),)))
+    assert {segment.segment_id for segment in ended.removed} == {one.segment_id, two.segment_id}
+    for wrong in (
+        {"quarantine": (msgspec.structs.replace(kept, segment=make_entry(SegmentId(1, 9))),)},
+        {"quarantine": (msgspec.structs.replace(kept, segment=make_entry(SegmentId(1, 1), incarnation=2)),)},
+        {"quarantine_out": (SegmentOut("orders", two.segment_id),)},
+    ):
+        with pytest.raises(LedgerCorruptError):
+            apply(after, entry_after(after, **wrong))
 
 
 def test_what_does_not_follow_is_refused() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,37 @@ from thermocline.tiered.file import FileObjectStore
 from thermocline.tiered.ledger_reader import open_catalog
 from thermocline.tiered.segment_reader import SegmentReader
 
-BUCKET = GOLDEN / VERSION / "bucket"
-EXPECTED: dict[str, Any] = json.loads((GOLDEN / VERSION / "expected.json").read_text())
-ROOT = BUCKET / "DefaultCluster" / "broker-a"
+OLD_VERSION = "v1"
+
+
+@dataclass(frozen=True)
+class Golden:
+    """One bucket, and what it must be read as."""
+
+    version: str
+    expected: dict[str, Any]
+
+    @property
+    def bucket(self) -> Path:
+        return GOLDEN / self.version / "bucket"
+
+    @property
+    def root(self) -> Path:
+        return self.bucket / "DefaultCluster" / "broker-a"
+
+    def records(self, topic: str) -> dict[int, list[bytes]]:
+        return {
+            int(queue_id): [bytes.fromhex(item["record"]) for item in items]
+            for queue_id, items in self.expected["topics"][topic].items()
+        }
+
+
+def read_golden(version: str) -> Golden:
+    return Golden(version, json.loads((GOLDEN / version / "expected.json").read_text()))
+
+
+BUCKETS = {version: read_golden(version) for version in (OLD_VERSION, VERSION)}
+TOPICS = [(version, topic) for version, golden in BUCKETS.items() for topic in sorted(golden.expected["topics"])]
 
 
 # -- a reader from the page --------------------------------------------------------------------------------------------
@@ -32,10 +61,20 @@ def unzip(data: bytes) -> bytes:
     return zstandard.ZstdDecompressor().decompress(data)
 
 
-def read_part(locator: list[Any], magic: bytes) -> tuple[bytes, bytes]:
+def read_json(path: Path, *, checked: bool) -> dict[str, Any]:
+    """A JSON object of the ledger, its checksum compared."""
+    data = path.read_bytes()
+    found: dict[str, Any] = json.loads(data)
+    assert ("crc32" in found) == checked
+    if checked:
+        assert data.endswith(b',"crc32":"%08x"}' % zlib.crc32(data[:-20]))
+    return found
+
+
+def read_part(bucket: Path, locator: list[Any], magic: bytes) -> tuple[bytes, bytes]:
     """The part, and the content of its footer."""
     key, start, end, footer_start, crc32 = locator
-    part = (BUCKET / key).read_bytes()[start:end]
+    part = (bucket / key).read_bytes()[start:end]
     assert zlib.crc32(part) == crc32
     assert part[:8] == magic
     part_bytes, stored_bytes, raw_bytes, version, _zero, checksum, found = struct.unpack("<QIIHHI8s", part[-32:])
@@ -48,9 +87,9 @@ def read_part(locator: list[Any], magic: bytes) -> tuple[bytes, bytes]:
     return part, footer
 
 
-def read_log(segment: dict[str, Any]) -> dict[int, dict[int, bytes]]:
+def read_log(bucket: Path, segment: dict[str, Any]) -> dict[int, dict[int, bytes]]:
     """Queue id -> queue offset -> record."""
-    part, footer = read_part(segment["log"], b"THERMLOG")
+    part, footer = read_part(bucket, segment["log"], b"THERMLOG")
     *_ids, _incarnation, records, _raw_bytes, run_count, frame_count, topic_bytes = struct.unpack_from(
         "<QQQQQIIH", footer
     )
@@ -88,9 +127,9 @@ def read_planes(data: bytes, position: int, count: int, width: int) -> tuple[lis
     return [int.from_bytes(bytes(column), "little") for column in zip(*planes, strict=True)], position + count * width
 
 
-def read_columns(segment: dict[str, Any]) -> dict[int, dict[int, tuple[int, int, int]]]:
+def read_columns(bucket: Path, segment: dict[str, Any]) -> dict[int, dict[int, tuple[int, int, int]]]:
     """Queue id -> queue offset -> (size, physical offset, tags code)."""
-    part, footer = read_part(segment["cq"], b"THERM-CQ")
+    part, footer = read_part(bucket, segment["cq"], b"THERM-CQ")
     _epoch, _sequence, _records, block_count = struct.unpack_from("<QQQI", footer)
     found: dict[int, dict[int, tuple[int, int, int]]] = {}
     for block in range(block_count):
@@ -119,9 +158,9 @@ def mix(value: int) -> int:
     return value ^ value >> 16
 
 
-def find_key(segment: dict[str, Any], key: str) -> list[int]:
+def find_key(bucket: Path, segment: dict[str, Any], key: str) -> list[int]:
     """Ordinals of the records that may carry the key."""
-    part, footer = read_part(segment["idx"], b"THERMIDX")
+    part, footer = read_part(bucket, segment["idx"], b"THERMIDX")
     _epoch, _sequence, _entries, page_bytes, page_count, block_count = struct.unpack_from("<QQQIII", footer)
     assert (page_bytes, page_count) == (segment["bloom_page_bytes"], segment["bloom_page_count"])
     hashed = mix(zlib.crc32(key.encode()))
@@ -148,29 +187,34 @@ def find_key(segment: dict[str, Any], key: str) -> list[int]:
     return found
 
 
-def read_catalog() -> tuple[int, dict[str, dict[str, Any]]]:
+def read_catalog(golden: Golden) -> tuple[int, dict[str, dict[str, Any]]]:
     """The newest version, and the topics at it."""
-    hint = json.loads((ROOT / "head-hint").read_text())
+    root, checked = golden.root, golden.version != OLD_VERSION
+    hint = read_json(root / "head-hint", checked=checked)
     version, topics, nonce = 0, {}, ""
     if hint["checkpoint"]:
-        head = json.loads((ROOT / f"checkpoints/{hint['checkpoint']:020}/head.json").read_text())
+        head = read_json(root / f"checkpoints/{hint['checkpoint']:020}/head.json", checked=checked)
         version, nonce = head["version"], head["nonce"]
-        assert json.loads((ROOT / f"ledger/{version:020}.json").read_text())["nonce"] == nonce
+        assert read_json(root / f"ledger/{version:020}.json", checked=checked)["nonce"] == nonce
         for bucket, key, stored_bytes, _raw_bytes, crc32 in head["buckets"]:
-            data = (BUCKET / key).read_bytes()
+            data = (golden.bucket / key).read_bytes()
             assert (len(data), zlib.crc32(data)) == (stored_bytes, crc32)
             for topic in json.loads(unzip(data))["topics"]:
                 assert zlib.crc32(topic["topic"].encode()) % head["bucket_count"] == bucket
                 topics[topic["topic"]] = topic
-    while (path := ROOT / f"ledger/{version + 1:020}.json").exists():
-        entry = json.loads(path.read_text())
+    while (path := root / f"ledger/{version + 1:020}.json").exists():
+        entry = read_json(path, checked=checked)
         assert entry["previous_nonce"] == nonce
         version, nonce = version + 1, entry["nonce"]
         for name, incarnation in entry.get("topics_deleted", []):
             topics[name] = {"topic": name, "incarnation": incarnation, "deleted": True}
-        for name, segment_id in entry.get("segments_out", []):
+        gone = [*entry.get("segments_out", [])]
+        gone += [(kept["segment"]["topic"], kept["segment"]["segment_id"]) for kept in entry.get("quarantine", [])]
+        for name, segment_id in gone:
             kept = [segment for segment in topics[name]["segments"] if segment["segment_id"] != segment_id]
             topics[name]["segments"] = kept
+        for kept in entry.get("quarantine", []):
+            topics[kept["segment"]["topic"]].setdefault("quarantine", []).append(kept)
         for change in entry.get("topics", []):
             topics.setdefault(change["topic"], {"topic": change["topic"]}).update(change)
         for segment in entry.get("segments_in", []):
@@ -181,30 +225,28 @@ def read_catalog() -> tuple[int, dict[str, dict[str, Any]]]:
 # -- what it finds -----------------------------------------------------------------------------------------------------
 
 
-def expected_records(topic: str) -> dict[int, list[bytes]]:
-    return {
-        int(queue_id): [bytes.fromhex(item["record"]) for item in items]
-        for queue_id, items in EXPECTED["topics"][topic].items()
-    }
-
-
-def test_the_catalog() -> None:
-    version, topics = read_catalog()
-    assert version == EXPECTED["version"]
-    assert {name for name, topic in topics.items() if not topic.get("deleted")} == set(EXPECTED["topics"])
+@pytest.mark.parametrize("golden", BUCKETS.values(), ids=BUCKETS)
+def test_the_catalog(golden: Golden) -> None:
+    version, topics = read_catalog(golden)
+    assert version == golden.expected["version"]
+    assert {name for name, topic in topics.items() if not topic.get("deleted")} == set(golden.expected["topics"])
     assert topics["gone"]["deleted"]
     assert topics["flights"]["ttl_ms"] == 86_400_000
     assert topics["flights"]["expired_before_ms"] == 1_000
     assert topics["flights"]["holes"] == [[0, 90, 95]]
+    if golden.version != OLD_VERSION:
+        (kept,) = topics["broken"]["quarantine"]
+        assert [lost[:3] for lost in kept["lost"]] == [run[:3] for run in kept["segment"]["runs"]]
 
 
-@pytest.mark.parametrize("topic", sorted(EXPECTED["topics"]))
-def test_records_columns_and_keys(topic: str) -> None:
-    _, topics = read_catalog()
+@pytest.mark.parametrize(("name", "topic"), TOPICS)
+def test_records_columns_and_keys(name: str, topic: str) -> None:
+    golden = BUCKETS[name]
+    _, topics = read_catalog(golden)
     records: dict[int, dict[int, bytes]] = {}
     for segment in topics[topic]["segments"]:
-        found = read_log(segment)
-        columns = read_columns(segment)
+        found = read_log(golden.bucket, segment)
+        columns = read_columns(golden.bucket, segment)
         assert {queue_id: set(items) for queue_id, items in columns.items()} == {
             queue_id: set(items) for queue_id, items in found.items()
         }
@@ -214,22 +256,25 @@ def test_records_columns_and_keys(topic: str) -> None:
         for queue_id, items in found.items():
             records.setdefault(queue_id, {}).update(items)
             for offset, record in items.items():
-                expected = EXPECTED["topics"][topic][str(queue_id)][offset]
+                expected = golden.expected["topics"][topic][str(queue_id)][offset]
                 (physical,) = struct.unpack_from(">q", record, 28)
                 assert columns[queue_id][offset] == (len(record), physical, expected["tags_code"])
                 for key in expected["keys"]:
-                    assert (queue_id, offset) in [ordinals[ordinal] for ordinal in find_key(segment, key)]
-        assert find_key(segment, "another key") == []
+                    assert (queue_id, offset) in [
+                        ordinals[ordinal] for ordinal in find_key(golden.bucket, segment, key)
+                    ]
+        assert find_key(golden.bucket, segment, "another key") == []
     assert {
         queue_id: [items[offset] for offset in sorted(items)] for queue_id, items in records.items()
-    } == expected_records(topic)
+    } == golden.records(topic)
 
 
-async def test_our_reader_reads_it() -> None:
-    store = FileObjectStore(str(BUCKET), disk=RealDisk())
+@pytest.mark.parametrize("golden", BUCKETS.values(), ids=BUCKETS)
+async def test_our_reader_reads_it(golden: Golden) -> None:
+    store = FileObjectStore(str(golden.bucket), disk=RealDisk())
     catalog = await open_catalog(store, KEYS)
-    assert catalog.version == EXPECTED["version"]
-    for topic in EXPECTED["topics"]:
+    assert catalog.version == golden.expected["version"]
+    for topic in golden.expected["topics"]:
         found: dict[int, list[bytes]] = {}
         for segment in catalog.topics[topic].segments:
             for run in segment.runs:
@@ -239,22 +284,23 @@ async def test_our_reader_reads_it() -> None:
                 async for part in records:
                     found.setdefault(run.queue_id, []).append(bytes(part.data))
         assert {queue_id: b"".join(parts) for queue_id, parts in found.items()} == {
-            queue_id: b"".join(items) for queue_id, items in expected_records(topic).items()
+            queue_id: b"".join(items) for queue_id, items in golden.records(topic).items()
         }
 
 
 async def test_the_writer_still_writes_it(tmp_path: Path) -> None:
     """To the byte with the zstd it was made with; with another one, the same names and JSON."""
+    golden = BUCKETS[VERSION]
     expected = await write_bucket(tmp_path)
-    same_zstd = expected.pop("zstd") == EXPECTED["zstd"]
-    assert expected == {key: value for key, value in EXPECTED.items() if key != "zstd"}
+    same_zstd = expected.pop("zstd") == golden.expected["zstd"]
+    assert expected == {key: value for key, value in golden.expected.items() if key != "zstd"}
     names = {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()}
-    assert names == {path.relative_to(BUCKET) for path in BUCKET.rglob("*") if path.is_file()}
+    assert names == {path.relative_to(golden.bucket) for path in golden.bucket.rglob("*") if path.is_file()}
     if same_zstd:
         for name in names:
-            assert (tmp_path / name).read_bytes() == (BUCKET / name).read_bytes(), name
+            assert (tmp_path / name).read_bytes() == (golden.bucket / name).read_bytes(), name
 
 
 def test_the_golden_bucket_is_where_the_page_says() -> None:
     assert KEYS.root == "DefaultCluster/broker-a"
-    assert (BUCKET / KEYS.ledger_entry(1)).exists()
+    assert (BUCKETS[VERSION].bucket / KEYS.ledger_entry(1)).exists()

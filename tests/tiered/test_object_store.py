@@ -41,14 +41,11 @@ async def no_sleep(_seconds: float) -> None:
     await asyncio.sleep(0)
 
 
-NOT_ATOMIC = frozenset({"moto"})
-"""Servers that check `If-None-Match` first and write afterwards, in threads: now and then two writers win."""
+RACING_WRITERS = 16
 
 
 class ObjectStoreContract:
     """What `object_store.py` promises. A subclass gives `store`, an empty one."""
-
-    racing_writers = 16
 
     async def test_put_and_get(self, store: ObjectStore) -> None:
         await store.put("topics/a/one.log", b"hello")
@@ -117,7 +114,7 @@ class ObjectStoreContract:
             return True
 
         for round_number in range(4):
-            won = await asyncio.gather(*(attempt(number, round_number) for number in range(self.racing_writers)))
+            won = await asyncio.gather(*(attempt(number, round_number) for number in range(RACING_WRITERS)))
             assert won.count(True) == 1
             assert await store.get(f"ledger/{round_number}") == b"%d" % won.index(True) * 1000
 
@@ -305,8 +302,6 @@ class TestS3(S3Contract):
 async def test_the_contract_on_every_server(any_s3_bucket: S3Bucket, any_s3_server: S3Server) -> None:
     """All of it with one client, on each server that there is a launcher for."""
     contract = S3Contract()
-    if any_s3_server.kind in NOT_ATOMIC:
-        contract.racing_writers = 1
     names = [name for name in dir(contract) if name.startswith("test_") and name != "test_close_twice"]
     async with open_s3(any_s3_bucket) as store:
         for number, name in enumerate(names):

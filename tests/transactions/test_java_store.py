@@ -71,4 +71,4 @@ def test_what_the_official_broker_left_open_is_decided_once(kind: str, open_coun
         world.end(question, group=question.producer_group)
     assert visible(world) == before + asked
     assert world.check() == []
-    world.stop()
+    world.stop().close()

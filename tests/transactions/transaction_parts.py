@@ -175,10 +175,14 @@ class World:
 
     def stop(self) -> World:
         """Stop cleanly; the next life."""
+        self.close()
+        return self.again()
+
+    def close(self) -> None:
+        """Stop cleanly, for good."""
         self.coordinator.close()
         self.save_progress()
         self.store.close()
-        return self.again()
 
     def kill(self) -> World:
         """Die as by `kill -9`: what was written is there; the next life."""

@@ -95,6 +95,18 @@ def live_topics(pack: PackEntry, packed: Mapping[str, PackedTopic]) -> list[str]
     ]
 
 
+def packed_record_counts(packs: Iterable[PackEntry], packed: Mapping[str, PackedTopic]) -> dict[str, int]:
+    """How many records of each topic live in packs, expired ones included."""
+    counts: dict[str, int] = {}
+    for pack in packs:
+        table = pack.table()
+        for index, (topic, count) in enumerate(zip(pack.topics, table.record_counts(), strict=True)):
+            found = packed.get(topic)
+            if found is not None and pack.pack_id in found.packs and found.incarnation == table.incarnation(index):
+                counts[topic] = counts.get(topic, 0) + count
+    return counts
+
+
 def _with(packed: PackedTopic | None, topic: str, pack_id: str, pieces: list[PieceExtent]) -> PackedTopic:
     """The topic with pieces of one more pack."""
     incarnation = pieces[0].incarnation

@@ -73,6 +73,12 @@ class PieceTable:
         """The incarnation of the topic whose piece this is."""
         return int(self._incarnations[index])
 
+    def record_counts(self) -> list[int]:
+        """Records of each piece."""
+        sums: Numbers = np.concatenate(([0], np.cumsum(self._records)))
+        counts: list[int] = (sums[self._queue_starts[1:]] - sums[self._queue_starts[:-1]]).tolist()
+        return counts
+
     def piece(self, index: int) -> PieceExtent:
         """Everything about one piece."""
         part = slice(int(self._queue_starts[index]), int(self._queue_starts[index + 1]))

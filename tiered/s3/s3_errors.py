@@ -19,6 +19,7 @@ from thermocline.tiered.errors import AlreadyExistsError, ObjectStoreRefusedErro
 NOT_FOUND_CODES = frozenset({"404", "NoSuchKey", "NotFound"})
 EXISTS_CODES = frozenset({"412", "PreconditionFailed"})
 RANGE_CODES = frozenset({"416", "InvalidRange"})
+NOT_IMPLEMENTED = 501
 RETRY_CODES = frozenset(
     {
         "408",
@@ -71,6 +72,6 @@ def from_client_error(error: ClientError, key: str) -> MQError:
         return AlreadyExistsError(key=key)
     if code in RANGE_CODES or status == 416:
         return SegmentSizeError("the object ends before the range", key=key)
-    if code in RETRY_CODES or status in (408, 409, 429) or status >= 500:
+    if code in RETRY_CODES or status in (408, 409, 429) or (status >= 500 and status != NOT_IMPLEMENTED):
         return ObjectStoreUnavailableError("the object store asks to try again", key=key, code=code, status=status)
     return ObjectStoreRefusedError("the object store refuses", key=key, code=code, status=status)

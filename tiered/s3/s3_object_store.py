@@ -82,6 +82,16 @@ class S3ObjectStore:
         )
         return cls(options, client, stack)
 
+    @property
+    def client(self) -> Any:
+        """The client, for requests that are no verbs of an object store."""
+        return self._client
+
+    @property
+    def bucket(self) -> str:
+        """The bucket's name."""
+        return self._bucket
+
     async def get(self, key: str) -> bytes:
         """See ObjectStore."""
         with translated(key):
@@ -104,13 +114,15 @@ class S3ObjectStore:
             with translated(key):
                 data, object_bytes = await self._get(key, Range=f"bytes=-{size_bytes}")
         except SegmentSizeError:
-            return ObjectSuffix(data=b"", size_bytes=0)  # an empty object has no suffix to give
+            # An empty object has no suffix to give; and some give none that is longer than the object.
+            data = await self.get(key)
+            return ObjectSuffix(data=data[-size_bytes:], size_bytes=len(data))
         return ObjectSuffix(data=data, size_bytes=object_bytes)
 
     async def head(self, key: str) -> ObjectInfo:
         """See ObjectStore."""
         with translated(key):
-            answer = await self._client.head_object(Bucket=self._bucket, Key=self._full(key))
+            answer = await self._client.head_object(Bucket=self._bucket, Key=self.full_key(key))
         return _info(key, answer, size_bytes=answer["ContentLength"])
 
     async def put(self, key: str, data: Data) -> None:
@@ -146,14 +158,14 @@ class S3ObjectStore:
     async def delete(self, key: str) -> None:
         """See ObjectStore."""
         with contextlib.suppress(ObjectNotFoundError), translated(key):
-            await self._client.delete_object(Bucket=self._bucket, Key=self._full(key))
+            await self._client.delete_object(Bucket=self._bucket, Key=self.full_key(key))
 
     async def delete_many(self, keys: Iterable[str]) -> None:
         """See ObjectStore."""
         waiting = list(keys)
         for start in range(0, len(waiting), DELETE_KEYS_MAX):
             batch = waiting[start : start + DELETE_KEYS_MAX]
-            objects = [{"Key": self._full(key)} for key in batch]
+            objects = [{"Key": self.full_key(key)} for key in batch]
             with translated(batch[0]):
                 answer = await self._client.delete_objects(
                     Bucket=self._bucket, Delete={"Objects": objects, "Quiet": True}
@@ -177,13 +189,14 @@ class S3ObjectStore:
         """See ObjectStore."""
         await self._stack.aclose()
 
-    def _full(self, key: str) -> str:
+    def full_key(self, key: str) -> str:
+        """The key as the bucket knows it."""
         check_key(key)
         return self._prefix + key
 
     async def _get(self, key: str, **extra: Any) -> tuple[bytes, int]:
         """The body of a GET, all of it, and the size of the object."""
-        answer = await self._client.get_object(Bucket=self._bucket, Key=self._full(key), **extra)
+        answer = await self._client.get_object(Bucket=self._bucket, Key=self.full_key(key), **extra)
         async with answer["Body"] as body:
             data: bytes = await body.read()
         if len(data) != answer["ContentLength"]:
@@ -195,11 +208,11 @@ class S3ObjectStore:
     async def _put(self, key: str, data: Data, **extra: Any) -> None:
         body, digest = await _body(data)
         await self._client.put_object(
-            Bucket=self._bucket, Key=self._full(key), Body=body, ContentMD5=digest, ContentLength=len(data), **extra
+            Bucket=self._bucket, Key=self.full_key(key), Body=body, ContentMD5=digest, ContentLength=len(data), **extra
         )
 
     async def _put_multipart(self, key: str, data: memoryview) -> None:
-        full_key = self._full(key)
+        full_key = self.full_key(key)
         answer = await self._client.create_multipart_upload(Bucket=self._bucket, Key=full_key)
         upload_id = answer["UploadId"]
 
@@ -307,4 +320,5 @@ def _raise_delete_failure(failure: dict[str, Any]) -> None:
 
 def _info(key: str, item: dict[str, Any], *, size_bytes: int) -> ObjectInfo:
     modified_ms = int(item["LastModified"].timestamp() * 1000)
-    return ObjectInfo(key=key, size_bytes=size_bytes, etag=item["ETag"].strip('"'), modified_ms=modified_ms)
+    etag = item.get("ETag", "").strip('"')  # some list objects without
+    return ObjectInfo(key=key, size_bytes=size_bytes, etag=etag, modified_ms=modified_ms)

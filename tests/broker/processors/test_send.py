@@ -516,6 +516,29 @@ async def test_too_much_waiting_for_the_flush_is_refused(
     assert (answer.opaque, answer.code) == (1, 0)
 
 
+@pytest.mark.parametrize("through_chunks", [True, False])
+async def test_too_many_sends_that_wait_for_the_flush_are_refused(
+    sync_broker: DataBroker, through_chunks: bool
+) -> None:
+    sync_broker.change_config(sends_waiting_max=2)
+    flushes = HeldFlushes(sync_broker)
+    producers = [Producer(sync_broker, through_chunks=through_chunks) for _ in range(2)]
+    for producer in producers:
+        producer.wire.receive(send_frame(opaque=1))
+        await asyncio.sleep(0)  # the round of each ends by itself
+    refused = await Producer(sync_broker, through_chunks=through_chunks).send(send_frame(opaque=2))
+    assert (refused.code, refused.remark) == (2, "[OVERLOAD]system busy, start flow control for a while")
+    flushes.end()
+    for producer in producers:
+        (answer,) = await producer.wire.wait_commands()
+        assert (answer.opaque, answer.code) == (1, 0)
+    producers[0].wire.receive(send_frame(opaque=3))
+    await asyncio.sleep(0)
+    flushes.end()
+    (answer,) = await producers[0].wire.wait_commands()
+    assert (answer.opaque, answer.code) == (3, 0)
+
+
 async def test_one_way_sends_are_never_answered(broker: DataBroker) -> None:
     for through_chunks in (True, False):
         producer = Producer(broker, through_chunks=through_chunks)

@@ -9,6 +9,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 
 	"github.com/apache/rocketmq-client-go/v2/rlog"
@@ -35,6 +36,7 @@ func main() {
 		"pull_topic":                pullTopic,
 		"pull_queue":                pullQueue,
 	}
+	maps.Copy(operations, newLoad(producers).operations())
 	requests := bufio.NewScanner(os.Stdin)
 	requests.Buffer(make([]byte, 1<<20), 64<<20)
 	answers := json.NewEncoder(os.Stdout)

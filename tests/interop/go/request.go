@@ -47,6 +47,7 @@ type request struct {
 	RetryDelayLevel   *int                 `json:"retry_delay_level"`
 	TriesMax          int32                `json:"max_reconsume_times"`
 	TimeoutMs         int64                `json:"timeout_ms"`
+	loadRequest
 }
 
 // instance is the name of the client that a producer or consumer belongs to.

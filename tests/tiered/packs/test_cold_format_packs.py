@@ -107,12 +107,19 @@ def read_records(segment: dict[str, Any]) -> dict[int, dict[int, bytes]]:
     return found
 
 
+def read_json(path: Path) -> Any:
+    """A JSON object of the ledger, its checksum compared."""
+    data = path.read_bytes()
+    assert data.endswith(b',"crc32":"%08x"}' % zlib.crc32(data[:-20]))
+    return json.loads(data)
+
+
 def read_catalog() -> tuple[int, dict[str, Any], dict[str, Any]]:
     """The newest version, the topics at it, and the packs."""
-    hint = json.loads((ROOT / "head-hint").read_text())
+    hint = read_json(ROOT / "head-hint")
     version, topics, packs = 0, dict[str, Any](), dict[str, Any]()
     if hint["checkpoint"]:
-        head = json.loads((ROOT / f"checkpoints/{hint['checkpoint']:020}/head.json").read_text())
+        head = read_json(ROOT / f"checkpoints/{hint['checkpoint']:020}/head.json")
         version = head["version"]
         for _bucket, key, *_rest in head["buckets"]:
             for topic in json.loads(unzip((BUCKET / key).read_bytes()))["topics"]:
@@ -121,7 +128,7 @@ def read_catalog() -> tuple[int, dict[str, Any], dict[str, Any]]:
             content = json.loads(unzip((BUCKET / head["packs"][1]).read_bytes()))
             packs = {pack["pack_id"]: pack for pack in content["packs"]}
     while (path := ROOT / f"ledger/{version + 1:020}.json").exists():
-        entry = json.loads(path.read_text())
+        entry = read_json(path)
         version += 1
         for name, incarnation in entry.get("topics_deleted", []):
             topics[name] = {"topic": name, "incarnation": incarnation, "deleted": True}

@@ -28,6 +28,7 @@ public final class Agent {
         Transactions transactions = new Transactions();
         Consumers consumers = new Consumers();
         Pops pops = new Pops();
+        Load load = new Load();
         operations.put("admin", AdminCommands::run);
         operations.put("admin_until", AdminCommands::runUntil);
         operations.put("produce", producers::produce);
@@ -45,7 +46,10 @@ public final class Agent {
         operations.put("received", consumers::received);
         operations.put("assigned", consumers::assigned);
         operations.put("stop_consumer", consumers::stop);
+        operations.put("start_load", load::start);
+        operations.put("finish_load", load::finish);
         operations.put("read_topic", TopicReader::read);
+        operations.put("journal_topic", TopicReader::journal);
         operations.put("queue_offsets", TopicReader::offsets);
         operations.put("pop", pops::pop);
         operations.put("ack", pops::ack);

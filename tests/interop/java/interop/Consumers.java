@@ -42,6 +42,12 @@ final class Consumers {
         /** Whether every message is refused, as often as it comes; it is kept all the same. */
         boolean refuseAll;
 
+        /** Where receptions are noted, for messages that no test takes; null when tests take them. */
+        Journal journal;
+
+        /** With a journal: each message whose number this divides is refused the first time; 0 refuses none. */
+        int refuseEvery;
+
         abstract Collection<MessageQueue> assigned() throws Exception;
 
         abstract void stop() throws Exception;
@@ -55,7 +61,15 @@ final class Consumers {
                     return false;
                 }
             }
-            return keep(messages);
+            return journal == null ? keep(messages) : note(messages);
+        }
+
+        private boolean note(List<MessageExt> messages) {
+            boolean refused = refuseEvery > 0
+                    && messages.stream().anyMatch(message -> message.getReconsumeTimes() == 0
+                            && Integer.parseInt(message.getUserProperty("index")) % refuseEvery == 0);
+            messages.forEach(message -> journal.received(message, !refused));
+            return !refused;
         }
 
         private synchronized boolean keep(List<MessageExt> messages) {
@@ -96,7 +110,8 @@ final class Consumers {
      * Starts a push consumer: {name, namesrv, group, topics: {topic: tags or {sql: expression}}, orderly, broadcast, from,
      * timestamp, refuse_first, refuse_all, max_reconsume_times, trace, pull_batch_size, pull_threshold_for_queue,
      * pull_interval_ms}; for POP also {client_rebalance, pop_batch_size, pop_invisible_ms, pop_threshold_for_queue,
-     * threads, hold_ms, retry_delay_level}.
+     * threads, hold_ms, retry_delay_level}. With {journal} receptions are noted there, and no message waits to be
+     * taken: {journal, refuse_every, heartbeat_ms}.
      */
     Object startPush(JSONObject request) throws Exception {
         DefaultMQPushConsumer consumer = push(request);
@@ -139,6 +154,10 @@ final class Consumers {
         handle.refuseFirst = request.getIntValue("refuse_first", 0);
         handle.holdMs = request.getLongValue("hold_ms", 0);
         handle.refuseAll = request.getBooleanValue("refuse_all");
+        if (request.containsKey("journal")) {
+            handle.journal = new Journal(request.getString("journal"));
+            handle.refuseEvery = request.getIntValue("refuse_every", 0);
+        }
         if (request.getBooleanValue("orderly")) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) ->
                     handle.accept(messages)
@@ -211,6 +230,8 @@ final class Consumers {
         }
         consumer.setMaxReconsumeTimes(request.getIntValue("max_reconsume_times", consumer.getMaxReconsumeTimes()));
         consumer.setPersistConsumerOffsetInterval(500);
+        consumer.setHeartbeatBrokerInterval(
+                request.getIntValue("heartbeat_ms", consumer.getHeartbeatBrokerInterval()));
         consumer.setPollNameServerInterval(POLL_NAMESRV_INTERVAL_MS);
         return consumer;
     }

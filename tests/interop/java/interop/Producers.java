@@ -160,6 +160,10 @@ final class Producers {
             if (request.getBooleanValue("trace")) {
                 producer.setEnableTrace(true);
             }
+            producer.setSendLatencyFaultEnable(request.getBooleanValue("send_latency_fault"));
+            producer.setRetryTimesWhenSendFailed(request.getIntValue("retries", producer.getRetryTimesWhenSendFailed()));
+            producer.setPollNameServerInterval(
+                    request.getIntValue("poll_namesrv_ms", producer.getPollNameServerInterval()));
             producer.start();
             producers.put(name, producer);
         }

@@ -5,6 +5,7 @@ import com.alibaba.fastjson2.JSONObject;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.TreeSet;
+import java.util.function.Consumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.PullResult;
@@ -22,9 +23,21 @@ final class TopicReader {
 
     /** Every message of {topic} from each queue's minimum to its maximum, in queue order; with {sql} those it means. */
     static Object read(JSONObject request) throws Exception {
+        JSONArray messages = new JSONArray();
+        each(request, message -> messages.add(MessageJson.of(message)));
+        return messages;
+    }
+
+    /** The same for topics of any size: {journal} notes what is there. */
+    static Object journal(JSONObject request) throws Exception {
+        Journal journal = new Journal(request.getString("journal"));
+        each(request, message -> journal.received(message, true));
+        return null;
+    }
+
+    private static void each(JSONObject request, Consumer<MessageExt> visitor) throws Exception {
         DefaultMQPullConsumer consumer = start(request);
         try {
-            JSONArray messages = new JSONArray();
             MessageSelector selector = request.containsKey("sql")
                     ? MessageSelector.bySql(request.getString("sql"))
                     : MessageSelector.byTag("*");
@@ -42,16 +55,13 @@ final class TopicReader {
                     PullResult answer = consumer.pull(queue, selector, next, PULL_COUNT_MAX, 10_000);
                     if (answer.getPullStatus() == PullStatus.FOUND) {
                         unanswered = 0;
-                        for (MessageExt message : answer.getMsgFoundList()) {
-                            messages.add(MessageJson.of(message));
-                        }
+                        answer.getMsgFoundList().forEach(visitor);
                     } else if (++unanswered > UNANSWERED_MAX) {
                         throw new IllegalStateException(answer + " again and again at " + next + " of " + queue);
                     }
                     next = answer.getNextBeginOffset();
                 }
             }
-            return messages;
         } finally {
             consumer.shutdown();
         }

@@ -1,0 +1,301 @@
+"""Question: how long does a broker need to come back from a bucket with 100 000 segments?
+
+Workload: the ledger of one broker, made by its own writer: `--segments` segments of `--topics` topics with 8 queues,
+each segment with a run of every queue and the frame table of 128 MiB (what a catalog holds of it), in commits of 200;
+a state snapshot with as many topics and `--groups` groups with an offset of every queue; one real segment, so that
+there is something to read. All on a cold tier of files, or on `--url`.
+
+Then, `--rounds` times, an empty disk and `thermocline broker --recover-from`. Reported: seconds until the broker is
+ready; until the first message of history is read, from then; memory of the hot and the tier process at that time.
+
+    python -m benchmarks.recovery [--segments 100000] [--topics 1000] [--groups 5] [--rounds 3] [--url URL]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.header_codec import encode_header
+from thermocline.remoting.headers.read import PullMessageRequestHeader
+from thermocline.remoting.message_record import encode_record
+from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.response_code import ResponseCode
+from thermocline.tiered.ledger_entry import LedgerChanges
+from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
+from thermocline.tiered.object_keys import BrokerKeys
+from thermocline.tiered.object_store_url import open_object_store
+from thermocline.tiered.segment_entry import CoarseFrame, PartLocator, SegmentEntry
+from thermocline.tiered.segment_format import QueueRun
+from thermocline.tiered.segment_upload import upload_segment
+from thermocline.tiered.segment_writer import SegmentOptions, SegmentWriter
+from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS, GROUPS, TOPICS, QueueEnd, StateSnapshot, TopicState
+from thermocline.tiered.state.state_log import StateLog
+
+CLUSTER, BROKER = "DefaultCluster", "broker-a"
+KEYS = BrokerKeys.of(cluster=CLUSTER, broker_name=BROKER)
+QUEUES = 8
+MESSAGES_PER_RUN = 16_384
+SEGMENT_BYTES = 128 << 20
+COARSE_FRAMES = 16
+SEGMENTS_PER_COMMIT = 200
+PULL_TIMEOUT_MS = 20_000
+RECORDS = 32
+
+
+def topic_name(number: int) -> str:
+    """Name of a topic."""
+    return f"Recovered{number:05d}"
+
+
+def make_entry(writer: LedgerWriter, topic: str, number: int) -> SegmentEntry:
+    """The catalog's entry of the topic's segment `number`, whose objects nobody reads."""
+    segment_id = writer.next_segment_id()
+    keys = KEYS.segment(topic, segment_id)
+    time_ms = 1_790_000_000_000 + number * 60_000
+    start = number * MESSAGES_PER_RUN
+    places = [number * SEGMENT_BYTES + queue_id * (SEGMENT_BYTES // QUEUES) for queue_id in range(QUEUES)]
+    runs = tuple(
+        QueueRun(
+            queue_id,
+            start,
+            start + MESSAGES_PER_RUN,
+            time_ms,
+            time_ms + 60_000,
+            queue_id * COARSE_FRAMES,
+            (queue_id + 1) * COARSE_FRAMES,
+            places[queue_id],
+            places[queue_id] + SEGMENT_BYTES // QUEUES,
+        )
+        for queue_id in range(QUEUES)
+    )
+    coarse = tuple(
+        CoarseFrame(frame, start + frame * 1_024, frame << 20, frame << 20, time_ms) for frame in range(COARSE_FRAMES)
+    )
+    return SegmentEntry(
+        segment_id=str(segment_id),
+        topic=topic,
+        incarnation=1,
+        log=PartLocator(keys[0], 0, SEGMENT_BYTES // 3, SEGMENT_BYTES // 3 - 4_096, 1),
+        cq=PartLocator(keys[1], 0, 1 << 20, (1 << 20) - 512, 2),
+        idx=PartLocator(keys[2], 0, 1 << 20, (1 << 20) - 512, 3),
+        runs=runs,
+        coarse=coarse,
+        record_count=QUEUES * MESSAGES_PER_RUN,
+        raw_bytes=SEGMENT_BYTES,
+        key_count=QUEUES * MESSAGES_PER_RUN,
+        bloom_page_bytes=4_096,
+        bloom_page_count=40,
+        created_ms=time_ms,
+    )
+
+
+async def real_segment(writer: LedgerWriter, topic: str) -> SegmentEntry:
+    """A segment of a few messages, which are there."""
+    segment = SegmentWriter(
+        segment_id=writer.next_segment_id(), topic=topic, incarnation=1, folder=None, options=SegmentOptions()
+    )
+    position, records = 0, []
+    for offset in range(RECORDS):
+        record = encode_record(
+            topic=topic,
+            queue_id=0,
+            queue_offset=offset,
+            physical_offset=position,
+            body=b"b" * 1_000,
+            properties_text=b"",
+            born_timestamp_ms=1_790_000_000_000,
+            born_host=("127.0.0.1", 1),
+            store_timestamp_ms=1_790_000_000_000,
+            store_host=("127.0.0.1", 1),
+        )
+        records.append(memoryview(record))
+        position += len(record)
+    segment.append(0, 0, iter(records), [0] * RECORDS)
+    with segment.finish() as finished:
+        return await upload_segment(writer.store, KEYS, finished, created_ms=1)
+
+
+async def fill(url: str, *, segments: int, topics: int, groups: int) -> None:
+    """Make the bucket of a broker with a long history."""
+    store = await open_object_store(url)
+    writer = await LedgerWriter.open(
+        store,
+        KEYS,
+        identity=LedgerIdentity(store_uuid="benchmark", cluster=CLUSTER, broker_name=BROKER),
+        clock_ms=lambda: time.time_ns() // 1_000_000,
+        random=random.Random(),
+    )
+    await writer.commit(LedgerChanges(segments_in=(await real_segment(writer, "First"),)))
+    per_topic = -(-segments // topics)
+    names = [(topic_name(number % topics), number // topics) for number in range(segments)]
+    for start in range(0, segments, SEGMENTS_PER_COMMIT):
+        batch = [make_entry(writer, topic, number) for topic, number in names[start : start + SEGMENTS_PER_COMMIT]]
+        await writer.commit(LedgerChanges(segments_in=tuple(batch)))
+    await writer.write_checkpoint()
+    log = StateLog(writer)
+    end = per_topic * MESSAGES_PER_RUN + 1_000
+    name = log.next_name()
+    config = {"readQueueNums": QUEUES, "writeQueueNums": QUEUES, "perm": 6}
+    await log.write(
+        StateSnapshot(
+            format=1,
+            epoch=name.epoch,
+            sequence=name.sequence,
+            store_uuid="benchmark",
+            cluster=CLUSTER,
+            broker_name=BROKER,
+            captured_ms=time.time_ns() // 1_000_000,
+            log_offset=segments * SEGMENT_BYTES,
+            log_ceiling=segments * SEGMENT_BYTES + (1 << 40),
+            record_bytes_min=91,
+            last_incarnation=topics,
+            topics=(
+                TopicState(topic="First", incarnation=1, ends=(QueueEnd(0, RECORDS),)),
+                *(
+                    TopicState(
+                        topic=topic_name(number),
+                        incarnation=1,
+                        ends=tuple(QueueEnd(queue_id, end) for queue_id in range(QUEUES)),
+                    )
+                    for number in range(topics)
+                ),
+            ),
+            documents={
+                TOPICS: {
+                    "topicConfigTable": {
+                        topic: {"topicName": topic, **config}
+                        for topic in ("First", *(topic_name(number) for number in range(topics)))
+                    }
+                },
+                GROUPS: {
+                    "subscriptionGroupTable": {
+                        f"group{group}": {"groupName": f"group{group}"} for group in range(groups)
+                    }
+                },
+                CONSUMER_OFFSETS: {
+                    "offsetTable": {
+                        f"{topic_name(number)}@group{group}": {str(queue_id): end // 2 for queue_id in range(QUEUES)}
+                        for number in range(topics)
+                        for group in range(groups)
+                    }
+                },
+            },
+        )
+    )
+    await writer.close()
+    await store.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One recovery."""
+
+    ready_s: float
+    first_read_s: float
+    hot_bytes: int
+    tier_bytes: int
+
+
+async def recover(url: str, folder: Path) -> Outcome:
+    """Recover onto an empty disk, and read the first message of history."""
+    started = time.monotonic()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "thermocline.cli", "broker", "--recover-from", url, "--data", str(folder / "store")),
+        *("--listen", "127.0.0.1:0", "--log-level", "WARNING"),
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        while not (line := (await process.stdout.readline()).decode()).startswith("ready "):
+            assert line, "the broker did not come back"
+        ready_s = time.monotonic() - started
+        connection = await ClientConnection.open(dict(part.split("=", 1) for part in line.split()[1:])["broker"])
+        header = PullMessageRequestHeader(
+            consumer_group="benchmark",
+            topic="First",
+            queue_id=0,
+            queue_offset=0,
+            max_msg_nums=RECORDS,
+            sys_flag=4,
+            subscription="*",
+        )
+        while True:
+            command = RemotingCommand.request(RequestCode.PULL_MESSAGE, ext_fields=encode_header(header))
+            response = await connection.call(command, timeout_ms=PULL_TIMEOUT_MS)
+            if response.code == ResponseCode.SUCCESS:
+                break
+            await asyncio.sleep(0.01)
+        first_read_s = time.monotonic() - started - ready_s
+        connection.close()
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        tier = next(pid for pid in children if b"tier_process" in Path(f"/proc/{pid}/cmdline").read_bytes())
+        return Outcome(
+            ready_s=ready_s,
+            first_read_s=first_read_s,
+            hot_bytes=resident_bytes(process.pid),
+            tier_bytes=resident_bytes(int(tier)),
+        )
+    finally:
+        process.kill()
+        await process.wait()
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory that a process has to itself: mapped files are the page cache's."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no RssAnon line")
+
+
+async def run(arguments: argparse.Namespace) -> None:
+    """Fill the bucket, then recover again and again."""
+    with tempfile.TemporaryDirectory(prefix="recovery-") as directory:
+        folder = Path(directory)
+        url = arguments.url or (folder / "cold").as_uri()
+        started = time.monotonic()
+        await fill(url, segments=arguments.segments, topics=arguments.topics, groups=arguments.groups)
+        print(f"made segments={arguments.segments} topics={arguments.topics} seconds={time.monotonic() - started:.1f}")
+        outcomes: list[Outcome] = []
+        for number in range(arguments.rounds):
+            outcome = await recover(url, folder)
+            shutil.rmtree(folder / "store")
+            outcomes.append(outcome)
+            print(
+                f"round={number} ready_s={outcome.ready_s:.1f} first_read_s={outcome.first_read_s:.2f}"
+                f" hot_mb={outcome.hot_bytes >> 20} tier_mb={outcome.tier_bytes >> 20}",
+                flush=True,
+            )
+        print(
+            f"median ready_s={statistics.median(outcome.ready_s for outcome in outcomes):.1f}"
+            f" first_read_s={statistics.median(outcome.first_read_s for outcome in outcomes):.2f}"
+            f" worst ready_s={max(outcome.ready_s for outcome in outcomes):.1f}"
+            f" first_read_s={max(outcome.first_read_s for outcome in outcomes):.2f}"
+        )
+
+
+def main() -> None:
+    """See the module's header."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--segments", type=int, default=100_000)
+    parser.add_argument("--topics", type=int, default=1_000)
+    parser.add_argument("--groups", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--url", help="a cold tier that is empty; default: a folder")
+    asyncio.run(run(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

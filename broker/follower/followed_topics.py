@@ -1,0 +1,145 @@
+"""Followed topics: what the follower process says of topics and queues, as this broker's own tables show it.
+
+    FOLLOWED_TOPICS   topics are made, changed and deleted here as they are there, to be read only
+    CATALOG_TABLE     a queue ends where the cold tier does; pulls that wait there are woken
+
+A queue has no local message: its minimum and its end here are the cold tier's end, everything below is cold. So pulls,
+offsets by time and keys take the ways that they take in any broker.
+
+What comes is worked off in order, by one task: a queue's range never before its topic, nor before the queue itself.
+Belongs to the hot process's loop. Bounded by what the follower process sends: a table each time the ledger has moved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from thermocline.broker.context import BrokerContext
+from thermocline.broker.helper_hub import HelperHub, decode_body
+from thermocline.broker.helper_protocol import (
+    CatalogTable,
+    ColdRange,
+    Fenced,
+    FollowedTopic,
+    FollowedTopics,
+    HelperRequestCode,
+)
+from thermocline.broker.long_polling import LongPolling
+from thermocline.broker.tier_link import TierLink
+from thermocline.broker.topic_attributes import TTL_MS
+from thermocline.remoting.bodies import PERM_READ, TopicConfig
+from thermocline.remoting.errors import MQError
+from thermocline.store.consume_queue import ConsumeQueue
+
+logger = logging.getLogger(__name__)
+
+TOPICS_AT_ONCE = 500
+"""Topics that share their writes."""
+
+
+class TopicFollower:
+    """See the module's header. `start` once there is a context; what comes before waits."""
+
+    def __init__(self) -> None:
+        self._incarnations: dict[str, int] = {}
+        self._news: asyncio.Queue[FollowedTopics | CatalogTable] = asyncio.Queue()
+        self._task: asyncio.Task[None] | None = None
+        self._link: TierLink | None = None
+
+    def make_link(self, hub: HelperHub, *, timeout_ms: int, on_fenced: Callable[[Fenced], None]) -> TierLink:
+        """The link to the follower process; until the first table was worked off it knows nothing of the cold tier."""
+        self._link = TierLink(
+            hub,
+            incarnation_of=lambda topic: self._incarnations.get(topic, -1),
+            timeout_ms=timeout_ms,
+            on_connected=lambda: None,
+            on_fenced=on_fenced,
+            on_state=self._told,
+            on_table=self._news.put_nowait,
+        )
+        return self._link
+
+    def start(self, context: BrokerContext, long_polling: LongPolling) -> None:
+        """Begin to work off what comes."""
+        assert self._task is None
+        self._task = asyncio.get_running_loop().create_task(self._run(context, long_polling), name="follow")
+
+    async def close(self) -> None:
+        """Stop; idempotent."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    def _told(self, code: int, body: bytes | memoryview) -> None:
+        assert code == HelperRequestCode.FOLLOWED_TOPICS
+        self._news.put_nowait(decode_body(body, FollowedTopics))
+
+    async def _run(self, context: BrokerContext, long_polling: LongPolling) -> None:
+        while True:
+            news = await self._news.get()
+            try:
+                await self._follow_news(news, context, long_polling)
+            except Exception:
+                # A bug in one of them must not keep what follows from being seen.
+                logger.exception("news of the ledger not followed, a bug of ours")
+
+    async def _follow_news(
+        self, news: FollowedTopics | CatalogTable, context: BrokerContext, long_polling: LongPolling
+    ) -> None:
+        if isinstance(news, FollowedTopics):
+            for start in range(0, len(news.topics), TOPICS_AT_ONCE):
+                await self._follow_topics(context, news.topics[start : start + TOPICS_AT_ONCE])
+            return
+        assert self._link is not None
+        # In one turn: no pull may find a queue that ends elsewhere than the cold tier.
+        self._link.take(news)
+        long_polling.arrived(self._follow_queues(context, news.ranges))
+
+    async def _follow_topics(self, context: BrokerContext, topics: Sequence[FollowedTopic]) -> None:
+        outcomes = await asyncio.gather(*(self._follow(context, topic) for topic in topics), return_exceptions=True)
+        for topic, outcome in zip(topics, outcomes, strict=True):
+            if isinstance(outcome, MQError):
+                logger.error("topic not followed topic=%s: %s", topic.topic, outcome)
+            elif isinstance(outcome, BaseException):
+                raise outcome
+
+    async def _follow(self, context: BrokerContext, followed: FollowedTopic) -> None:
+        topic, known = followed.topic, self._incarnations.get(followed.topic)
+        # A topic of an earlier run may be of another life: it begins anew as well, with its groups' offsets.
+        has_ended = followed.deleted or (known is not None and known != followed.incarnation)
+        if has_ended:
+            self._incarnations.pop(topic, None)
+            if topic in context.topics:
+                await context.topics.delete(topic)
+                context.offsets.remove_topic(topic)
+        if followed.deleted:
+            return
+        config = msgspec.structs.replace(
+            TopicConfig() if followed.config is None else msgspec.convert(followed.config, TopicConfig),
+            topic_name=topic,
+            perm=PERM_READ,
+            attributes={},
+        )
+        config.read_queue_nums = max(followed.queue_count, 1 if followed.config is None else config.read_queue_nums)
+        config.write_queue_nums = config.read_queue_nums
+        await context.topics.update(config, {f"+{TTL_MS}": str(followed.ttl_ms or 0)})
+        context.store.incarnations.expire_before(topic, followed.expired_before_ms)
+        self._incarnations[topic] = followed.incarnation
+
+    def _follow_queues(self, context: BrokerContext, ranges: Iterable[ColdRange]) -> list[ConsumeQueue]:
+        moved: list[ConsumeQueue] = []
+        for each in ranges:
+            if self._incarnations.get(each.topic) != each.incarnation or each.end_offset == 0:
+                continue
+            queue = context.store.queues.find_or_create(each.topic, each.queue_id)
+            if queue.next_offset != each.end_offset:
+                queue.restart_at(each.end_offset, min_offset=each.end_offset)
+                moved.append(queue)
+        return moved

@@ -1,0 +1,228 @@
+"""Follower process: serves cold reads from another broker's cold tier, and follows its ledger. It writes nothing.
+
+It stands where the tier process stands in a broker that writes, and answers the same requests. The ledger is looked at
+again after `coldFollowIntervalMs`; while nothing comes, up to FOLLOW_PAUSES_MAX times as long: a message is seen here
+that long after it was committed at the latest. The state snapshot, from which topics have their queue counts, is
+looked for when the ledger has moved, but not more often than the source saves it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from thermocline.broker.helper_process import HelperLink, HelperOptions, connect, main
+from thermocline.broker.helper_protocol import (
+    CatalogTable,
+    ColdRange,
+    FollowedTopic,
+    FollowedTopics,
+    HelperRequestCode,
+    TierReportReply,
+)
+from thermocline.broker.tier_process import now_ms
+from thermocline.broker.tier_reads import TierReads
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.errors import (
+    CorruptDataError,
+    InvalidRequestError,
+    ObjectStoreUnavailableError,
+    UnavailableError,
+)
+from thermocline.remoting.topic_validation import is_internal_topic
+from thermocline.tiered.catalog import Catalog, TopicEntry
+from thermocline.tiered.cold_reader import ColdReader
+from thermocline.tiered.frame_cache import FrameCache
+from thermocline.tiered.ledger_reader import LedgerReader
+from thermocline.tiered.object_keys import BrokerKeys
+from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.object_store_url import ObjectStoreOptions, open_object_store
+from thermocline.tiered.packs.pack_entry import PackedTopic
+from thermocline.tiered.state.snapshot import TOPICS
+from thermocline.tiered.state.state_log import read_newest
+from thermocline.tiered.ttl import topic_visible_from_ms
+from thermocline.tiered.wrappers.metering import StoreCounters
+
+logger = logging.getLogger(__name__)
+
+ROLE = "tier"
+FOLLOW_PAUSES_MAX = 5
+RETRY_PAUSE_S = 1.0
+
+
+class FollowerRole:
+    """What the hot process talks to. Belongs to the process's loop."""
+
+    def __init__(self) -> None:
+        self._reader: LedgerReader | None = None
+        self._reads: TierReads | None = None
+        self._counters = StoreCounters()
+        self._last_error = "the cold tier is being opened"
+        self._sent = 0
+        self._told: dict[str, _Told] = {}
+        self._configs: dict[str, Any] = {}
+        self._configs_ms = 0
+
+    async def run(self, link: HelperLink) -> None:
+        """Follow the ledger until cancelled."""
+        settings = link.settings
+        config = settings.tier
+        keys = BrokerKeys.of(cluster=settings.cluster_name, broker_name=settings.broker_name)
+        store = await open_object_store(config.cold_url, ObjectStoreOptions(counters=self._counters))
+        cache = FrameCache(bytes_max=config.cache_bytes)
+        cold = ColdReader(store, catalog=self._catalog, cache=cache, read_ahead_frames_max=config.read_ahead_frames_max)
+        pause_s = interval_s = config.follow_interval_ms / 1_000
+        try:
+            while True:
+                try:
+                    has_moved = await self._look(link, store, keys, cold)
+                    pause_s = interval_s if has_moved else min(pause_s * 2, interval_s * FOLLOW_PAUSES_MAX)
+                    self._last_error = ""
+                except (ObjectStoreUnavailableError, CorruptDataError) as error:
+                    if not self._last_error:
+                        logger.warning("the ledger cannot be followed: %s", error)
+                    self._last_error, pause_s = str(error), max(interval_s, RETRY_PAUSE_S)
+                await asyncio.sleep(pause_s)
+        finally:
+            self._reads = None
+            await cold.close()
+            await cache.close()
+            await store.close()
+
+    def _catalog(self) -> Catalog:
+        assert self._reader is not None
+        return self._reader.catalog
+
+    def _cut_ms(self, topic: str) -> int:
+        return topic_visible_from_ms(self._catalog(), topic, now_ms=now_ms())
+
+    async def _look(self, link: HelperLink, store: ObjectStore, keys: BrokerKeys, cold: ColdReader) -> bool:
+        """Catch up with the ledger, and tell what has changed; whether anything has."""
+        if self._reader is None:
+            self._reader = await LedgerReader.open(store, keys)
+        else:
+            version = self._reader.catalog.version
+            if (await self._reader.refresh()).version == version:
+                return False
+        interval_ms = link.settings.tier.state_interval_ms
+        if now_ms() - self._configs_ms >= interval_ms:
+            state = await read_newest(store, keys)
+            self._configs = state.documents.get(TOPICS, {}).get("topicConfigTable", {}) if state is not None else {}
+            self._configs_ms = now_ms()
+        if self._reads is None:
+            self._reads = TierReads(cold, catalog=self._catalog, cut_ms=self._cut_ms)
+            logger.info("ledger followed root=%s version=%d", keys.root, self._reader.catalog.version)
+        self._tell(link, self._reader.catalog)
+        return True
+
+    def _tell(self, link: HelperLink, catalog: Catalog) -> None:
+        topics: list[FollowedTopic] = []
+        ranges: list[ColdRange] = []
+        for name, entry in catalog.topics.items():
+            told, packed = self._told.get(name), catalog.packed.get(name)
+            if is_internal_topic(name) or (told is not None and told.entry is entry and told.packed is packed):
+                continue
+            bounds = catalog.queue_bounds(name)
+            if told is not None and told.entry.incarnation == entry.incarnation:
+                # A queue that has lost its last segment is told of as empty, at its end.
+                bounds = {queue_id: (end, end) for queue_id, (_, end) in told.bounds.items()} | bounds
+            self._told[name] = _Told(entry, packed, bounds)
+            topics.append(self._followed(catalog, entry, queue_count=max(bounds, default=-1) + 1))
+            ranges += [
+                ColdRange(
+                    topic=name, incarnation=entry.incarnation, queue_id=queue_id, min_offset=start, end_offset=end
+                )
+                for queue_id, (start, end) in sorted(bounds.items())
+            ]
+        link.tell(HelperRequestCode.FOLLOWED_TOPICS, FollowedTopics(topics=topics))
+        self._sent += 1
+        link.tell(
+            HelperRequestCode.CATALOG_TABLE,
+            CatalogTable(sequence=self._sent, version=catalog.version, committed_offset=0, ranges=ranges),
+        )
+
+    def _followed(self, catalog: Catalog, entry: TopicEntry, *, queue_count: int) -> FollowedTopic:
+        return FollowedTopic(
+            topic=entry.topic,
+            incarnation=entry.incarnation,
+            deleted=entry.deleted,
+            ttl_ms=catalog.ttl_ms(entry.topic),
+            expired_before_ms=entry.expired_before_ms,
+            queue_count=queue_count,
+            config=self._configs.get(entry.topic),
+        )
+
+    # -- RequestHandler ------------------------------------------------------------------------------------------------
+
+    async def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+        """Cold reads and reports; what a writer would do is refused."""
+        if command.code == HelperRequestCode.QUEUE_TABLE:
+            return None
+        if command.code == HelperRequestCode.TIER_REPORT:
+            return self._report(command)
+        if command.code == HelperRequestCode.SEAL:
+            raise InvalidRequestError("a read-only broker seals nothing")
+        if self._reads is None:
+            raise UnavailableError("the cold tier is not open yet", reason=self._last_error)
+        return await self._reads.handle(command)
+
+    def connection_opened(self, connection: Connection) -> None:
+        """The hot process's one."""
+
+    def connection_closed(self, connection: Connection) -> None:
+        """`connect` was given what happens then."""
+
+    def _report(self, command: RemotingCommand) -> RemotingCommand:
+        counters = self._counters
+        reply = TierReportReply(
+            version=self._reader.catalog.version if self._reader is not None else -1,
+            last_error=self._last_error,
+            requests={verb.value: count for verb, count in counters.requests.items()},
+            sent_bytes=counters.sent_bytes,
+            received_bytes=counters.received_bytes,
+            topics=[],
+        )
+        return RemotingCommand.response(command, body=msgspec.msgpack.encode(reply))
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What was said of a topic last: by which entries, and the range of each queue."""
+
+    entry: TopicEntry
+    packed: PackedTopic | None
+    bounds: dict[int, tuple[int, int]]
+
+
+async def serve(options: HelperOptions, stop: asyncio.Event) -> None:
+    """Run the role until `stop`, or until the hot process goes away.
+
+    Raises:
+        FencedError: The hot process is of another build.
+        MQError: The cold tier cannot be used.
+    """
+    role = FollowerRole()
+    link = await connect(options, role=ROLE, handler=role, on_closed=stop.set)
+    work = asyncio.create_task(role.run(link), name="follower")
+    stopping = asyncio.create_task(stop.wait(), name="follower-stop")
+    try:
+        await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            work.result()
+    finally:
+        for task in (work, stopping):
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait((work, stopping))
+        link.connection.close()
+        link.page.close()
+
+
+if __name__ == "__main__":
+    main("follower", serve)

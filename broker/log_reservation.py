@@ -1,0 +1,97 @@
+"""Log reservation: the log never gets further than the last state snapshot in the bucket allows for.
+
+Whoever recovers the broker from its bucket goes on behind the snapshot's ceiling; so no offset, in the log or in a
+queue, is given out twice. The ceiling lies as far ahead as the disk is large (`coldReserveBytes`), and is raised when
+half of that is used up: it is met only when the bucket has been away for so long that the log has run through it. Then
+sends are refused until a snapshot is there again.
+
+File: thermocline/logCeiling.json  {"logCeiling": 1099511627776}: the ceiling of a snapshot that is there, so that it
+holds after a restart too. Without it nothing was ever promised, as in a store that never had a cold tier.
+
+Ordinary sends pay nothing: the log is looked at once in a tick, and refused in time (`guard_bytes`).
+Belongs to the hot process's loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from thermocline.remoting.errors import CorruptDataError
+from thermocline.store.commit_log import CommitLog
+from thermocline.store.disk import Disk
+from thermocline.store.store_config import StoreConfig
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME = "logCeiling"
+REFUSAL = "the bucket has not answered for so long that no offset is left that a recovery would not give out again"
+GUARD_BYTES_MAX = 1 << 30
+GUARD_SHARE = 4
+
+
+class _CeilingFile(msgspec.Struct, rename="camel"):
+    log_ceiling: int
+
+
+def reserve_bytes(disk: Disk, store: StoreConfig, *, configured: int) -> int:
+    """How far ahead of the log the ceiling is set: as configured, or as far as the disk lets the log grow."""
+    return configured or disk.total_bytes(store.root_path) + 2 * store.log_file_bytes
+
+
+def encode_ceiling(log_ceiling: int) -> bytes:
+    """The file's content."""
+    return msgspec.json.encode(_CeilingFile(log_ceiling=log_ceiling))
+
+
+class LogReservation:
+    """Keeps the log below its ceiling. `check` once a tick."""
+
+    def __init__(self, log: CommitLog, *, reserve_bytes: int, request_save: Callable[[], None]) -> None:
+        """`request_save`: have `encode` written to the file."""
+        self._log = log
+        self._guard_bytes = min(GUARD_BYTES_MAX, reserve_bytes // GUARD_SHARE)
+        self._request_save = request_save
+        self.ceiling: int | None = None
+
+    def load(self, data: bytes | None) -> None:
+        """Take over the file's content.
+
+        Raises:
+            CorruptDataError: It is none.
+        """
+        if data is None:
+            return
+        try:
+            self.ceiling = msgspec.json.decode(data, type=_CeilingFile).log_ceiling
+        except msgspec.DecodeError as error:
+            raise CorruptDataError("the log's ceiling cannot be read", file=FILE_NAME) from error
+
+    def encode(self) -> bytes:
+        """The file's content."""
+        assert self.ceiling is not None
+        return encode_ceiling(self.ceiling)
+
+    def saved(self, ceiling: int) -> None:
+        """A snapshot that allows for this much is in the bucket."""
+        if self.ceiling is None or ceiling > self.ceiling:
+            self.ceiling = ceiling
+            self._request_save()
+        self.check()
+
+    def check(self) -> None:
+        """Refuse sends when the ceiling is near, take them again when it is not."""
+        log, ceiling = self._log, self.ceiling
+        if ceiling is None:
+            return
+        is_near = log.append_offset > ceiling - self._guard_bytes
+        if is_near and log.refusal is None:
+            log.pause(REFUSAL)
+            logger.error(
+                "sends are refused until the bucket answers append_offset=%d ceiling=%d", log.append_offset, ceiling
+            )
+        elif not is_near and log.refusal == REFUSAL:
+            log.resume()
+            logger.info("sends are taken again append_offset=%d ceiling=%d", log.append_offset, ceiling)

@@ -1,0 +1,196 @@
+"""Bucket recovery: makes a store directory from what a lost broker left in its bucket.
+
+    look      is there a ledger, and a snapshot of the state? else nothing is touched
+    claim     the next epoch, under the new store's UUID: whoever wrote before is fenced with his next commit
+    read      the newest snapshot, now that none can count any more; the catalog
+    declare   the holes, in the ledger
+    reserve   a snapshot of our own, so that a disk that is lost tomorrow is recovered behind what we give out today
+    write     the directory (recovered_store.py)
+
+It may be cut off anywhere and begun again: until the directory has its identity it is no store, and each try goes on
+behind what the one before reserved. A directory that was recovered from the same root starts as any store does, so
+that `--recover-from` may stay in a service's command.
+
+Refused: a directory with messages in it. One that a broker has begun and that never took a message counts as empty, as
+that is what a start without `--recover-from` leaves.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from random import Random
+
+from thermocline.broker.broker_config import BrokerConfig
+from thermocline.broker.log_reservation import reserve_bytes
+from thermocline.broker.recovery.directory import clear, was_recovered
+from thermocline.broker.recovery.recovered_store import restored_documents, write_recovered_store
+from thermocline.broker.recovery.recovery_report import RecoveryReport, TopicReport, unfinished_work
+from thermocline.remoting.errors import InvalidRequestError
+from thermocline.remoting.message_record import RECORD_BYTES_MIN
+from thermocline.remoting.topic_validation import is_internal_topic
+from thermocline.store.consume_queue import UNIT
+from thermocline.store.disk import Disk, make_durable_directory
+from thermocline.store.origin import StoreOrigin
+from thermocline.store.store_config import StoreConfig
+from thermocline.tiered.ledger_reader import find_entry_or_hint, find_roots
+from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
+from thermocline.tiered.object_keys import BrokerKeys
+from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.state.recovery_plan import RecoveryPlan, plan_recovery
+from thermocline.tiered.state.snapshot import STATE_FORMAT, QueueEnd, StateSnapshot, TopicState
+from thermocline.tiered.state.state_log import StateLog, read_newest
+from thermocline.tiered.tier_config import TierConfig
+
+logger = logging.getLogger(__name__)
+
+
+async def recover_from_bucket(
+    bucket: ObjectStore,
+    *,
+    broker: BrokerConfig,
+    store: StoreConfig,
+    tier: TierConfig,
+    disk: Disk,
+    clock: Callable[[], int],
+    random: Random,
+    make_id: Callable[[], str],
+) -> RecoveryReport | None:
+    """Make the store directory; None when it was recovered from there before. Nothing is open afterwards.
+
+    Raises:
+        InvalidRequestError: There is nothing to recover, or the directory holds messages. Nothing was changed.
+        UnavailableError: A broker has the directory open.
+        ObjectStoreUnavailableError: The bucket does not answer; try again.
+        FencedError: Somebody else claims the same ledger at the same time.
+        CorruptDataError: What is in the bucket cannot be read.
+        OSError, DiskFullError: The directory cannot be written.
+    """
+    keys = BrokerKeys.of(cluster=broker.cluster_name, broker_name=broker.broker_name)
+    make_durable_directory(disk, store.root_path)
+    unlock = disk.lock(store.lock_path)
+    try:
+        if was_recovered(disk, store, keys):
+            logger.info("recovered before path=%s root=%s", store.root_path, keys.root)
+            return None
+        await _check_bucket(bucket, keys)
+        clear(disk, store)
+        identity = LedgerIdentity(store_uuid=make_id(), cluster=broker.cluster_name, broker_name=broker.broker_name)
+        writer = await LedgerWriter.open(bucket, keys, identity=identity, clock_ms=clock, random=random, adopt=True)
+        try:
+            return await _recover(writer, store=store, tier=tier, disk=disk, now_ms=clock())
+        finally:
+            await writer.close()
+    finally:
+        unlock()
+
+
+async def _recover(
+    writer: LedgerWriter, *, store: StoreConfig, tier: TierConfig, disk: Disk, now_ms: int
+) -> RecoveryReport:
+    log = StateLog(writer)
+    snapshot = await log.newest()
+    if snapshot is None:
+        raise InvalidRequestError("the state snapshots are gone", root=writer.keys.root)
+    catalog = writer.catalog
+    plan = plan_recovery(
+        snapshot,
+        catalog,
+        is_internal=is_internal_topic,
+        units_per_file=store.queue_file_bytes // UNIT.size,
+        log_file_bytes=store.log_file_bytes,
+    )
+    for changes in plan.changes(catalog):
+        await writer.commit(changes)
+    report = _report(plan, snapshot, writer, now_ms=now_ms)
+    documents = restored_documents(plan, snapshot.documents)
+    ceiling = plan.log_offset + reserve_bytes(disk, store, configured=tier.reserve_bytes)
+    name = log.next_name()
+    await log.write(
+        StateSnapshot(
+            format=STATE_FORMAT,
+            epoch=name.epoch,
+            sequence=name.sequence,
+            store_uuid=writer.catalog.store_uuid,
+            cluster=writer.catalog.cluster,
+            broker_name=writer.catalog.broker_name,
+            captured_ms=now_ms,
+            log_offset=plan.log_offset,
+            log_ceiling=ceiling,
+            record_bytes_min=RECORD_BYTES_MIN,
+            new_queue_offset=plan.new_queue_offset,
+            last_incarnation=plan.last_incarnation,
+            topics=_topic_states(plan),
+            documents=documents,
+            lost={topic.topic: topic.known_lost_count for topic in report.topics if topic.known_lost_count},
+            lost_since_ms=report.captured_ms,
+        )
+    )
+    write_recovered_store(
+        disk,
+        store,
+        plan,
+        documents=documents,
+        origin=StoreOrigin(
+            store_id=writer.catalog.store_uuid,
+            root=writer.keys.root,
+            new_queue_offset=plan.new_queue_offset,
+            recovered_ms=now_ms,
+        ),
+        log_ceiling=ceiling,
+        store_timestamp_ms=max(snapshot.captured_ms, catalog.newest_store_ms),
+        report="".join(f"{line}\n" for line in report.lines()),
+    )
+    logger.info("recovered root=%s topics=%d log_offset=%d", writer.keys.root, len(plan.topics), plan.log_offset)
+    return report
+
+
+async def _check_bucket(bucket: ObjectStore, keys: BrokerKeys) -> None:
+    """InvalidRequestError when there is nothing to recover."""
+    if not await find_entry_or_hint(bucket, keys):
+        roots = ", ".join(await find_roots(bucket)) or "none"
+        raise InvalidRequestError(
+            "no broker of this name has a cold tier there: name the cluster and the broker that were lost",
+            root=keys.root,
+            there=roots,
+        )
+    if await read_newest(bucket, keys) is None:
+        raise InvalidRequestError(
+            "the bucket holds history but no state snapshot, so nothing says which offsets were given out;"
+            " --read-only-from serves what is there",
+            root=keys.root,
+        )
+
+
+def _report(plan: RecoveryPlan, snapshot: StateSnapshot, writer: LedgerWriter, *, now_ms: int) -> RecoveryReport:
+    return RecoveryReport(
+        root=writer.keys.root,
+        version=writer.version,
+        epoch=writer.epoch,
+        captured_ms=snapshot.lost_since_ms or snapshot.captured_ms,
+        recovered_ms=now_ms,
+        topics=tuple(
+            TopicReport(
+                topic=topic.topic,
+                committed_count=topic.committed_count,
+                known_lost_count=topic.known_lost_count + snapshot.lost.get(topic.topic, 0),
+            )
+            for topic in plan.topics
+            if topic.queues
+        ),
+        unfinished=unfinished_work(snapshot),
+    )
+
+
+def _topic_states(plan: RecoveryPlan) -> tuple[TopicState, ...]:
+    return tuple(
+        TopicState(
+            topic=topic.topic,
+            incarnation=topic.incarnation,
+            start_offset=topic.start_offset,
+            deleted=topic.deleted,
+            expired_before_ms=topic.expired_before_ms,
+            ends=tuple(QueueEnd(queue.queue_id, queue.next_offset) for queue in topic.queues),
+        )
+        for topic in plan.topics
+    )

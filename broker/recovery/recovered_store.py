@@ -1,0 +1,148 @@
+"""Recovered store: the files of a store directory that goes on where a plan says, before any broker opens it.
+
+    thermocline/recovering    the mark of a recovery under way: first to come, last to go
+    config/*                  RocketMQ's state files, from the snapshot's documents
+    thermocline/queueEnds     every queue, empty, at its first new offset
+    commitlog/                one file, empty, behind all that was reserved
+    thermocline/recovery.txt  what was lost, as it is printed
+    thermocline/origin.json   where queues begin that the snapshot did not know
+    thermocline/identity.json makes it a store; what there is before it is begun anew by the next try
+
+Not restored: what the broker keeps for itself in the log (delayed and timed messages, open transactions, check points
+of POP): it lived on the lost disk alone. Groups' offsets are those of the snapshot, in a queue of a later life of its
+topic none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from thermocline.broker.log_reservation import encode_ceiling
+from thermocline.broker.state_documents import document_paths, encode_document
+from thermocline.broker.topic_attributes import TTL_MS
+from thermocline.remoting.bodies import TopicConfig
+from thermocline.remoting.topic_validation import is_internal_topic
+from thermocline.store.disk import Disk, make_durable_directory, replace_file
+from thermocline.store.file_allocator import FileAllocator, make_allocator_executor
+from thermocline.store.identity import load_or_make_identity
+from thermocline.store.incarnation import Incarnation, TopicIncarnations
+from thermocline.store.origin import StoreOrigin, save_origin
+from thermocline.store.queue_ends import QueueEnds, TopicEnds, save_queue_ends
+from thermocline.store.store_config import StoreConfig
+from thermocline.tiered.state import snapshot as names
+from thermocline.tiered.state.recovery_plan import RecoveryPlan, TopicPlan
+
+REPORT_NAME = "recovery.txt"
+NOT_RESTORED = frozenset({names.DELAY_OFFSETS})
+
+
+def recovering_path(config: StoreConfig) -> str:
+    """The mark of a recovery under way."""
+    return f"{config.own_path}/recovering"
+
+
+def restored_documents(plan: RecoveryPlan, documents: Mapping[str, Any]) -> dict[str, Any]:
+    """The snapshot's documents as they hold for what the plan brings back."""
+    restored = {name: document for name, document in documents.items() if name not in NOT_RESTORED}
+    topics = {topic.topic: topic for topic in plan.topics}
+    table = dict(restored.get(names.TOPICS, {}).get("topicConfigTable", {}))
+    for name, topic in topics.items():
+        if topic.deleted:
+            table.pop(name, None)
+        elif name not in table:
+            table[name] = msgspec.to_builtins(_config_of(topic))
+    restored[names.TOPICS] = {"topicConfigTable": table}
+    for name, member in ((names.CONSUMER_OFFSETS, "offsetTable"), (names.CONSUMER_ORDERS, "table")):
+        kept = {
+            key: queues
+            for key, queues in restored.get(name, {}).get(member, {}).items()
+            if _goes_on(topics, key.partition("@")[0])
+        }
+        restored[name] = {member: kept}
+    return restored
+
+
+def write_recovered_store(
+    disk: Disk,
+    config: StoreConfig,
+    plan: RecoveryPlan,
+    *,
+    documents: Mapping[str, Any],
+    origin: StoreOrigin,
+    log_ceiling: int,
+    store_timestamp_ms: int,
+    report: str,
+) -> None:
+    """Make the files; the directory is locked by the caller and holds nothing but the mark. Durable on return."""
+    for path in (config.commit_log_path, config.consume_queue_path, config.config_path, config.staging_path):
+        make_durable_directory(disk, path)
+    paths = document_paths(config)
+    for name, document in documents.items():
+        data = encode_document(name, document, now_ms=origin.recovered_ms)
+        replace_file(disk, paths[name], data, keep_backup=False)
+    _incarnations(plan).save(disk, config.incarnation_path)
+    save_queue_ends(
+        disk,
+        config.queue_ends_path,
+        QueueEnds(
+            recovery_offset=plan.log_offset,
+            capture_offset=plan.log_offset,
+            store_timestamp_ms=store_timestamp_ms,
+            topics={topic.topic: _ends(topic) for topic in plan.topics if not topic.deleted},
+        ).encode(),
+    )
+    with make_allocator_executor() as executor:
+        allocator = FileAllocator(
+            disk,
+            directory=config.commit_log_path,
+            staging=config.staging_path,
+            file_bytes=config.log_file_bytes,
+            executor=executor,
+        )
+        allocator.take(plan.log_offset).close()
+    replace_file(disk, config.log_ceiling_path, encode_ceiling(log_ceiling), keep_backup=False)
+    replace_file(disk, f"{config.own_path}/{REPORT_NAME}", report.encode(), keep_backup=False)
+    save_origin(disk, config.origin_path, origin)
+    load_or_make_identity(disk, config.identity_path, make_id=lambda: origin.store_id)
+    disk.remove(recovering_path(config))
+
+
+def _goes_on(topics: Mapping[str, TopicPlan], name: str) -> bool:
+    """Whether offsets of this topic still mean what they meant at the snapshot."""
+    if is_internal_topic(name):
+        return False
+    topic = topics.get(name)
+    return topic is None or (topic.is_known and not topic.deleted)
+
+
+def _config_of(topic: TopicPlan) -> TopicConfig:
+    """The configuration of a topic of which only messages are known."""
+    count = max((queue.queue_id for queue in topic.queues), default=0) + 1
+    ttl = {} if topic.ttl_ms is None else {TTL_MS: str(max(0, topic.ttl_ms))}
+    return TopicConfig(topic_name=topic.topic, read_queue_nums=count, write_queue_nums=count, attributes=ttl)
+
+
+def _incarnations(plan: RecoveryPlan) -> TopicIncarnations:
+    table = {
+        topic.topic: Incarnation(
+            id=topic.incarnation,
+            start_offset=topic.start_offset,
+            deleted=topic.deleted,
+            expired_before_ms=topic.expired_before_ms,
+        )
+        for topic in plan.topics
+        if topic.incarnation or topic.deleted or topic.expired_before_ms
+    }
+    return TopicIncarnations(last_id=plan.last_incarnation, table=table)
+
+
+def _ends(topic: TopicPlan) -> TopicEnds:
+    return TopicEnds(
+        topic=topic.topic,
+        incarnation_id=topic.incarnation,
+        expired_before_ms=topic.expired_before_ms,
+        queues=tuple((queue.queue_id, queue.next_offset, 0, queue.next_offset) for queue in topic.queues),
+    )

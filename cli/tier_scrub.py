@@ -1,0 +1,172 @@
+"""`thermocline tier scrub`: what is wrong with the cold tier, and what can be done about it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from thermocline.cli.application import Application, uses_cluster
+from thermocline.cli.output import bytes_text
+from thermocline.cli.parsing import SIZE
+from thermocline.client.admin.admin_client import AdminClient
+
+__all__ = ["scrub"]
+
+POLL_SECONDS = 0.5
+EXIT_DONE, EXIT_BROKEN = 0, 1
+
+
+@click.command("scrub", short_help="Check what is in the cold tier, and repair it.")
+@click.argument("url", required=False)
+@click.option("--deep", is_flag=True, help="Read every byte, not only names and sizes.")
+@click.option(
+    "--budget", "budget_bytes", type=SIZE, help="Read at most so much of segments; the next one goes on there."
+)
+@click.option("--rate", "bytes_per_second", type=SIZE, help="Read at most so much a second.")
+@click.option("--afresh", is_flag=True, help="Begin with the first segment, wherever the last one stopped.")
+@click.option("--heal", is_flag=True, help="Repair what can be, put the rest into quarantine (brokers only).")
+@click.option(
+    "--state",
+    "state_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="With URL: the file that says where the next one goes on.",
+)
+@uses_cluster
+def scrub(
+    app: Application,
+    url: str | None,
+    deep: bool,
+    budget_bytes: int | None,
+    bytes_per_second: int | None,
+    afresh: bool,
+    heal: bool,
+    state_path: Path | None,
+) -> int:
+    """Check the cold tier of every running broker, or what lies at URL without any; say what is missing, damaged or too
+    much. Exit status 1 when something is broken and not healed.
+
+    \b
+    Example:
+      thermocline tier scrub --deep --heal
+    """
+    if budget_bytes is not None and not deep:
+        raise click.UsageError("--budget bounds what --deep reads; add --deep.")
+    if url is None:
+        if state_path is not None:
+            raise click.UsageError("--state goes with a URL; a broker keeps its own.")
+        options = {
+            "deep": deep,
+            "heal": heal,
+            "afresh": afresh,
+            "budget_bytes": budget_bytes,
+            "bytes_per_second": bytes_per_second,
+        }
+        reports, errors = _scrub_brokers(app, options)
+    else:
+        if heal:
+            raise click.UsageError("only a running broker can heal: leave URL away.")
+        from thermocline.tiered.scrub.bucket_scrub import scrub_bucket
+
+        with app.output.progress() as progress:
+            progress.add_task("reading the bucket", total=None)
+            found = scrub_bucket(
+                url,
+                deep=deep,
+                budget_bytes=budget_bytes,
+                bytes_per_second=bytes_per_second,
+                state_path=state_path,
+                afresh=afresh,
+            )
+        reports, errors = [msgspec.to_builtins(report) for report in found], []
+    _show(app, reports)
+    for error in errors:
+        app.output.note(error)
+    return EXIT_BROKEN if errors or any(map(_broken, reports)) else EXIT_DONE
+
+
+def _scrub_brokers(app: Application, options: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The reports of all brokers, and what went wrong with a scrub itself."""
+    with app.open_admin() as admin, app.output.progress() as progress:
+        begun = admin.start_tier_scrub(**options)
+        task = progress.add_task("scrubbing", total=None)
+        states = _wait(admin, begun, lambda text: progress.update(task, description=text))
+    reports: list[dict[str, Any]] = []
+    errors: list[str] = []
+    for broker, state in states.items():
+        if state["number"] != begun[broker]["number"]:
+            errors.append(f"{broker}: the tier process was started anew meanwhile; ask again")
+        elif state["error"]:
+            errors.append(f"{broker}: the scrub ended early: {state['error']}")
+        else:
+            reports.append(state["report"])
+    return reports, errors
+
+
+def _wait(admin: AdminClient, begun: Mapping[str, Any], say: Any) -> dict[str, dict[str, Any]]:
+    while True:
+        states = {broker: state for broker, state in admin.tier_scrub_state().items() if broker in begun}
+        if not any(state["isRunning"] for state in states.values()):
+            return states
+        done, count, read_bytes = (
+            sum(state[name] for state in states.values()) for name in ("deepSegmentCount", "segmentCount", "readBytes")
+        )
+        say(f"scrubbing: {done} of {count} segments read, {bytes_text(read_bytes)}")
+        time.sleep(POLL_SECONDS)
+
+
+def _show(app: Application, reports: Iterable[Mapping[str, Any]]) -> None:
+    if app.output.as_json:
+        app.output.value({"reports": [_snake(report) | {"broken": _broken(report)} for report in reports]})
+        return
+    rows = [
+        {
+            "broker": report["root"],
+            "object": finding["kind"],
+            "problem": finding["problem"],
+            "outcome": finding["outcome"],
+            "key": finding["key"],
+            "lost": finding["lost"],
+            "detail": finding["detail"],
+        }
+        for report in reports
+        for finding in report["findings"]
+    ]
+    if rows:
+        app.output.rows(rows)
+    for report in reports:
+        depth = "read whole" if report["deep"] else "by name and size"
+        line = (
+            f"{report['root']}: {report['objectCount']} objects, {report['segmentCount']} segments {depth},"
+            f" {_broken(report)} broken, {len(report['findings']) - _broken(report)} healed"
+        )
+        if not report["isComplete"]:
+            line += f"; {report['deepSegmentCount']} segments read within the budget, the next scrub goes on there"
+        if report["missingOldCount"]:
+            line += f"; {report['missingOldCount']} objects are missing that only older versions name"
+        if report["garbageCount"]:
+            line += f"; {report['garbageCount']} left-over objects ({bytes_text(report['garbageBytes'])})"
+        app.output.text(line, value={})
+        for note in report["notes"]:
+            app.output.note(f"{report['root']}: {note}")
+
+
+def _broken(report: Mapping[str, Any]) -> int:
+    return sum(finding["outcome"] != "healed" for finding in report["findings"])
+
+
+def _snake(value: Any) -> Any:
+    """Members named as all of this command's JSON names them."""
+    if isinstance(value, Mapping):
+        return {_snake_name(name): _snake(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_snake(member) for member in value]
+    return value
+
+
+def _snake_name(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)

@@ -1,0 +1,130 @@
+"""Connected clients: producers and members of consumer groups, and what these are asked through their broker."""
+
+from __future__ import annotations
+
+from thermocline.client.admin.admin_base import AdminBase
+from thermocline.client.topic_route import BrokerAddress
+from thermocline.remoting.bodies import (
+    ClientConnection,
+    ConsumeMessageDirectlyResult,
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTableInfo,
+)
+from thermocline.remoting.errors import ConsumerOfflineError, ObjectNotFoundError, ResponseError
+from thermocline.remoting.headers import (
+    ConsumeMessageDirectlyRequestHeader,
+    GetConsumerConnectionListRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetProducerConnectionListRequestHeader,
+)
+from thermocline.remoting.message_id import decode_message_id
+from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.socket_address import format_address
+
+__all__ = ["MemberAdministration"]
+
+MEMBER_TIMEOUT_MS = 10_000
+
+
+class MemberAdministration(AdminBase):
+    """Part of `AsyncAdminClient`."""
+
+    async def consumer_connections(self, group: str) -> ConsumerConnection:
+        """Return the members of a group that are connected, and what they subscribe to.
+
+        Raises:
+            ConsumerOfflineError: None is connected.
+        """
+        merged: ConsumerConnection | None = None
+        seen: set[str] = set()
+        for master in await self._masters():
+            found = await self._members_at(master, group)
+            if found is None:
+                continue
+            connections = [one for one in found.connection_set if one.client_id not in seen]
+            seen.update(one.client_id for one in connections)
+            if merged is None:
+                merged = found
+            else:
+                merged.connection_set += connections
+        if merged is None:
+            raise ConsumerOfflineError("no member of this group is connected", group=group)
+        return merged
+
+    async def consumer_running_info(
+        self, group: str, client_id: str, *, with_stacks: bool = False
+    ) -> ConsumerRunningInfo:
+        """Ask a member of a group how it is; the broker passes the question on.
+
+        Raises:
+            ConsumerOfflineError: It is connected to no broker.
+            UnsupportedRequestError: It does not serve such questions.
+        """
+        header = GetConsumerRunningInfoRequestHeader(
+            consumer_group=group, client_id=client_id, jstack_enable=with_stacks
+        )
+        for master in await self._masters():
+            found = await self._members_at(master, group)
+            if found is None or client_id not in {one.client_id for one in found.connection_set}:
+                continue
+            answer = await self._running().call(
+                master.address, RequestCode.GET_CONSUMER_RUNNING_INFO, header, timeout_ms=MEMBER_TIMEOUT_MS
+            )
+            return ConsumerRunningInfo.decode(answer.body)
+        raise ConsumerOfflineError("this member is not connected", group=group, client_id=client_id)
+
+    async def consume_message_directly(
+        self, group: str, client_id: str, offset_message_id: str, *, topic: str | None = None
+    ) -> ConsumeMessageDirectlyResult:
+        """Have a member of a group consume one message now, outside of its queues; return what its listener answered.
+
+        The id is the broker's. Offsets stay as they are, and a failure is not retried.
+
+        Raises:
+            InvalidRequestError: It is no such id.
+            ResponseError: The broker has no such message, or knows no such member.
+            UnavailableError: The broker or the member does not answer.
+        """
+        place = decode_message_id(offset_message_id)
+        header = ConsumeMessageDirectlyRequestHeader(
+            consumer_group=group, client_id=client_id, msg_id=offset_message_id, topic=topic
+        )
+        answer = await self._running().call(
+            format_address(*place.host), RequestCode.CONSUME_MESSAGE_DIRECTLY, header, timeout_ms=MEMBER_TIMEOUT_MS
+        )
+        return ConsumeMessageDirectlyResult.decode(answer.body)
+
+    async def producer_connections(self, group: str) -> list[ClientConnection]:
+        """Return the producers of a group that are connected; ObjectNotFoundError when none is."""
+        found: dict[str, ClientConnection] = {}
+        for master in await self._masters():
+            header = GetProducerConnectionListRequestHeader(producer_group=group)
+            try:
+                answer = await self._running().call(master.address, RequestCode.GET_PRODUCER_CONNECTION_LIST, header)
+            except ResponseError:
+                continue
+            found |= {one.client_id: one for one in ProducerConnection.decode(answer.body).connection_set}
+        if not found:
+            raise ObjectNotFoundError("no producer of this group is connected", group=group)
+        return list(found.values())
+
+    async def list_producers(self, *, broker: str | None = None) -> dict[str, list[ProducerInfo]]:
+        """Return the producers that are connected to any broker, or to one (name or address), by their groups."""
+        found: dict[str, dict[str, ProducerInfo]] = {}
+        for master in await self._masters(broker=broker):
+            answer = await self._running().call(master.address, RequestCode.GET_ALL_PRODUCER_INFO)
+            for group, producers in ProducerTableInfo.decode(answer.body).data.items():
+                found.setdefault(group, {}).update({one.client_id: one for one in producers})
+        return {group: list(found[group].values()) for group in sorted(found)}
+
+    async def _members_at(self, master: BrokerAddress, group: str) -> ConsumerConnection | None:
+        """The members of a group that one broker knows; None when there are none."""
+        header = GetConsumerConnectionListRequestHeader(consumer_group=group)
+        try:
+            answer = await self._running().call(master.address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
+        except ConsumerOfflineError:
+            return None
+        return ConsumerConnection.decode(answer.body)

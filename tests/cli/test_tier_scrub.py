@@ -1,0 +1,146 @@
+"""`thermocline tier scrub` on a running broker and on its bucket, with a real object store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from tests.cli.test_daemons import Daemon, ask, eventually, waiting
+from tests.fixtures_s3 import new_bucket
+from thermocline.cli.main import run
+from thermocline.client.message import Message
+from thermocline.client.producer.producer import Producer
+from thermocline.localstack import S3Server
+from thermocline.tiered.ledger_reader import open_catalog
+from thermocline.tiered.object_keys import BrokerKeys
+from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.object_store_url import open_object_store
+from thermocline.tiered.segment_reader import SegmentReader
+
+pytestmark = pytest.mark.xdist_group("s3-minio")
+
+KEYS = BrokerKeys.of(cluster="DefaultCluster", broker_name="broker-a")
+TOPIC = "scrubbed"
+Result = TypeVar("Result")
+
+
+@pytest.fixture(scope="module")
+def served(s3_servers: Callable[[str], S3Server], tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A running `thermocline dev` whose cold tier is in MinIO; `url` is that."""
+    url = new_bucket(s3_servers("minio")).cold_url
+    directory = tmp_path_factory.mktemp("scrub")
+    arguments = ["dev", "--data", "data", "--namesrv", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--cold", url]
+    daemon = Daemon([*arguments, "--set", "coldFrameBytes=4096"], directory)
+    try:
+        yield daemon.ready() | {"url": url}
+    finally:
+        assert daemon.stop() == 0
+
+
+def on_bucket(url: str, work: Callable[[ObjectStore], Awaitable[Result]]) -> Result:
+    """Do something to the bucket behind the broker's back."""
+
+    async def do() -> Result:
+        store = await open_object_store(url)
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(do())
+
+
+async def damage(store: ObjectStore) -> tuple[str, str]:
+    """One flipped bit in the records of a segment, and the key index of another gone; their keys."""
+    one, two = (await open_catalog(store, KEYS)).topics[TOPIC].segments
+    data = bytearray(await store.get(one.log.key))
+    data[len(data) // 3] ^= 1
+    await store.put(one.log.key, data)
+    await store.delete(two.idx.key)
+    return one.log.key, two.idx.key
+
+
+async def records(store: ObjectStore) -> dict[tuple[int, int], bytes]:
+    """Every run of records in the bucket, by queue and first offset."""
+    found: dict[tuple[int, int], bytes] = {}
+    for segment in (await open_catalog(store, KEYS)).topics[TOPIC].segments:
+        for run_of_queue in segment.runs:
+            start, end = run_of_queue.start_offset, run_of_queue.end_offset
+            parts = SegmentReader(store, segment).records(run_of_queue.queue_id, start_offset=start, end_offset=end)
+            found[run_of_queue.queue_id, start] = b"".join([bytes(part.data) async for part in parts])
+    return found
+
+
+def scrub(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
+    """Exit status, and the one report."""
+    status = run(["tier", "scrub", *arguments, "--json"])
+    out, err = capsys.readouterr()
+    assert out, err
+    (report,) = json.loads(out)["reports"]
+    return status, report
+
+
+def test_a_bucket_is_checked_and_its_broker_heals_it(
+    served: dict[str, str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    ask(capsys, served, "topic", "create", TOPIC, "--queues", "2")
+    with Producer(namesrv=served["namesrv"]) as producer:
+        for batch in range(2):
+            producer.send_many(Message(TOPIC, b"%d/%d" % (batch, i) * 50, keys=f"k{i}") for i in range(100))
+            eventually(lambda: waiting(capsys, served, TOPIC) == 100, what="the tier process knows of the messages")
+            assert len(ask(capsys, served, "tier", "seal", TOPIC)) == 1
+    broker = ("--namesrv", served["namesrv"])
+    for arguments in (broker, (*broker, "--deep", "--heal"), (served["url"],), (served["url"], "--deep")):
+        status, report = scrub(capsys, *arguments)
+        assert (status, report["findings"], report["segment_count"]) == (0, [], 2), arguments
+    before = on_bucket(served["url"], records)
+    assert len(before) == 4
+    flipped, removed = on_bucket(served["url"], damage)
+
+    # Names and sizes show what is missing, reading what is altered; a reader of the bucket changes nothing.
+    status, report = scrub(capsys, served["url"])
+    assert (status, [finding["key"] for finding in report["findings"]]) == (1, [removed])
+    state = str(tmp_path / "state.json")
+    status, report = scrub(capsys, served["url"], "--deep", "--budget", "1", "--state", state)
+    assert not report["is_complete"]
+    keys = {finding["key"] for finding in report["findings"]}
+    status, report = scrub(capsys, served["url"], "--deep", "--budget", "1GiB", "--rate", "1GiB", "--state", state)
+    assert report["is_complete"]
+    assert {*keys, *(finding["key"] for finding in report["findings"])} == {flipped, removed}
+    status, report = scrub(capsys, *broker, "--deep")
+    assert (status, report["broken"]) == (1, 2)
+    assert ask(capsys, served, "tier", "status", TOPIC)["broker-a"]["lastScrub"]["broken"] == 2
+
+    status, report = scrub(capsys, *broker, "--deep", "--heal")
+    assert (status, [finding["outcome"] for finding in report["findings"]]) == (0, ["healed", "healed"])
+    assert on_bucket(served["url"], records) == before
+    for arguments in ((*broker, "--deep"), (served["url"], "--deep")):
+        status, report = scrub(capsys, *arguments)
+        assert (status, report["findings"]) == (0, []), arguments
+    assert run(["tier", "scrub", *broker]) == 0
+    assert "0 broken" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["--budget", "1GiB"], 2, "--deep"),
+        (["file:///nowhere", "--heal"], 2, "broker"),
+        (["--state", "file.json"], 2, "URL"),
+        (["--deep", "--budget", "much"], 2, "512MiB"),
+        (["memory://nothing-is-here"], 1, "no cold tier"),
+        (["ftp://nowhere"], 1, "object store"),
+    ],
+)
+def test_what_cannot_be_asked_for(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], status: int, said: str
+) -> None:
+    assert run(["tier", "scrub", *arguments]) == status
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err

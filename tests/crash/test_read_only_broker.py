@@ -1,0 +1,178 @@
+"""A read-only broker beside the one that writes: it follows the ledger, serves history, and takes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.crash import wire
+from tests.crash.broker_process import BrokerProcess
+from tests.crash.recovery_load import read_across_holes
+from tests.crash.test_kill_nine import SMALL_FILES
+from thermocline.namesrv.name_server_config import NameServerConfig
+from thermocline.namesrv.server import NameServer
+from thermocline.remoting.bodies import TopicRouteData
+from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.headers.namesrv import GetRouteInfoRequestHeader
+from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.response_code import ResponseCode
+
+pytestmark = pytest.mark.crash
+
+TOPIC, EXPIRING = "ReadOnlyOrders", "ReadOnlyExpiring"
+TTL_MS = 3_600_000
+
+
+@pytest.fixture
+async def name_server() -> AsyncIterator[str]:
+    """The address of a NameServer for both."""
+    server = NameServer(NameServerConfig(listen_host="127.0.0.1", listen_port=0))
+    yield f"127.0.0.1:{await server.start()}"
+    await server.close()
+
+
+@pytest.fixture
+async def writer(tmp_path: Path) -> AsyncIterator[BrokerProcess]:
+    """The broker whose history is served."""
+    settings = {**SMALL_FILES, "coldUrl": (tmp_path / "cold").as_uri(), "coldStateIntervalMs": "200"}
+    process = BrokerProcess(tmp_path / "writer", settings)
+    await process.start()
+    yield process
+    if process.is_running:
+        await process.kill()
+
+
+@pytest.fixture
+async def reader(tmp_path: Path, writer: BrokerProcess, name_server: str) -> AsyncIterator[BrokerProcess]:
+    """The read-only broker; not started."""
+    process = BrokerProcess(
+        tmp_path / "reader", {**SMALL_FILES, "coldFollowIntervalMs": "50", "namesrvAddr": name_server}
+    )
+    process.arguments = ("--read-only-from", writer.properties["coldUrl"])
+    yield process
+    if process.is_running:
+        await process.kill()
+
+
+async def fill(connection: ClientConnection, *numbers: int) -> list[int]:
+    """Send messages to both queues in turn and commit them; their places in the log."""
+    places = []
+    for number in numbers:
+        answer = await wire.send(
+            connection, TOPIC, number % 2, b"message %d" % number, properties=f"KEYS\x01key{number}\x02"
+        )
+        places += answer.physical_offsets
+    await wire.patiently(lambda: wire.seal(connection))
+    return places
+
+
+async def until_end(connection: ClientConnection, queue_id: int, end: int) -> None:
+    """Wait until the reader serves a queue up to there."""
+
+    async def is_there() -> bool:
+        return await wire.max_offset(connection, TOPIC, queue_id) == end
+
+    await wire.until_true(is_there)
+
+
+async def test_history_is_served_while_the_writer_lives(
+    writer: BrokerProcess, reader: BrokerProcess, name_server: str
+) -> None:
+    source = await ClientConnection.open(writer.address)
+    await wire.make_topic(source, TOPIC, queues=2)
+    await wire.make_topic(source, EXPIRING, queues=1, ttl_ms=TTL_MS)
+    places = await fill(source, *range(40))
+    await reader.start()
+    connection = await ClientConnection.open(reader.address)
+    await until_end(connection, 0, 20)
+    await until_end(connection, 1, 20)
+    for queue_id in range(2):
+        records = await read_across_holes(connection, TOPIC, queue_id)
+        assert [record.body for record in records] == [b"message %d" % number for number in range(queue_id, 40, 2)]
+        middle = records[10]
+        first = next(record for record in records if record.store_timestamp_ms >= middle.store_timestamp_ms)
+        assert (
+            await wire.offset_by_time(connection, TOPIC, queue_id, middle.store_timestamp_ms, "lower")
+            == first.queue_offset
+        )
+        assert await wire.min_offset(connection, TOPIC, queue_id) == 0
+    assert [record.body for record in await wire.query_key(connection, TOPIC, "key7")] == [b"message 7"]
+    assert (await wire.view(connection, places[5])).body == b"message 5"
+
+    # A pull that waits is answered by what the writer commits meanwhile.
+    waiting = asyncio.create_task(wire.pull(connection, TOPIC, 0, 20, suspend_ms=10_000))
+    await asyncio.sleep(0)
+    await fill(source, 40)
+    woken = await waiting
+    assert (woken.code, woken.next_offset) == (ResponseCode.PULL_RETRY_IMMEDIATELY, 20)
+    pulled = await wire.pull(connection, TOPIC, 0, woken.next_offset)
+    assert [record.body for record in pulled.records] == [b"message 40"]
+
+    # A topic that is deleted and made again begins anew here too.
+    await wire.delete_topic(source, TOPIC)
+    await wire.make_topic(source, TOPIC, queues=2)
+    await fill(source, 100)
+    await until_end(connection, 0, 1)
+    assert [record.body for record in await read_across_holes(connection, TOPIC, 0)] == [b"message 100"]
+
+    assert await route_of(name_server, TOPIC) == ("broker-a-read-only", 2, 0)
+    connection.close()
+    source.close()
+    reader.check_log()
+    writer.check_log()
+
+
+async def route_of(name_server: str, topic: str) -> tuple[str, int, int]:
+    """Broker, queues to read and queues to write, as clients are told."""
+    connection = await ClientConnection.open(name_server)
+    response = await wire.ask(connection, RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic=topic))
+    (data,) = TopicRouteData.decode(response.body).queue_datas
+    connection.close()
+    return data.broker_name, data.read_queue_nums, data.write_queue_nums if data.perm & 2 else 0
+
+
+async def test_it_takes_no_message_and_keeps_its_groups_offsets(writer: BrokerProcess, reader: BrokerProcess) -> None:
+    source = await ClientConnection.open(writer.address)
+    await wire.make_topic(source, TOPIC, queues=2)
+    await fill(source, *range(10))
+    await reader.start()
+    connection = await ClientConnection.open(reader.address)
+    await until_end(connection, 0, 5)
+    for topic in (TOPIC, "NobodyKnowsIt"):
+        with pytest.raises(wire.Refused) as refused:
+            await wire.send(connection, topic, 0, b"no")
+        assert refused.value.code == ResponseCode.NO_PERMISSION
+    with pytest.raises(wire.Refused) as refused:
+        await wire.make_topic(connection, "NobodyKnowsIt", queues=1)
+    assert refused.value.code == ResponseCode.NO_PERMISSION
+    await wire.make_group(connection, "readers")
+    await wire.commit_offset(connection, "readers", TOPIC, 0, 3)
+    assert await reader.stop() == 0
+    await reader.start()
+    connection = await ClientConnection.open(reader.address)
+    assert await wire.consumer_offset(connection, "readers", TOPIC, 0) == 3
+    await until_end(connection, 0, 5)
+    # The writer is lost: history stays.
+    await writer.kill()
+    assert [record.body for record in await read_across_holes(connection, TOPIC, 1)] == [
+        b"message %d" % number for number in range(1, 10, 2)
+    ]
+    connection.close()
+    reader.check_log()
+    assert await reader.stop() == 0
+
+
+async def test_a_directory_with_messages_is_not_taken(writer: BrokerProcess) -> None:
+    connection = await ClientConnection.open(writer.address)
+    await wire.make_topic(connection, TOPIC, queues=1)
+    await wire.send(connection, TOPIC, 0, b"mine")
+    connection.close()
+    assert await writer.stop() == 0
+    writer.arguments = ("--read-only-from", writer.properties["coldUrl"])
+    with pytest.raises(AssertionError):
+        await writer.start()
+    assert await writer.wait() == 1
+    assert "the directory holds messages" in writer.log_tail().splitlines()[-1]

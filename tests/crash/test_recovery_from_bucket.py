@@ -1,0 +1,315 @@
+"""A broker that loses its disk comes back from its bucket: with all that was committed, and no offset given twice."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.crash import wire
+from tests.crash.broker_process import BrokerProcess, until
+from tests.crash.bucket import newest
+from tests.crash.recovery_load import (
+    FLEETING,
+    ORDERS,
+    TOPICS,
+    RecoveryLoad,
+    Remains,
+    check_messages,
+    check_recovered,
+    read_across_holes,
+)
+from tests.crash.test_kill_nine import SMALL_FILES
+from tests.fixtures_s3 import new_bucket
+from thermocline.localstack import S3Server
+from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.response_code import ResponseCode
+from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.object_store_url import open_object_store
+
+pytestmark = pytest.mark.crash
+
+SEED = 20_261_122
+RESERVE_BYTES = 64 << 20
+SETTINGS = {
+    **SMALL_FILES,
+    "coldStateIntervalMs": "200",
+    "flushConsumerOffsetInterval": "200",
+    "flushDelayOffsetInterval": "200",
+    "coldReserveBytes": str(RESERVE_BYTES),
+    "coldSealAgeMs": "300",
+}
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[BrokerProcess]:
+    """A broker on a cold tier of files; not started."""
+    process = BrokerProcess(tmp_path / "broker", {**SETTINGS, "coldUrl": (tmp_path / "cold").as_uri()})
+    yield process
+    if process.is_running:
+        await process.kill()
+
+
+async def lose_disk(broker: BrokerProcess) -> None:
+    """`kill -9`, and everything that it had is gone."""
+    await broker.kill()
+    shutil.rmtree(broker.store)
+    broker.arguments = ("--recover-from", broker.properties["coldUrl"])
+
+
+async def saved_since(bucket: ObjectStore, version: int) -> Remains:
+    """What is in the bucket once a commit behind `version` and a state of the present writer are."""
+    async with asyncio.timeout(wire.PATIENCE_S):
+        while True:
+            catalog = await newest(bucket)
+            if catalog.version > version and catalog.segment_count:
+                remains = await Remains.look(bucket)
+                if remains.state.epoch == catalog.epoch and any(topic.ends for topic in remains.state.topics):
+                    return remains
+            await asyncio.sleep(0.05)
+
+
+async def send_for_ever(load: RecoveryLoad, connection: ClientConnection) -> None:
+    """Until the broker refuses."""
+    async with asyncio.timeout(wire.PATIENCE_S):
+        while True:
+            await load.send(connection, ORDERS, 0, 10)
+            await asyncio.sleep(0.02)
+
+
+def marked_ns(broker: BrokerProcess) -> int:
+    """When a recovery last began in the broker's directory; 0 when none is under way."""
+    try:
+        return (broker.store / "thermocline" / "recovering").stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def losses(lines: Iterable[str]) -> dict[str, int]:
+    """Topic -> messages that a recovery said are lost."""
+    rows = [dict(part.split("=", 1) for part in line.split()) for line in lines if line.startswith("topic=")]
+    return {row["topic"]: int(row["lost"]) for row in rows}
+
+
+def check_holes(remains: Remains) -> None:
+    """Between what segments hold, everything is declared lost."""
+    for topic in TOPICS:
+        entry = remains.topics[topic]
+        queues = {run.queue_id for segment in entry.segments for run in segment.runs}
+        for queue_id in queues:
+            spans = sorted(
+                [
+                    (run.start_offset, run.end_offset)
+                    for segment in entry.segments
+                    for run in segment.runs
+                    if run.queue_id == queue_id
+                ]
+                + [(hole.start_offset, hole.end_offset) for hole in entry.holes if hole.queue_id == queue_id]
+            )
+            position = spans[0][0]
+            for start, end in spans:
+                assert start <= position, f"{topic}/{queue_id}: nobody says what became of [{position}, {start})"
+                position = max(position, end)
+
+
+@pytest.mark.s3
+async def test_lost_under_load_again_and_again(
+    tmp_path: Path, case_count: Callable[..., int], s3_servers: Callable[[str], S3Server]
+) -> None:
+    url = new_bucket(s3_servers("minio")).cold_url
+    broker = BrokerProcess(tmp_path / "broker", {**SETTINGS, "coldUrl": url})
+    bucket = await open_object_store(url)
+    chance = random.Random(SEED)
+    load = RecoveryLoad(broker, SEED)
+    try:
+        await broker.start()
+        await load.prepare()
+        version = 0
+        for _ in range(case_count(quick=2, soak=25)):
+            load.start()
+            await load.reach(chance.randrange(50, 200))
+            await saved_since(bucket, version)
+            await load.reach(chance.randrange(1, 100))
+            await lose_disk(broker)
+            await load.stop()
+            remains = await Remains.look(bucket)
+            version = (await newest(bucket)).version
+            await broker.start()
+            assert losses(broker.notes) == {topic: remains.lost(topic) for topic in TOPICS}
+            connection = await ClientConnection.open(broker.address)
+            await check_recovered(connection, load, remains)
+            connection.close()
+        load.start()
+        await load.reach(100)
+        await load.stop()
+        connection = await ClientConnection.open(broker.address)
+        await wire.patiently(lambda: wire.seal(connection))
+        remains = await Remains.look(bucket)
+        check_holes(remains)
+        await check_messages(connection, load, remains)
+        connection.close()
+        broker.check_log()
+    finally:
+        await bucket.close()
+        if broker.is_running:
+            await broker.kill()
+
+
+async def test_recoveries_that_are_cut_off_are_begun_again(
+    broker: BrokerProcess, case_count: Callable[..., int]
+) -> None:
+    bucket = await open_object_store(broker.properties["coldUrl"])
+    chance = random.Random(SEED)
+    load = RecoveryLoad(broker, SEED)
+    await broker.start()
+    await load.prepare()
+    load.start()
+    await load.reach(200)
+    await saved_since(bucket, 0)
+    await lose_disk(broker)
+    await load.stop()
+    remains = await Remains.look(bucket)
+    report, told = broker.store / "thermocline" / "recovery.txt", []
+    for _ in range(case_count(quick=4, soak=60)):
+        before = marked_ns(broker)
+        starting = asyncio.create_task(broker.start())
+        await until(lambda before=before, task=starting: marked_ns(broker) > before or task.done())
+        await asyncio.sleep(chance.uniform(0, 0.05))
+        await broker.kill()
+        await asyncio.gather(starting, return_exceptions=True)
+        if (broker.store / "thermocline" / "identity.json").exists():
+            told.append(losses(report.read_text().splitlines()))
+            shutil.rmtree(broker.store)  # it was done: the disk is lost once more
+    await broker.start()
+    assert report.read_text().splitlines() == broker.notes
+    told.append(losses(broker.notes))
+    assert told[0] == {topic: remains.lost(topic) for topic in TOPICS}
+    connection = await ClientConnection.open(broker.address)
+    await check_recovered(connection, load, remains)
+    for queue_id in range(3):
+        await load.send(connection, ORDERS, queue_id, 10)
+    connection.close()
+    await bucket.close()
+
+
+async def test_a_recovered_broker_starts_like_any_other(broker: BrokerProcess) -> None:
+    load = RecoveryLoad(broker, SEED)
+    await broker.start()
+    await load.prepare()
+    load.start()
+    await load.reach(50)
+    bucket = await open_object_store(broker.properties["coldUrl"])
+    await saved_since(bucket, 0)
+    await lose_disk(broker)
+    await load.stop()
+    await broker.start()
+    assert broker.notes
+    connection = await ClientConnection.open(broker.address)
+    await load.send(connection, ORDERS, 0, 10)
+    connection.close()
+    await broker.kill()
+    await broker.start()  # with --recover-from still in its command
+    assert broker.notes == []
+    broker.arguments = ()
+    assert await broker.stop() == 0
+    await broker.start()
+    connection = await ClientConnection.open(broker.address)
+    await check_messages(connection, load, await Remains.look(bucket))
+    connection.close()
+    await bucket.close()
+    broker.check_log()
+
+
+async def test_who_owned_the_bucket_before_is_fenced_alive_and_refused_afterwards(broker: BrokerProcess) -> None:
+    load = RecoveryLoad(broker, SEED)
+    await broker.start()
+    await load.prepare()
+    load.start()
+    await load.reach(50)
+    bucket = await open_object_store(broker.properties["coldUrl"])
+    await saved_since(bucket, 0)
+    await load.stop()
+    successor = BrokerProcess(broker.folder.parent / "successor", {**SETTINGS, "coldUrl": broker.properties["coldUrl"]})
+    successor.arguments = ("--recover-from", broker.properties["coldUrl"])
+    await successor.start()
+    try:
+        connection = await ClientConnection.open(broker.address)
+        with pytest.raises(wire.Refused) as refused:
+            await send_for_ever(load, connection)  # whoever is alive notices with the next commit or snapshot
+        assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        connection.close()
+        load.broker = successor
+        connection = await ClientConnection.open(successor.address)
+        for _ in range(5):
+            await load.send(connection, ORDERS, 0, 10)
+        connection.close()
+        await broker.kill()
+        await broker.start()
+        async with asyncio.timeout(wire.PATIENCE_S):
+            assert await broker.wait() == 1
+        last_line = broker.log_tail().splitlines()[-1]
+        assert last_line.startswith("thermocline: this prefix holds the history of another store directory")
+        assert "--recover-from" in last_line
+    finally:
+        await bucket.close()
+        await successor.kill()
+
+
+async def test_topics_that_no_snapshot_knows_go_on_behind_what_they_can_have_reached(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    broker.properties["coldStateIntervalMs"] = "3600000"
+    bucket = await open_object_store(broker.properties["coldUrl"])
+    await broker.start()
+    await until(lambda: any((tmp_path / "cold").rglob("state/*.json")))
+    connection = await ClientConnection.open(broker.address)
+    await wire.make_topic(connection, ORDERS, queues=2)
+    await wire.make_topic(connection, FLEETING, queues=1)
+    for number in range(10):
+        await wire.send(connection, ORDERS, number % 2, b"committed %d" % number)
+    await wire.patiently(lambda: wire.seal(connection, ORDERS))
+    broker.properties["coldSealAgeMs"] = "3600000"
+    await wire.send(connection, FLEETING, 0, b"never committed")
+    await lose_disk(broker)
+    await broker.start()
+    connection = await ClientConnection.open(broker.address)
+    for queue_id in range(2):
+        records = await read_across_holes(connection, ORDERS, queue_id)
+        assert [record.body for record in records] == [b"committed %d" % number for number in range(queue_id, 10, 2)]
+        assert (await wire.send(connection, ORDERS, queue_id, b"new")).queue_offset >= RESERVE_BYTES // 91
+    await wire.make_topic(connection, FLEETING, queues=1)
+    assert (await wire.send(connection, FLEETING, 0, b"new")).queue_offset >= RESERVE_BYTES // 91
+    connection.close()
+    await bucket.close()
+
+
+async def test_what_cannot_be_recovered_is_left_alone(broker: BrokerProcess, tmp_path: Path) -> None:
+    url = broker.properties["coldUrl"]
+    broker.arguments = ("--recover-from", url)
+    assert await _ends_with(broker) == "no broker of this name has a cold tier there"
+    broker.arguments = ()
+    await broker.start()
+    connection = await ClientConnection.open(broker.address)
+    await wire.make_topic(connection, ORDERS, queues=1)
+    await wire.send(connection, ORDERS, 0, b"here")
+    connection.close()
+    assert await broker.stop() == 0
+    broker.arguments = ("--recover-from", url)
+    assert await _ends_with(broker) == "the directory holds a store already"
+    broker.arguments = ()
+    await broker.start()
+    connection = await ClientConnection.open(broker.address)
+    assert await wire.max_offset(connection, ORDERS, 0) == 1
+    connection.close()
+
+
+async def _ends_with(broker: BrokerProcess) -> str:
+    """The sentence with which a start is refused."""
+    with pytest.raises(AssertionError):
+        await broker.start()
+    assert await broker.wait() == 1
+    return broker.log_tail().splitlines()[-1].removeprefix("thermocline: ").partition(":")[0]

@@ -1,0 +1,112 @@
+"""A broker whose old messages are only in the bucket, where an object is lost: what clients are told, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.crash import wire
+from tests.crash.broker_process import BrokerProcess, until
+from tests.crash.bucket import newest
+from tests.crash.test_kill_nine import SMALL_FILES, local_minimums, move_to_cold
+from thermocline.remoting.client import ClientConnection
+from thermocline.store.disk import RealDisk
+from thermocline.tiered.file import FileObjectStore
+
+TOPIC = "Scrubbed"
+COUNT = 120
+BODY_BYTES = 2_000
+TIER_SCRUB = 90120
+TIER_SCRUB_STATE = 90121
+SETTINGS = {
+    **SMALL_FILES,
+    "mappedFileSizeCommitLog": str(64 << 10),
+    "coldSegmentBytes": str(64 << 10),
+    "coldFrameBytes": str(8 << 10),
+    "coldGraceMs": "400",
+}
+
+
+async def scrub(connection: ClientConnection, **fields: str) -> dict[str, Any]:
+    """A scrub from its beginning to its end; its report."""
+    begun = json.loads(bytes((await wire.ask(connection, TIER_SCRUB, ext_fields=fields)).body))
+    async with asyncio.timeout(wire.PATIENCE_S):
+        while True:
+            state: dict[str, Any] = json.loads(bytes((await wire.ask(connection, TIER_SCRUB_STATE)).body))
+            if not state["isRunning"]:
+                break
+            await asyncio.sleep(0.05)
+    assert (state["number"], state["error"]) == (begun["number"], "")
+    report: dict[str, Any] = state["report"]
+    return report
+
+
+async def read(connection: ClientConnection, start: int, end: int) -> list[bytes]:
+    """Bodies of offsets [start, end), as a consumer gets them that begins there."""
+    records = await wire.read_queue(connection, TOPIC, 0, start=start, end=end)
+    assert [record.queue_offset for record in records][: end - start] == list(range(start, end))
+    return [record.body for record in records[: end - start]]
+
+
+async def test_lost_records_are_named_and_restored_ones_come_back(tmp_path: Path) -> None:
+    cold = tmp_path / "cold"
+    broker = BrokerProcess(tmp_path / "broker", {**SETTINGS, "coldUrl": f"file://{cold}"})
+    store = FileObjectStore(str(cold), disk=RealDisk())
+    await broker.start()
+    try:
+        connection = await ClientConnection.open(broker.address)
+        await wire.make_topic(connection, TOPIC, queues=1)
+        bodies = [f"{number}/".encode().ljust(BODY_BYTES, b".") for number in range(COUNT)]
+        for body in bodies:
+            await wire.send(connection, TOPIC, 0, body)
+        await move_to_cold(broker)
+        local_from = (await local_minimums(connection))[TOPIC, 0]
+        segment = (await newest(store)).topics[TOPIC].segments[0]
+        (run,) = segment.runs
+        assert run.end_offset <= local_from
+        kept = await store.get(segment.log.key)
+        await store.delete(segment.log.key)
+
+        report = await scrub(connection, deep="true", heal="true")
+        assert [(each["problem"], each["outcome"]) for each in report["findings"]] == [("missing", "quarantined")]
+        # Asked again and again, never led past it; what lies behind is as before.
+        for offset in (run.start_offset, run.end_offset - 1):
+            remark = await refused(connection, offset)
+            assert segment.log.key in remark
+            assert f"lost_offsets=[{run.start_offset}, {run.end_offset})" in remark
+        assert await read(connection, run.end_offset, COUNT) == bodies[run.end_offset :]
+        assert await wire.min_offset(connection, TOPIC, 0) == 0
+        status = await wire.tier_status(connection)
+        assert status["lastScrub"]["broken"] == 1
+
+        # So it is for the next process, too, and for what it is told by a restart.
+        pid = broker.helper_pid("tier")
+        broker.kill_helper("tier")
+        await until(lambda: broker.helper_pid("tier") not in (None, pid))
+        await wire.patiently(lambda: wire.ask(connection, TIER_SCRUB_STATE))
+        assert segment.log.key in await refused(connection, run.start_offset)
+
+        await store.put(segment.log.key, kept)
+        report = await scrub(connection, heal="true")
+        assert [each["outcome"] for each in report["findings"]] == ["healed"]
+        assert await read(connection, 0, COUNT) == bodies
+        assert (await scrub(connection, deep="true"))["findings"] == []
+        connection.close()
+        assert await broker.stop() == 0
+    finally:
+        if broker.is_running:
+            await broker.kill()
+
+
+async def refused(connection: ClientConnection, offset: int) -> str:
+    """What a pull at an offset is told, once the tier process is there to tell it."""
+    async with asyncio.timeout(wire.PATIENCE_S):
+        while True:
+            pulled = await wire.pull(connection, TOPIC, 0, offset)
+            assert pulled.code in wire.TRY_AGAIN, pulled
+            assert (pulled.records, pulled.next_offset) == ([], offset)
+            if "lost" in pulled.remark:
+                return pulled.remark
+            await asyncio.sleep(0.05)

@@ -1,0 +1,52 @@
+"""A broker on a store that would let two of them commit does not run, unless it goes by ballots."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.crash.broker_process import BrokerProcess, until
+from tests.fixtures_s3 import S3Bucket, new_bucket, objects_in
+from thermocline.localstack import S3Server
+
+pytestmark = [pytest.mark.s3, pytest.mark.crash, pytest.mark.xdist_group("s3-rclone")]
+
+
+def keys(server: S3Server, bucket: S3Bucket, folder: str) -> list[str]:
+    """The objects with this folder in their keys, seen past the broker."""
+    return [key for key in objects_in(server, bucket) if f"/{folder}/" in key]
+
+
+async def test_a_store_that_ignores_conditions_is_refused_in_one_sentence(
+    tmp_path: Path, s3_servers: Callable[[str], S3Server]
+) -> None:
+    server = s3_servers("rclone")
+    bucket = new_bucket(server)
+    broker = BrokerProcess(tmp_path, {"coldUrl": bucket.cold_url})
+    await broker.start()
+    async with asyncio.timeout(60):
+        assert await broker.wait() == 1
+    last_line = broker.log_tail().splitlines()[-1]
+    assert last_line.startswith("thermocline: this store would let two brokers commit at once")
+    assert last_line.endswith("set coldFencing=ballots, which it is fit for.")
+    assert "Traceback" not in broker.log_tail()
+    assert not (broker.store / "abort").exists()
+    for folder in ("ledger", "doctor", "ballots"):
+        assert keys(server, bucket, folder) == []
+
+
+async def test_with_ballots_it_runs_and_each_start_takes_the_ledger_over(
+    tmp_path: Path, s3_servers: Callable[[str], S3Server]
+) -> None:
+    server = s3_servers("rclone")
+    bucket = new_bucket(server)
+    broker = BrokerProcess(tmp_path, {"coldUrl": bucket.cold_url, "coldFencing": "ballots"})
+    for count in (1, 2):
+        await broker.start()
+        await until(lambda count=count: len(keys(server, bucket, "ledger")) >= count)  # type: ignore[misc]
+        assert len(keys(server, bucket, "ballots")) == count
+        await broker.kill()
+    assert keys(server, bucket, "doctor") == []

@@ -1,0 +1,95 @@
+"""A NameServer and brokers as processes of their own, so that a broker can be killed while the others go on."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.interop.cluster import BROKER_NAME, FREE_PORT, READY_TIMEOUT_S
+from thermocline.localstack.child_process import ChildProcess
+
+SIGNS_OF_BUGS = ("Traceback (most recent call last)", "a bug of ours", "AssertionError")
+READY_LINE = re.compile(r"^ready (?:namesrv|broker)=(?P<address>\S+)", re.MULTILINE)
+
+
+class KillableBroker:
+    """`thermocline broker` with a `file://` cold tier, started on entry; later starts have the same port and store."""
+
+    def __init__(
+        self, directory: Path, namesrv: str, *, name: str = BROKER_NAME, settings: Mapping[str, str] | None = None
+    ) -> None:
+        """`settings`: by property name. Everything lies in `directory`."""
+        self.name = name
+        self.address = FREE_PORT
+        self._directory = directory
+        self._namesrv = namesrv
+        self._settings = dict(settings or {})
+        self._process: ChildProcess | None = None
+
+    def __enter__(self) -> Self:
+        (self._directory / "cold").mkdir(parents=True)
+        self.start()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        """Start it, and return when it serves."""
+        self._process = daemon(
+            "broker",
+            *("--name", self.name),
+            *("--listen", self.address),
+            *("--namesrv", self._namesrv),
+            *("--data", str(self._directory / "store")),
+            *("--cold", (self._directory / "cold").as_uri()),
+            *(word for name, value in self._settings.items() for word in ("--set", f"{name}={value}")),
+            directory=self._directory,
+        )
+        self.address = ready_address(self._process)
+
+    def kill(self) -> None:
+        """`kill -9`, with its helper processes; of one that is dead already too."""
+        if self._process is not None:
+            self._process.kill()
+
+    def check_log(self) -> None:
+        """Fail on what it has written about bugs of its own, in all of its lives."""
+        log = (self._directory / "broker.log").read_text(errors="replace")
+        for sign in SIGNS_OF_BUGS:
+            assert sign not in log, log[max(0, log.index(sign) - 500) :][:4_000]
+
+
+@contextlib.contextmanager
+def name_server(directory: Path) -> Iterator[str]:
+    """`thermocline namesrv`; where it serves."""
+    process = daemon("namesrv", "--listen", FREE_PORT, directory=directory)
+    try:
+        yield ready_address(process)
+    finally:
+        process.kill()
+
+
+def daemon(command: str, *arguments: str, directory: Path) -> ChildProcess:
+    """Start a command that logs to `directory`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    return ChildProcess(
+        [sys.executable, "-m", "thermocline.cli", command, *arguments],
+        log_path=directory / f"{command}.log",
+        working_directory=directory,
+    )
+
+
+def ready_address(process: ChildProcess) -> str:
+    """Where it serves, once it does."""
+    process.wait_until(lambda: READY_LINE.search(process.output()) is not None, timeout_s=READY_TIMEOUT_S)
+    ready = READY_LINE.search(process.output())
+    assert ready is not None
+    return ready["address"]

@@ -1,0 +1,215 @@
+"""Where the mixed load runs: a NameServer, a broker that can be killed, and clients in processes of their own.
+
+producers    one process of each language; they live throughout
+victims      one process of each language with a member of each group that shares its queues; killed in the middle
+survivors    one process of each language with another member of each, and the one that broadcasts
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.interop.cluster import wait_until
+from tests.interop.go_agent import go_agent
+from tests.interop.java_agent import JavaAgent, java_agent
+from tests.interop.killable_broker import KillableBroker, name_server
+from tests.interop.load_mix import (
+    BODY_BYTES,
+    GROUPS,
+    HEARTBEAT_MS,
+    POP_INVISIBLE_MS,
+    PRODUCERS,
+    QUEUES,
+    TAGS,
+    TOPICS,
+    GroupPlan,
+)
+from thermocline.client import AdminClient
+from thermocline.remoting.errors import MQError
+from tooling.official_rocketmq import OfficialSoftware
+
+LANGUAGES = ("java", "go")
+VICTIM, SURVIVOR = "victim", "survivor"
+SHARED_TIMEOUT_S = 120.0
+OFFSET_FLUSH_MS = 1_000
+DELAY_FLUSH_MS = 1_000
+TIMER_FLUSH_MS = 1_000
+BROKER_SETTINGS: Mapping[str, str] = {
+    # Small files that go as soon as the cold tier has what is in them: what is read again comes from there.
+    "mappedFileSizeCommitLog": str(1 << 20),
+    "mappedFileSizeConsumeQueue": "6000",
+    "maxHashSlotNum": "500",
+    "maxIndexNum": "2000",
+    "fileReservedTime": "0",
+    "deleteWhen": "",
+    "coldSegmentBytes": str(512 << 10),
+    "coldFrameBytes": str(64 << 10),
+    "coldSealAgeMs": "1000",
+    "flushConsumerOffsetInterval": str(OFFSET_FLUSH_MS),
+    "flushDelayOffsetInterval": str(DELAY_FLUSH_MS),
+    "timerFlushIntervalMs": str(TIMER_FLUSH_MS),
+    "enablePropertyFilter": "true",
+    "transactionTimeOut": "3000",
+    "transactionCheckInterval": "2000",
+}
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class LoadCluster:
+    """All processes, and what they can be told to do. Made by `load_cluster`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        namesrv: str,
+        broker: KillableBroker,
+        producers: Mapping[str, JavaAgent],
+        members: Mapping[tuple[str, str], JavaAgent],
+    ) -> None:
+        """`producers` by language; `members` by VICTIM or SURVIVOR, and language."""
+        self.namesrv = namesrv
+        self.broker = broker
+        self._directory = directory
+        self._producers = producers
+        self._members = members
+
+    def journal_of_producer(self, name: str) -> Path:
+        return self._directory / f"sent-{name}"
+
+    def journal_of_member(self, group: GroupPlan, part: str) -> Path:
+        return self._directory / f"received-{group.name}-{part}"
+
+    def start_consumers(self, *, waits_for_locks: bool) -> None:
+        """Make topics and groups, start all members, and wait until each pair has shared its queues.
+
+        The Go client never unlocks a queue that it leaves to another member, who has to wait until the lock has ended,
+        for a minute. Without `waits_for_locks` the load begins before that.
+        """
+        with AdminClient(namesrv=self.namesrv) as admin:
+            wait_until(lambda: bool(admin.cluster_info()), what="the broker is registered")
+            for topic in TOPICS:
+                admin.create_topic(topic, queue_nums=QUEUES)
+            for group in GROUPS:
+                admin.create_group(group.name)
+                # A consumer that starts before its retry topic is known looks for it again only after 20 s.
+                admin.create_topic(f"%RETRY%{group.name}", queue_nums=1)
+                if group.is_pop:
+                    for topic in group.topics:
+                        admin.set_request_mode(group.name, topic, "POP", pop_share_queues=QUEUES)
+            for part in (VICTIM, SURVIVOR):
+                for group in GROUPS:
+                    if part == SURVIVOR or not group.is_broadcast:
+                        self._start_member(group, part)
+            for group in GROUPS:
+                has_late_locks = group.is_orderly and group.language == "go" and not waits_for_locks
+                wait_until(
+                    lambda group=group, has_late_locks=has_late_locks: is_shared(admin, group, has_late_locks),
+                    what=f"{group.name} has shared its queues",
+                    timeout_s=SHARED_TIMEOUT_S,
+                )
+
+    def _start_member(self, group: GroupPlan, part: str) -> None:
+        self._members[part, group.language].call(
+            "start_push_consumer" if group.language == "java" else "start_load_consumer",
+            name=f"{group.name}-{part}",
+            namesrv=self.namesrv,
+            group=group.name,
+            topics=dict.fromkeys(group.topics, group.expression),
+            journal=str(self.journal_of_member(group, part)),
+            orderly=group.is_orderly,
+            broadcast=group.is_broadcast,
+            client_rebalance=not group.is_pop,
+            pop_invisible_ms=POP_INVISIBLE_MS,
+            refuse_every=group.refuse_every,
+            heartbeat_ms=HEARTBEAT_MS,
+        )
+
+    def start_producers(self) -> None:
+        """From here on all of them send."""
+        for plan in PRODUCERS:
+            self._producers[plan.language].call(
+                "start_load",
+                name=plan.name,
+                namesrv=self.namesrv,
+                group=f"producers-{plan.name}",
+                topic=plan.topic,
+                prefix=plan.name,
+                kind=plan.kind,
+                rate=plan.rate,
+                tags=TAGS,
+                body_bytes=BODY_BYTES,
+                journal=str(self.journal_of_producer(plan.name)),
+                heartbeat_ms=HEARTBEAT_MS,
+                **plan.more,
+            )
+
+    def finish_producers(self) -> dict[str, int]:
+        """Have all of them send no more; how many messages each has begun to send. They can still be asked."""
+        return {
+            plan.name: int(self._producers[plan.language].call("finish_load", name=plan.name)) for plan in PRODUCERS
+        }
+
+    def kill_victims(self) -> None:
+        for language in LANGUAGES:
+            self._members[VICTIM, language].kill()
+
+    def journal_topic(self, topic: str) -> Path:
+        """Read a topic by offsets; the journal of what is there."""
+        path = self._directory / f"stored-{topic}"
+        self._producers["java"].call(
+            "journal_topic", namesrv=self.namesrv, topic=topic, group="load-reader", journal=str(path), timeout_s=600
+        )
+        return path
+
+
+def is_shared(admin: AdminClient, group: GroupPlan, has_late_locks: bool) -> bool:
+    """Whether each member has its part of each topic's queues: half of them, or all of them by POP or broadcast.
+
+    `has_late_locks`: it is enough that the first one has left what is not its own.
+    """
+    members = 1 if group.is_broadcast else 2
+    try:
+        clients = [client.client_id for client in admin.consumer_connections(group.name).connection_set]
+        if len(clients) < members:
+            return False
+        infos = [admin.consumer_running_info(group.name, client) for client in clients]
+    except MQError:
+        return False
+    for topic in group.topics:
+        if group.is_pop:
+            if not all(any(queue.topic == topic for queue in info.mq_pop_table) for info in infos):
+                return False
+            continue
+        shares = [sum(queue.topic == topic for queue in info.mq_table) for info in infos]
+        wanted = [QUEUES // members] * members
+        if shares != wanted and not (has_late_locks and sorted(shares) == [0, QUEUES // members]):
+            return False
+    return True
+
+
+@contextlib.contextmanager
+def load_cluster(software: OfficialSoftware, directory: Path) -> Iterator[LoadCluster]:
+    """All processes, the broker serving; nobody sends or consumes yet."""
+    with ExitStack() as stack:
+        namesrv = stack.enter_context(name_server(directory / "namesrv"))
+        broker = stack.enter_context(KillableBroker(directory / "broker", namesrv, settings=BROKER_SETTINGS))
+
+        def agent(language: str, part: str) -> JavaAgent:
+            place = directory / f"{language}-{part}"
+            return stack.enter_context(java_agent(software, place) if language == "java" else go_agent(place))
+
+        yield LoadCluster(
+            directory,
+            namesrv=namesrv,
+            broker=broker,
+            producers={language: agent(language, "producers") for language in LANGUAGES},
+            members={(part, language): agent(language, part) for part in (VICTIM, SURVIVOR) for language in LANGUAGES},
+        )

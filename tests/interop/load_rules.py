@@ -1,0 +1,229 @@
+"""What mixed load may do to messages when a consumer and the broker are killed in it: the rules, and their check.
+
+Each message has a name that only its sender gave (load_mix.py). Nothing else counts: a client's retry gives the same
+name, and so does the broker's.
+
+Lost
+  Nothing. A message whose send was answered SEND_OK is in its topic, and every group that wants it has taken it. One
+  whose send failed, or had no answer, may be there or not.
+Never seen
+  A message that nobody sent; one of a rolled back transaction; one that a group's filter excludes; a delayed or timed
+  one before it is due; a body that is not whole.
+In a topic, by offsets
+  Once. More than once is what was under way when the broker was killed, and nothing else:
+    retried      its send was under way then, or took longer than the client waits before it sends the same message
+                 again: up to TRIES_MAX copies
+    due twice    a delayed or timed message that the broker had put into its topic shortly before, and had not noted as
+                 done on disk yet (`flushDelayOffsetInterval`, `timerFlushIntervalMs`): two copies
+  A committed transaction is a message like all others here: in its topic once.
+At a group, each repetition of a message
+    asked for    the reception before it was refused (RECONSUME_LATER)
+    stored       its topic holds it more than once, see above
+    consumer     the member that had it before was killed after that, sooner than news of its progress was due (the
+                 interval at which it commits offsets; by POP the invisible time, at which what has no acknowledgement
+                 comes again), and another member has it now
+    broker       it was received shortly before the broker was killed or while it was away: the news of that (offset,
+                 acknowledgement, send-back) was lost with it or found nobody to take it
+  A consumer that broadcasts keeps its offsets itself: for it there is only `stored`.
+Order, at groups that consume in order
+  Messages with one sharding key have rising numbers and lie in one queue. Their first receptions rise. A repetition
+  goes back to a message that may be repeated, and goes on from there without a gap; it happens once at most for each
+  kill, and for each message that is stored twice in a row.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tests.interop.load_cluster import DELAY_FLUSH_MS, OFFSET_FLUSH_MS, TIMER_FLUSH_MS, VICTIM
+from tests.interop.load_journal import Received, Sent
+from tests.interop.load_mix import (
+    BODY_BYTES,
+    JAVA_FIRST_COMMIT_MS,
+    SEND_TIMEOUT_MS,
+    TRIES_MAX,
+    GroupPlan,
+    MessageName,
+)
+
+SLACK_MS = 3_000
+"""What a busy machine may add to any interval."""
+REFIND_MS = 5_000
+"""How long clients may take to find a broker that is back: they try again after 3 s."""
+EXAMPLES_MAX = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Events:
+    """What happened when."""
+
+    consumers_started_ms: int
+    consumers_killed_ms: int
+    broker_killed_ms: int
+    broker_back_ms: int
+
+
+Outcomes = Mapping[str, Mapping[int, Sent]]
+
+
+class StoredMessages:
+    """What the topics hold, checked by the rules."""
+
+    def __init__(self, stored: Iterable[Received], sent: Outcomes, begun: Mapping[str, int], events: Events) -> None:
+        self._sent = sent
+        self._begun = begun
+        self._events = events
+        self._copies: dict[str, list[Received]] = defaultdict(list)
+        for record in stored:
+            self._copies[record.name].append(record)
+
+    def count(self, name: str) -> int:
+        return len(self._copies.get(name, ()))
+
+    def check(self) -> Counter[str]:
+        """Fail on what breaks a rule; how many messages there are of each kind, and extra copies of each cause."""
+        found: Counter[str] = Counter()
+        for name, copies in self._copies.items():
+            message = MessageName.read(name)
+            assert message.number < self._begun[message.producer.name], f"{name} was never sent"
+            assert not message.is_rolled_back, f"{name} was rolled back, and is in its topic"
+            for copy in copies:
+                assert (copy.topic, copy.body_bytes) == (message.producer.topic, BODY_BYTES), copy
+                self.check_due(message, copy.store_ms)
+            found["messages"] += 1
+            if len(copies) > 1:
+                found[self._cause(message, copies)] += len(copies) - 1
+        for producer, outcomes in self._sent.items():
+            for sent in outcomes.values():
+                name = f"{producer}-{sent.number}"
+                if not sent.is_acknowledged:
+                    found["without an answer, stored" if name in self._copies else "without an answer, not stored"] += 1
+                elif not MessageName.read(name).is_rolled_back:
+                    assert name in self._copies, f"{name} was acknowledged, and is not in its topic: {sent}"
+        return found
+
+    def check_due(self, message: MessageName, seen_ms: int) -> None:
+        """A delayed message that is seen now must be due."""
+        sent = self._sent[message.producer.name].get(message.number)
+        assert sent is None or seen_ms >= sent.due_ms, f"{message} is {sent.due_ms - seen_ms} ms early: {sent}"
+
+    def _cause(self, message: MessageName, copies: Sequence[Received]) -> str:
+        """Why it is there more than once."""
+        events = self._events
+        sent = self._sent[message.producer.name].get(message.number)
+        was_under_way = sent is None or (
+            sent.sent_ms <= events.broker_back_ms + REFIND_MS and sent.answered_ms >= events.broker_killed_ms
+        )
+        took_long = sent is None or sent.answered_ms - sent.sent_ms >= SEND_TIMEOUT_MS
+        if (was_under_way or took_long) and len(copies) <= TRIES_MAX:
+            return "retried"
+        if message.producer.kind in ("delayed", "timed") and len(copies) == 2:
+            first_ms, second_ms = sorted(copy.store_ms for copy in copies)
+            noted_ms = DELAY_FLUSH_MS if message.producer.kind == "delayed" else TIMER_FLUSH_MS
+            if events.broker_killed_ms - noted_ms - SLACK_MS <= first_ms <= events.broker_killed_ms <= second_ms:
+                return "due twice"
+        raise AssertionError(f"{message} is in its topic {len(copies)} times: {sent}, {copies}, {events}")
+
+
+class GroupReceptions:
+    """What one group received, checked by the rules."""
+
+    def __init__(
+        self, group: GroupPlan, received: Iterable[tuple[str, Received]], stored: StoredMessages, events: Events
+    ) -> None:
+        """`received`: with the member that did; one member's in its own order."""
+        self._group = group
+        self._stored = stored
+        self._events = events
+        self._received = sorted(received, key=lambda each: each[1].received_ms)
+
+    def check(self) -> Counter[str]:
+        """Fail on what breaks a rule; how many messages were received, and repetitions of each cause."""
+        found: Counter[str] = Counter()
+        before: dict[str, tuple[str, Received]] = {}
+        copies_seen: Counter[str] = Counter()
+        unexplained: list[tuple[Received, Received]] = []
+        for part, received in self._received:
+            self._check_wanted(received)
+            found["receptions"] += 1
+            last = before.get(received.name)
+            before[received.name] = part, received
+            if last is None:
+                found["messages"] += 1
+                continue
+            cause = self._cause(last, (part, received), copies_seen)
+            if cause is None:
+                unexplained.append((last[1], received))
+            else:
+                found[cause] += 1
+        assert not unexplained, (
+            f"{self._group.name}: {len(unexplained)} repetitions without a cause, {self._events}: "
+            f"{unexplained[:EXAMPLES_MAX]}"
+        )
+        return found
+
+    def _check_wanted(self, received: Received) -> None:
+        message = MessageName.read(received.name)
+        assert message.is_for(self._group), f"{self._group.name} does not want {received}"
+        assert not message.is_rolled_back, f"{self._group.name} received what was rolled back: {received}"
+        assert received.body_bytes == BODY_BYTES, received
+        assert self._stored.count(received.name), f"{self._group.name} received what no topic holds: {received}"
+        self._stored.check_due(message, received.received_ms)
+
+    def _cause(self, last: tuple[str, Received], now: tuple[str, Received], copies_seen: Counter[str]) -> str | None:
+        """Why a message came again; None when it should not have."""
+        group, events = self._group, self._events
+        (last_part, before), (part, received) = last, now
+        if not before.is_taken:
+            return "asked for"
+        if copies_seen[received.name] < self._stored.count(received.name) - 1:
+            copies_seen[received.name] += 1
+            return "stored"
+        if group.is_broadcast:
+            return None
+        killed_ms = events.consumers_killed_ms
+        known_ms = killed_ms - group.commit_ms - SLACK_MS
+        if group.language == "java" and killed_ms - events.consumers_started_ms < JAVA_FIRST_COMMIT_MS + SLACK_MS:
+            known_ms = 0  # it has not said anything yet
+        if last_part == VICTIM and part != VICTIM and before.received_ms >= known_ms:
+            return "consumer"
+        known_ms = events.broker_killed_ms - group.commit_ms - OFFSET_FLUSH_MS - SLACK_MS
+        if known_ms <= before.received_ms <= events.broker_back_ms + REFIND_MS:
+            return "broker"
+        return None
+
+    def check_order(self) -> int:
+        """Fail where the order of a sharding key is broken; how often it went back."""
+        assert self._group.is_orderly
+        by_shard: dict[str, list[Received]] = defaultdict(list)
+        for _, received in self._received:
+            shard = MessageName.read(received.name).shard
+            assert shard is not None, received
+            by_shard[shard].append(received)
+        return sum(self._check_shard(shard, receptions) for shard, receptions in by_shard.items())
+
+    def _check_shard(self, shard: str, receptions: Sequence[Received]) -> int:
+        assert len({received.queue_id for received in receptions}) == 1, f"{shard} lies in more than one queue"
+        numbers = [MessageName.read(received.name).number for received in receptions]
+        firsts = list(dict.fromkeys(numbers))
+        assert firsts == sorted(firsts), f"{self._group.name}: first receptions of {shard} do not rise: {firsts}"
+        successor = dict(itertools.pairwise(firsts))
+        went_back = 0
+        for place, (last, now) in enumerate(itertools.pairwise(numbers), start=1):
+            if now <= last:
+                went_back += now < last or self._stored.count(receptions[place].name) < 2
+                continue
+            assert now == successor[last], (
+                f"{self._group.name}: {shard} goes from {last} to {now}, not to {successor[last]}: "
+                f"{receptions[place - 1 : place + 1]}"
+            )
+        assert went_back <= 2, f"{self._group.name}: {shard} went back {went_back} times: {numbers}"
+        return went_back
+
+
+def describe(found: Mapping[str, int]) -> str:
+    """Counts in a line."""
+    return ", ".join(f"{name} {count}" for name, count in sorted(found.items()))

@@ -1,0 +1,160 @@
+"""The rules of mixed load see what breaks them: each case is a load that went well, with one thing made wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from tests.interop.load_cluster import SURVIVOR, VICTIM
+from tests.interop.load_journal import SEND_OK, Received, Sent
+from tests.interop.load_mix import BODY_BYTES, GROUPS, QUEUES, SHARDS, MessageName
+from tests.interop.load_rules import Events, GroupReceptions, StoredMessages
+
+EVENTS = Events(consumers_started_ms=0, consumers_killed_ms=100_000, broker_killed_ms=200_000, broker_back_ms=202_000)
+BY_NAME = {group.name: group for group in GROUPS}
+COUNT = 32
+
+
+def sent(number: int, sent_ms: int = 50_000, *, due_ms: int = 0, outcome: str = SEND_OK) -> Sent:
+    return Sent(number=number, sent_ms=sent_ms, answered_ms=sent_ms + 1, due_ms=due_ms, outcome=outcome)
+
+
+def there(name: str, received_ms: int = 50_010, **more: int | bool) -> Received:
+    """A message as it is received, or lies in its topic."""
+    message = MessageName.read(name)
+    received = Received(
+        received_ms=received_ms,
+        is_taken=True,
+        topic=message.producer.topic,
+        queue_id=message.number % SHARDS % QUEUES,
+        queue_offset=message.number,
+        reconsume_times=0,
+        store_ms=received_ms - 5,
+        body_bytes=BODY_BYTES,
+        name=name,
+    )
+    return replace(received, **more)  # type: ignore[arg-type]
+
+
+def check_stored(producer: str, stored: list[Received], outcomes: list[Sent]) -> Counter[str]:
+    begun = {producer: COUNT}
+    return StoredMessages(stored, {producer: {each.number: each for each in outcomes}}, begun, EVENTS).check()
+
+
+def check_group(group: str, received: list[tuple[str, Received]]) -> GroupReceptions:
+    """The receptions of messages that were all sent, and are in their topics once."""
+    names = {each.name: MessageName.read(each.name) for _, each in received}
+    outcomes: dict[str, dict[int, Sent]] = {}
+    for message in names.values():
+        outcomes.setdefault(message.producer.name, {})[message.number] = sent(message.number)
+    stored = StoredMessages(map(there, names), outcomes, {}, EVENTS)
+    return GroupReceptions(BY_NAME[group], received, stored, EVENTS)
+
+
+# -- topics ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_acknowledged_is_stored_once() -> None:
+    names = [f"java-sync-{number}" for number in range(3)]
+    outcomes = [sent(0), sent(1), sent(2, outcome="nobody answered")]
+    assert check_stored("java-sync", list(map(there, names)), outcomes)["messages"] == 3
+    with pytest.raises(AssertionError, match="java-sync-1 was acknowledged, and is not in its topic"):
+        check_stored("java-sync", [there(names[0])], outcomes)
+    with pytest.raises(AssertionError, match="is in its topic 2 times"):
+        check_stored("java-sync", [*map(there, names), there(names[0])], outcomes)
+    with pytest.raises(AssertionError, match="was never sent"):
+        check_stored("java-sync", [there(f"java-sync-{COUNT}")], [])
+
+
+def test_a_send_that_the_kill_met_may_be_there_twice() -> None:
+    met = replace(sent(0, EVENTS.broker_killed_ms - 10), answered_ms=EVENTS.broker_back_ms + 100)
+    copies = [there("java-sync-0", at) for at in (met.sent_ms + 1, met.answered_ms)]
+    assert check_stored("java-sync", copies, [met])["retried"] == 1
+    with pytest.raises(AssertionError, match="is in its topic 4 times"):
+        check_stored("java-sync", copies * 2, [met])
+
+
+def test_nothing_is_early_and_a_rollback_is_never_seen() -> None:
+    with pytest.raises(AssertionError, match="1 ms early"):
+        check_stored("java-timed", [there("java-timed-0", 60_005)], [sent(0, due_ms=60_001)])
+    with pytest.raises(AssertionError, match="was rolled back"):
+        check_stored("java-transaction", [there("java-transaction-2")], [sent(2)])
+    with pytest.raises(AssertionError, match="received what was rolled back"):
+        check_group("java-push", [(SURVIVOR, there("java-transaction-4"))]).check()
+
+
+def test_a_message_may_fall_due_twice_around_the_kill_only() -> None:
+    around = [there("java-delayed-0", at) for at in (EVENTS.broker_killed_ms - 500, EVENTS.broker_back_ms + 50)]
+    assert check_stored("java-delayed", around, [sent(0)])["due twice"] == 1
+    with pytest.raises(AssertionError, match="is in its topic 2 times"):
+        check_stored("java-delayed", [there("java-delayed-0"), around[1]], [sent(0)])
+
+
+# -- groups ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("group", "first", "again", "cause"),
+    [
+        ("java-push", (VICTIM, 99_000), (SURVIVOR, 101_000), "consumer"),
+        ("java-push", (VICTIM, 90_000), (SURVIVOR, 101_000), None),
+        ("java-pop", (VICTIM, 90_000), (SURVIVOR, 101_000), "consumer"),
+        ("java-push", (SURVIVOR, 99_000), (SURVIVOR, 101_000), None),
+        ("java-push", (SURVIVOR, 199_000), (SURVIVOR, 203_000), "broker"),
+        ("java-push", (SURVIVOR, 150_000), (SURVIVOR, 203_000), None),
+        ("java-broadcast", (SURVIVOR, 199_000), (SURVIVOR, 203_000), None),
+    ],
+)
+def test_repetitions_have_a_cause(
+    group: str, first: tuple[str, int], again: tuple[str, int], cause: str | None
+) -> None:
+    receptions = check_group(group, [(part, there("java-sync-0", at)) for part, at in (first, again)])
+    if cause is None:
+        with pytest.raises(AssertionError, match="1 repetitions without a cause"):
+            receptions.check()
+    else:
+        assert receptions.check()[cause] == 1
+
+
+def test_a_refused_message_is_asked_for() -> None:
+    refused = there("java-sync-0", is_taken=False)
+    again = there("java-sync-0", 52_000, reconsume_times=1)
+    assert check_group("java-push", [(SURVIVOR, refused), (SURVIVOR, again)]).check()["asked for"] == 1
+
+
+def test_filters_hold() -> None:
+    assert check_group("java-tags", [(SURVIVOR, there("java-sync-0"))]).check()["messages"] == 1
+    with pytest.raises(AssertionError, match="does not want"):
+        check_group("java-tags", [(SURVIVOR, there("java-sync-1"))]).check()
+    with pytest.raises(AssertionError, match="does not want"):
+        check_group("java-sql", [(SURVIVOR, there("java-sync-0"))]).check()
+
+
+# -- order -------------------------------------------------------------------------------------------------------------
+
+
+def of_one_shard(steps: list[int]) -> GroupReceptions:
+    """The first, second, third message of a shard, in the order in which they were received."""
+    received = [(SURVIVOR, there(f"java-ordered-{step * SHARDS}", 50_000 + place)) for place, step in enumerate(steps)]
+    return check_group("java-orderly", received)
+
+
+def test_order_allows_to_go_back_and_on_from_there() -> None:
+    assert of_one_shard([0, 1, 2, 3]).check_order() == 0
+    assert of_one_shard([0, 2, 3]).check_order() == 0  # nobody was told that 1 is there
+    assert of_one_shard([0, 1, 2, 1, 2, 3]).check_order() == 1
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        ([0, 2, 1, 3], "do not rise"),
+        ([0, 1, 2, 3, 1, 3], "goes from 8 to 24, not to 16"),
+        ([0, 1, 0, 1, 0, 1, 0, 1], "went back 3 times"),
+    ],
+)
+def test_order_that_is_broken_is_seen(steps: list[int], message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        of_one_shard(steps).check_order()

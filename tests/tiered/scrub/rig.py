@@ -1,0 +1,229 @@
+"""A cold tier with its log beside it, as the tier process has them: what scrubs are tried on.
+
+The log, the sealer, the ledger and the service are the real parts; objects are in memory, on a clock that tests move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+
+from tests.tiered.ledger_data import IDENTITY, KEYS, Clock
+from thermocline.remoting.string_hash import tags_code
+from thermocline.store.disk import RealDisk
+from thermocline.store.message_draft import MessageDraft
+from thermocline.store.message_store import MessageStore
+from thermocline.store.store_config import StoreConfig
+from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.cold_reader import ColdPull, ColdPullStatus, ColdReader
+from thermocline.tiered.frame_cache import FrameCache
+from thermocline.tiered.ledger_writer import LedgerWriter
+from thermocline.tiered.local_files import LocalLog, LocalQueues
+from thermocline.tiered.memory import MemoryObjectStore
+from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.scrub.findings import ScrubReport
+from thermocline.tiered.scrub.healer import Healer
+from thermocline.tiered.scrub.hot_records import HotRecords
+from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
+from thermocline.tiered.scrub.scrubber import Scrubber, ScrubOptions
+from thermocline.tiered.scrub.segment_recovery import SegmentRecovery
+from thermocline.tiered.scrub.view import BucketView, WriterView
+from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
+from thermocline.tiered.sealer import Sealer
+from thermocline.tiered.segment_writer import SegmentOptions
+from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.tier_service import TierService, TopicReport
+
+HOST = ("127.0.0.1", 10911)
+GRACE_MS = 3_600_000
+OPTIONS = SegmentOptions(frame_bytes=4 << 10, coarse_frames=2)
+START_MS = 1_700_000_000_000
+
+
+class ScrubRig:
+    """One broker's log and cold tier. `local_from`: what lies before that in the log counts as deleted."""
+
+    service: TierService
+    writer: LedgerWriter
+    healer: Healer
+
+    def __init__(self, folder: Path, *, wrap: Callable[[ObjectStore], ObjectStore] = lambda store: store) -> None:
+        self.clock = Clock(START_MS)
+        self.objects = MemoryObjectStore()
+        self.store: ObjectStore = wrap(self.objects)
+        self.folder = folder
+        self.local_from = 0
+        self.cut_ms = 0
+        self._seed = 0
+        self._local = StoreConfig(root_path=str(folder / "store"), log_file_bytes=1 << 20, queue_file_bytes=20 * 5_000)
+        self.messages = MessageStore.open(
+            self._local, disk=RealDisk(), clock=self.clock, make_id=lambda: "scrub", process_id=1
+        )
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[ScrubRig]:
+        """As the tier process opens it; again and again, if need be."""
+        disk = RealDisk()
+        self._seed += 1
+        copy = LedgerCopyStore(self.store, keys=KEYS, disk=disk, folder=str(self.folder / "copy"))
+        self.writer = await LedgerWriter.open(
+            copy,
+            KEYS,
+            identity=IDENTITY,
+            clock_ms=self.clock,
+            random=Random(self._seed),
+            checkpoint_interval=4,
+        )
+        log = LocalLog(disk, path=self._local.commit_log_path, file_bytes=self._local.log_file_bytes)
+        queues = LocalQueues(disk, path=self._local.consume_queue_path, file_bytes=self._local.queue_file_bytes)
+        backlog = SealBacklog(
+            queues=queues, log=log, policy=SealPolicy(segment_bytes=1 << 20), log_min_offset=lambda: self.local_from
+        )
+        self.service = TierService(
+            writer=self.writer,
+            backlog=backlog,
+            sealer=Sealer(store=copy, keys=KEYS, log=log, spool_folder=None, options=OPTIONS, clock=self.clock),
+            config=TierConfig(grace_ms=GRACE_MS, sweep_interval_ms=1_000, account_interval_ms=10),
+            clock=self.clock,
+            flush_offset=lambda: self.messages.commit_log.flush_offset,
+            on_committed=lambda catalog, topics: None,
+        )
+        self.healer = Healer(
+            writer=self.writer,
+            service=self.service,
+            recovery=SegmentRecovery(
+                store=copy,
+                hot=HotRecords(backlog=backlog, queues=queues, log=log, log_min_offset=lambda: self.local_from),
+                options=OPTIONS,
+                spool_folder=None,
+            ),
+            find_copy=copy.find,
+            clock_ms=self.clock,
+        )
+        try:
+            self.report()
+            await self.service.run_once()
+            yield self
+        finally:
+            log.close()
+            await self.writer.close()
+
+    def close(self) -> None:
+        self.messages.close()
+
+    # -- messages ------------------------------------------------------------------------------------------------------
+
+    def put(self, topic: str, count: int, *, queue_count: int = 2, body_bytes: int = 300) -> None:
+        """Messages with keys and tags, in every queue in turn."""
+        random = Random(f"{topic}/{self.messages.commit_log.append_offset}")
+        for number in range(count):
+            self.clock.now_ms += 1
+            tag = random.choice("AB")
+            self.messages.put(
+                MessageDraft(
+                    topic=topic,
+                    queue_id=number % queue_count,
+                    body=random.randbytes(body_bytes),
+                    properties_text=b"KEYS\x01key%d\x02TAGS\x01%s\x02" % (number, tag.encode()),
+                    tags_code=tags_code(tag),
+                    born_timestamp_ms=self.clock.now_ms,
+                    born_host=HOST,
+                )
+            )
+
+    def report(self) -> None:
+        """Flush, and tell the service what there is."""
+        self.messages.tick()
+        self.messages.commit_log.flush()
+        for queue in self.messages.queues:
+            self.service.report_topic(
+                TopicReport(
+                    topic=queue.topic,
+                    incarnation=1,
+                    ttl_ms=None,
+                    expired_before_ms=self.cut_ms,
+                    cut_ms=self.cut_ms,
+                    tiered=True,
+                    deleted=False,
+                )
+            )
+            self.service.report_queue(queue.topic, queue.queue_id, min_offset=0, end_offset=queue.next_offset)
+        self.service.reported(log_offset=self.messages.commit_log.append_offset, pressure=True)
+
+    async def seal(self) -> None:
+        """Everything that is not in the cold tier yet."""
+        self.report()
+        await self.service.run_once()
+
+    def delete_local(self) -> None:
+        """All of the log is gone."""
+        self.local_from = self.messages.commit_log.append_offset
+
+    def hot(self, topic: str) -> dict[int, list[bytes]]:
+        """Queue id -> every record, as the log has it."""
+        log = self.messages.commit_log
+        return {
+            queue.queue_id: [
+                bytes(log.record_view(unit.physical_offset, unit.size_bytes))
+                for unit in map(queue.unit, range(queue.next_offset))
+            ]
+            for queue in self.messages.queues
+            if queue.topic == topic
+        }
+
+    async def cold(self, topic: str) -> dict[int, list[bytes]]:
+        """The same through the cold reader, as a new process would open it."""
+        catalog = self.catalog
+        cache = FrameCache()
+        reader = ColdReader(self.store, catalog=lambda: catalog, cache=cache)
+        found: dict[int, list[bytes]] = {}
+        try:
+            for queue_id in catalog.topics[topic].queue_ends():
+                offset = await reader.min_offset(topic, queue_id, cut_ms=0) or 0
+                parts: list[bytes] = []
+                while True:
+                    pull = ColdPull(
+                        topic=topic, queue_id=queue_id, offset=offset, count_max=1_000, bytes_max=1 << 20, cut_ms=0
+                    )
+                    result = await reader.pull(pull)
+                    if result.status is ColdPullStatus.ABOVE_END:
+                        break
+                    for buffer in result.buffers:
+                        parts += split(buffer)
+                    offset = result.next_offset
+                found[queue_id] = parts
+        finally:
+            await reader.close()
+            await cache.close()
+        return found
+
+    # -- scrubs --------------------------------------------------------------------------------------------------------
+
+    @property
+    def catalog(self) -> Catalog:
+        return self.writer.catalog
+
+    async def scrub(self, *, deep: bool = True, heal: bool = False, **options: object) -> ScrubReport:
+        """As the tier process scrubs."""
+        report = await self._scrubber().run(ScrubOptions(deep=deep, **options))  # type: ignore[arg-type]
+        return await self.healer.heal(report, look_again=self._scrubber) if heal else report
+
+    def _scrubber(self) -> Scrubber:
+        return Scrubber(self.writer.store, KEYS, WriterView(self.writer), self.clock)
+
+    async def look(self, *, deep: bool = True) -> ScrubReport:
+        """As somebody scrubs who has only the bucket."""
+        return await Scrubber(self.store, KEYS, BucketView(self.store, KEYS), self.clock).run(ScrubOptions(deep=deep))
+
+
+def split(buffer: memoryview) -> list[bytes]:
+    """Its records."""
+    records: list[bytes] = []
+    position = 0
+    while position < len(buffer):
+        size_bytes = int.from_bytes(buffer[position : position + 4], "big")
+        records.append(bytes(buffer[position : position + size_bytes]))
+        position += size_bytes
+    return records

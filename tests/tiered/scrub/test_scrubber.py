@@ -1,0 +1,279 @@
+"""What a scrub finds and heals: nothing where nothing is wrong, and every kind of damage in every kind of object.
+
+    missing, truncated, bit-flipped, swapped, extra   x   parts, entries, checkpoints' heads and buckets, hint, pins
+
+A pin that is missing is one that was let go of: nothing can tell. One that is too much is one that somebody has made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.tiered.ledger_data import IDENTITY, KEYS
+from tests.tiered.scrub.damage import DAMAGE, flip_bit, objects_of, swap
+from tests.tiered.scrub.rig import START_MS, ScrubRig
+from thermocline.store.disk import RealDisk
+from thermocline.tiered.ledger_reader import open_catalog
+from thermocline.tiered.pins import Pin, create_pin, list_pins
+from thermocline.tiered.scrub.findings import ObjectKind, Outcome, Problem, ScrubReport
+from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
+from thermocline.tiered.scrub.ledger_healer import restore_damaged
+from thermocline.tiered.segment_format import SegmentId
+
+SEALS = 10
+PARTS = (ObjectKind.LOG, ObjectKind.COLUMNS, ObjectKind.KEY_INDEX)
+LEDGER = (ObjectKind.LEDGER_ENTRY, ObjectKind.CHECKPOINT_HEAD, ObjectKind.CHECKPOINT_BUCKET)
+KINDS = (*PARTS, *LEDGER, ObjectKind.HEAD_HINT, ObjectKind.PIN)
+UNTELLABLE = {(ObjectKind.PIN, "missing")}
+TOPICS = ("orders", "audits")
+
+
+async def fill(rig: ScrubRig) -> None:
+    """Some segments of two topics, some checkpoints, two pins."""
+    for _ in range(SEALS):
+        rig.put("orders", 40)
+        rig.put("audits", 16)
+        await rig.seal()
+    for number in (1, 2):
+        pin = Pin(pin_id=f"job-{number}", version=rig.catalog.version - number, until_ms=START_MS * 2, owner="a test")
+        await create_pin(rig.store, KEYS, pin)
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[ScrubRig]:
+    rig = ScrubRig(tmp_path)
+    try:
+        async with rig.opened():
+            await fill(rig)
+            yield rig
+    finally:
+        rig.close()
+
+
+def found_keys(report: ScrubReport) -> set[str]:
+    return {finding.key for finding in report.findings}
+
+
+async def check_whole(rig: ScrubRig) -> None:
+    """Nothing is wrong any more, for whoever looks; what is read back is what the log holds."""
+    for report in (await rig.scrub(), await rig.look()):
+        assert report.findings == ()
+        assert report.notes == ()
+    for topic in TOPICS:
+        assert await rig.cold(topic) == rig.hot(topic)
+    assert (await open_catalog(rig.store, KEYS)).topics == rig.catalog.topics
+
+
+async def test_a_sound_tier_has_no_findings(rig: ScrubRig) -> None:
+    for report in (await rig.scrub(), await rig.scrub(deep=False), await rig.look(), await rig.look(deep=False)):
+        assert report.findings == ()
+        assert report.notes == ()
+        assert report.is_sound
+        assert report.garbage_count == 0
+        assert report.segment_count == 2 * SEALS
+    assert report.checkpoint_count >= 2
+    healed = await rig.scrub(heal=True)
+    assert healed.findings == ()
+    await check_whole(rig)
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_damage_is_found_and_healed(rig: ScrubRig, kind: ObjectKind, damage: str) -> None:
+    if (kind, damage) in UNTELLABLE:
+        return
+    random = Random(f"{kind}/{damage}")
+    keys = objects_of(rig, kind)
+    for key in {keys[-1], random.choice(keys)}:
+        before = rig.objects.objects[key]
+        await DAMAGE[damage](rig.objects, key, random)
+        report = await rig.scrub()
+        assert found_keys(report) == {key}, report.findings
+        assert (report.findings[0].kind, report.findings[0].outcome) == (kind, Outcome.FOUND)
+        healed = await rig.scrub(heal=True)
+        assert [finding.outcome for finding in healed.findings] == [Outcome.HEALED], healed.findings
+        if kind in LEDGER:
+            assert rig.objects.objects[key] == before
+        await check_whole(rig)
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_whoever_has_only_the_bucket_finds_it_too(rig: ScrubRig, kind: ObjectKind, damage: str) -> None:
+    if (kind, damage) in UNTELLABLE:
+        return
+    random = Random(f"bucket/{kind}/{damage}")
+    # Nothing but its writer knows of the newest entry when it is gone.
+    key = random.choice(objects_of(rig, kind)[: -1 if kind is ObjectKind.LEDGER_ENTRY else None])
+    await DAMAGE[damage](rig.objects, key, random)
+    report = await rig.look()
+    assert key in found_keys(report)
+    assert not report.is_sound
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind is not ObjectKind.HEAD_HINT])
+async def test_two_that_are_exchanged_are_both_found_and_healed(rig: ScrubRig, kind: ObjectKind) -> None:
+    keys = objects_of(rig, kind)
+    one, two = keys[0], keys[-1]
+    before = rig.objects.objects
+    assert before[one] != before[two]
+    await swap(rig.objects, one, two)
+    assert {one, two} <= found_keys(await rig.look())
+    report = await rig.scrub(heal=True)
+    assert found_keys(report) == {one, two}
+    assert all(finding.outcome is Outcome.HEALED for finding in report.findings)
+    if kind not in PARTS:
+        assert (rig.objects.objects[one], rig.objects.objects[two]) == (before[one], before[two])
+    await check_whole(rig)
+
+
+async def test_a_hint_exchanged_with_a_pin(rig: ScrubRig) -> None:
+    pin = objects_of(rig, ObjectKind.PIN)[0]
+    await swap(rig.objects, KEYS.head_hint, pin)
+    report = await rig.scrub(heal=True)
+    assert found_keys(report) == {KEYS.head_hint, pin}
+    assert report.is_sound
+    await check_whole(rig)
+
+
+async def test_what_is_too_much_is_found_and_goes_if_it_may(rig: ScrubRig) -> None:
+    head = rig.catalog.version
+    unknown = {
+        f"{KEYS.topics_prefix}orders/notes.txt": ObjectKind.OTHER,
+        f"{KEYS.pins_prefix}README": ObjectKind.OTHER,
+        f"{KEYS.head_hint}.bak": ObjectKind.OTHER,
+        KEYS.ledger_entry(head + 7): ObjectKind.LEDGER_ENTRY,
+        KEYS.checkpoint_head(head + 9): ObjectKind.CHECKPOINT_HEAD,
+        KEYS.checkpoint_bucket(head + 9, 0, epoch=1): ObjectKind.CHECKPOINT_BUCKET,
+        KEYS.segment("orders", SegmentId(9, 1))[0]: ObjectKind.LOG,
+        KEYS.segment("orders", SegmentId(9, 1))[1]: ObjectKind.COLUMNS,
+        KEYS.segment("orders", SegmentId(9, 1))[2]: ObjectKind.KEY_INDEX,
+    }
+    for key in unknown:
+        await rig.objects.put(key, b"who knows")
+    async with rig.opened():  # a later epoch
+        orphans = KEYS.segment("orders", SegmentId(1, 900))
+        relic = KEYS.checkpoint_bucket(2, 5, epoch=1)
+        for key in (*orphans, relic):
+            await rig.objects.put(key, b"who knows")
+        looked = await rig.look()
+        assert found_keys(looked) == set(unknown)
+        assert looked.garbage_count == len(orphans) + 1
+        report = await rig.scrub()
+        assert {finding.key: finding.kind for finding in report.findings if finding.key in unknown} == unknown
+        assert found_keys(report) == {*unknown, *orphans}
+        assert {finding.problem for finding in report.findings} == {Problem.EXTRA}
+        healed = await rig.scrub(heal=True)
+        assert {finding.key for finding in healed.findings if finding.outcome is Outcome.HEALED} == set(orphans)
+        assert not healed.is_sound
+        left = set(rig.objects.objects)
+        assert set(unknown) <= left, "what is not ours is never deleted"
+        assert not {*orphans, relic} & left
+        for key in unknown:
+            await rig.objects.delete(key)
+        await check_whole(rig)
+
+
+async def test_a_restart_reads_what_was_healed(rig: ScrubRig) -> None:
+    random = Random(5)
+    for kind in KINDS:
+        await flip_bit(rig.objects, random.choice(objects_of(rig, kind)), random)
+    report = await rig.scrub(heal=True)
+    assert len(report.findings) == len(KINDS)
+    assert report.is_sound
+    async with rig.opened():
+        await check_whole(rig)
+
+
+async def test_without_a_copy_the_newest_catalog_is_made_safe(rig: ScrubRig, tmp_path: Path) -> None:
+    """What older versions need is broken still; a new reader, and the next writer, need none of it."""
+    for copy in (tmp_path / "copy").iterdir():
+        copy.unlink()
+    damaged = [objects_of(rig, kind)[-1] for kind in LEDGER]
+    for key in damaged:
+        await flip_bit(rig.objects, key, Random(key))
+    topics = rig.catalog.topics
+    report = await rig.scrub(heal=True)
+    assert found_keys(report) == set(damaged)
+    assert not report.is_sound
+    assert (await open_catalog(rig.store, KEYS)).topics == topics
+    async with rig.opened():
+        for topic in TOPICS:
+            assert await rig.cold(topic) == rig.hot(topic)
+
+
+async def test_a_damaged_pin_holds_back_what_it_may_have_held(rig: ScrubRig) -> None:
+    key = objects_of(rig, ObjectKind.PIN)[0]
+    await flip_bit(rig.objects, key, Random(1))
+    objects = set(rig.objects.objects)
+    rig.clock.now_ms += 100 * 3_600_000
+    await rig.service.run_once()
+    assert set(rig.objects.objects) >= objects, "nothing is deleted while a pin cannot be read"
+    assert (await rig.scrub(heal=True)).is_sound
+    pins = {pin.pin_id: pin for pin in await list_pins(rig.store, KEYS)}
+    assert pins["job-1"].version == rig.catalog.readable_from
+
+
+async def test_a_budget_reads_a_part_and_the_next_goes_on(rig: ScrubRig) -> None:
+    segments = sorted(
+        (segment for topic in rig.catalog.topics.values() for segment in topic.segments),
+        key=lambda segment: (segment.topic, segment.segment_id),
+    )
+    budget_bytes = segments[0].stored_bytes + segments[1].stored_bytes
+    await flip_bit(rig.objects, segments[-1].log.key, Random(3))
+    cursor, rounds, read_count = "", 0, 0
+    while True:
+        report = await rig.scrub(budget_bytes=budget_bytes, cursor=cursor)
+        rounds, read_count, cursor = rounds + 1, read_count + report.deep_segment_count, report.cursor
+        assert 1 <= report.deep_segment_count <= 3
+        assert report.is_complete == (not cursor)
+        if report.is_complete:
+            break
+        assert report.findings == ()
+    assert found_keys(report) == {segments[-1].log.key}
+    assert read_count == len(segments)
+    assert rounds > 3
+
+
+@pytest.mark.parametrize("kind", LEDGER)
+async def test_a_ledger_that_cannot_be_opened_is_mended_first(rig: ScrubRig, tmp_path: Path, kind: ObjectKind) -> None:
+    await rig.writer.close()
+    before = rig.objects.objects
+    key = objects_of(rig, kind)[-1]
+    await flip_bit(rig.objects, key, Random(7))
+    copy = LedgerCopyStore(rig.store, keys=KEYS, disk=RealDisk(), folder=str(tmp_path / "copy"))
+    assert await restore_damaged(copy, KEYS, store_uuid="another store", find_copy=copy.find) == (
+        kind is ObjectKind.CHECKPOINT_BUCKET  # which says nothing of whose it is: its head does
+    )
+    await rig.objects.put(key, b"{" + before[key][1:-1])
+    assert await restore_damaged(copy, KEYS, store_uuid=IDENTITY.store_uuid, find_copy=copy.find) == 1
+    assert rig.objects.objects == before
+    async with rig.opened():
+        await check_whole(rig)
+
+
+async def test_a_damaged_newest_entry_keeps_nobody_from_committing(rig: ScrubRig) -> None:
+    await flip_bit(rig.objects, KEYS.ledger_entry(rig.catalog.version), Random(2))
+    rig.put("orders", 20)
+    await rig.seal()
+    assert (await rig.scrub(heal=True)).is_sound
+    await check_whole(rig)
+
+
+async def test_what_is_extra_or_missing_beside_the_newest_entry(rig: ScrubRig) -> None:
+    """A reader of the bucket sees an entry behind a gap; the writer knows that it has written none there."""
+    for _ in range(2):
+        rig.put("orders", 20)
+        await rig.seal()
+    head = rig.catalog.version
+    data = rig.objects.objects[KEYS.ledger_entry(head)]
+    await rig.objects.delete(KEYS.ledger_entry(head - 1))
+    (finding,) = (await rig.look()).findings
+    assert (finding.key, finding.problem) == (KEYS.ledger_entry(head - 1), Problem.MISSING)
+    assert (await rig.scrub(heal=True)).is_sound
+    assert rig.objects.objects[KEYS.ledger_entry(head)] == data
+    await check_whole(rig)

@@ -1,0 +1,172 @@
+"""State snapshots: what they reserve, how they are written, found and deleted, and who is fenced."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from tests.tiered.ledger_data import KEYS, commit_segment, open_writer
+from thermocline.remoting.errors import FencedError, ObjectStoreUnavailableError
+from thermocline.tiered.errors import StateCorruptError
+from thermocline.tiered.ledger_writer import LedgerIdentity
+from thermocline.tiered.memory import MemoryObjectStore
+from thermocline.tiered.object_store import ObjectInfo
+from thermocline.tiered.state.snapshot import (
+    QueueEnd,
+    StateName,
+    StateSnapshot,
+    TopicState,
+    decode_state,
+    encode_state,
+)
+from thermocline.tiered.state.state_log import StateLog, list_names, read_newest
+
+
+def snapshot(name: StateName, *, log_offset: int = 0, log_ceiling: int = 1_000) -> StateSnapshot:
+    return StateSnapshot(
+        format=1,
+        epoch=name.epoch,
+        sequence=name.sequence,
+        store_uuid="store-1",
+        cluster="DefaultCluster",
+        broker_name="broker-a",
+        captured_ms=1,
+        log_offset=log_offset,
+        log_ceiling=log_ceiling,
+        record_bytes_min=91,
+        topics=(TopicState(topic="orders", incarnation=1, ends=(QueueEnd(0, 10),)),),
+        documents={"topics.json": {"topicConfigTable": {}}},
+    )
+
+
+def test_the_stored_form() -> None:
+    given = snapshot(StateName(2, 7))
+    assert encode_state(given) == (
+        b'{"format":1,"epoch":2,"sequence":7,"store_uuid":"store-1","cluster":"DefaultCluster",'
+        b'"broker_name":"broker-a","captured_ms":1,"log_offset":0,"log_ceiling":1000,"record_bytes_min":91,'
+        b'"topics":[{"topic":"orders","incarnation":1,"ends":[[0,10]]}],'
+        b'"documents":{"topics.json":{"topicConfigTable":{}}}}'
+    )
+    assert decode_state(encode_state(given), name=given.name) == given
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"[]",
+        encode_state(snapshot(StateName(2, 8))),
+        encode_state(msgspec.structs.replace(snapshot(StateName(2, 7)), format=2)),
+        encode_state(snapshot(StateName(2, 7), log_offset=1_001)),
+    ],
+)
+def test_what_is_no_snapshot_of_that_name(data: bytes) -> None:
+    with pytest.raises(StateCorruptError):
+        decode_state(data, name=StateName(2, 7))
+
+
+def test_no_queue_gets_further_than_records_fit_below_the_ceiling() -> None:
+    given = snapshot(StateName(1, 1), log_offset=100, log_ceiling=100 + 91 * 5 + 1)
+    assert given.unseen_messages_max == 6
+    assert given.queue_ceiling(10) == 16
+
+
+def test_who_made_it_and_what_it_reserves_does_not_make_it_another() -> None:
+    given = snapshot(StateName(1, 1))
+    assert given.says_the_same(msgspec.structs.replace(given, epoch=9, sequence=9, captured_ms=9, log_ceiling=9_000))
+    assert not given.says_the_same(msgspec.structs.replace(given, log_offset=1))
+    assert not given.says_the_same(msgspec.structs.replace(given, documents={}))
+
+
+async def test_the_newest_two_stay() -> None:
+    store = MemoryObjectStore()
+    log = StateLog(await open_writer(store))
+    assert await log.newest() is None
+    for number in range(1, 6):
+        await log.write(snapshot(log.next_name()))
+        assert (await list_names(store, KEYS))[-1] == StateName(1, number)
+    assert await list_names(store, KEYS) == [StateName(1, 4), StateName(1, 5)]
+    newest = await read_newest(store, KEYS)
+    assert newest is not None
+    assert newest.name == StateName(1, 5)
+
+
+async def test_the_next_writer_goes_on_and_cleans_up() -> None:
+    store = MemoryObjectStore()
+    first = StateLog(await open_writer(store))
+    for _ in range(2):
+        await first.write(snapshot(first.next_name()))
+    second = StateLog(await open_writer(store, seed=2))
+    newest = await second.newest()
+    assert newest is not None
+    assert newest.name == StateName(1, 2)
+    await second.write(snapshot(second.next_name()))
+    assert await list_names(store, KEYS) == [StateName(1, 2), StateName(2, 1)]
+
+
+async def test_a_snapshot_reserves_nothing_once_somebody_has_claimed_the_ledger() -> None:
+    store = MemoryObjectStore()
+    log = StateLog(await open_writer(store))
+    await log.write(snapshot(log.next_name()))
+    successor = await open_writer(
+        store, seed=2, identity=LedgerIdentity(store_uuid="b", cluster="c", broker_name="n"), adopt=True
+    )
+    with pytest.raises(FencedError):
+        await log.write(snapshot(log.next_name()))
+    # Its own successor's snapshots are the newer ones, whatever it has left.
+    heir = StateLog(successor)
+    await heir.write(snapshot(heir.next_name()))
+    newest = await read_newest(store, KEYS)
+    assert newest is not None
+    assert newest.name == StateName(2, 1)
+
+
+async def test_a_writer_that_slept_until_its_successor_was_collected_is_fenced() -> None:
+    store = MemoryObjectStore()
+    writer = await open_writer(store)
+    log = StateLog(writer)
+    await commit_segment(writer)
+    await store.delete(KEYS.ledger_entry(writer.version))  # collected, so there were later ones
+    with pytest.raises(FencedError):
+        await log.write(snapshot(log.next_name()))
+
+
+async def test_commits_of_its_own_meanwhile_do_not_fence_a_writer() -> None:
+    store = MemoryObjectStore()
+    writer = await open_writer(store)
+    log = StateLog(writer)
+    await log.write(snapshot(log.next_name()))
+    await commit_segment(writer)
+    await log.write(snapshot(log.next_name()))
+    assert len(await list_names(store, KEYS)) == 2
+
+
+class Forgetful(MemoryObjectStore):
+    """Its list is late: it shows a snapshot that has gone."""
+
+    late = 1
+
+    async def list(self, prefix: str, *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        if self.late and prefix == KEYS.state_prefix:
+            self.late -= 1
+            yield ObjectInfo(key=KEYS.state(epoch=9, sequence=9), size_bytes=1, etag="", modified_ms=0)
+        async for info in super().list(prefix, start_after=start_after):
+            yield info
+
+
+async def test_a_snapshot_that_goes_while_it_is_looked_for() -> None:
+    store = Forgetful()
+    log = StateLog(await open_writer(store))
+    store.late = 0
+    await log.write(snapshot(log.next_name()))
+    store.late = 1
+    newest = await read_newest(store, KEYS)
+    assert newest is not None
+    assert newest.name == StateName(1, 1)
+    store.late = 1 << 30
+    await store.delete(KEYS.state(epoch=1, sequence=1))
+    with pytest.raises(ObjectStoreUnavailableError):
+        await read_newest(store, KEYS)

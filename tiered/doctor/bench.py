@@ -1,0 +1,99 @@
+"""Bench: a folder of a store, for a doctor to try things in, which is empty again afterwards.
+
+    {parent}{id}/...     `id` is random: doctors that work at the same time do not see each other's objects
+
+What a doctor leaves behind that is killed goes with the next one: whatever in `parent` is an hour older than what the
+store itself says our own newest object is. No other clock is asked, and nothing younger is touched: deleting what
+another doctor is racing for would make it see two winners.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from random import Random
+
+from thermocline.remoting.errors import MQError, ObjectNotFoundError
+from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.wrappers.wrapping import Result, StoreCall, Verb, WrappingObjectStore
+
+logger = logging.getLogger(__name__)
+
+STALE_MS = 3_600_000
+CLEAR_ATTEMPTS_MAX = 3
+_WRITES = frozenset({Verb.PUT, Verb.CREATE_IF_ABSENT})
+
+
+class Bench(WrappingObjectStore):
+    """The store, with a record of what is written through it. Names are made by `key`."""
+
+    def __init__(self, store: ObjectStore, *, parent: str, random: Random) -> None:
+        super().__init__(store)
+        assert parent.endswith("/")
+        self.parent = parent
+        self.random = random
+        self.prefix = f"{parent}{random.getrandbits(64):016x}/"
+        self._written: set[str] = set()
+
+    def key(self, name: str) -> str:
+        """The key of an object on this bench."""
+        return self.prefix + name
+
+    def will_write(self, key: str) -> None:
+        """Note a key that is written past this wrapper."""
+        self._written.add(key)
+
+    async def clear(self) -> list[str]:
+        """Remove everything of this bench and what dead doctors left; returns what could not be removed.
+
+        Looks whether it is gone: listings of some stores go on showing what many writers raced for.
+        """
+        for attempt in range(CLEAR_ATTEMPTS_MAX):
+            try:
+                listed = await self._garbage()
+            except (MQError, KeyError, TypeError, ValueError) as error:  # a listing may be any answer
+                logger.debug("what a doctor wrote cannot be listed: %r", error)
+                return await self._remove(sorted(self._written))
+            left = [key for key in listed if attempt == 0 or await self._is_there(key)]
+            if not left:
+                return []
+            await self._remove(left)
+        return left
+
+    async def _garbage(self) -> list[str]:
+        """The objects of this bench, and those of doctors that are long dead."""
+        found = [info async for info in self._inner.list(self.parent)]
+        own = {info.key: info.modified_ms for info in found if info.key.startswith(self.prefix)}
+        limit_ms = max(own.values(), default=0) - STALE_MS
+        return sorted(own.keys() | {info.key for info in found if info.modified_ms < limit_ms})
+
+    async def _is_there(self, key: str) -> bool:
+        try:
+            await self._inner.head(key)
+        except ObjectNotFoundError:
+            return False
+        except MQError:  # nobody knows
+            return True
+        return True
+
+    async def _remove(self, keys: list[str]) -> list[str]:
+        """Remove them, one by one where it cannot be done at once; returns those that stay."""
+        try:
+            await self._inner.delete_many(keys)
+        except MQError as error:
+            logger.debug("what a doctor wrote cannot be removed at once: %s", error)
+        else:
+            return []
+        left = []
+        for key in keys:
+            try:
+                await self._inner.delete(key)
+            except MQError as error:
+                logger.debug("an object of a doctor cannot be removed key=%s: %s", key, error)
+                left.append(key)
+        return left
+
+    async def _around(self, call: StoreCall, attempt: Callable[[], Awaitable[Result]]) -> Result:
+        if call.verb in _WRITES:
+            self._written.add(call.key)
+        return await attempt()

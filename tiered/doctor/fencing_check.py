@@ -1,0 +1,64 @@
+"""The part of the store doctor that a broker does each time it starts: some 80 requests, well under a second.
+
+The verdict is not remembered: what stands behind an address may be another store, or have a proxy before it, the next
+time. While the store does not answer there is no verdict, and the broker serves its hot tier and commits nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from random import Random
+
+from thermocline.tiered.doctor.bench import Bench
+from thermocline.tiered.doctor.fencing_probe import Races, probe_conditional, probe_listings, probe_read_back
+from thermocline.tiered.doctor.finding import Finding, Report, Verdict
+from thermocline.tiered.errors import UnfitStoreError
+from thermocline.tiered.fencing import FencingMode
+from thermocline.tiered.object_keys import BrokerKeys
+from thermocline.tiered.object_store import ObjectStore
+
+logger = logging.getLogger(__name__)
+
+RACES = Races(small_rounds=3, large_rounds=0, listing_rounds=2)
+READ_BACK_COUNT = 2
+
+
+async def check_fencing(store: ObjectStore, keys: BrokerKeys, *, mode: FencingMode, random: Random) -> None:
+    """Return when nothing was seen that would let two writers commit.
+
+    Raises:
+        UnfitStoreError: It was; the message is one sentence that says what to do.
+        ObjectStoreUnavailableError: The store does not answer.
+    """
+    started = time.monotonic()
+    bench = Bench(store, parent=keys.doctor_prefix, random=random)
+    try:
+        findings = [await probe_read_back(bench, count=READ_BACK_COUNT), await _probe(bench, mode)]
+        report = Report(url=keys.root, findings=tuple(findings))
+        if not report.is_fit_for(mode):
+            others = [await _probe(bench, other) for other in FencingMode if other is not mode]
+            raise _unfit(mode, Report(url=keys.root, findings=(*findings, *others)))
+    finally:
+        left = await bench.clear()
+        if left:
+            logger.warning("objects of the store check could not be removed count=%d first=%s", len(left), left[0])
+    logger.info("store checked fencing=%s elapsed_ms=%d", mode, (time.monotonic() - started) * 1_000)
+
+
+async def _probe(bench: Bench, mode: FencingMode) -> Finding:
+    match mode:
+        case FencingMode.CONDITIONAL:
+            return await probe_conditional(bench, RACES)
+        case FencingMode.BALLOTS:
+            return await probe_listings(bench, RACES)
+
+
+def _unfit(mode: FencingMode, report: Report) -> UnfitStoreError:
+    seen = "; ".join(
+        finding.text for finding in report.findings if finding.verdict is Verdict.DEFECT and mode in finding.rules_out
+    )
+    way_out = f"set coldFencing={report.fencing}, which it is fit for" if report.fencing else "use another store"
+    return UnfitStoreError(
+        f"this store would let two brokers commit at once with coldFencing={mode} (it {seen}): {way_out}"
+    )

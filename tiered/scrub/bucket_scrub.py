@@ -1,0 +1,88 @@
+"""Bucket scrub: checks the cold tier of every broker under a URL, without any of them. Changes nothing there.
+
+A deep one with a budget goes on where the last one stopped when it is told a file to note that in:
+
+    {"DefaultCluster/broker-a": "topic\\tsegment id", ...}
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import msgspec
+
+from thermocline.remoting.errors import ObjectNotFoundError
+from thermocline.tiered.ledger_reader import find_roots
+from thermocline.tiered.object_keys import BrokerKeys
+from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.object_store_url import open_object_store
+from thermocline.tiered.scrub.findings import ScrubReport
+from thermocline.tiered.scrub.scrubber import Scrubber, ScrubOptions
+from thermocline.tiered.scrub.view import BucketView
+from thermocline.tiered.wrappers import ThrottlingObjectStore
+
+
+def scrub_bucket(
+    url: str,
+    *,
+    deep: bool,
+    budget_bytes: int | None,
+    bytes_per_second: int | None,
+    state_path: Path | None,
+    afresh: bool,
+) -> list[ScrubReport]:
+    """One report a broker.
+
+    Raises:
+        ObjectNotFoundError: No broker has a cold tier there.
+        ObjectStoreUnavailableError: No answer.
+        InvalidRequestError: It is no URL of a store.
+    """
+
+    async def run() -> list[ScrubReport]:
+        store = await open_object_store(url)
+        try:
+            throttled: ObjectStore = store
+            if bytes_per_second is not None:
+                throttled = ThrottlingObjectStore(
+                    store, clock_ms=lambda: time.monotonic() * 1_000, bytes_per_second=bytes_per_second
+                )
+            return await _scrub_roots(throttled, url, cursors, deep=deep, budget_bytes=budget_bytes)
+        finally:
+            await store.close()
+
+    cursors = {} if afresh or state_path is None else _load(state_path)
+    reports = asyncio.run(run())
+    if state_path is not None and deep:
+        kept = cursors | {report.root: report.cursor for report in reports}
+        state_path.write_bytes(msgspec.json.encode({root: cursor for root, cursor in kept.items() if cursor}))
+    return reports
+
+
+async def _scrub_roots(
+    store: ObjectStore, url: str, cursors: dict[str, str], *, deep: bool, budget_bytes: int | None
+) -> list[ScrubReport]:
+    """One broker after the other; they share the budget."""
+    roots = await find_roots(store)
+    if not roots:
+        raise ObjectNotFoundError("there is no cold tier at this URL", url=url.partition("?")[0])
+    reports: list[ScrubReport] = []
+    for root in roots:
+        keys = BrokerKeys(root)
+        options = ScrubOptions(deep=deep, budget_bytes=budget_bytes, cursor=cursors.get(root, ""))
+        scrubber = Scrubber(store, keys, BucketView(store, keys), lambda: time.time_ns() // 1_000_000)
+        report = await scrubber.run(options)
+        if budget_bytes is not None:
+            budget_bytes = max(0, budget_bytes - report.read_bytes)
+        reports.append(report)
+    return reports
+
+
+def _load(path: Path) -> dict[str, str]:
+    """Where earlier scrubs stopped; a file that is not there or cannot be read says nothing."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, str])
+    except (OSError, msgspec.DecodeError):
+        return {}

@@ -1,0 +1,110 @@
+"""Findings: what a scrub has to say, as values that travel to the command line as they are."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class ObjectKind(StrEnum):
+    """Which kind of object a finding is about."""
+
+    LEDGER_ENTRY = "ledger entry"
+    CHECKPOINT_HEAD = "checkpoint head"
+    CHECKPOINT_BUCKET = "checkpoint bucket"
+    HEAD_HINT = "head hint"
+    PIN = "pin"
+    LOG = "records"
+    COLUMNS = "columns"
+    KEY_INDEX = "key index"
+    OTHER = "unknown object"
+
+
+class Problem(StrEnum):
+    """What is wrong with an object."""
+
+    MISSING = "missing"
+    SIZE = "of another size"
+    DAMAGED = "damaged"
+    MISPLACED = "holds another object"
+    CONTRADICTORY = "contradicts the rest"
+    EXTRA = "named by nobody"
+    LOST = "records lost"
+
+
+class Outcome(StrEnum):
+    """What became of a finding."""
+
+    FOUND = "found"
+    HEALED = "healed"
+    QUARANTINED = "quarantined"
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One object, and what is wrong with it. `detail` is for people; `lost` names offsets, `queue:[start, end)`."""
+
+    kind: ObjectKind
+    problem: Problem
+    key: str
+    detail: str = ""
+    topic: str = ""
+    segment_id: str = ""
+    version: int = 0
+    outcome: Outcome = Outcome.FOUND
+    lost: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> tuple[str, Problem, str]:
+        """By which a second look finds it again. What contradicts must do so in the same way."""
+        return self.key, self.problem, self.detail if self.problem is Problem.CONTRADICTORY else ""
+
+
+class ScrubReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What one scrub has done and found.
+
+    `missing_old_count`: objects that are missing and that only versions before the newest name: whoever reads one of
+    these (a Spark job, for as long as the grace period) may miss them. `read_bytes` counts all that was read.
+    `is_complete`: every object was looked at, as deeply as was asked for; when the budget ended before that, `cursor`
+    says where the next scrub goes on. `garbage_*`: objects that nobody names and that the broker's collector takes by
+    itself.
+    """
+
+    root: str
+    version: int
+    deep: bool
+    started_ms: int
+    finished_ms: int
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+    object_count: int = 0
+    entry_count: int = 0
+    checkpoint_count: int = 0
+    segment_count: int = 0
+    deep_segment_count: int = 0
+    read_bytes: int = 0
+    missing_old_count: int = 0
+    garbage_count: int = 0
+    garbage_bytes: int = 0
+    is_complete: bool = True
+    cursor: str = ""
+
+    @property
+    def broken_count(self) -> int:
+        """Findings that are not healed."""
+        return sum(finding.outcome is not Outcome.HEALED for finding in self.findings)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing is broken any more."""
+        return self.broken_count == 0
+
+    def summary(self) -> str:
+        """One sentence."""
+        healed = len(self.findings) - self.broken_count
+        depth = "every byte" if self.deep else "names and sizes"
+        extent = "" if self.is_complete else ", not all of them yet"
+        return (
+            f"{self.root}: {self.object_count} objects, {self.segment_count} segments ({depth}{extent}),"
+            f" {self.broken_count} broken, {healed} healed"
+        )

@@ -1,0 +1,133 @@
+"""Listing check: what is there against what is named. Nothing is read but a listing.
+
+    named and not there, or of another size      a finding
+    there and not named
+        being written, or about to be deleted    nothing (`ScrubView.is_on_its_way`)
+        an orphan that the collector takes       garbage, counted; for the writer, who has collected, a finding
+        anything else                            a finding: nobody will ever take it
+
+A listing may lag behind, so what it says is looked at once more before it is reported (`scrubber.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.object_keys import PART_SUFFIXES, BrokerKeys, segment_id_of
+from thermocline.tiered.scrub.findings import Finding, ObjectKind, Problem
+from thermocline.tiered.scrub.view import ScrubView
+from thermocline.tiered.segment_entry import PartLocator, SegmentEntry
+
+_KINDS = {".log": ObjectKind.LOG, ".cq": ObjectKind.COLUMNS, ".idx": ObjectKind.KEY_INDEX}
+
+
+@dataclass(slots=True)
+class ListingState:
+    """What was found. `garbage`: key -> size of what the collector will take. `missing_old`: what only versions before
+    the newest name, and is not there: nobody heals that, and a segment that was replaced is of that kind itself."""
+
+    findings: list[Finding] = field(default_factory=list)
+    missing_old: list[str] = field(default_factory=list)
+    garbage: dict[str, int] = field(default_factory=dict)
+
+
+def parts_of(segment: SegmentEntry) -> tuple[tuple[ObjectKind, PartLocator], ...]:
+    """The three parts of a segment and what they are."""
+    return (
+        (ObjectKind.LOG, segment.log),
+        (ObjectKind.COLUMNS, segment.cq),
+        (ObjectKind.KEY_INDEX, segment.idx),
+    )
+
+
+def check_listing(
+    listed: Mapping[str, int],
+    *,
+    catalog: Catalog,
+    keys: BrokerKeys,
+    ledger_named: set[str],
+    view: ScrubView,
+) -> ListingState:
+    """Compare a listing of all of the broker's prefix with a catalog that is not older."""
+    state = ListingState()
+    named = ledger_named | catalog.live_keys()
+    for topic in catalog.topics.values():
+        for segment in topic.segments:
+            state.findings += check_sizes(segment, listed)
+    for gone in catalog.removed:
+        if gone.removed_in > catalog.readable_from:
+            named.update(gone.keys)
+            state.missing_old += [key for key in gone.keys if key not in listed]
+    for key in sorted(listed.keys() - named):
+        kind = _kind_of(key, keys)
+        if kind is None or view.is_on_its_way(key):
+            continue
+        if _is_collected(key, keys, catalog) and not (view.is_writer and segment_id_of(key) is not None):
+            state.garbage[key] = listed[key]
+        elif not _may_be_new(key, keys, catalog):
+            state.findings.append(Finding(kind=kind, problem=Problem.EXTRA, key=key))
+    return state
+
+
+def check_sizes(segment: SegmentEntry, listed: Mapping[str, int]) -> list[Finding]:
+    """Whether the parts of a segment are there and as large as they should be."""
+    findings: list[Finding] = []
+    for kind, part in parts_of(segment):
+        size_bytes = listed.get(part.key)
+        if size_bytes is None:
+            problem, detail = Problem.MISSING, ""
+        elif size_bytes < part.end or (part.key.endswith(PART_SUFFIXES) and size_bytes != part.end):
+            problem, detail = Problem.SIZE, f"{size_bytes} bytes instead of {part.end}"
+        else:
+            continue
+        findings.append(
+            Finding(
+                kind=kind,
+                problem=problem,
+                key=part.key,
+                detail=detail,
+                topic=segment.topic,
+                segment_id=segment.segment_id,
+            )
+        )
+    return findings
+
+
+def _kind_of(key: str, keys: BrokerKeys) -> ObjectKind | None:
+    """What an object is by its name; None for what is none of the scrubber's business."""
+    if key.startswith(f"{keys.root}/state/"):
+        return None  # recovery's own
+    if keys.ledger_version(key) is not None:
+        return ObjectKind.LEDGER_ENTRY
+    part = keys.checkpoint_part(key)
+    if part is not None:
+        return ObjectKind.CHECKPOINT_HEAD if part[1] is None else ObjectKind.CHECKPOINT_BUCKET
+    if key == keys.head_hint:
+        return ObjectKind.HEAD_HINT
+    if key.startswith((keys.topics_prefix, keys.packs_prefix)) and segment_id_of(key) is not None:
+        return _KINDS.get(f".{key.rpartition('.')[2]}", ObjectKind.OTHER)
+    if key.startswith(keys.pins_prefix) and key.endswith(".json"):
+        return None  # looked at by itself, as every pin is
+    return ObjectKind.OTHER
+
+
+def _is_collected(key: str, keys: BrokerKeys, catalog: Catalog) -> bool:
+    """Whether the collector takes an object that nobody names (`garbage.py`)."""
+    segment_id = segment_id_of(key)
+    if segment_id is not None:
+        return segment_id.epoch < catalog.epoch
+    version = keys.ledger_version(key)
+    if version is not None:
+        return version < catalog.readable_from
+    part = keys.checkpoint_part(key)
+    return part is not None and part[0] <= catalog.checkpoint_version
+
+
+def _may_be_new(key: str, keys: BrokerKeys, catalog: Catalog) -> bool:
+    """Whether it is the entry that is being committed, or of a checkpoint of which no entry has told yet."""
+    if keys.ledger_version(key) == catalog.version + 1:
+        return True
+    part = keys.checkpoint_part(key)
+    return part is not None and catalog.checkpoint_version < part[0] <= catalog.version

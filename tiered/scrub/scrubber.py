@@ -1,0 +1,258 @@
+"""Scrubber: one scrub of one broker's cold tier. It reads, and changes nothing.
+
+    list everything -> newest catalog -> ledger, checkpoints, hint, pins -> names and sizes -> (deep) every byte
+    -> what looks wrong is looked at once more, by a catalog that is newer than the first look -> report
+
+Why the second look: while a scrub reads, the broker seals, expires and collects. Whatever it takes away it takes out of
+the catalog first; so an object that was gone and is still named by a catalog that was read afterwards is missing, and
+one that is not named any more was collected. The same holds the other way for what is there and not named.
+
+A deep scrub with a budget stops before the segment with which it would be spent, at the earliest after one, and says
+where (`cursor`); the next goes on there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
+from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.object_keys import BrokerKeys
+from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.parallel import run_all
+from thermocline.tiered.scrub.findings import Finding, ObjectKind, Outcome, Problem, ScrubReport
+from thermocline.tiered.scrub.ledger_check import LedgerCheck, LedgerState, rescue_catalog
+from thermocline.tiered.scrub.listing_check import ListingState, check_listing
+from thermocline.tiered.scrub.segment_check import SegmentCheck
+from thermocline.tiered.scrub.view import ScrubView
+from thermocline.tiered.segment_entry import SegmentEntry
+
+SegmentName = tuple[str, str]
+"""Topic and segment id: the order in which segments are read."""
+
+START: SegmentName = ("", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScrubOptions:
+    """`deep`: every byte of every segment. `budget_bytes`: how many of these at most, None for all. `cursor`: where an
+    earlier scrub stopped."""
+
+    deep: bool = False
+    budget_bytes: int | None = None
+    cursor: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Look:
+    """What one look at everything but the segments' bytes has found."""
+
+    catalog: Catalog
+    is_rescued: bool
+    ledger: LedgerState
+    listing: ListingState
+
+    @property
+    def findings(self) -> list[Finding]:
+        return [*self.ledger.findings, *self.listing.findings]
+
+
+@dataclass(slots=True)
+class ScrubProgress:
+    """How far a scrub has come; read by whoever wants to show it."""
+
+    segment_count: int = 0
+    deep_segment_count: int = 0
+    read_bytes: int = 0
+    suspect_count: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Scrubber:
+    """See the module's header. Belongs to one event loop; `run` is called once."""
+
+    store: ObjectStore
+    keys: BrokerKeys
+    view: ScrubView
+    clock_ms: Callable[[], int]
+    progress: ScrubProgress = field(default_factory=ScrubProgress)
+
+    async def run(self, options: ScrubOptions) -> ScrubReport:
+        """Look at everything, or at as much as the budget allows.
+
+        Raises:
+            ObjectStoreUnavailableError: No answer; nothing can be said.
+        """
+        started_ms = self.clock_ms()
+        listed = await self._list()
+        look = await self._look(listed)
+        self.progress.segment_count = look.catalog.segment_count
+        self.progress.suspect_count = len(look.findings)
+        deep, cursor = (await self._read_segments(look.catalog, options)) if options.deep else ([], "")
+        confirmed = await self._confirmed(listed, look.findings, deep)
+        notes: list[str] = []
+        if look.is_rescued:
+            notes.append(
+                f"the ledger cannot be followed to its end: what lies behind version {look.catalog.version} was not"
+                " looked at, and what nobody names was not looked for"
+            )
+        return ScrubReport(
+            root=self.keys.root,
+            version=look.catalog.version,
+            deep=options.deep,
+            started_ms=started_ms,
+            finished_ms=self.clock_ms(),
+            findings=(*confirmed, *quarantine_findings(look.catalog)),
+            notes=tuple(notes),
+            object_count=len(listed),
+            entry_count=look.ledger.entry_count,
+            checkpoint_count=look.ledger.checkpoint_count,
+            segment_count=look.catalog.segment_count,
+            deep_segment_count=self.progress.deep_segment_count,
+            read_bytes=self.progress.read_bytes,
+            missing_old_count=await self._count_missing_old(look.listing.missing_old),
+            garbage_count=len(look.listing.garbage),
+            garbage_bytes=sum(look.listing.garbage.values()),
+            is_complete=not cursor,
+            cursor=cursor,
+        )
+
+    # -- a look --------------------------------------------------------------------------------------------------------
+
+    async def _list(self) -> dict[str, int]:
+        return {info.key: info.size_bytes async for info in self.store.list(f"{self.keys.root}/")}
+
+    async def _look(self, listed: dict[str, int]) -> _Look:
+        """By the newest catalog there is now."""
+        is_rescued, why = False, ""
+        try:
+            catalog = await self.view.newest()
+        except CorruptDataError as error:
+            is_rescued, why = True, str(error)
+            catalog = await rescue_catalog(self.store, self.keys, listed) or Catalog.empty()
+        checkpoints = self.view.checkpoint_versions()
+        if is_rescued:
+            parts = map(self.keys.checkpoint_part, listed)
+            checkpoints |= {part[0] for part in parts if part is not None and part[1] is None}
+        check = LedgerCheck(
+            self.store,
+            self.keys,
+            catalog,
+            listed=listed,
+            checkpoints=checkpoints,
+            knows_head=self.view.is_writer,
+        )
+        ledger = await check.run()
+        listing = check_listing(listed, catalog=catalog, keys=self.keys, ledger_named=ledger.named, view=self.view)
+        if is_rescued:
+            listing.findings = [finding for finding in listing.findings if finding.problem is not Problem.EXTRA]
+            listing.garbage.clear()
+            if not ledger.findings:
+                ledger.findings.append(
+                    Finding(
+                        kind=ObjectKind.LEDGER_ENTRY,
+                        problem=Problem.CONTRADICTORY,
+                        key=self.keys.ledger_prefix,
+                        detail=why,
+                    )
+                )
+        self.progress.read_bytes += ledger.read_bytes
+        return _Look(catalog=catalog, is_rescued=is_rescued, ledger=ledger, listing=listing)
+
+    async def _read_segments(self, catalog: Catalog, options: ScrubOptions) -> tuple[list[Finding], str]:
+        """What is wrong with the segments behind the cursor, and where to go on; empty at the end."""
+        segments = sorted((segment for topic in catalog.topics.values() for segment in topic.segments), key=_name_of)
+        start = _parse_cursor(options.cursor)
+        findings: list[Finding] = []
+        spent_bytes, cursor = 0, ""
+        for segment in segments:
+            if _name_of(segment) <= start:
+                continue
+            is_bounded = cursor and options.budget_bytes is not None
+            if is_bounded and spent_bytes + segment.stored_bytes > (options.budget_bytes or 0):
+                return findings, cursor
+            findings += await self._read_segment(segment)
+            spent_bytes += segment.stored_bytes
+            cursor = "\t".join(_name_of(segment))
+        return findings, ""
+
+    async def _read_segment(self, segment: SegmentEntry) -> list[Finding]:
+        check = SegmentCheck(self.store, segment)
+        findings = await check.run()
+        self.progress.read_bytes += check.read_bytes
+        self.progress.deep_segment_count += 1
+        self.progress.suspect_count += len(findings)
+        return findings
+
+    # -- the second look -----------------------------------------------------------------------------------------------
+
+    async def _confirmed(self, listed: dict[str, int], first: list[Finding], deep: list[Finding]) -> list[Finding]:
+        """Those findings that a second look finds again, each object once."""
+        if not first and not deep:
+            return []
+        again = dict(listed)
+        sizes = await run_all([self._size(finding.key) for finding in first])
+        for finding, size_bytes in zip(first, sizes, strict=True):
+            again.pop(finding.key, None)
+            if size_bytes is not None:
+                again[finding.key] = size_bytes
+        look = await self._look(again)
+        names = {finding.name for finding in look.findings}
+        confirmed = [finding for finding in first if finding.name in names]
+        live = {_name_of(segment): segment for topic in look.catalog.topics.values() for segment in topic.segments}
+        for name in dict.fromkeys((finding.topic, finding.segment_id) for finding in deep):
+            segment = live.get(name)
+            if segment is None:
+                continue
+            check = SegmentCheck(self.store, segment)
+            found = {finding.key for finding in await check.run()}
+            self.progress.read_bytes += check.read_bytes
+            confirmed += [
+                finding for finding in deep if (finding.topic, finding.segment_id) == name and finding.key in found
+            ]
+        return list({finding.key: finding for finding in reversed(confirmed)}.values())[::-1]
+
+    async def _count_missing_old(self, missing: list[str]) -> int:
+        """How many of them are named still: others have been collected meanwhile."""
+        if not missing:
+            return 0
+        try:
+            catalog = await self.view.newest()
+        except CorruptDataError:
+            return len(missing)
+        named = {key for gone in catalog.removed if gone.removed_in > catalog.readable_from for key in gone.keys}
+        return len(named.intersection(missing))
+
+    async def _size(self, key: str) -> int | None:
+        try:
+            return (await self.store.head(key)).size_bytes
+        except ObjectNotFoundError:
+            return None
+
+
+def quarantine_findings(catalog: Catalog) -> list[Finding]:
+    """What is in quarantine: broken, and known to be."""
+    return [
+        Finding(
+            kind=ObjectKind.LOG,
+            problem=Problem.LOST,
+            key=kept.segment.log.key,
+            detail=", ".join(f"{part.key} {part.problem}" for part in kept.damage),
+            topic=kept.segment.topic,
+            segment_id=kept.segment.segment_id,
+            outcome=Outcome.QUARANTINED,
+            lost=tuple(f"{lost.queue_id}:[{lost.start_offset}, {lost.end_offset})" for lost in kept.lost),
+        )
+        for topic in catalog.topics.values()
+        for kept in topic.quarantine
+    ]
+
+
+def _name_of(segment: SegmentEntry) -> SegmentName:
+    return segment.topic, segment.segment_id
+
+
+def _parse_cursor(cursor: str) -> SegmentName:
+    topic, tab, segment_id = cursor.rpartition("\t")
+    return (topic, segment_id) if tab else START

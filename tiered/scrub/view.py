@@ -1,0 +1,91 @@
+"""ScrubView: what a scrub knows besides the bucket. A broker's tier process knows more than a reader of the bucket."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.ledger_reader import LedgerReader
+from thermocline.tiered.ledger_writer import LedgerWriter
+from thermocline.tiered.object_keys import BrokerKeys, segment_id_of
+from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.segment_format import SegmentId
+
+
+class ScrubView(Protocol):
+    """`is_writer`: the catalog is known without the bucket, and so is what is on its way."""
+
+    @property
+    def is_writer(self) -> bool:
+        """See the class."""
+
+    async def newest(self) -> Catalog:
+        """The newest catalog: read no earlier than this call. CorruptDataError when the ledger cannot be followed."""
+
+    def checkpoint_versions(self) -> frozenset[int]:
+        """Checkpoints that are known to be complete and that no entry has told of yet."""
+
+    def is_on_its_way(self, key: str) -> bool:
+        """Whether an object that no catalog names is being written, or about to be deleted. May be asked late."""
+
+
+class BucketView:
+    """A reader's: of the newest epoch anything may be on its way."""
+
+    is_writer = False
+
+    def __init__(self, store: ObjectStore, keys: BrokerKeys) -> None:
+        self._store = store
+        self._keys = keys
+        self._checkpoints: frozenset[int] = frozenset()
+        self._epoch = 0
+
+    async def newest(self) -> Catalog:
+        """See ScrubView."""
+        reader = await LedgerReader.open(self._store, self._keys)
+        self._checkpoints = frozenset([reader.base.version] if reader.base is not None else [])
+        self._epoch = reader.catalog.epoch
+        return reader.catalog
+
+    def checkpoint_versions(self) -> frozenset[int]:
+        """See ScrubView."""
+        return self._checkpoints
+
+    def is_on_its_way(self, key: str) -> bool:
+        """See ScrubView."""
+        segment_id = segment_id_of(key)
+        return segment_id is not None and segment_id.epoch == self._epoch
+
+
+class WriterView:
+    """The writer's own: exact.
+
+    What was under way or about to be deleted when a catalog was given stays so for whoever judges by that catalog.
+    """
+
+    is_writer = True
+
+    def __init__(self, writer: LedgerWriter) -> None:
+        self._writer = writer
+        self._leaving: set[str] = set()
+        self._coming: set[SegmentId] = set()
+
+    async def newest(self) -> Catalog:
+        """See ScrubView."""
+        self._leaving.update(self._writer.discarded)
+        self._coming.update(self._writer.under_way())
+        return self._writer.catalog
+
+    def checkpoint_versions(self) -> frozenset[int]:
+        """See ScrubView."""
+        checkpoint = self._writer.checkpoint
+        return frozenset([checkpoint.version] if checkpoint is not None else [])
+
+    def is_on_its_way(self, key: str) -> bool:
+        """See ScrubView."""
+        segment_id = segment_id_of(key)
+        if segment_id is None:
+            return False
+        if key in self._leaving or key in self._writer.discarded:
+            return True
+        return segment_id in self._coming or self._writer.is_under_way(segment_id)

@@ -1,0 +1,209 @@
+"""RecoveryPlan: what a broker that comes back from its bucket begins with. Pure arithmetic on snapshot and catalog.
+
+    queue     ends in the catalog at `hole_start`     goes on at `next_offset`     between the two: a hole, declared
+    log       goes on behind all that was reserved, at a file's start
+
+`next_offset` is the highest of: what the queue can have reached since the snapshot (StateSnapshot.queue_ceiling), the
+cold end, any group's offset, and the holes declared before. It is a queue file's first offset, so that the new queue
+needs no filler.
+
+Which life of a topic: the later one of snapshot and catalog. A topic that only the catalog knows was made after the
+snapshot; what is known of it are its queues. One that either says is deleted stays so. The broker's own unfinished
+work (`is_internal`) lived on the lost disk alone: those topics begin anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.ledger_entry import LedgerChanges, QueueHole, TopicChange
+from thermocline.tiered.packs.packed_catalog import packed_record_counts
+from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS, StateSnapshot, TopicState
+
+INCARNATIONS_SKIPPED = 1_000_000
+"""How many topics nobody makes in the time of one snapshot: their incarnations are not used again either."""
+HOLES_PER_ENTRY = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePlan:
+    """One queue. `known_lost_count`: messages that the snapshot counted and the catalog does not hold."""
+
+    queue_id: int
+    cold_end: int
+    hole_start: int
+    next_offset: int
+    known_lost_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPlan:
+    """One topic. `is_known`: it was there at the snapshot; else the catalog alone tells of it."""
+
+    topic: str
+    incarnation: int
+    start_offset: int
+    deleted: bool
+    expired_before_ms: int
+    ttl_ms: int | None
+    is_known: bool
+    committed_count: int
+    queues: tuple[QueuePlan, ...]
+
+    @property
+    def known_lost_count(self) -> int:
+        """Messages of all queues that the snapshot counted and the catalog does not hold."""
+        return sum(queue.known_lost_count for queue in self.queues)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryPlan:
+    """See the module's header. `log_offset`: where the new log begins."""
+
+    log_offset: int
+    new_queue_offset: int
+    last_incarnation: int
+    topics: tuple[TopicPlan, ...]
+
+    def changes(self, catalog: Catalog) -> list[LedgerChanges]:
+        """The commits that declare the holes, each of a bounded size."""
+        commits: list[LedgerChanges] = []
+        batch: list[TopicChange] = []
+        count = 0
+        for topic in self.topics:
+            if topic.deleted or not topic.queues:
+                continue
+            entry = catalog.topics.get(topic.topic)
+            is_same = entry is not None and entry.incarnation == topic.incarnation
+            if entry is not None and not is_same and (entry.segments or topic.topic in catalog.packed):
+                continue  # an earlier life, which the broker ends in the ledger when it runs
+            batch.append(
+                TopicChange(
+                    topic=topic.topic,
+                    incarnation=topic.incarnation,
+                    ttl_ms=topic.ttl_ms,
+                    expired_before_ms=topic.expired_before_ms,
+                    holes=tuple(
+                        QueueHole(queue.queue_id, queue.hole_start, queue.next_offset) for queue in topic.queues
+                    ),
+                )
+            )
+            count += len(topic.queues)
+            if count >= HOLES_PER_ENTRY:
+                commits.append(LedgerChanges(topics=tuple(batch)))
+                batch, count = [], 0
+        if batch:
+            commits.append(LedgerChanges(topics=tuple(batch)))
+        return commits
+
+
+def plan_recovery(
+    snapshot: StateSnapshot,
+    catalog: Catalog,
+    *,
+    is_internal: Callable[[str], bool],
+    units_per_file: int,
+    log_file_bytes: int,
+) -> RecoveryPlan:
+    """What to begin with. `units_per_file`: messages of a queue in one of its files."""
+    group_ends = _group_ends(snapshot.documents.get(CONSUMER_OFFSETS, {}))
+    states = {state.topic: state for state in snapshot.topics}
+    new_queue_offset = _round_up(snapshot.queue_ceiling(snapshot.new_queue_offset), units_per_file)
+    packed_counts = packed_record_counts(catalog.packs.values(), catalog.packed)
+    topics = [
+        _plan_topic(
+            topic,
+            states.get(topic),
+            catalog,
+            snapshot,
+            packed_counts.get(topic, 0),
+            group_ends.get(topic, {}),
+            new_queue_offset=new_queue_offset,
+            units_per_file=units_per_file,
+        )
+        for topic in sorted(states.keys() | catalog.topics.keys())
+        if not is_internal(topic)
+    ]
+    incarnations = [snapshot.last_incarnation, *(topic.incarnation for topic in topics)]
+    return RecoveryPlan(
+        log_offset=_round_up(max(snapshot.log_ceiling, catalog.end_physical_offset), log_file_bytes),
+        new_queue_offset=new_queue_offset,
+        last_incarnation=max(incarnations) + INCARNATIONS_SKIPPED,
+        topics=tuple(topics),
+    )
+
+
+def _plan_topic(
+    topic: str,
+    state: TopicState | None,
+    catalog: Catalog,
+    snapshot: StateSnapshot,
+    packed_count: int,
+    group_ends: Mapping[int, int],
+    *,
+    new_queue_offset: int,
+    units_per_file: int,
+) -> TopicPlan:
+    entry = catalog.topics.get(topic)
+    incarnation = max(known.incarnation for known in (state, entry) if known is not None)
+    if state is not None and state.incarnation != incarnation:
+        state = None  # of an earlier life
+    if entry is not None and entry.incarnation != incarnation:
+        entry = None
+    deleted = any(known is not None and known.deleted for known in (state, entry))
+    segments = entry.segments if entry is not None else ()
+    packed = catalog.packed.get(topic) if entry is not None else None
+    places = [segment.min_physical_offset for segment in segments]
+    places += [catalog.packs[pack_id].min_physical_offset for pack_id in (packed.packs if packed is not None else ())]
+    start_offset = min(places, default=snapshot.log_offset)
+    ends = {end.queue_id: end.end_offset for end in state.ends} if state is not None else {}
+    cold_ends = catalog.queue_ends(topic) if entry is not None else {}
+    hole_ends: dict[int, int] = {}
+    for hole in entry.holes if entry is not None else ():
+        hole_ends[hole.queue_id] = max(hole.end_offset, hole_ends.get(hole.queue_id, 0))
+    queues: list[QueuePlan] = []
+    for queue_id in sorted(ends.keys() | cold_ends.keys() | hole_ends.keys() | group_ends.keys()):
+        end, cold_end = ends.get(queue_id), cold_ends.get(queue_id, 0)
+        hole_start = max(cold_end, hole_ends.get(queue_id, 0))
+        reached = max(hole_start, new_queue_offset, group_ends.get(queue_id, 0))
+        if end is not None:
+            reached = max(reached, snapshot.queue_ceiling(end))
+        first_unheld = max(hole_start, 0 if cold_end else snapshot.new_queue_offset)
+        queues.append(
+            QueuePlan(
+                queue_id=queue_id,
+                cold_end=cold_end,
+                hole_start=hole_start,
+                next_offset=_round_up(reached, units_per_file),
+                known_lost_count=max(0, end - first_unheld) if end is not None else 0,
+            )
+        )
+    cuts = [known.expired_before_ms for known in (state, entry) if known is not None]
+    return TopicPlan(
+        topic=topic,
+        incarnation=incarnation,
+        start_offset=state.start_offset if state is not None else start_offset,
+        deleted=deleted,
+        expired_before_ms=max(cuts),
+        ttl_ms=entry.ttl_ms if entry is not None else None,
+        is_known=state is not None,
+        committed_count=sum(segment.record_count for segment in segments) + (packed_count if entry is not None else 0),
+        queues=() if deleted else tuple(queues),
+    )
+
+
+def _group_ends(offsets: Mapping[str, Any]) -> dict[str, dict[int, int]]:
+    """Topic -> queue id -> the furthest that any group has come."""
+    furthest: dict[str, dict[int, int]] = {}
+    for name, queues in offsets.get("offsetTable", {}).items():
+        known = furthest.setdefault(name.partition("@")[0], {})
+        for queue_id, offset in queues.items():
+            known[int(queue_id)] = max(int(offset), known.get(int(queue_id), 0))
+    return furthest
+
+
+def _round_up(offset: int, step: int) -> int:
+    return -(-offset // step) * step

@@ -1,0 +1,135 @@
+"""StateSnapshot: a broker's topics, groups and offsets at one moment: `state/{epoch:010}-{sequence:010}.json`.
+
+JSON objects by the names below; fields at their default may be missing, unknown fields are ignored. Small types are
+arrays in the order of their fields. `documents` are RocketMQ's own state files (`topics.json`, ...) as JSON values,
+without what only says when they were written. Specification: docs/cold-format.md.
+
+Reservations
+    log_offset    every record below it is counted in the queues' ends
+    log_ceiling   no record was ever, or will be, put at or behind it, unless a later snapshot says a later one
+
+A record takes at least `record_bytes_min`, so between the two there is room for so many messages, and no queue can have
+got further than its end plus that: `queue_ceiling`. It holds without anybody watching queues. A queue that is not named
+began at `new_queue_offset`, after the snapshot.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from thermocline.tiered.errors import StateCorruptError
+
+STATE_FORMAT = 1
+
+TOPICS = "topics.json"
+GROUPS = "subscriptionGroup.json"
+CONSUMER_OFFSETS = "consumerOffset.json"
+DELAY_OFFSETS = "delayOffset.json"
+REQUEST_MODES = "messageRequestMode.json"
+CONSUMER_FILTERS = "consumerFilter.json"
+CONSUMER_ORDERS = "consumerOrderInfo.json"
+DEFAULT_TTL = "ttlDefault.json"
+SETTINGS = "settings.json"
+
+
+class QueueEnd(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A queue's end: the offset behind its last message."""
+
+    queue_id: int
+    end_offset: int
+
+
+class TopicState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One topic name's present life: its incarnation, where that began, what of it has expired, its queues."""
+
+    topic: str
+    incarnation: int = 0
+    start_offset: int = 0
+    deleted: bool = False
+    expired_before_ms: int = 0
+    ends: tuple[QueueEnd, ...] = ()
+
+
+class StateSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """See the module's header. Times in ms, offsets of the log in bytes, of queues in messages.
+
+    A recovery's own snapshot says what that has found `lost`, messages by topic, and when the state that it went by was
+    captured: a recovery that is cut off and begun again still knows.
+    """
+
+    format: int
+    epoch: int
+    sequence: int
+    store_uuid: str
+    cluster: str
+    broker_name: str
+    captured_ms: int
+    log_offset: int
+    log_ceiling: int
+    record_bytes_min: int
+    new_queue_offset: int = 0
+    last_incarnation: int = 0
+    topics: tuple[TopicState, ...] = ()
+    documents: dict[str, Any] = {}
+    lost: dict[str, int] = {}
+    lost_since_ms: int = 0
+
+    @property
+    def name(self) -> StateName:
+        """What its object is called by."""
+        return StateName(self.epoch, self.sequence)
+
+    @property
+    def unseen_messages_max(self) -> int:
+        """How many messages can have been put since, in all queues together."""
+        return -(-(self.log_ceiling - self.log_offset) // self.record_bytes_min)
+
+    def queue_ceiling(self, end_offset: int) -> int:
+        """An offset that no message of a queue that ended at `end_offset` has reached."""
+        return end_offset + self.unseen_messages_max
+
+    def says_the_same(self, other: StateSnapshot) -> bool:
+        """Whether both are of one state: all but when and by whom they were made, and what is reserved."""
+        return self._content == other._content
+
+    @property
+    def _content(self) -> tuple[object, ...]:
+        return (
+            self.store_uuid,
+            self.log_offset,
+            self.new_queue_offset,
+            self.last_incarnation,
+            self.topics,
+            self.documents,
+        )
+
+
+class StateName(msgspec.Struct, frozen=True, array_like=True, order=True, gc=False):
+    """Whose snapshot, and which one: of two the greater is the newer."""
+
+    epoch: int
+    sequence: int
+
+
+def encode_state(snapshot: StateSnapshot) -> bytes:
+    """The snapshot as it is stored."""
+    return msgspec.json.encode(snapshot)
+
+
+def decode_state(data: bytes, *, name: StateName) -> StateSnapshot:
+    """The snapshot that was stored under `name`. StateCorruptError when it is none, or of a later format."""
+    try:
+        snapshot = msgspec.json.decode(data, type=StateSnapshot)
+    except msgspec.DecodeError as error:
+        raise StateCorruptError(
+            "a state snapshot cannot be decoded", epoch=name.epoch, sequence=name.sequence
+        ) from error
+    if snapshot.format > STATE_FORMAT or snapshot.name != name:
+        raise StateCorruptError(
+            "a state snapshot of a later format or another name", epoch=name.epoch, sequence=name.sequence
+        )
+    if not 0 <= snapshot.log_offset <= snapshot.log_ceiling or snapshot.record_bytes_min <= 0:
+        raise StateCorruptError("a state snapshot reserves nothing", epoch=name.epoch, sequence=name.sequence)
+    return snapshot

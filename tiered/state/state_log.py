@@ -1,0 +1,138 @@
+"""StateLog: a broker's state snapshots in its bucket. One is written when something changed; the newest two stay.
+
+A snapshot's reservation counts once nobody else has claimed the ledger: whoever recovers claims first and looks for
+snapshots afterwards, and a writer puts its snapshot first and looks at the ledger afterwards. So either the snapshot is
+found, or its writer is fenced and uses nothing of what it reserved.
+
+    writer:     put state e-s         -> ledger entry after the newest: none, or our own -> reserved
+    recovery:   claim epoch e+1       -> list state/, read the newest
+
+Old ones are deleted by whoever writes, and only names older than two of its own time that are there; so a writer that
+was fenced meanwhile deletes nothing of its successor's. A crash leaves what the next writer's first list finds.
+Belongs to the tier process's loop.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from thermocline.remoting.errors import FencedError, ObjectNotFoundError, ObjectStoreUnavailableError
+from thermocline.tiered.ledger_reader import find_entry
+from thermocline.tiered.ledger_writer import LedgerWriter
+from thermocline.tiered.object_keys import BrokerKeys
+from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.state.snapshot import StateName, StateSnapshot, decode_state, encode_state
+
+logger = logging.getLogger(__name__)
+
+KEPT_COUNT = 2
+READ_ATTEMPTS_MAX = 8
+
+
+class StateLog:
+    """The snapshots that one writer makes. `write` is called by one task at a time."""
+
+    def __init__(self, writer: LedgerWriter) -> None:
+        self._writer = writer
+        self._names: list[StateName] | None = None
+        """What is there, oldest first; None before the first look."""
+        self._sequence = 0
+
+    async def newest(self) -> StateSnapshot | None:
+        """The newest snapshot of an earlier writer, or of this one; None when there is none.
+
+        Raises:
+            ObjectStoreUnavailableError: No answer.
+            StateCorruptError: It cannot be read.
+        """
+        writer = self._writer
+        found = await read_newest(writer.store, writer.keys)
+        self._names = await list_names(writer.store, writer.keys)
+        self._sequence = max([self._sequence, *(name.sequence for name in self._names if name.epoch == writer.epoch)])
+        return found
+
+    def next_name(self) -> StateName:
+        """The name of the snapshot to write."""
+        return StateName(self._writer.epoch, self._sequence + 1)
+
+    async def write(self, snapshot: StateSnapshot) -> None:
+        """Save a snapshot of the next name; what it reserves may be used on return. After a failure, of the next.
+
+        Raises:
+            FencedError: A later writer has taken over; nothing is reserved.
+            ObjectStoreUnavailableError: No answer; nothing is reserved.
+        """
+        writer, store, keys = self._writer, self._writer.store, self._writer.keys
+        assert snapshot.name == self.next_name()
+        self._sequence += 1
+        name, data = snapshot.name, encode_state(snapshot)
+        await store.put(keys.state(epoch=name.epoch, sequence=name.sequence), data)
+        await self._check_unclaimed()
+        logger.info(
+            "state saved epoch=%d sequence=%d bytes=%d log_offset=%d log_ceiling=%d",
+            name.epoch,
+            name.sequence,
+            len(data),
+            snapshot.log_offset,
+            snapshot.log_ceiling,
+        )
+        if self._names is None:
+            self._names = await list_names(store, keys)
+        elif name not in self._names:
+            self._names.append(name)
+        await self._delete_superseded()
+        assert writer.epoch == name.epoch
+
+    async def _check_unclaimed(self) -> None:
+        """Every entry behind the newest that we know of is our own. Entries are deleted in ascending order, so when the
+        newest is gone there was a later one."""
+        writer = self._writer
+        version, is_newest = writer.version, False
+        while not is_newest:
+            behind = await find_entry(writer.store, writer.keys, version + 1)
+            entry = behind or await find_entry(writer.store, writer.keys, version)
+            if entry is None or entry.epoch != writer.epoch:
+                raise FencedError(
+                    "a later writer has taken over",
+                    root=writer.keys.root,
+                    epoch=writer.epoch,
+                    later_epoch=entry.epoch if entry is not None else "collected",
+                )
+            version, is_newest = version + 1, behind is None
+
+    async def _delete_superseded(self) -> None:
+        """Costs money, not correctness, when it fails: the next one tries again."""
+        assert self._names is not None
+        own_time = sorted(name for name in self._names if name.epoch <= self._writer.epoch)
+        for name in own_time[:-KEPT_COUNT]:
+            try:
+                await self._writer.store.delete(self._writer.keys.state(epoch=name.epoch, sequence=name.sequence))
+            except ObjectStoreUnavailableError as error:
+                logger.warning("old state not deleted epoch=%d sequence=%d: %s", name.epoch, name.sequence, error)
+                return
+            self._names.remove(name)
+
+
+async def read_newest(store: ObjectStore, keys: BrokerKeys) -> StateSnapshot | None:
+    """The newest snapshot; None when there is none.
+
+    Raises:
+        ObjectStoreUnavailableError: No answer.
+        StateCorruptError: It cannot be read.
+    """
+    for _ in range(READ_ATTEMPTS_MAX):
+        names = await list_names(store, keys)
+        if not names:
+            return None
+        name = names[-1]
+        try:
+            return decode_state(await store.get(keys.state(epoch=name.epoch, sequence=name.sequence)), name=name)
+        except ObjectNotFoundError:
+            continue  # superseded, twice, since it was listed
+    raise ObjectStoreUnavailableError("state snapshots go faster than they can be read", root=keys.root)
+
+
+async def list_names(store: ObjectStore, keys: BrokerKeys) -> list[StateName]:
+    """The snapshots that there are, oldest first."""
+    places = [keys.state_of(info.key) async for info in store.list(keys.state_prefix)]
+    return sorted(StateName(*place) for place in places if place is not None)
