@@ -33,7 +33,6 @@ _ESCAPED = re.compile(rb"[^A-Za-z0-9_.-]|^\.")
 _SEGMENT_NAME = re.compile(r"(\d{10})-(\d{10})\.(log|cq|idx|pack)")
 _BUCKET_NAME = re.compile(r"(\d{3}|packs)-(\d{10})\.zst")
 _STATE_NAME = re.compile(r"(\d{10})-(\d{10})\.json")
-PART_SUFFIXES = (".log", ".cq", ".idx")
 
 
 def escape_name(name: str) -> str:

@@ -25,6 +25,7 @@ from thermocline.tiered.queue_columns import (
 )
 from thermocline.tiered.segment_entry import PartLocator, SegmentEntry
 from thermocline.tiered.segment_format import (
+    IDX_MAGIC,
     LOG_MAGIC,
     FrameInfo,
     LogFooter,
@@ -283,6 +284,17 @@ def plan_fetches(frames: Iterable[FrameInfo], *, fetch_bytes_max: int) -> list[l
         else:
             groups.append([frame])
     return groups
+
+
+async def read_segment_id(store: ObjectStore, key: str) -> str:
+    """Whose records the object of a segment's own holds: a `.log` part, or all three parts; raises as the next."""
+    suffix = await store.get_suffix(key, size_bytes=SUFFIX_BYTES)
+    if not suffix.data.endswith(IDX_MAGIC):
+        return str((await read_log_footer(store, key)).segment_id)
+    data, trailer = suffix.data, decode_trailer(suffix.data, magic=IDX_MAGIC)
+    if trailer.tail_bytes > len(data):
+        data = (await store.get_suffix(key, size_bytes=trailer.tail_bytes)).data
+    return str(decode_key_index_footer(data).segment_id)
 
 
 async def read_log_footer(store: ObjectStore, key: str) -> LogFooter:

@@ -73,6 +73,16 @@ def decode_section(stored: bytes | memoryview) -> list[SegmentEntry]:
         raise SegmentFormatError("a pack's section cannot be decoded") from error
 
 
+def decode_first_section(footer: bytes | memoryview) -> list[SegmentEntry]:
+    """The entries in the first of the sections that a footer begins with. Raises as `decode_section`."""
+    try:
+        walker = zstandard.ZstdDecompressor().decompressobj()
+        walker.decompress(footer)
+    except zstandard.ZstdError as error:
+        raise FrameChecksumError("a pack's section is no zstd frame", size_bytes=len(footer)) from error
+    return decode_section(footer[: len(footer) - len(walker.unused_data)])
+
+
 def check_footer(tail: bytes | memoryview) -> None:
     """FrameChecksumError unless footer and trailer at the end of a pack, all of them, are as they were written."""
     trailer = decode_trailer(tail, magic=PACK_MAGIC)

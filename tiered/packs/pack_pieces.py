@@ -16,10 +16,11 @@ from thermocline.tiered.catalog import Catalog, TopicEntry
 from thermocline.tiered.errors import SegmentFormatError
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.packs.pack_entry import SECTION_PIECES, PackEntry
-from thermocline.tiered.packs.pack_format import check_footer, decode_section
+from thermocline.tiered.packs.pack_format import PACK_MAGIC, check_footer, decode_first_section, decode_section
 from thermocline.tiered.packs.piece_table import PieceTable
 from thermocline.tiered.parallel import run_all
 from thermocline.tiered.segment_entry import SegmentEntry
+from thermocline.tiered.segment_format import TRAILER, decode_trailer
 
 PIECES_BYTES_MAX = 48 * 1024 * 1024
 TABLES_BYTES_MAX = 16 * 1024 * 1024
@@ -79,6 +80,13 @@ class PackPieces:
             for number, (start, end) in enumerate(pack.sections())
         ]
         return list(itertools.chain.from_iterable(parts))
+
+    async def first_section(self, key: str) -> Section:
+        """The first pieces of whatever pack lies at `key`, by its trailer alone; two requests, nothing is kept."""
+        tail = (await self._store.get_suffix(key, size_bytes=TRAILER.size)).data
+        trailer = decode_trailer(tail, magic=PACK_MAGIC)
+        footer = (await self._store.get_suffix(key, size_bytes=trailer.tail_bytes)).data
+        return decode_first_section(footer)
 
     async def _section(self, pack: PackEntry, number: int) -> Section:
         key = (pack.pack_id, number)
