@@ -32,6 +32,16 @@ class HeldBytes:
     deletable_ms: int | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedExpiry:
+    """Packs that go as a whole, with all that is in them; and what of a topic has expired in others, at least, and
+    stays until they go."""
+
+    pack_count: int
+    stored_bytes: int
+    held_bytes: int
+
+
 def expired_packs(catalog: Catalog, cuts_ms: Mapping[str, int]) -> tuple[str, ...]:
     """The packs of which every message was stored before the cut of its topic, as the serving broker has said it."""
     oldest_cut_ms = max(cuts_ms.values(), default=0)
@@ -41,6 +51,22 @@ def expired_packs(catalog: Catalog, cuts_ms: Mapping[str, int]) -> tuple[str, ..
         if pack.max_store_ms < oldest_cut_ms
         and all(pack.max_store_ms < cuts_ms.get(topic, 0) for topic in live_topics(pack, catalog.packed))
     )
+
+
+def packed_expiry(catalog: Catalog, topic: str, cuts_ms: Mapping[str, int]) -> PackedExpiry:
+    """What the cuts take of the packs that a topic lives in: for a dry run."""
+    packed = catalog.packed.get(topic)
+    gone = set(expired_packs(catalog, cuts_ms))
+    pack_count = stored_bytes = held_bytes = 0
+    for pack_id in packed.packs if packed is not None else ():
+        pack = catalog.packs[pack_id]
+        if pack_id in gone:
+            pack_count += 1
+            stored_bytes += pack.object_bytes
+        elif pack.max_store_ms < cuts_ms.get(topic, 0):
+            table = pack.table()
+            held_bytes += sum(table.piece(index).stored_bytes for index in pack.indexes_of(topic))
+    return PackedExpiry(pack_count=pack_count, stored_bytes=stored_bytes, held_bytes=held_bytes)
 
 
 def packs_holding(catalog: Catalog, topic: str, *, cut_ms: int, now_ms: int) -> list[HeldBytes]:
