@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.object_keys import is_pack_key, segment_id_of
 from thermocline.tiered.packs.packed_catalog import live_topics
 
 
@@ -73,6 +74,7 @@ def packs_holding(catalog: Catalog, topic: str, *, cut_ms: int, now_ms: int) -> 
     """Packs in which bytes of the topic may lie that were stored before `cut_ms`: live ones, then removed ones.
 
     Of a removed pack nobody remembers the topics: it counts if it was removed within the grace period and may hold any.
+    So does one that was broken, and is kept because of a piece that is in quarantine.
     """
     found: list[HeldBytes] = []
     for pack in catalog.packs.values():
@@ -114,5 +116,22 @@ def packs_holding(catalog: Catalog, topic: str, *, cut_ms: int, now_ms: int) -> 
         )
         for removed in catalog.removed
         if removed.topic in ("", topic)
+    )
+    broken = {kept.segment.log.key: kept.segment for each in catalog.topics.values() for kept in each.quarantine}
+    removed_keys = {held.key for held in found}
+    found.extend(
+        HeldBytes(
+            pack_id=str(segment_id_of(key)),
+            key=key,
+            topic=topic,
+            stored_bytes=0,
+            min_store_ms=segment.min_store_ms,
+            max_store_ms=segment.max_store_ms,
+            is_live=False,
+            due_ms=None,
+            deletable_ms=None,
+        )
+        for key, segment in broken.items()
+        if is_pack_key(key) and key not in removed_keys
     )
     return found
