@@ -4,7 +4,7 @@ Workload: `--topics` topics of `--queues` queues get 1 MiB/s in all, in messages
 topics get much, most get little (weights 1 / (rank + 10), so that eight of 2 000 get 1 % or more). The clock is moved
 two seconds at a time and a round of the tier service run, as its loop would; a hot tier is simulated
 (`synthetic_hot_tier.py`), everything from the seal backlog to the object store is the real part. `--classes` spreads
-the topics over so many TTL classes. A state snapshot is counted each minute, as long as messages come in.
+the topics over so many TTL classes. A state snapshot is counted as often as a broker makes one while messages come in.
 
 Reported, of `--gib` GiB: PUTs a GiB by kind; the greatest age of a message that was not committed, by the clock, and
 the longest real time of a round, which comes on top of it; of the topics with 1 % or more of the bytes, read back as a
@@ -47,7 +47,7 @@ from thermocline.tiered.wrappers.wrapping import Result, StoreCall, Verb, Wrappi
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 BODY_BYTES = 880
 STEP_MS = 2_000
-STATE_MS = 60_000
+STATE_MS = TierConfig().state_interval_ms
 HOUR_MS = 3_600_000
 SEAL_AGE_MS = 115_000
 LARGE_PART = 0.01

@@ -211,7 +211,8 @@ async def test_a_damaged_frame_takes_only_its_own_records(rig: ScrubRig) -> None
     pack = packs_of(rig)[3]
     pieces = await PackPieces(rig.store).all_of(pack)
     piece = pieces[1]
-    data = bytearray(rig.objects.objects[pack.key])
+    before = rig.objects.objects[pack.key]
+    data = bytearray(before)
     data[piece.log.start + piece.coarse[0].position + 40] ^= 4
     await rig.objects.put(pack.key, bytes(data))
     report = await rig.scrub(heal=True)
@@ -225,6 +226,9 @@ async def test_a_damaged_frame_takes_only_its_own_records(rig: ScrubRig) -> None
     assert (await open_catalog(rig.store, KEYS)).topics == rig.catalog.topics
     again = await rig.scrub()
     assert [(each.problem, each.outcome) for each in again.findings] == [(Problem.LOST, Outcome.QUARANTINED)]
+    await rig.objects.put(pack.key, before)
+    assert (await rig.scrub(heal=True)).is_sound
+    await check_whole(rig)
 
 
 @pytest.mark.parametrize("how", ["whole", "sections and logs"])
