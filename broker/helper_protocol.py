@@ -15,6 +15,7 @@ with its role, generation and build id; afterwards both sides ask each other ove
     90009    tier -> hot      FENCED: another writer has taken over the ledger; nothing is committed any more
     90010    hot -> tier      TIER_REPORT: what it holds and what waits, per topic
     90013    hot -> tier      SEAL: seal what is there now; answered when it is committed
+    90030    hot -> tier      PURGE: delete now what is hidden of a topic; answered when it is gone
     90014    tier -> hot      STATE_ASK: what only the hot process knows of the state to save
     90015    hot -> tier      STATE_ANSWER: that
     90016    tier -> hot      STATE_SAVED: a state snapshot is in the bucket, and how far the log may go by it
@@ -48,6 +49,7 @@ class HelperRequestCode(IntEnum):
     FENCED = 90009
     TIER_REPORT = 90010
     SEAL = 90013
+    PURGE = 90030
     STATE_ASK = 90014
     STATE_ANSWER = 90015
     STATE_SAVED = 90016
@@ -266,7 +268,8 @@ class QueueTierReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True
 
 
 class TopicTierReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """What the tier process knows of one topic. The expired ones are whole segments below `visible_from_ms`."""
+    """What the tier process knows of one topic. The expired ones are whole segments and packs below `visible_from_ms`;
+    `held_bytes` have expired by then in packs that stay, at least."""
 
     topic: str
     segments: int
@@ -275,6 +278,9 @@ class TopicTierReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True
     expired_segments: int
     expired_stored_bytes: int
     queues: list[QueueTierReport]
+    packs: int = 0
+    expired_packs: int = 0
+    held_bytes: int = 0
 
 
 class TierReportReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -287,6 +293,25 @@ class TierReportReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True
     received_bytes: int
     topics: list[TopicTierReport]
     last_scrub: ScrubReport | None = None
+
+
+class PurgeRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """PURGE of one topic, which may have been deleted."""
+
+    topic: str
+
+
+class PurgeReply(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Answer to PURGE. `left_objects`: packs that hold hidden bytes of the topic still; `own_segments`: how many of its
+    own segments have expired in part."""
+
+    packs_rewritten: int
+    written_bytes: int
+    deleted_objects: int
+    deleted_bytes: int
+    held_by_pin: bool
+    left_objects: list[str]
+    own_segments: int
 
 
 class SealRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

@@ -82,6 +82,11 @@ TIERED_WRITERS = frozenset(
         "tiered.garbage",
         "tiered.fencing",
         "tiered.ledger_writer",
+        "tiered.packs.merging",
+        "tiered.packs.pack_merger",
+        "tiered.packs.pack_sealer",
+        "tiered.packs.pack_writer",
+        "tiered.packs.purge",
         "tiered.state.state_log",
     }
 )
