@@ -44,6 +44,9 @@ from thermocline.tiered.ttl import sweep
 logger = logging.getLogger(__name__)
 
 RETRY_DELAY_MS = 500
+COLLECTIONS_PER_GRACE = 24
+"""How often garbage is collected at most: each collection reads the heads of all kept checkpoints, of which there are
+the more the more is committed; and while a pin holds garbage, each finds the same."""
 RETRY_DELAY_MS_MAX = 10_000
 
 
@@ -133,6 +136,11 @@ class TierService:
     def last_error(self) -> str:
         """Why the last round failed; empty after one that did not."""
         return self._last_error
+
+    def ttl_ms(self, topic: str) -> int | None:
+        """The time to live in effect, as the hot process says it; None keeps messages for ever."""
+        report = self._reports.get(topic)
+        return report.ttl_ms if report is not None else self.catalog.ttl_ms(topic)
 
     def report_topic(self, report: TopicReport) -> None:
         """Take in a topic of the hot process; a new incarnation starts clean."""
@@ -478,5 +486,7 @@ class TierService:
             self._garbage_error = ""
             report = await self._garbage.execute(plan, now_ms=now_ms)
         self._has_swept_orphans = True
+        if not plan.needs_checkpoint:  # else the next round goes on with it
+            self._garbage_not_before_ms = now_ms + self._config.grace_ms // COLLECTIONS_PER_GRACE
         if report.deleted_count:
             logger.info("garbage deleted objects=%d bytes=%d", report.deleted_count, report.deleted_bytes)

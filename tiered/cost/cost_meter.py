@@ -5,7 +5,8 @@
     ledger        entries and the hint of the newest one
     checkpoints   the saved catalog
     state         snapshots for recovery
-    other         pins, ballots, the store doctor, listings of everything
+    pins          versions that somebody reads; listed by each collection of garbage
+    other         ballots, the store doctor, listings of everything
 
 Requests that are not segments' are shared: which topic they are for is not known, or nobody's alone. The last hour is
 kept as the totals of each purpose at the first request of each minute, so that an idle broker keeps nothing up to date.
@@ -40,6 +41,7 @@ class Purpose(StrEnum):
     LEDGER = "ledger"
     CHECKPOINTS = "checkpoints"
     STATE = "state"
+    PINS = "pins"
     OTHER = "other"
 
 
@@ -83,6 +85,7 @@ class CostMeter:
             (keys.head_hint, Purpose.LEDGER),
             (keys.checkpoints_prefix, Purpose.CHECKPOINTS),
             (keys.state_prefix, Purpose.STATE),
+            (keys.pins_prefix, Purpose.PINS),
         )
 
     def accounts_of(self, key: str) -> tuple[StoreCounters, ...]:

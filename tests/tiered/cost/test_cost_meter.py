@@ -48,6 +48,7 @@ async def test_each_request_counts_for_its_purpose_and_segments_for_their_topic(
         Purpose.LEDGER: 2,
         Purpose.CHECKPOINTS: 1,
         Purpose.STATE: 1,
+        Purpose.PINS: 0,
         Purpose.OTHER: 1,
     }
     assert meter.by_purpose[Purpose.OTHER].requests[Verb.LIST] == 1

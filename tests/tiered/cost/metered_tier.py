@@ -1,0 +1,136 @@
+"""A cold tier with a meter, fed by topics that send at random, on a clock that moves a second a step.
+
+Everything from the seal backlog to the object store is the real part; a round of the tier service is run each second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import Any, cast
+
+from benchmarks.synthetic_hot_tier import SyntheticHotTier
+from thermocline.tiered.cost.cost_meter import CostMeter
+from thermocline.tiered.cost.traffic_record import TrafficRecord
+from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
+from thermocline.tiered.memory import MemoryObjectStore
+from thermocline.tiered.object_keys import BrokerKeys
+from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
+from thermocline.tiered.sealer import Sealer
+from thermocline.tiered.segment_writer import SegmentOptions
+from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.tier_service import TierService, TopicReport
+from thermocline.tiered.wrappers import MeteringObjectStore
+
+KEYS = BrokerKeys.of(cluster="DefaultCluster", broker_name="broker-a")
+IDENTITY = LedgerIdentity(store_uuid="metered", cluster="DefaultCluster", broker_name="broker-a")
+STEP_MS = 1_000
+FORGET_STEPS = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sender:
+    """A topic that sends messages at random times, so many a minute, over its queues."""
+
+    per_minute: float
+    body_bytes: int = 300
+    queues: int = 2
+    ttl_ms: int | None = None
+
+
+class MeteredTier:
+    """One broker's cold tier. `opened` with settings, as often as wanted: the bucket and the log stay."""
+
+    def __init__(self, senders: Mapping[str, Sender], *, seed: int = 1, store: ObjectStore | None = None) -> None:
+        self.senders = dict(senders)
+        self.hot = SyntheticHotTier(seed=seed)
+        self.meter = CostMeter(KEYS, lambda: self.hot.now_ms)
+        self.traffic = TrafficRecord(lambda: self.hot.now_ms)
+        self.store = MeteringObjectStore(store or MemoryObjectStore(), self.meter.totals, self.meter.accounts_of)
+        self.service: TierService
+        self.pressure = False
+        self._random = Random(seed)
+        self._steps = 0
+
+    @asynccontextmanager
+    async def opened(self, config: TierConfig, **service_parts: Any) -> AsyncIterator[TierService]:
+        """Claim the ledger, and let everything be as in the tier process."""
+        hot, local = self.hot, cast(Any, self.hot)  # it stands for LocalLog and LocalQueues
+
+        def clock() -> int:
+            return hot.now_ms
+
+        writer = await LedgerWriter.open(
+            self.store, KEYS, identity=IDENTITY, clock_ms=clock, random=Random(hot.now_ms)
+        )
+        options = SegmentOptions(frame_bytes=config.frame_bytes, compression_level=1)
+        self.service = TierService(
+            writer=writer,
+            backlog=SealBacklog(
+                queues=local,
+                log=local,
+                policy=SealPolicy(segment_bytes=config.segment_bytes, age_ms=config.seal_age_ms),
+                log_min_offset=lambda: hot.min_offset,
+                traffic=self.traffic,
+            ),
+            sealer=Sealer(store=self.store, keys=KEYS, log=local, spool_folder=None, options=options, clock=clock),
+            config=config,
+            clock=clock,
+            flush_offset=lambda: hot.append_offset,
+            on_committed=lambda catalog, topics: None,
+            **service_parts,
+        )
+        self.report()
+        try:
+            yield self.service
+        finally:
+            await writer.close()
+
+    def report(self) -> None:
+        """Tell the service everything, as the hot process does."""
+        hot = self.hot
+        for topic, sender in self.senders.items():
+            self.service.report_topic(
+                TopicReport(
+                    topic=topic,
+                    incarnation=1,
+                    ttl_ms=sender.ttl_ms,
+                    expired_before_ms=0,
+                    cut_ms=0 if sender.ttl_ms is None else hot.now_ms - sender.ttl_ms,
+                    tiered=True,
+                    deleted=False,
+                )
+            )
+        for (topic, queue_id), queue in hot.queues.items():
+            self.service.report_queue(topic, queue_id, min_offset=queue.first_offset, end_offset=queue.end_offset)
+        self.service.reported(log_offset=hot.append_offset, pressure=self.pressure)
+
+    async def step(self) -> None:
+        """A second passes."""
+        hot, random = self.hot, self._random
+        hot.now_ms += STEP_MS
+        for topic, sender in self.senders.items():
+            for _ in range(_poisson(random, sender.per_minute / 60)):
+                hot.append(topic, random.randrange(sender.queues), body_bytes=sender.body_bytes)
+        self.report()
+        await self.service.run_once()
+        self._steps += 1
+        if self._steps % FORGET_STEPS == 0:
+            hot.forget_before(self.service.backlog.committed_offset())
+
+    async def run(self, minutes: float) -> None:
+        """So long passes."""
+        for _ in range(round(minutes * 60_000 / STEP_MS)):
+            await self.step()
+
+
+def _poisson(random: Random, mean: float) -> int:
+    """How many come in a step of this mean."""
+    count, waited = 0, random.expovariate(1.0)
+    while waited < mean:
+        count += 1
+        waited += random.expovariate(1.0)
+    return count
