@@ -33,6 +33,8 @@ Requests = dict[tuple[Purpose, RequestKind], float]
 
 SEAL_AGES = 4
 """The horizon is at least so many seal ages long."""
+SETTLING_SEAL_AGES = 8
+"""So many go before it: topics that were due together drift apart, which takes more commits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +81,18 @@ def forecast_bill(
 ) -> BillForecast:
     """What is asked for in an hour, if the traffic of `cycle_ms` comes again and again."""
     random = Random(seed)
-    cycles = -(-max(HOUR_MS, SEAL_AGES * settings.rules.age_ms) // cycle_ms)
-    horizon_ms = cycles * cycle_ms
+    horizon_ms = -(-max(HOUR_MS, SEAL_AGES * settings.rules.age_ms) // cycle_ms) * cycle_ms
+    start_ms = -(-SETTLING_SEAL_AGES * settings.rules.age_ms // cycle_ms) * cycle_ms
     rounds: dict[int, _Round] = {}
     seals: dict[str, list[ForecastSeal]] = {}
     for load in loads:
         arrivals = Arrivals(load.traffic, cycle_ms=cycle_ms, random=random)
-        seals[load.topic] = forecast_seals(load, settings.rules, arrivals, horizon_ms=horizon_ms)
+        until_horizon = forecast_seals(load, settings.rules, arrivals, horizon_ms=start_ms + horizon_ms)
+        seals[load.topic] = [
+            ForecastSeal(seal.round_ms - start_ms, seal.newest_ms - start_ms)
+            for seal in until_horizon
+            if seal.round_ms >= start_ms
+        ]
         for seal in seals[load.topic]:
             rounds.setdefault(seal.round_ms, _Round()).seals[load.topic] += 1
     _add_sweeps(rounds, loads, seals, settings, horizon_ms)
