@@ -19,8 +19,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
+from typing import TypeAlias
 
 from thermocline.tiered.checkpoint import BUCKET_COUNT_MAX, BUCKET_SEGMENTS, bucket_of
 from thermocline.tiered.cost.cost_meter import HOUR_MS, Purpose
@@ -28,9 +29,9 @@ from thermocline.tiered.cost.request_kind import RequestKind
 from thermocline.tiered.cost.seal_forecast import Arrivals, ForecastSeal, SealRules, TopicLoad, forecast_seals
 from thermocline.tiered.ledger_writer import CHECKPOINT_INTERVAL
 
-PUTS_PER_SEGMENT = 3
-Requests = dict[tuple[Purpose, RequestKind], float]
+Requests: TypeAlias = dict[tuple[Purpose, RequestKind], float]
 
+PUTS_PER_SEGMENT = 3
 SEAL_AGES = 4
 """The horizon is at least so many seal ages long."""
 SETTLING_SEAL_AGES = 8
@@ -52,11 +53,18 @@ class ForecastSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BillForecast:
-    """Requests an hour, by purpose and kind, of what is forecast; none of what is taken over as counted."""
+    """Requests an hour, by purpose and kind."""
 
-    requests_per_hour: Mapping[tuple[Purpose, RequestKind], float]
-    segments_per_hour: float
+    requests_per_hour: Requests
+    segments_per_hour: Mapping[str, float]
+    """By topic."""
     commits_per_hour: float
+
+    def plus(self, others: Requests) -> BillForecast:
+        """With further requests."""
+        names = self.requests_per_hour.keys() | others.keys()
+        requests = {name: self.requests_per_hour.get(name, 0.0) + others.get(name, 0.0) for name in names}
+        return replace(self, requests_per_hour=requests)
 
     def per_hour(self, kind: RequestKind) -> float:
         """Of all purposes."""
@@ -123,7 +131,7 @@ def forecast_bill(
             requests[Purpose.OTHER, kind] += commits
     return BillForecast(
         requests_per_hour={key: count / hours for key, count in requests.items()},
-        segments_per_hour=segment_count / hours,
+        segments_per_hour={topic: len(each) / hours for topic, each in seals.items()},
         commits_per_hour=commits / hours,
     )
 
@@ -152,9 +160,7 @@ def _bucket_count(
     hours: float,
 ) -> int:
     """As `checkpoint.bucket_count_for`, for as many live segments as there will be at least."""
-    alive = sum(
-        len(seals[load.topic]) / hours * load.ttl_ms / HOUR_MS for load in loads if load.ttl_ms is not None
-    )
+    alive = sum(len(seals[load.topic]) / hours * load.ttl_ms / HOUR_MS for load in loads if load.ttl_ms is not None)
     count = 1
     while count < BUCKET_COUNT_MAX and count * BUCKET_SEGMENTS < max(alive, settings.segment_count):
         count *= 2
@@ -192,9 +198,7 @@ def _collections(checkpoints: Mapping[int, int], settings: ForecastSettings, hor
     return collections
 
 
-def _add_collection(
-    counts: Requests, *, gone_count: int, kept_count: int, has_objects: bool
-) -> None:
+def _add_collection(counts: Requests, *, gone_count: int, kept_count: int, has_objects: bool) -> None:
     """Pins are listed twice, heads of kept checkpoints and of those that go are read; one commit, and the hint."""
     counts[Purpose.PINS, RequestKind.LIST] += 2
     counts[Purpose.CHECKPOINTS, RequestKind.GET] += kept_count + gone_count

@@ -6,7 +6,8 @@
     checkpoints   the saved catalog
     state         snapshots for recovery
     pins          versions that somebody reads; listed by each collection of garbage
-    other         ballots, the store doctor, listings of everything
+    doctor        what is tried out before a ledger is opened
+    other         ballots, listings of everything
 
 Requests that are not segments' are shared: which topic they are for is not known, or nobody's alone. The last hour is
 kept as the totals of each purpose at the first request of each minute, so that an idle broker keeps nothing up to date.
@@ -42,6 +43,7 @@ class Purpose(StrEnum):
     CHECKPOINTS = "checkpoints"
     STATE = "state"
     PINS = "pins"
+    DOCTOR = "doctor"
     OTHER = "other"
 
 
@@ -86,6 +88,7 @@ class CostMeter:
             (keys.checkpoints_prefix, Purpose.CHECKPOINTS),
             (keys.state_prefix, Purpose.STATE),
             (keys.pins_prefix, Purpose.PINS),
+            (keys.doctor_prefix, Purpose.DOCTOR),
         )
 
     def accounts_of(self, key: str) -> tuple[StoreCounters, ...]:

@@ -1,7 +1,7 @@
 """When a topic would be sealed under given rules, if what came in lately came in again and again.
 
     recorded minutes   |--------- cycle ---------|--------- cycle ---------|----   repeated for ever
-    sealed             ^ by age       ^ by size     ^ by age                       to the round, as the tier service does
+    sealed             ^ by age       ^ by size     ^ by age                       once a round, as by the service
 
 A minute's messages are spread at random over it, as many as there were, of one size each; more than POINTS_PER_MINUTE
 evenly, as that many heaps. Rules as in `seal_backlog.py`: a topic is due when its oldest waiting message is `age_ms`

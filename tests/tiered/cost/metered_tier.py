@@ -63,9 +63,7 @@ class MeteredTier:
         def clock() -> int:
             return hot.now_ms
 
-        writer = await LedgerWriter.open(
-            self.store, KEYS, identity=IDENTITY, clock_ms=clock, random=Random(hot.now_ms)
-        )
+        writer = await LedgerWriter.open(self.store, KEYS, identity=IDENTITY, clock_ms=clock, random=Random(hot.now_ms))
         options = SegmentOptions(frame_bytes=config.frame_bytes, compression_level=1)
         self.service = TierService(
             writer=writer,

@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 import pytest
 
 from tests.tiered.cost.metered_tier import MeteredTier, Sender
-from thermocline.tiered.cost.forecast_loads import forecast_service
+from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cost.request_kind import RequestKind, requests_by_kind
+from thermocline.tiered.cost.service_forecast import forecast_requests, forecast_storage, loads_of
 from thermocline.tiered.tier_config import TierConfig
 
 KIB = 1 << 10
 MINUTE_MS = 60_000
 DEVIATION_MAX = 0.05
+STORAGE_DEVIATION_MAX = 0.1
 GRACE_MS = 20 * MINUTE_MS
 
 
@@ -61,6 +63,12 @@ MIXED_WITH_TTL = Workload(
 )
 
 
+def stored_bytes(catalog: Catalog) -> int:
+    """What lies in the bucket: live segments, and those that wait for the end of the grace period."""
+    live = sum(segment.stored_bytes for topic in catalog.topics.values() for segment in topic.segments)
+    return live + sum(segment.stored_bytes for segment in catalog.removed)
+
+
 @pytest.mark.parametrize(
     "workload",
     [
@@ -74,24 +82,29 @@ async def test_what_is_forecast_is_counted_within_five_percent(workload: Workloa
     async with tier.opened(workload.before) as service:
         await tier.run(workload.record_minutes)
         ttls_ms = {topic: workload.ttl_after_ms for topic, sender in tier.senders.items() if sender.ttl_ms is not None}
-        forecast = forecast_service(
-            service, tier.traffic.window(), workload.after, now_ms=tier.hot.now_ms, ttls_ms=ttls_ms
-        )
+        window = tier.traffic.window()
+        loads = loads_of(service, window, now_ms=tier.hot.now_ms, ttls_ms=ttls_ms)
+        catalog, cycle_ms = service.catalog, window.elapsed_ms
+        forecast = forecast_requests(loads, workload.after, catalog=catalog, cycle_ms=cycle_ms)
+        storage = forecast_storage(loads, forecast, catalog=catalog, cycle_ms=cycle_ms, grace_ms=GRACE_MS)
     if workload.ttl_after_ms is not None:
         tier.senders = {
             topic: replace(sender, ttl_ms=None if sender.ttl_ms is None else workload.ttl_after_ms)
             for topic, sender in tier.senders.items()
         }
-    async with tier.opened(workload.after):
+    async with tier.opened(workload.after) as service:
         await tier.run(workload.settle_minutes)
         before = tier.meter.totals.copy()
         await tier.run(workload.counted_minutes)
         counted = requests_by_kind(tier.meter.totals.since(before).requests)
+        held_bytes = stored_bytes(service.catalog)
+    passed_hours = (workload.settle_minutes + workload.counted_minutes) / 60
+    expected_bytes = storage.stored_bytes + passed_hours * storage.growth_bytes_per_hour
+    assert held_bytes == pytest.approx(expected_bytes, rel=STORAGE_DEVIATION_MAX)
     hours = workload.counted_minutes / 60
     report = {kind.value: (round(forecast.per_hour(kind), 1), count / hours) for kind, count in counted.items()}
-    print(report)
     total = sum(forecast.per_hour(kind) for kind in RequestKind)
     assert total == pytest.approx(sum(counted.values()) / hours, rel=DEVIATION_MAX), report
-    assert forecast.per_hour(RequestKind.PUT) == pytest.approx(
-        counted[RequestKind.PUT] / hours, rel=DEVIATION_MAX
-    ), report
+    assert forecast.per_hour(RequestKind.PUT) == pytest.approx(counted[RequestKind.PUT] / hours, rel=DEVIATION_MAX), (
+        report
+    )

@@ -49,7 +49,8 @@ async def test_each_request_counts_for_its_purpose_and_segments_for_their_topic(
         Purpose.CHECKPOINTS: 1,
         Purpose.STATE: 1,
         Purpose.PINS: 0,
-        Purpose.OTHER: 1,
+        Purpose.DOCTOR: 1,
+        Purpose.OTHER: 0,
     }
     assert meter.by_purpose[Purpose.OTHER].requests[Verb.LIST] == 1
     assert meter.totals.request_count == sum(each.request_count for each in meter.by_purpose.values()) == 14

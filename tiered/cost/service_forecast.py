@@ -1,0 +1,134 @@
+"""The forecast for a running tier service: of its topics, their recorded traffic, what waits and what is stored.
+
+requests    what sealing, expiry and garbage would ask for (bill_forecast.py), and as counted what they do not decide
+            about: state snapshots, reads
+storage     what will be there once expiry has set in: of a topic with a time to live what comes within that and the
+            grace period; of others what is there now, and what comes for every hour
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.cost.bill_forecast import BillForecast, ForecastSettings, Requests, forecast_bill
+from thermocline.tiered.cost.cost_meter import HOUR_MS, Purpose, Recent
+from thermocline.tiered.cost.request_kind import RequestKind, requests_by_kind
+from thermocline.tiered.cost.seal_forecast import SealRules, TopicLoad
+from thermocline.tiered.cost.traffic_record import TrafficWindow
+from thermocline.tiered.fencing import FencingMode
+from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.tier_service import COLLECTIONS_PER_GRACE, TierService
+
+GETS_PER_STATE = 2
+"""Entries that a state snapshot looks for, to know that nobody else has claimed the ledger."""
+SAMPLE_PER_TOPIC = 16
+SAMPLE_MAX = 20_000
+_AS_COUNTED = (
+    (Purpose.SEGMENTS, RequestKind.GET),
+    (Purpose.PACKS, RequestKind.GET),
+    *((Purpose.STATE, kind) for kind in RequestKind),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageForecast:
+    """`stored_bytes` once expiry has set in, and what is added to it every hour for ever."""
+
+    stored_bytes: float
+    growth_bytes_per_hour: float
+
+
+def loads_of(
+    service: TierService, window: TrafficWindow, *, now_ms: int, ttls_ms: Mapping[str, int | None]
+) -> list[TopicLoad]:
+    """The topics of a service that something came of. `ttls_ms`: of those that would have another time to live than
+    they have; None: for ever."""
+    loads: list[TopicLoad] = []
+    for traffic in window.topics:
+        progress = service.backlog.topics.get(traffic.topic)
+        if progress is not None and not progress.tiered:
+            continue
+        first_ms = progress.first_waiting_ms if progress is not None else None
+        loads.append(
+            TopicLoad(
+                traffic=traffic,
+                ttl_ms=ttls_ms[traffic.topic] if traffic.topic in ttls_ms else service.ttl_ms(traffic.topic),
+                waiting_bytes=progress.waiting_bytes if progress is not None and first_ms is not None else 0,
+                waited_ms=max(0, now_ms - first_ms) if first_ms is not None else 0,
+            )
+        )
+    return loads
+
+
+def forecast_requests(
+    loads: list[TopicLoad], config: TierConfig, *, catalog: Catalog, cycle_ms: int, recent: Recent | None = None
+) -> BillForecast:
+    """What would be asked for in an hour of such traffic under these settings; `recent`: with what was counted of what
+    they do not decide about."""
+    settings = ForecastSettings(
+        rules=SealRules(
+            segment_bytes=config.segment_bytes, age_ms=config.seal_age_ms, round_ms=config.account_interval_ms
+        ),
+        sweep_ms=config.sweep_interval_ms,
+        grace_ms=config.grace_ms,
+        collect_ms=config.grace_ms // COLLECTIONS_PER_GRACE,
+        is_ballots=config.fencing_mode is FencingMode.BALLOTS,
+        segment_count=catalog.segment_count,
+    )
+    forecast = forecast_bill(loads, settings, cycle_ms=cycle_ms)
+    if recent is None:
+        return forecast
+    return forecast.plus(_as_counted(recent))
+
+
+def forecast_storage(
+    loads: list[TopicLoad], bill: BillForecast, *, catalog: Catalog, cycle_ms: int, grace_ms: int
+) -> StorageForecast:
+    """See the module's header. `bill`: the forecast of requests under the same settings."""
+    part, segment_bytes = _stored_sizes(catalog)
+    by_topic = {load.topic: load for load in loads}
+    stored_bytes = growth_bytes = 0.0
+    for load in loads:
+        per_hour = int(load.traffic.raw_bytes.sum()) * part * HOUR_MS / cycle_ms
+        per_hour += bill.segments_per_hour[load.topic] * segment_bytes
+        if load.ttl_ms is None:
+            growth_bytes += per_hour
+        else:
+            stored_bytes += per_hour * (load.ttl_ms + grace_ms) / HOUR_MS
+    for topic in catalog.topics.values():
+        known = by_topic.get(topic.topic)
+        ttl_ms = known.ttl_ms if known is not None else catalog.ttl_ms(topic.topic)
+        if ttl_ms is None:
+            stored_bytes += sum(segment.stored_bytes for segment in topic.segments)
+    return StorageForecast(stored_bytes=stored_bytes, growth_bytes_per_hour=growth_bytes)
+
+
+def _stored_sizes(catalog: Catalog) -> tuple[float, float]:
+    """Stored bytes of a raw byte, and of a segment beside that: the line that fits the newest segments best."""
+    segments = [segment for topic in catalog.topics.values() for segment in topic.segments[-SAMPLE_PER_TOPIC:]]
+    if not segments:
+        return 1.0, 0.0
+    raw = np.array([segment.raw_bytes for segment in segments[-SAMPLE_MAX:]], np.float64)
+    stored = np.array([segment.stored_bytes for segment in segments[-SAMPLE_MAX:]], np.float64)
+    spread = raw - raw.mean()
+    if (spread**2).sum() > 0:
+        part = float((spread * stored).sum() / (spread**2).sum())
+        segment_bytes = float(stored.mean() - part * raw.mean())
+        if part > 0 and segment_bytes >= 0:
+            return part, segment_bytes
+    return float(stored.sum() / raw.sum()), 0.0
+
+
+def _as_counted(recent: Recent) -> Requests:
+    hours = recent.elapsed_ms / HOUR_MS
+    counts = {purpose: requests_by_kind(account.requests) for purpose, account in recent.by_purpose.items()}
+    requests: Requests = defaultdict(float)
+    for purpose, kind in _AS_COUNTED:
+        requests[purpose, kind] += counts[purpose][kind] / hours
+    requests[Purpose.LEDGER, RequestKind.GET] += GETS_PER_STATE * counts[Purpose.STATE][RequestKind.PUT] / hours
+    return requests
