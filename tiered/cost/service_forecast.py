@@ -3,7 +3,7 @@
 requests    what sealing, expiry and garbage would ask for (bill_forecast.py), and as counted what they do not decide
             about: state snapshots, reads
 storage     what will be there once expiry has set in: of a topic with a time to live what comes within that and the
-            grace period; of others what is there now, and what comes for every hour
+            grace period; of others what is there now or waits, and what comes for every hour
 """
 
 from __future__ import annotations
@@ -98,6 +98,7 @@ def forecast_storage(
         per_hour += bill.segments_per_hour[load.topic] * segment_bytes
         if load.ttl_ms is None:
             growth_bytes += per_hour
+            stored_bytes += load.waiting_bytes * part
         else:
             stored_bytes += per_hour * (load.ttl_ms + grace_ms) / HOUR_MS
     for topic in catalog.topics.values():
