@@ -40,7 +40,7 @@ from thermocline.remoting.errors import (
     StoreClosedError,
 )
 from thermocline.tiered.catalog import Catalog, TopicEntry, apply
-from thermocline.tiered.checkpoint import CheckpointHead, write_checkpoint
+from thermocline.tiered.checkpoint import CheckpointHead, bucket_count_for, write_checkpoint
 from thermocline.tiered.errors import (
     AlreadyExistsError,
     EarlierCommitUnsettledError,
@@ -169,6 +169,16 @@ class LedgerWriter:
     def is_fenced(self) -> bool:
         """True once a later writer has been met."""
         return self._fenced
+
+    @property
+    def commit_cost_max(self) -> int:
+        """Requests that write or list which the next commit takes at most: its entry (with ballots a proposal and a
+        listing, too), and a checkpoint if that is due."""
+        cost = self.arbiter.requests_per_entry
+        if self.version + 1 - self._checkpoint_version >= self.checkpoint_interval:
+            known_count = self.checkpoint.bucket_count if self.checkpoint is not None else 1
+            cost += bucket_count_for(self.catalog, at_least=known_count) + 2  # its head, and the hint
+        return cost
 
     def next_segment_id(self) -> SegmentId:
         """A new id. Commit the segment under it, or `abandon` it."""

@@ -18,7 +18,7 @@ A topic is named in the ledger from its first segment on. Belongs to the tier pr
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -31,6 +31,7 @@ from thermocline.remoting.errors import (
     ObjectStoreUnavailableError,
 )
 from thermocline.tiered.catalog import NEVER_EXPIRES, Catalog
+from thermocline.tiered.cost.seal_admission import DueTopic, SealAdmission
 from thermocline.tiered.errors import EarlierCommitUnsettledError
 from thermocline.tiered.garbage import GarbageCollector
 from thermocline.tiered.ledger_entry import LedgerChanges, TopicChange, TopicDelete
@@ -38,12 +39,15 @@ from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.seal_backlog import SealBacklog, SealPlan
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_entry import SegmentEntry
+from thermocline.tiered.segment_upload import PUTS_PER_SEGMENT
 from thermocline.tiered.tier_config import TierConfig
 from thermocline.tiered.ttl import sweep
 
 logger = logging.getLogger(__name__)
 
 RETRY_DELAY_MS = 500
+COLLECTION_COST = 3
+"""Listings and PUTs of a collection beside its commit: pins twice, the hint."""
 COLLECTIONS_PER_GRACE = 24
 """How often garbage is collected at most: each collection reads the heads of all kept checkpoints, of which there are
 the more the more is committed; and while a pin holds garbage, each finds the same."""
@@ -98,9 +102,11 @@ class TierService:
         clock: Callable[[], int],
         flush_offset: Callable[[], int],
         on_committed: Callable[[Catalog, frozenset[str]], None],
+        admission: SealAdmission | None = None,
     ) -> None:
         """`on_committed(catalog, topics)`: called with the topics whose cold ranges changed, or none of them when only
-        the gate of local deletion (`backlog.committed_offset`) has moved."""
+        the gate of local deletion (`backlog.committed_offset`) has moved. `admission`: there is a request budget."""
+        self._admission = admission
         self._writer = writer
         self._backlog = backlog
         self._sealer = sealer
@@ -114,6 +120,7 @@ class TierService:
         self._wake = asyncio.Event()
         self._pressure = False
         self._next_sweep_ms = 0
+        self._owes_sweep = False
         self._published_offset = -1
         self._has_swept_orphans = False
         self._last_error = ""
@@ -252,7 +259,8 @@ class TierService:
         demands, self._demands = self._demands, []
         try:
             wanted = self._wanted(demands)
-            topics = list(dict.fromkeys((*wanted, *self._backlog.due(now_ms=now_ms, pressure=self._pressure))))
+            due = self._admitted(self._backlog.due(now_ms=now_ms, pressure=self._pressure), now_ms=now_ms)
+            topics = list(dict.fromkeys((*wanted, *due)))
             while True:
                 advanced = await self._seal_and_commit(topics, demands, flush_offset=flush_offset, now_ms=now_ms)
                 # What is more than one segment takes is due again at once.
@@ -299,6 +307,27 @@ class TierService:
                 and progress.first_waiting_ms is not None
             )
         return wanted
+
+    def _admitted(self, due: list[str], *, now_ms: int) -> list[str]:
+        """Those of the due topics that the request budget lets be sealed now."""
+        admission = self._admission
+        if admission is None:
+            return due
+        topics: list[DueTopic] = []
+        for topic in due:
+            first_ms = self._backlog.topics[topic].first_waiting_ms
+            assert first_ms is not None
+            is_over_age = admission.is_over_age(first_ms, now_ms=now_ms)
+            must = self._pressure or self._is_full(topic) or is_over_age
+            topics.append(DueTopic(topic=topic, first_ms=first_ms, must=must))
+        return admission.admit(topics, self._seal_cost, now_ms=now_ms)
+
+    def _seal_cost(self, topics: Sequence[str]) -> int:
+        """What it takes at most to seal topics in one round."""
+        return PUTS_PER_SEGMENT * len(topics) + self._writer.commit_cost_max
+
+    def _can_pay(self, cost: int) -> bool:
+        return self._admission is None or self._admission.budget.allows(cost)
 
     def _is_full(self, topic: str) -> bool:
         progress = self._backlog.topics.get(topic)
@@ -415,6 +444,10 @@ class TierService:
         swept = LedgerChanges()
         if now_ms >= self._next_sweep_ms:
             self._next_sweep_ms = now_ms + self._config.sweep_interval_ms
+            self._owes_sweep = True
+        # What has expired is visible nowhere anyway: it may wait for a commit that is made for something else.
+        if self._owes_sweep and (live or changes or deletes or self._can_pay(self._writer.commit_cost_max)):
+            self._owes_sweep = False
             swept = sweep(catalog, self._cuts_ms(catalog))
         ending = {delete.topic for delete in deletes}
         grace_ms = self._config.grace_ms
@@ -473,6 +506,8 @@ class TierService:
         if now_ms < self._garbage_not_before_ms:
             return
         if self._has_swept_orphans and not self._garbage.is_due(now_ms=now_ms):
+            return
+        if self._has_swept_orphans and not self._can_pay(COLLECTION_COST + self._writer.commit_cost_max):
             return
         async with self._changing:
             try:

@@ -28,10 +28,10 @@ from thermocline.tiered.cost.cost_meter import HOUR_MS, Purpose
 from thermocline.tiered.cost.request_kind import RequestKind
 from thermocline.tiered.cost.seal_forecast import Arrivals, ForecastSeal, SealRules, TopicLoad, forecast_seals
 from thermocline.tiered.ledger_writer import CHECKPOINT_INTERVAL
+from thermocline.tiered.segment_upload import PUTS_PER_SEGMENT
 
 Requests: TypeAlias = dict[tuple[Purpose, RequestKind], float]
 
-PUTS_PER_SEGMENT = 3
 SEAL_AGES = 4
 """The horizon is at least so many seal ages long."""
 SETTLING_SEAL_AGES = 8

@@ -44,7 +44,9 @@ class Sender:
 class MeteredTier:
     """One broker's cold tier. `opened` with settings, as often as wanted: the bucket and the log stay."""
 
-    def __init__(self, senders: Mapping[str, Sender], *, seed: int = 1, store: ObjectStore | None = None) -> None:
+    def __init__(
+        self, senders: Mapping[str, Sender], *, seed: int = 1, step_ms: int = STEP_MS, store: ObjectStore | None = None
+    ) -> None:
         self.senders = dict(senders)
         self.hot = SyntheticHotTier(seed=seed)
         self.meter = CostMeter(KEYS, lambda: self.hot.now_ms)
@@ -54,6 +56,7 @@ class MeteredTier:
         self.pressure = False
         self._random = Random(seed)
         self._steps = 0
+        self._step_ms = step_ms
 
     @asynccontextmanager
     async def opened(self, config: TierConfig, **service_parts: Any) -> AsyncIterator[TierService]:
@@ -107,11 +110,11 @@ class MeteredTier:
         self.service.reported(log_offset=hot.append_offset, pressure=self.pressure)
 
     async def step(self) -> None:
-        """A second passes."""
+        """A step passes: a second, unless another was chosen."""
         hot, random = self.hot, self._random
-        hot.now_ms += STEP_MS
+        hot.now_ms += self._step_ms
         for topic, sender in self.senders.items():
-            for _ in range(_poisson(random, sender.per_minute / 60)):
+            for _ in range(_poisson(random, sender.per_minute * self._step_ms / 60_000)):
                 hot.append(topic, random.randrange(sender.queues), body_bytes=sender.body_bytes)
         self.report()
         await self.service.run_once()
@@ -121,7 +124,7 @@ class MeteredTier:
 
     async def run(self, minutes: float) -> None:
         """So long passes."""
-        for _ in range(round(minutes * 60_000 / STEP_MS)):
+        for _ in range(round(minutes * 60_000 / self._step_ms)):
             await self.step()
 
 
