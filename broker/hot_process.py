@@ -49,6 +49,7 @@ from thermocline.broker.processors.assignment import AssignmentProcessor
 from thermocline.broker.processors.client import ClientProcessor
 from thermocline.broker.processors.consumer_call import ConsumerCallProcessor
 from thermocline.broker.processors.consumer_offset import ConsumerOffsetProcessor
+from thermocline.broker.processors.cost import CostProcessor
 from thermocline.broker.processors.dispatcher import Dispatcher
 from thermocline.broker.processors.group import GroupProcessor
 from thermocline.broker.processors.lock import LockProcessor
@@ -329,6 +330,7 @@ class HotProcess:
                 ),
                 TierProcessor(context, self._hub, helpers=helpers.statuses, report_now=self._report_now),
                 ScrubProcessor(self._hub),
+                CostProcessor(context, self._hub),
             ),
             on_closed=(hot.connection_closed, pop.connection_closed, context.clients.connection_closed),
             before=() if self._source is None else (ReadOnlyProcessor(self._source),),

@@ -21,6 +21,7 @@ from thermocline.broker.helper_process import HelperLink, HelperOptions, connect
 from thermocline.broker.helper_protocol import (
     CatalogTable,
     ColdRange,
+    CostRequest,
     Fenced,
     HelperRequestCode,
     QueueTable,
@@ -40,6 +41,7 @@ from thermocline.broker.log_reservation import reserve_bytes
 from thermocline.broker.pending_tables import PendingTables
 from thermocline.broker.state_capture import StateCapture, queue_ends
 from thermocline.broker.state_rounds import StateRounds
+from thermocline.broker.tier_account import TierAccount
 from thermocline.broker.tier_reads import TierReads
 from thermocline.broker.tier_scrub import TierScrub
 from thermocline.remoting.command import RemotingCommand
@@ -101,7 +103,7 @@ class TierRole:
         self._service: TierService | None = None
         self._reads: TierReads | None = None
         self._scrub: TierScrub | None = None
-        self._counters = StoreCounters()
+        self._account: TierAccount | None = None
         self._pending = PendingTables()
         self._hot_state = HotState()
         self._last_error = "the cold tier is being opened"
@@ -126,18 +128,22 @@ class TierRole:
         config = link.settings.tier
         keys = BrokerKeys.of(cluster=link.settings.cluster_name, broker_name=link.settings.broker_name)
         folder = f"{link.settings.store.own_path}/ledger-copy"
-        opened = await self._open_store(config.cold_url, ObjectStoreOptions(counters=self._counters))
+        account = self._account = TierAccount(
+            keys, config, seal_age_ms_max=link.settings.store.file_reserved_ms, clock=self._clock
+        )
+        options = ObjectStoreOptions(counters=account.meter.totals, accounts_of=account.meter.accounts_of)
+        opened = await self._open_store(config.cold_url, options)
         store = LedgerCopyStore(opened, keys=keys, disk=self._disk, folder=folder)
         try:
             writer = await self._open_ledger(store, link)
             try:
-                await self._work(link, store, writer)
+                await self._work(link, store, writer, account)
             finally:
                 await writer.close()
         finally:
             await store.close()
 
-    async def _work(self, link: HelperLink, store: LedgerCopyStore, writer: LedgerWriter) -> None:
+    async def _work(self, link: HelperLink, store: LedgerCopyStore, writer: LedgerWriter, account: TierAccount) -> None:
         settings, config = link.settings, link.settings.tier
         log = LocalLog(self._disk, path=settings.store.commit_log_path, file_bytes=settings.store.log_file_bytes)
         queues = LocalQueues(
@@ -159,6 +165,7 @@ class TierRole:
             log=log,
             policy=SealPolicy(segment_bytes=config.segment_bytes, age_ms=config.seal_age_ms),
             log_min_offset=lambda: link.page.read().min_offset,
+            traffic=account.traffic,
         )
         service = TierService(
             writer=writer,
@@ -168,6 +175,7 @@ class TierRole:
             clock=self._clock,
             flush_offset=lambda: link.page.read().flush_offset,
             on_committed=self._committed,
+            admission=account.admission,
         )
         hot = HotRecords(backlog=backlog, queues=queues, log=log, log_min_offset=lambda: link.page.read().min_offset)
         recovery = SegmentRecovery(store=store, hot=hot, options=options, spool_folder=spool_folder)
@@ -344,6 +352,10 @@ class TierRole:
             return RemotingCommand.response(command, body=msgspec.msgpack.encode(reply))
         if code in (HelperRequestCode.SCRUB, HelperRequestCode.SCRUB_STATE):
             return self._answer_scrub(command)
+        if code == HelperRequestCode.TIER_COST:
+            assert self._account is not None
+            answer = await self._account.answer(service, msgspec.msgpack.decode(command.body, type=CostRequest))
+            return RemotingCommand.response(command, body=msgspec.msgpack.encode(answer))
         return await reads.handle(command)
 
     def _answer_scrub(self, command: RemotingCommand) -> RemotingCommand:
@@ -388,7 +400,7 @@ class TierRole:
     def _report(self, command: RemotingCommand) -> RemotingCommand:
         request = msgspec.msgpack.decode(command.body, type=TierReportRequest)
         service = self._service
-        counters = self._counters
+        counters = self._account.meter.totals if self._account else StoreCounters()
         reply = TierReportReply(
             version=service.catalog.version if service else -1,
             last_error=service.last_error if service else self._last_error,

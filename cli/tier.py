@@ -1,4 +1,5 @@
-"""`thermocline tier`: what is in the cold tier, what waits for it, and why; whether it is whole: tier_scrub.py."""
+"""`thermocline tier`: what is in the cold tier, what waits for it, and why; whether it is whole: tier_scrub.py; what it
+costs: tier_cost.py."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from thermocline.cli.application import Application, uses_cluster
 from thermocline.cli.cold_read_limits import clear_read_limit, reads, set_read_limit
 from thermocline.cli.output import time_text
 from thermocline.cli.parsing import duration_text
+from thermocline.cli.tier_cost import cost
 from thermocline.cli.tier_scrub import scrub
 
 __all__ = ["tier"]
@@ -24,6 +26,7 @@ def tier() -> None:
 
 
 tier.add_command(scrub)
+tier.add_command(cost)
 
 
 @tier.command("status", short_help="Show local and cold ranges.")

@@ -87,11 +87,18 @@ def forecast_requests(
 
 
 def forecast_storage(
-    loads: list[TopicLoad], bill: BillForecast, *, catalog: Catalog, cycle_ms: int, grace_ms: int
+    loads: list[TopicLoad],
+    bill: BillForecast,
+    *,
+    catalog: Catalog,
+    cycle_ms: int,
+    grace_ms: int,
+    ttls_ms: Mapping[str, int | None],
 ) -> StorageForecast:
-    """See the module's header. `bill`: the forecast of requests under the same settings."""
+    """See the module's header. `bill`: the forecast of requests under the same settings; `ttls_ms` as for `loads_of`,
+    here also for topics that nothing came of: what they hold expires, or stays."""
     part, segment_bytes = _stored_sizes(catalog)
-    by_topic = {load.topic: load for load in loads}
+    ttls_ms = {load.topic: load.ttl_ms for load in loads} | dict(ttls_ms)
     stored_bytes = growth_bytes = 0.0
     for load in loads:
         per_hour = int(load.traffic.raw_bytes.sum()) * part * HOUR_MS / cycle_ms
@@ -102,9 +109,7 @@ def forecast_storage(
         else:
             stored_bytes += per_hour * (load.ttl_ms + grace_ms) / HOUR_MS
     for topic in catalog.topics.values():
-        known = by_topic.get(topic.topic)
-        ttl_ms = known.ttl_ms if known is not None else catalog.ttl_ms(topic.topic)
-        if ttl_ms is None:
+        if (ttls_ms[topic.topic] if topic.topic in ttls_ms else catalog.ttl_ms(topic.topic)) is None:
             stored_bytes += sum(segment.stored_bytes for segment in topic.segments)
     return StorageForecast(stored_bytes=stored_bytes, growth_bytes_per_hour=growth_bytes)
 

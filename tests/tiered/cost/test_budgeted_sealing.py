@@ -81,7 +81,7 @@ async def test_without_a_budget_the_same_traffic_takes_more() -> None:
 
 
 @settings(
-    max_examples=10,
+    max_examples=6,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # a case takes seconds: shrinking would take hours
