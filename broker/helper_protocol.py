@@ -15,14 +15,15 @@ with its role, generation and build id; afterwards both sides ask each other ove
     90009    tier -> hot      FENCED: another writer has taken over the ledger; nothing is committed any more
     90010    hot -> tier      TIER_REPORT: what it holds and what waits, per topic
     90013    hot -> tier      SEAL: seal what is there now; answered when it is committed
+    90030    hot -> tier      PURGE: delete now what is hidden of a topic; answered when it is gone
     90014    tier -> hot      STATE_ASK: what only the hot process knows of the state to save
     90015    hot -> tier      STATE_ANSWER: that
     90016    tier -> hot      STATE_SAVED: a state snapshot is in the bucket, and how far the log may go by it
     90017    follower -> hot  FOLLOWED_TOPICS: topics of the broker whose ledger is followed, before their queues
     90020    hot -> tier      SCRUB: begin a scrub of the cold tier
     90021    hot -> tier      SCRUB_STATE: how far it has come, or what the last one found
-    90030    hot -> tier      TIER_COST: what has been asked of the object store and what for, and what would be
-    90031    hot -> tier      TIER_METRICS: figures for monitoring
+    90040    hot -> tier      TIER_COST: what has been asked of the object store and what for, and what would be
+    90041    hot -> tier      TIER_METRICS: figures for monitoring
     90011    index -> hot     INDEX_PROGRESS: how far the index is durable
     90012    hot -> index     INDEX_QUERY: physical offsets of a topic's key
 
@@ -50,6 +51,7 @@ class HelperRequestCode(IntEnum):
     FENCED = 90009
     TIER_REPORT = 90010
     SEAL = 90013
+    PURGE = 90030
     STATE_ASK = 90014
     STATE_ANSWER = 90015
     STATE_SAVED = 90016
@@ -65,8 +67,8 @@ class HelperRequestCode(IntEnum):
     INDEX_QUERY = 90012
     SCRUB = 90020
     SCRUB_STATE = 90021
-    TIER_COST = 90030
-    TIER_METRICS = 90031
+    TIER_COST = 90040
+    TIER_METRICS = 90041
 
 
 class Hello(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -279,6 +281,7 @@ class TopicTierReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True
     expired_segments: int
     expired_stored_bytes: int
     queues: list[QueueTierReport]
+    packs: int = 0
 
 
 class TierReportReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -291,6 +294,25 @@ class TierReportReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True
     received_bytes: int
     topics: list[TopicTierReport]
     last_scrub: ScrubReport | None = None
+
+
+class PurgeRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """PURGE of one topic, which may have been deleted."""
+
+    topic: str
+
+
+class PurgeReply(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Answer to PURGE. `left_objects`: packs that hold hidden bytes of the topic still; `own_segments`: how many of its
+    own segments have expired in part."""
+
+    packs_rewritten: int
+    written_bytes: int
+    deleted_objects: int
+    deleted_bytes: int
+    held_by_pin: bool
+    left_objects: list[str]
+    own_segments: int
 
 
 class SealRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

@@ -50,6 +50,10 @@ class TierAccount:
                 budget, age_ms=config.seal_age_ms, age_ms_max=max(config.seal_age_ms, seal_age_ms_max)
             )
 
+    def can_pay(self, count: int) -> bool:
+        """Whether the request budget allows so many requests now, if there is one."""
+        return self.admission is None or self.admission.budget.allows(count)
+
     def budget_state(self) -> RequestBudgetState | None:
         """The request budget; None when there is none."""
         if self.admission is None:

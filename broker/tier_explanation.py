@@ -28,6 +28,7 @@ class TopicTierState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     raw_bytes: int | None
     stored_bytes: int | None
     queues: list[QueueTierState]
+    packs: int | None = None
 
 
 class QueueExplanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

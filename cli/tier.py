@@ -125,6 +125,46 @@ def explain(app: Application, topic: str, queue_id: int | None) -> None:
     )
 
 
+@tier.command("purge", short_help="Delete now what has expired or been deleted.")
+@click.argument("topic")
+@click.option("--now", is_flag=True, required=True, help="Do not wait for the time when it would go by itself.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@uses_cluster
+def purge(app: Application, topic: str, now: bool, yes: bool) -> None:
+    """Delete from the bucket now what has expired of TOPIC, or is left of it after it was deleted.
+
+    Packs that hold such messages are rewritten without them, and everything that the cold tier has given up is deleted
+    at once: whoever reads an older version of the catalog without a pin loses it. Messages that are visible stay.
+
+    \b
+    Example:
+      thermocline tier purge orders --now --yes
+    """
+    if not yes:
+        question = f"Delete what is hidden of {topic!r}, and end the grace period of older versions?"
+        click.confirm(question, abort=True, err=True)
+    with app.open_admin() as admin, app.output.progress() as progress:
+        progress.add_task("rewriting and deleting", total=None)
+        answers = admin.tier_purge(topic)
+    app.output.rows(
+        {
+            "broker": broker,
+            "packs_rewritten": answer.get("packsRewritten"),
+            "written_bytes": answer.get("writtenBytes"),
+            "deleted_objects": answer.get("deletedObjects"),
+            "deleted_bytes": answer.get("deletedBytes"),
+            "left_packs": len(answer.get("leftObjects", [])),
+            "left_segments": answer.get("ownSegments"),
+        }
+        for broker, answer in answers.items()
+    )
+    for broker, answer in answers.items():
+        if answer.get("heldByPin"):
+            app.output.note(f"{broker}: a pin keeps older versions; nothing of them was deleted")
+        for key in answer.get("leftObjects", []):
+            app.output.note(f"{broker}: still there: {key}")
+
+
 _EXPLAINED = ("local", "cold", "waiting", "ttl", "next")
 
 

@@ -87,8 +87,10 @@ class GarbageCollector:
         due = self._unfinished or bool(self._writer.discarded)
         return due or self._grace_limit(catalog, now_ms) > catalog.readable_from
 
-    async def plan(self, *, now_ms: int, sweep: bool = False) -> GarbagePlan:
+    async def plan(self, *, now_ms: int, sweep: bool = False, grace_ms: int | None = None) -> GarbagePlan:
         """What could be deleted now. `sweep` lists the whole prefix, and is needed once in a writer's life.
+
+        `grace_ms` instead of the ledger's grace period; 0 ends it for whoever reads an older version without a pin.
 
         Raises:
             ObjectStoreUnavailableError: No answer.
@@ -98,7 +100,7 @@ class GarbageCollector:
         catalog = await writer.settle()
         pins = await list_pins(writer.store, writer.keys)
         live_pins = [pin for pin in pins if pin.until_ms > now_ms]
-        readable_from = self._held_by_pins(catalog, self._grace_limit(catalog, now_ms), live_pins)
+        readable_from = self._held_by_pins(catalog, self._grace_limit(catalog, now_ms, grace_ms), live_pins)
         needs_checkpoint = readable_from > max(catalog.readable_from, self._checkpoint_version)
         protected = catalog.live_keys()
         objects = dict(writer.discarded)
@@ -240,7 +242,7 @@ class GarbageCollector:
                 if are_kept:
                     raise
                 continue
-            named.update(reference.key for reference in head.buckets)
+            named.update(head.object_keys)
         return named
 
     @property
@@ -248,7 +250,7 @@ class GarbageCollector:
         checkpoint = self._writer.checkpoint
         return checkpoint.version if checkpoint is not None else 0
 
-    def _grace_limit(self, catalog: Catalog, now_ms: int) -> int:
+    def _grace_limit(self, catalog: Catalog, now_ms: int, grace_ms: int | None = None) -> int:
         """The newest version before which every version has been superseded for the grace period.
 
         Only versions with a checkpoint count, and, when segments wait for it, the newest one: an idle ledger would
@@ -258,7 +260,8 @@ class GarbageCollector:
         marks = [*catalog.checkpoints, *([latest.mark] if latest is not None else [])]
         if catalog.removed:
             marks.append(CheckpointMark(catalog.version, catalog.committed_ms))
-        over = [mark.version for mark in marks if mark.committed_ms + catalog.settings.grace_ms <= now_ms]
+        grace_ms = catalog.settings.grace_ms if grace_ms is None else grace_ms
+        over = [mark.version for mark in marks if mark.committed_ms + grace_ms <= now_ms]
         return max([catalog.readable_from, *over])
 
     def _held_by_pins(self, catalog: Catalog, limit: int, pins: list[Pin]) -> int:

@@ -258,6 +258,14 @@ class SealBacklog:
                 waiting.append((first_ms, topic))
         return [topic for _, topic in sorted(waiting)]
 
+    def waiting(self) -> list[str]:
+        """Return every topic of which anything waits that may be sealed."""
+        return [
+            topic
+            for topic, progress in self._topics.items()
+            if progress.tiered and progress.first_waiting_ms is not None
+        ]
+
     def next_due_ms(self) -> int | None:
         """Return when the next topic is due by age, in ms; None when nothing waits."""
         times = [

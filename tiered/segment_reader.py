@@ -25,6 +25,7 @@ from thermocline.tiered.queue_columns import (
 )
 from thermocline.tiered.segment_entry import PartLocator, SegmentEntry
 from thermocline.tiered.segment_format import (
+    IDX_MAGIC,
     LOG_MAGIC,
     FrameInfo,
     LogFooter,
@@ -38,6 +39,8 @@ from thermocline.tiered.segment_format import (
 FETCH_BYTES_MAX = 8 * 1024 * 1024
 SUFFIX_BYTES = 64 * 1024
 COLUMN_BLOCKS_KEPT = 4
+WHOLE_PART_BYTES_MAX = 4 * 1024 * 1024
+"""A piece of a pack up to this size is read whole by whoever reads its records: one request, not one a queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,8 @@ class SegmentReader:
         self._store = store
         self.entry = entry
         self._log_footer: LogFooter | None = None
+        self._body = b""
+        """All of a small `.log` part, until its frames have been taken from it."""
         self._columns_footer: ColumnsFooter | None = None
         self._key_index_footer: KeyIndexFooter | None = None
         self._column_blocks_kept: OrderedDict[int, QueueColumns] = OrderedDict()
@@ -67,14 +72,28 @@ class SegmentReader:
         """About what is kept costs."""
         footers = (self._log_footer, self._columns_footer, self._key_index_footer)
         footer_bytes = sum(footer.memory_bytes for footer in footers if footer is not None)
-        return footer_bytes + sum(20 * len(columns.sizes) + 500 for columns in self._column_blocks_kept.values()) + 500
+        return (
+            footer_bytes
+            + len(self._body)
+            + sum(20 * len(columns.sizes) + 500 for columns in self._column_blocks_kept.values())
+            + 500
+        )
 
-    async def log_footer(self) -> LogFooter:
-        """The footer of `.log`: one request, the first time."""
+    @property
+    def is_small(self) -> bool:
+        """Whether it is a small piece of a pack, whose records are worth reading all at once."""
+        return self.entry.log.start > 0 and self.entry.log.size_bytes <= WHOLE_PART_BYTES_MAX
+
+    async def log_footer(self, *, for_records: bool = False) -> LogFooter:
+        """The footer of `.log`: one request, the first time.
+
+        `for_records`: the caller is going to fetch frames. Of a small part they come with the footer, and the next
+        `fetch` sends no request.
+        """
         if self._log_footer is None:
             async with self._opening:
                 if self._log_footer is None:
-                    self._log_footer = await self._open_log()
+                    self._log_footer = await self._open_log(with_body=for_records and self.is_small)
         return self._log_footer
 
     async def columns_footer(self) -> ColumnsFooter:
@@ -100,6 +119,9 @@ class SegmentReader:
     async def fetch(self, frames: list[FrameInfo]) -> list[memoryview]:
         """The stored bytes of adjacent frames, by one request."""
         start, end = frames[0].position, frames[-1].end_position
+        if self._body:
+            body, self._body = memoryview(self._body), b""
+            return [body[frame.position : frame.end_position] for frame in frames]
         data = memoryview(await self._read(self.entry.log, start, end))
         return [data[frame.position - start : frame.end_position - start] for frame in frames]
 
@@ -194,11 +216,17 @@ class SegmentReader:
             )
         return run
 
-    async def _open_log(self) -> LogFooter:
-        footer = decode_log_footer(await self._tail(self.entry.log))
+    async def _open_log(self, *, with_body: bool) -> LogFooter:
+        part = self.entry.log
+        if with_body:
+            tail = body = await self._store.get_range(part.key, start=part.start, end=part.end)
+        else:
+            tail, body = await self._tail(part), b""
+        footer = decode_log_footer(tail)
         self._check_id(footer.segment_id)
         if footer.runs != self.entry.runs:
             raise SegmentFormatError("footer and catalog speak of different runs", key=self.entry.log.key)
+        self._body = body
         return footer
 
     async def _column_blocks(self, blocks: Table) -> list[QueueColumns]:
@@ -256,6 +284,17 @@ def plan_fetches(frames: Iterable[FrameInfo], *, fetch_bytes_max: int) -> list[l
         else:
             groups.append([frame])
     return groups
+
+
+async def read_segment_id(store: ObjectStore, key: str) -> str:
+    """Whose records the object of a segment's own holds: a `.log` part, or all three parts; raises as the next."""
+    suffix = await store.get_suffix(key, size_bytes=SUFFIX_BYTES)
+    if not suffix.data.endswith(IDX_MAGIC):
+        return str((await read_log_footer(store, key)).segment_id)
+    data, trailer = suffix.data, decode_trailer(suffix.data, magic=IDX_MAGIC)
+    if trailer.tail_bytes > len(data):
+        data = (await store.get_suffix(key, size_bytes=trailer.tail_bytes)).data
+    return str(decode_key_index_footer(data).segment_id)
 
 
 async def read_log_footer(store: ObjectStore, key: str) -> LogFooter:

@@ -42,6 +42,12 @@ class TierConfig:
     account_interval_ms: int = 1_000
     requests_per_hour: int = 0
     """Requests that write or list which an hour may see, before seal ages are widened; 0: no such budget."""
+    pack_bytes: int = 256 * MIB
+    """Raw bytes of one pack: what is due by age from small topics goes up in packs, one object for each TTL class."""
+    merge_fan_in: int = 16
+    """Packs of one level at which they are merged: a small topic lives in about so many packs a level."""
+    merge_bytes_per_second: int = 32 * MIB
+    """How much merging may write; 0 merges nothing, and a small topic's history stays spread over ever more packs."""
     state_interval_ms: int = 45_000
     """How often topics, groups and offsets are saved in the bucket, if they have changed."""
     reserve_bytes: int = 0
@@ -61,6 +67,9 @@ class TierConfig:
             "read_ahead_frames_max": 1,
             "upload_concurrency_max": 1,
             "account_interval_ms": 10,
+            "pack_bytes": 64 * KIB,
+            "merge_fan_in": 2,
+            "merge_bytes_per_second": 0,
             "state_interval_ms": 100,
             "follow_interval_ms": 50,
         }

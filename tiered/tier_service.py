@@ -3,7 +3,8 @@
 One round
   1. Count what the hot process has reported since the last one (`SealBacklog.account`).
   2. Seal the due topics, several at once, each into segments that are uploaded whole.
-  3. Commit one ledger entry: the segments, topics whose TTL or incarnation changed, segments that expired.
+     What is due by age goes up together with all else that waits of small topics, in packs (`packs/pack_sealer.py`).
+  3. Commit one ledger entry: the segments and packs, topics whose TTL or incarnation changed, what expired.
   4. Tell the hot process which queues reach how far now (`on_committed`), and collect garbage that is due.
 A round with nothing to do costs no request.
 
@@ -33,9 +34,13 @@ from thermocline.remoting.errors import (
 from thermocline.tiered.catalog import NEVER_EXPIRES, Catalog
 from thermocline.tiered.cost.seal_admission import DueTopic, SealAdmission
 from thermocline.tiered.errors import EarlierCommitUnsettledError
-from thermocline.tiered.garbage import GarbageCollector
+from thermocline.tiered.garbage import GarbageCollector, GarbageReport
 from thermocline.tiered.ledger_entry import LedgerChanges, TopicChange, TopicDelete
 from thermocline.tiered.ledger_writer import LedgerWriter
+from thermocline.tiered.packs.pack_entry import PackEntry
+from thermocline.tiered.packs.pack_sealer import ENTRY_BYTES_MAX, PackSealer, SealedPack
+from thermocline.tiered.packs.pack_ttl import expired_packs
+from thermocline.tiered.packs.ttl_class import ttl_class
 from thermocline.tiered.seal_backlog import SealBacklog, SealPlan
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_entry import SegmentEntry
@@ -46,12 +51,15 @@ from thermocline.tiered.ttl import sweep
 logger = logging.getLogger(__name__)
 
 RETRY_DELAY_MS = 500
+PLANS_AT_ONCE = 32
 COLLECTION_COST = 3
 """Listings and PUTs of a collection beside its commit: pins twice, the hint."""
 COLLECTIONS_PER_GRACE = 24
 """How often garbage is collected at most: each collection reads the heads of all kept checkpoints, of which there are
 the more the more is committed; and while a pin holds garbage, each finds the same."""
 RETRY_DELAY_MS_MAX = 10_000
+SWEEPS_WAITED_MAX = 3
+"""How many sweep intervals a pack that has expired may wait for a commit that is made anyway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,10 +110,12 @@ class TierService:
         clock: Callable[[], int],
         flush_offset: Callable[[], int],
         on_committed: Callable[[Catalog, frozenset[str]], None],
+        pack_sealer: PackSealer | None = None,
         admission: SealAdmission | None = None,
     ) -> None:
         """`on_committed(catalog, topics)`: called with the topics whose cold ranges changed, or none of them when only
-        the gate of local deletion (`backlog.committed_offset`) has moved. `admission`: there is a request budget."""
+        the gate of local deletion (`backlog.committed_offset`) has moved. Without `pack_sealer` every topic is sealed
+        into segments of its own. `admission`: there is a request budget."""
         self._admission = admission
         self._writer = writer
         self._backlog = backlog
@@ -114,6 +124,7 @@ class TierService:
         self._clock = clock
         self._flush_offset = flush_offset
         self._on_committed = on_committed
+        self._pack_sealer = pack_sealer
         self._garbage = GarbageCollector(writer)
         self._reports: dict[str, TopicReport] = {}
         self._demands: list[_Demand] = []
@@ -123,11 +134,13 @@ class TierService:
         self._owes_sweep = False
         self._published_offset = -1
         self._has_swept_orphans = False
+        self._next_pack_sweep_ms = 0
         self._last_error = ""
         self._garbage_error = ""
         self._garbage_not_before_ms = 0
         self._changing = asyncio.Lock()
-        """Held from the look at the catalog that a change is made by until the change is in: by rounds and repairs."""
+        """Held from the look at the catalog that a change is made by until the change is in: by rounds, merges and
+        repairs."""
 
     @property
     def catalog(self) -> Catalog:
@@ -162,7 +175,7 @@ class TierService:
             incarnation=report.incarnation,
             cut_ms=report.cut_ms,
             tiered=report.tiered,
-            cold_ends=entry.queue_ends() if entry is not None and is_same else {},
+            cold_ends=self.catalog.queue_ends(report.topic) if is_same else {},
         )
 
     def report_queue(self, topic: str, queue_id: int, *, min_offset: int, end_offset: int) -> None:
@@ -194,7 +207,7 @@ class TierService:
         self._wake.set()
         return await demand.done
 
-    async def repair(self, change: Callable[[Catalog], LedgerChanges | None]) -> bool:
+    async def amend(self, change: Callable[[Catalog], LedgerChanges | None]) -> bool:
         """Commit what `change` makes of the newest catalog; False when that is nothing. Between two rounds' commits.
 
         Raises:
@@ -203,14 +216,47 @@ class TierService:
         """
         async with self._changing:
             await self._settle()
-            changes = change(self.catalog)
+            before = self.catalog
+            changes = change(before)
             if changes is None or changes.is_empty:
                 return False
             await self._commit(changes)
-            topics = {segment.topic for segment in changes.segments_in} | {out.topic for out in changes.segments_out}
-            topics |= {kept.segment.topic for kept in changes.quarantine}
-            self._publish(frozenset(topics | {out.topic for out in changes.quarantine_out}))
+            self._publish(_changed_topics(changes, before))
             return True
+
+    async def sweep_now(self) -> None:
+        """Commit now what a round would in its time: topics that ended, and whatever has expired. Raises as `amend`."""
+        self._next_sweep_ms = self._next_pack_sweep_ms = 0
+        await self.amend(lambda _: self._changes((), now_ms=self._clock()))
+
+    async def collect_now(self) -> GarbageReport:
+        """Delete what no live version names, without a grace period; pins hold. Raises as `run_once`."""
+        async with self._changing:
+            deleted = GarbageReport()
+            # The first plan of a version without a checkpoint writes that, and leaves the ledger's garbage to the next.
+            for _ in range(2):
+                now_ms = self._clock()
+                plan = await self._garbage.plan(now_ms=now_ms, grace_ms=0)
+                report = await self._garbage.execute(plan, now_ms=now_ms)
+                deleted = GarbageReport(
+                    deleted_count=deleted.deleted_count + report.deleted_count,
+                    deleted_bytes=deleted.deleted_bytes + report.deleted_bytes,
+                    held_by_pin=report.held_by_pin,
+                )
+            return deleted
+
+    def now_ms(self) -> int:
+        """The clock by which rounds go."""
+        return self._clock()
+
+    def class_of(self, topic: str) -> str:
+        """The TTL class that a topic is in now."""
+        report = self._reports.get(topic)
+        return ttl_class(report.ttl_ms if report is not None else self.catalog.ttl_ms(topic))
+
+    def cuts_ms(self) -> dict[str, int]:
+        """What has expired, by what the hot process said: topic -> store time before which everything has."""
+        return self._cuts_ms(self.catalog)
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[LedgerWriter]:
@@ -260,6 +306,8 @@ class TierService:
         try:
             wanted = self._wanted(demands)
             due = self._admitted(self._backlog.due(now_ms=now_ms, pressure=self._pressure), now_ms=now_ms)
+            if self._pack_sealer is not None and not all(map(self._is_full, due)):
+                due += self._backlog.waiting()  # whatever waits goes with what is due: it costs no request more
             topics = list(dict.fromkeys((*wanted, *due)))
             while True:
                 advanced = await self._seal_and_commit(topics, demands, flush_offset=flush_offset, now_ms=now_ms)
@@ -292,7 +340,7 @@ class TierService:
             progress = self._backlog.topics.get(report.topic)
             if entry is None or progress is None or entry.incarnation != progress.incarnation:
                 continue
-            self._backlog.set_cold_ends(report.topic, entry.queue_ends())
+            self._backlog.set_cold_ends(report.topic, self.catalog.queue_ends(report.topic))
         self._publish(frozenset(self.catalog.topics))
 
     def _wanted(self, demands: Iterable[_Demand]) -> set[str]:
@@ -323,8 +371,22 @@ class TierService:
         return admission.admit(topics, self._seal_cost, now_ms=now_ms)
 
     def _seal_cost(self, topics: Sequence[str]) -> int:
-        """What it takes at most to seal topics in one round."""
-        return PUTS_PER_SEGMENT * len(topics) + self._writer.commit_cost_max
+        """What it takes at most to seal topics in one round: small ones with all others that wait, in packs."""
+        if self._pack_sealer is None:
+            return PUTS_PER_SEGMENT * len(topics) + self._writer.commit_cost_max
+        full_count = sum(map(self._is_full, topics))
+        pack_count = self._pack_count() if full_count < len(topics) else 0
+        more_entries = max(0, pack_count - 1)  # a pack of very many topics has an entry of its own
+        return PUTS_PER_SEGMENT * full_count + pack_count + more_entries + self._writer.commit_cost_max
+
+    def _pack_count(self) -> int:
+        """How many packs there would be if all small topics that wait were sealed now."""
+        sizes: dict[str, int] = {}
+        for topic in self._backlog.waiting():
+            if not self._is_full(topic):
+                name = self.class_of(topic)
+                sizes[name] = sizes.get(name, 0) + self._backlog.topics[topic].waiting_bytes
+        return sum(1 + size_bytes // self._config.pack_bytes for size_bytes in sizes.values())
 
     def _can_pay(self, cost: int) -> bool:
         return self._admission is None or self._admission.budget.allows(cost)
@@ -338,7 +400,9 @@ class TierService:
     ) -> list[str]:
         """Take one plan of each topic all the way; returns the topics that got further."""
         plans: list[SealPlan] = []
-        for topic in topics:
+        for number, topic in enumerate(topics):
+            if number % PLANS_AT_ONCE == PLANS_AT_ONCE - 1:
+                await asyncio.sleep(0)
             if topic not in self._backlog.topics:
                 continue
             try:
@@ -352,24 +416,60 @@ class TierService:
                 continue
             if plan is not None:
                 plans.append(plan)
-        sealed, failure = await self._seal_all([plan for plan in plans if plan.runs])
+        small = self._small_topics(plans, demands)
+        sealed, failure = await self._seal_all([plan for plan in plans if plan.runs and plan.topic not in small])
+        packs, pack_failure = await self._seal_packs([plan for plan in plans if plan.runs and plan.topic in small])
+        failure = failure or pack_failure
+        advanced = {entry.topic for _, entry in sealed} | {plan.topic for plan in plans if not plan.runs}
+        advanced |= {plan.topic for each in packs for plan, _ in each.pieces}
+        changed: set[str] = set()
         async with self._changing:
-            changes = self._changes([entry for _, entry in sealed], now_ms=now_ms)
-            if not changes.is_empty:
-                await self._commit(changes)
+            for group in _entries(packs):
+                before = self.catalog
+                changes = self._changes([entry for _, entry in sealed], [each.pack for each in group], now_ms=now_ms)
+                if not changes.is_empty:
+                    await self._commit(changes)
+                for plan, entry in sealed:
+                    self._backlog.committed(plan)
+                    self._tell_demands(demands, _outcome(entry))
+                for each in group:
+                    for plan, _ in each.pieces:
+                        self._backlog.committed(plan)
+                    self._tell_demands_of_pack(demands, each)
+                sealed = []
+                changed |= _changed_topics(changes, before)
         for plan in plans:
             if not plan.runs:
                 self._backlog.committed(plan)
-        for plan, entry in sealed:
-            self._backlog.committed(plan)
-            self._tell_demands(demands, entry)
-        advanced = {entry.topic for _, entry in sealed} | {plan.topic for plan in plans if not plan.runs}
-        changed = {change.topic for change in changes.topics} | {gone.topic for gone in changes.topics_deleted}
-        changed |= {gone.topic for gone in (*changes.segments_out, *changes.quarantine_out)}
         self._publish(frozenset(advanced | changed))
         if failure is not None:
             raise failure
         return sorted(advanced)
+
+    def _small_topics(self, plans: Sequence[SealPlan], demands: Iterable[_Demand]) -> frozenset[str]:
+        """The topics that go into packs: too small to fill a segment, and not asked for by name."""
+        if self._pack_sealer is None:
+            return frozenset()
+        named = frozenset[str]().union(*(demand.topics for demand in demands if demand.topics is not None))
+        return frozenset(plan.topic for plan in plans if plan.topic not in named and not self._is_full(plan.topic))
+
+    async def _seal_packs(self, plans: Sequence[SealPlan]) -> tuple[list[SealedPack], BaseException | None]:
+        """Seal small topics' plans into packs, one after another; as `_seal_all`, what succeeded counts."""
+        sealed: list[SealedPack] = []
+        if self._pack_sealer is None:
+            return sealed, None
+        try:
+            for ttl_class_name, group in self._pack_sealer.divide(plans, class_of=self.class_of):
+                each = await self._pack_sealer.seal(ttl_class_name, group)
+                if each is not None:
+                    sealed.append(each)
+        except ObjectStoreUnavailableError as error:
+            return sealed, error
+        except BaseException:
+            for each in sealed:
+                self._writer.abandon(each.pack.id, (each.pack.key,))
+            raise
+        return sealed, None
 
     def _publish(self, topics: frozenset[str]) -> None:
         """Tell of topics whose cold ranges changed, and of a gate that moved."""
@@ -407,12 +507,14 @@ class TierService:
                 failure = outcome
         return sealed, failure
 
-    def _changes(self, segments: list[SegmentEntry], *, now_ms: int) -> LedgerChanges:
+    def _changes(
+        self, segments: Sequence[SegmentEntry], packs: Sequence[PackEntry] = (), *, now_ms: int
+    ) -> LedgerChanges:
         """What one commit is to change. Pure, but for the time of the next sweep."""
         catalog = self.catalog
         deletes: list[TopicDelete] = []
         changes: list[TopicChange] = []
-        new_topics = {segment.topic for segment in segments}
+        new_topics = {segment.topic for segment in segments} | {topic for pack in packs for topic in pack.topics}
         for report in self._reports.values():
             entry = catalog.topics.get(report.topic)
             is_named = entry is not None and not entry.deleted
@@ -446,10 +548,16 @@ class TierService:
             self._next_sweep_ms = now_ms + self._config.sweep_interval_ms
             self._owes_sweep = True
         # What has expired is visible nowhere anyway: it may wait for a commit that is made for something else.
-        if self._owes_sweep and (live or changes or deletes or self._can_pay(self._writer.commit_cost_max)):
+        if self._owes_sweep and (live or packs or changes or deletes or self._can_pay(self._writer.commit_cost_max)):
             self._owes_sweep = False
             swept = sweep(catalog, self._cuts_ms(catalog))
         ending = {delete.topic for delete in deletes}
+        packs_out: tuple[str, ...] = ()
+        is_idle = not (live or packs or swept.segments_out or changes or deletes)
+        if now_ms >= self._next_pack_sweep_ms + (SWEEPS_WAITED_MAX * self._config.sweep_interval_ms if is_idle else 0):
+            self._next_pack_sweep_ms = now_ms + self._config.sweep_interval_ms
+            if not is_idle or self._can_pay(self._writer.commit_cost_max):
+                packs_out = self._expired_packs(catalog, ending)
         grace_ms = self._config.grace_ms
         is_known = catalog.settings.grace_ms == grace_ms
         return LedgerChanges(
@@ -457,6 +565,8 @@ class TierService:
             segments_out=tuple(gone for gone in swept.segments_out if gone.topic not in ending),
             topics=tuple(changes),
             topics_deleted=tuple(deletes),
+            packs_in=tuple(packs),
+            packs_out=packs_out,
             quarantine_out=tuple(gone for gone in swept.quarantine_out if gone.topic not in ending),
             settings=None if is_known else msgspec.structs.replace(catalog.settings, grace_ms=grace_ms),
         )
@@ -489,17 +599,29 @@ class TierService:
                 await asyncio.sleep(delay_ms / 1_000)
                 delay_ms = min(delay_ms * 2, RETRY_DELAY_MS_MAX)
 
-    def _tell_demands(self, demands: Iterable[_Demand], entry: SegmentEntry) -> None:
-        outcome = SealOutcome(
-            topic=entry.topic,
-            segment_id=entry.segment_id,
-            record_count=entry.record_count,
-            raw_bytes=entry.raw_bytes,
-            stored_bytes=entry.stored_bytes,
+    def _expired_packs(self, catalog: Catalog, ending: set[str]) -> tuple[str, ...]:
+        """Packs that have expired, none of which goes anyway with the topics that end in the same commit."""
+        return tuple(
+            pack_id
+            for pack_id in expired_packs(catalog, self._cuts_ms(catalog))
+            if ending.isdisjoint(catalog.packs[pack_id].topics)
         )
+
+    def _tell_demands(self, demands: Iterable[_Demand], outcome: SealOutcome) -> None:
         for demand in demands:
-            if demand.topics is None or entry.topic in demand.topics:
+            if demand.topics is None or outcome.topic in demand.topics:
                 demand.outcomes.append(outcome)
+
+    def _tell_demands_of_pack(self, demands: Iterable[_Demand], sealed: SealedPack) -> None:
+        for plan, extent in sealed.pieces:
+            outcome = SealOutcome(
+                topic=plan.topic,
+                segment_id=sealed.pack.pack_id,
+                record_count=sum(queue.end_offset - queue.start_offset for queue in extent.queues),
+                raw_bytes=extent.raw_bytes,
+                stored_bytes=extent.stored_bytes,
+            )
+            self._tell_demands(demands, outcome)
 
     async def _collect_garbage(self, now_ms: int) -> None:
         """Delete what is due. Orphans of earlier writers are looked for once, by listing."""
@@ -525,3 +647,37 @@ class TierService:
             self._garbage_not_before_ms = now_ms + self._config.grace_ms // COLLECTIONS_PER_GRACE
         if report.deleted_count:
             logger.info("garbage deleted objects=%d bytes=%d", report.deleted_count, report.deleted_bytes)
+
+
+def _outcome(entry: SegmentEntry) -> SealOutcome:
+    return SealOutcome(
+        topic=entry.topic,
+        segment_id=entry.segment_id,
+        record_count=entry.record_count,
+        raw_bytes=entry.raw_bytes,
+        stored_bytes=entry.stored_bytes,
+    )
+
+
+def _entries(packs: Sequence[SealedPack]) -> list[list[SealedPack]]:
+    """The packs of each ledger entry, of which there is always one: as many as it may name."""
+    groups: list[list[SealedPack]] = [[]]
+    size_bytes = 0
+    for each in packs:
+        said_bytes = len(each.pack.pieces) * 4 // 3 + sum(len(topic.encode()) + 3 for topic in each.pack.topics)
+        if groups[-1] and size_bytes + said_bytes > ENTRY_BYTES_MAX:
+            groups.append([])
+            size_bytes = 0
+        groups[-1].append(each)
+        size_bytes += said_bytes
+    return groups
+
+
+def _changed_topics(changes: LedgerChanges, before: Catalog) -> frozenset[str]:
+    """The topics whose cold ranges or settings a commit upon `before` changed."""
+    topics = {segment.topic for segment in changes.segments_in} | {kept.segment.topic for kept in changes.quarantine}
+    topics |= {gone.topic for gone in (*changes.segments_out, *changes.quarantine_out)}
+    topics |= {gone.topic for gone in changes.topics_deleted}
+    topics |= {topic for pack in changes.packs_in for topic in pack.topics}
+    topics |= {topic for pack_id in changes.packs_out for topic in before.packs[pack_id].topics}
+    return frozenset(topics | {change.topic for change in changes.topics})

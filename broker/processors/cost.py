@@ -1,6 +1,6 @@
 """Cost requests of the `thermocline` command; RocketMQ does not know them. Codes: client/tier_codes.py.
 
-    90130 TIER_COST    topic?, forecast?, ttlMs?, segmentBytes?, sealAgeMs?    what the cold tier has asked of the
+    90140 TIER_COST    topic?, forecast?, ttlMs?, segmentBytes?, sealAgeMs?    what the cold tier has asked of the
                        object store, and would ask with other settings
 
 The answer is JSON. All of it is the tier process's knowledge (broker/tier_account.py).
@@ -20,12 +20,12 @@ from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import InvalidParameterError, TopicNotFoundError
 from thermocline.remoting.header_codec import Header, Long
 
-TIER_COST = 90130
+TIER_COST = 90140
 TIMEOUT_MS = 60_000
 
 
 class CostRequestHeader(Header, kw_only=True):
-    """90130."""
+    """90140."""
 
     topic: str | None = None
     forecast: bool = False
@@ -46,7 +46,7 @@ class CostProcessor:
         return {TIER_COST: self.cost}
 
     async def cost(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """90130."""
+        """90140."""
         header = command.header(CostRequestHeader)
         if header.topic is not None and self._context.topics.get(header.topic) is None:
             raise TopicNotFoundError("no such topic", topic=header.topic)

@@ -5,6 +5,7 @@
     90103 TIER_EXPLAIN   topic, queueId?  the same in sentences: where each range is, what happens next and why
     90104 TTL_PREVIEW    topic, ttlMs?    what another time to live would take away
     90105 TTL_SET        topic, ttlMs?    change it; without ttlMs the topic follows the broker's default again
+    90130 TIER_PURGE     topic            delete now what is hidden of a topic, which may have been deleted
 
 Answers are JSON. The tier process is asked for what only it knows; while it is away the answers say so.
 """
@@ -18,6 +19,8 @@ from thermocline.broker.context import BrokerContext
 from thermocline.broker.helper_hub import HelperHub, decode_body
 from thermocline.broker.helper_protocol import (
     HelperRequestCode,
+    PurgeReply,
+    PurgeRequest,
     SealReply,
     SealRequest,
     TierReportReply,
@@ -34,7 +37,7 @@ from thermocline.broker.topic_attributes import ttl_ms as effective_ttl_ms
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
-from thermocline.remoting.errors import TopicNotFoundError, UnavailableError
+from thermocline.remoting.errors import InvalidParameterError, TopicNotFoundError, UnavailableError
 from thermocline.remoting.header_codec import Header, Int, Long
 from thermocline.tiered.scrub.findings import ScrubReport
 
@@ -43,6 +46,7 @@ TIER_SEAL = 90102
 TIER_EXPLAIN = 90103
 TTL_PREVIEW = 90104
 TTL_SET = 90105
+TIER_PURGE = 90130
 
 REPORT_TIMEOUT_MS = 10_000
 SEAL_TIMEOUT_MS = 600_000
@@ -53,6 +57,12 @@ class TierRequestHeader(Header, kw_only=True):
 
     topic: str | None = None
     queue_id: Int | None = None
+
+
+class TopicHeader(Header, kw_only=True):
+    """90130."""
+
+    topic: str
 
 
 class TtlRequestHeader(Header, kw_only=True):
@@ -87,6 +97,7 @@ class TierProcessor:
             TIER_EXPLAIN: self.explain,
             TTL_PREVIEW: self.preview_ttl,
             TTL_SET: self.set_ttl,
+            TIER_PURGE: self.purge,
         }
 
     async def status(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -178,6 +189,16 @@ class TierProcessor:
         body = {"topic": header.topic, "ttlMs": self._context.topics.time_to_live_ms(header.topic)}
         return RemotingCommand.response(command, body=msgspec.json.encode(body))
 
+    async def purge(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """90130."""
+        header = command.header(TopicHeader)
+        if not is_tiered_topic(header.topic):
+            raise InvalidParameterError("the cold tier holds nothing of this topic", topic=header.topic)
+        await self._report_now()
+        request = PurgeRequest(topic=header.topic)
+        response = await self._hub.ask(ROLE, HelperRequestCode.PURGE, request, timeout_ms=SEAL_TIMEOUT_MS)
+        return RemotingCommand.response(command, body=msgspec.json.encode(decode_body(response.body, PurgeReply)))
+
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     def _config(self, topic: str) -> TopicConfig:
@@ -242,6 +263,7 @@ class TierProcessor:
             raw_bytes=report.raw_bytes if report else None,
             stored_bytes=report.stored_bytes if report else None,
             queues=queues,
+            packs=report.packs if report else None,
         )
 
     def _helper_rows(self) -> list["HelperRow"]:

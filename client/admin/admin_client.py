@@ -83,6 +83,7 @@ class AdminClient(ClientOptions, BlockingHalf[AsyncAdminClient]):
 
     tier_status = blocking(AsyncAdminClient.tier_status)
     tier_seal = blocking(AsyncAdminClient.tier_seal)
+    tier_purge = blocking(AsyncAdminClient.tier_purge)
     tier_explain = blocking(AsyncAdminClient.tier_explain)
     tier_cost = blocking(AsyncAdminClient.tier_cost)
     forecast_tier_cost = blocking(AsyncAdminClient.forecast_tier_cost)

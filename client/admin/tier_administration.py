@@ -66,6 +66,15 @@ class TierAdministration(AdminBase):
         }
         return await self._ask_masters(TierRequestCode.TIER_COST, await self._masters(), fields, FORECAST_TIMEOUT_MS)
 
+    async def tier_purge(self, topic: str) -> dict[str, dict[str, Any]]:
+        """Delete from the bucket now what has expired of a topic, or is left of a deleted one; return what was done.
+
+        Readers of older versions of the catalog lose what they read, unless they pinned it.
+        """
+        return await self._ask_each(
+            TierRequestCode.TIER_PURGE, topic=topic, timeout_ms=SEAL_TIMEOUT_MS, of_all_masters=True
+        )
+
     async def start_tier_scrub(
         self,
         *,
@@ -111,8 +120,10 @@ class TierAdministration(AdminBase):
         queue_id: int | None = None,
         ttl_ms: int | None = None,
         timeout_ms: int = REPORT_TIMEOUT_MS,
+        of_all_masters: bool = False,
     ) -> dict[str, dict[str, Any]]:
-        masters: list[BrokerAddress] = await self._masters() if topic is None else await self._topic_masters(topic)
+        is_of_all = topic is None or of_all_masters
+        masters: list[BrokerAddress] = await self._masters() if is_of_all else await self._topic_masters(topic or "")
         fields = {"topic": topic, "queueId": queue_id, "ttlMs": ttl_ms}
         return await self._ask_masters(code, masters, fields, timeout_ms)
 

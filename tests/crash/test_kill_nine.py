@@ -35,8 +35,8 @@ VICTIMS = ("tier", "hot", "all", "index")
 
 
 def segments_in(folder: Path) -> int:
-    """How many segments lie in a cold tier of files, committed or not."""
-    return sum(1 for _ in folder.glob("*/*/topics/*/*.log"))
+    """How many segments and packs lie in a cold tier of files, committed or not."""
+    return sum(1 for pattern in ("topics/*/*.log", "packs/*/*.pack") for _ in folder.glob(f"*/*/{pattern}"))
 
 
 def victims(chance: random.Random) -> Iterator[str]:

@@ -133,7 +133,7 @@ class Moments:
             case "seal":
                 await asyncio.sleep(self._chance.random() * 0.5)
             case "upload":
-                await self._see_new(KEYS.topics_prefix)
+                await self._see_new(KEYS.topics_prefix, KEYS.packs_prefix)
             case "commit":
                 await self._see_new(KEYS.ledger_prefix)
             case "checkpoint":
@@ -142,10 +142,13 @@ class Moments:
                 await self._see_gone(KEYS.ledger_prefix)
         await asyncio.sleep(self._chance.choice((0, 0.01, 0.05, 0.2)) * self._chance.random())
 
-    async def _see_new(self, prefix: str) -> None:
-        known = await listed_keys(self._store, prefix)
+    async def _see_new(self, *prefixes: str) -> None:
+        async def listed() -> set[str]:
+            return set().union(*[await listed_keys(self._store, prefix) for prefix in prefixes])
+
+        known = await listed()
         async with asyncio.timeout(MOMENT_TIMEOUT_S):
-            while not await listed_keys(self._store, prefix) - known:  # noqa: ASYNC110 - another process
+            while not await listed() - known:  # noqa: ASYNC110 - another process
                 await asyncio.sleep(POLL_S)
 
     async def _see_gone(self, prefix: str) -> None:
@@ -246,6 +249,7 @@ async def check_bucket(store: ObjectStore) -> None:
             named, there, catalog = {str(error)}, set(), None
         fleeting = None if catalog is None else catalog.topics.get(FLEETING)
         is_resting = catalog is not None and not catalog.removed and (fleeting is None or not fleeting.segments)
+        is_resting = is_resting and catalog is not None and FLEETING not in catalog.packed
         if is_resting and named == there:
             break
         assert time.monotonic() < deadline, (

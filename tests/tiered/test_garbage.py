@@ -54,7 +54,7 @@ async def named_objects(store: MemoryObjectStore) -> set[str]:
         marks.add(reader.base.version)
     for version in marks:
         named.add(KEYS.checkpoint_head(version))
-        named |= {reference.key for reference in (await load_head(store, KEYS, version)).buckets}
+        named.update((await load_head(store, KEYS, version)).object_keys)
     return named
 
 

@@ -105,7 +105,7 @@ async def test_requests_of_a_commit_are_bounded() -> None:
 async def test_unchanged_buckets_are_written_once() -> None:
     store = MemoryObjectStore()
     writer = await open_writer(store, checkpoint_interval=64)
-    entries = tuple(make_entry(writer.next_segment_id(), topic=f"topic-{number}") for number in range(1200))
+    entries = tuple(make_entry(writer.next_segment_id(), topic=f"topic-{number}") for number in range(4100))
     await writer.commit(LedgerChanges(segments_in=entries))
     await writer.write_checkpoint()
     first = writer.checkpoint
