@@ -450,6 +450,7 @@ class CostForecast(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     seal_age_ms: int
     requests_per_hour: dict[str, dict[str, float]]
     segments_per_hour: float
+    packs_per_hour: float
     commits_per_hour: float
     stored_bytes: float
     growth_bytes_per_hour: float

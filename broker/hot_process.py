@@ -43,6 +43,7 @@ from thermocline.broker.index_link import IndexLink
 from thermocline.broker.late_handler import LateHandler
 from thermocline.broker.log_reservation import LogReservation, reserve_bytes
 from thermocline.broker.long_polling import LongPolling
+from thermocline.broker.metrics.metrics_page import MetricsPage
 from thermocline.broker.pop_service import PopService
 from thermocline.broker.processors.admin import AdminProcessor
 from thermocline.broker.processors.assignment import AssignmentProcessor
@@ -165,7 +166,7 @@ class HotProcess:
         resources.push_async_callback(helper_server.close)
         index = self._index = IndexLink(hub, flushed=self._flushed, timeout_ms=INDEX_TIMEOUT_MS)
         cold = self._cold = self._make_cold(hub, store)
-        helpers = self._make_helpers(path, page)
+        helpers = self._helpers = self._make_helpers(path, page)
         resources.push_async_callback(helpers.stop, timeout_ms=HELPERS_STOP_TIMEOUT_MS)
 
         late = LateHandler()
@@ -340,7 +341,14 @@ class HotProcess:
         config = self._settings.broker
         if config.health_port < 0:
             return
-        health = HealthServer(self._probe)
+        metrics = MetricsPage(
+            context,
+            self._hub,
+            helpers=self._helpers.statuses,
+            committed_offset=lambda: self._gate().committed_offset,
+            is_fenced=lambda: bool(self._fenced),
+        )
+        health = HealthServer(self._probe, metrics.text)
         port = await health.start(config.listen_host, config.health_port)
         self._resources.push_async_callback(health.close)
         logger.info("health endpoint port=%d", port)

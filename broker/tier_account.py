@@ -18,20 +18,23 @@ from thermocline.broker.helper_protocol import (
     CostTopic,
     RequestBudgetState,
 )
+from thermocline.broker.metrics.tier_figures import PurposeFigures, TopicFigures
 from thermocline.tiered.cost.cost_meter import HOUR_MS, CostMeter
 from thermocline.tiered.cost.request_budget import RequestBudget, counted_requests
 from thermocline.tiered.cost.request_kind import requests_by_kind
 from thermocline.tiered.cost.seal_admission import SealAdmission
 from thermocline.tiered.cost.service_forecast import forecast_requests, forecast_storage, loads_of
+from thermocline.tiered.cost.stored_bytes import stored_by_topic
 from thermocline.tiered.cost.traffic_record import TrafficRecord
 from thermocline.tiered.object_keys import BrokerKeys, escape_name
 from thermocline.tiered.tier_config import TierConfig
 from thermocline.tiered.tier_service import TierService
 from thermocline.tiered.wrappers.metering import StoreCounters
+from thermocline.tiered.wrappers.outage import OutageWatch
 
 
 class TierAccount:
-    """Meter, traffic record and request budget of one tier process. Belongs to its loop."""
+    """Meter, traffic record, request budget and outage watch of one tier process. Belongs to its loop."""
 
     def __init__(self, keys: BrokerKeys, config: TierConfig, *, seal_age_ms_max: int, clock: Callable[[], int]) -> None:
         """`seal_age_ms_max`: how long local files are kept, up to which a budget may widen the seal age."""
@@ -39,6 +42,7 @@ class TierAccount:
         self._clock = clock
         self.meter = CostMeter(keys, clock)
         self.traffic = TrafficRecord(clock)
+        self.outage = OutageWatch(clock)
         self.admission: SealAdmission | None = None
         if config.requests_per_hour:
             budget = RequestBudget(
@@ -65,14 +69,45 @@ class TierAccount:
             waiting_topics=len(self.admission.waiting),
         )
 
+    def topic_figures(self, service: TierService, *, now_ms: int) -> list[TopicFigures]:
+        """What waits and what is stored, of each topic that either is anything of."""
+        stored = stored_by_topic(service.catalog)
+        figures: list[TopicFigures] = []
+        for name in sorted(stored.keys() | service.backlog.topics.keys()):
+            progress = service.backlog.topics.get(name)
+            first_ms = progress.first_waiting_ms if progress is not None and progress.tiered else None
+            stored_bytes = stored[name].stored_bytes if name in stored else 0
+            if first_ms is None and not stored_bytes:
+                continue
+            figures.append(
+                TopicFigures(
+                    topic=name,
+                    waiting_bytes=progress.waiting_bytes if progress is not None and first_ms is not None else 0,
+                    waiting_ms=0 if first_ms is None else max(0, now_ms - first_ms),
+                    stored_bytes=stored_bytes,
+                )
+            )
+        return figures
+
+    def purpose_figures(self) -> list[PurposeFigures]:
+        """What the object store was asked for."""
+        return [
+            PurposeFigures(
+                purpose=purpose.value,
+                requests=_by_kind(counters),
+                errors=counters.errors.total(),
+                sent_bytes=counters.sent_bytes,
+                received_bytes=counters.received_bytes,
+            )
+            for purpose, counters in self.meter.by_purpose.items()
+        ]
+
     async def answer(self, service: TierService, request: CostRequest) -> CostReply:
         """What TIER_COST asks for."""
         forecast = await self._forecast(service, request) if request.is_forecast else None
         meter, recent, now_ms = self.meter, self.meter.recent(), self._clock()
         catalog = service.catalog
-        stored = {
-            name: sum(segment.stored_bytes for segment in entry.segments) for name, entry in catalog.topics.items()
-        }
+        stored = {name: each.stored_bytes for name, each in stored_by_topic(catalog).items()}
         topics: list[CostTopic] = []
         named = stored.keys() | {name for name, each in service.backlog.topics.items() if each.tiered}
         for name in sorted(named):
@@ -131,7 +166,7 @@ class TierAccount:
         def work() -> CostForecast:
             bill = forecast_requests(loads, config, catalog=catalog, cycle_ms=cycle_ms, recent=recent)
             storage = forecast_storage(
-                loads, bill, catalog=catalog, cycle_ms=cycle_ms, grace_ms=config.grace_ms, ttls_ms=ttls_ms
+                loads, catalog=catalog, cycle_ms=cycle_ms, grace_ms=config.grace_ms, ttls_ms=ttls_ms
             )
             by_purpose: dict[str, dict[str, float]] = {}
             for (purpose, kind), count in sorted(bill.requests_per_hour.items()):
@@ -143,7 +178,8 @@ class TierAccount:
                 segment_bytes=config.segment_bytes,
                 seal_age_ms=config.seal_age_ms,
                 requests_per_hour=by_purpose,
-                segments_per_hour=sum(bill.segments_per_hour.values()),
+                segments_per_hour=bill.segments_per_hour,
+                packs_per_hour=bill.packs_per_hour,
                 commits_per_hour=bill.commits_per_hour,
                 stored_bytes=storage.stored_bytes,
                 growth_bytes_per_hour=storage.growth_bytes_per_hour,

@@ -37,6 +37,7 @@ from thermocline.broker.helper_protocol import (
 )
 from thermocline.broker.hot_state import HotState
 from thermocline.broker.ledger_opening import open_ledger
+from thermocline.broker.metrics.tier_figures import TierFiguresRequest
 from thermocline.broker.pending_tables import PendingTables
 from thermocline.broker.tier_account import TierAccount
 from thermocline.broker.tier_work import TierWork
@@ -53,6 +54,7 @@ from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
 from thermocline.tiered.tier_service import TierService, TopicReport
 from thermocline.tiered.ttl import report as expired_report
 from thermocline.tiered.wrappers.metering import StoreCounters
+from thermocline.tiered.wrappers.outage import OutageWatchingObjectStore
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +114,8 @@ class TierRole:
         )
         options = ObjectStoreOptions(counters=account.meter.totals, accounts_of=account.meter.accounts_of)
         opened = await self._open_store(config.cold_url, options)
-        store = LedgerCopyStore(opened, keys=keys, disk=self._disk, folder=folder)
+        watched = OutageWatchingObjectStore(opened, account.outage)
+        store = LedgerCopyStore(watched, keys=keys, disk=self._disk, folder=folder)
         try:
             writer = await open_ledger(store, link.settings, clock=self._clock, on_failure=self._failed_to_open)
             try:
@@ -219,6 +222,9 @@ class TierRole:
         if code == HelperRequestCode.TIER_COST:
             answer = await work.account.answer(work.service, msgspec.msgpack.decode(command.body, type=CostRequest))
             return RemotingCommand.response(command, body=msgspec.msgpack.encode(answer))
+        if code == HelperRequestCode.TIER_METRICS:
+            figures = work.figures(msgspec.msgpack.decode(command.body, type=TierFiguresRequest))
+            return RemotingCommand.response(command, body=msgspec.msgpack.encode(figures))
         return await work.reads.handle(command)
 
     @staticmethod

@@ -1,5 +1,5 @@
 """`thermocline tier`: what is in the cold tier, what waits for it, and why; whether it is whole: tier_scrub.py; what it
-costs: tier_cost.py."""
+costs: tier_cost.py; what lies in a bucket: tier_bucket.py."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from thermocline.cli.application import Application, uses_cluster
 from thermocline.cli.cold_read_limits import clear_read_limit, reads, set_read_limit
 from thermocline.cli.output import time_text
 from thermocline.cli.parsing import duration_text
+from thermocline.cli.tier_bucket import cat, ls, verify
 from thermocline.cli.tier_cost import cost
 from thermocline.cli.tier_scrub import scrub
 
@@ -172,5 +173,5 @@ def _range(start: int | None, end: int | None) -> str:
     return "unknown" if start is None or end is None else f"[{start}, {end})"
 
 
-for _command in (reads, set_read_limit, clear_read_limit):
+for _command in (ls, cat, verify, reads, set_read_limit, clear_read_limit):
     tier.add_command(_command)

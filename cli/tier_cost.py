@@ -144,6 +144,7 @@ def _forecast(forecast: Mapping[str, Any], answer: Mapping[str, Any], prices: Pr
         "seal_age_ms": forecast["sealAgeMs"],
         "raw_bytes_per_hour": round(forecast["rawBytesPerHour"]),
         "segments_per_hour": round(forecast["segmentsPerHour"], 2),
+        "packs_per_hour": round(forecast["packsPerHour"], 2),
         "commits_per_hour": round(forecast["commitsPerHour"], 2),
         "requests_per_hour": {kind: round(count, 2) for kind, count in per_hour.items()},
         "by_purpose": forecast["requestsPerHour"],
@@ -216,7 +217,8 @@ def _show_forecast(app: Application, forecast: Mapping[str, Any], budget: Mappin
     )
     out.text(
         f"requests an hour: {', '.join(f'{kind} {requests[kind]:.1f}' for kind in KINDS)};"
-        f" {forecast['segments_per_hour']:.1f} segments in {forecast['commits_per_hour']:.1f} commits",
+        f" {forecast['segments_per_hour']:.1f} segments and {forecast['packs_per_hour']:.1f} packs in"
+        f" {forecast['commits_per_hour']:.1f} commits",
         value={},
     )
     out.text(

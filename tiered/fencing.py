@@ -197,7 +197,7 @@ class BallotArbiter:
         try:
             await self._store.delete_many(settled)
         except ObjectStoreUnavailableError as error:
-            logger.warning("proposals not deleted root=%s: %s", self._keys.root, error)
+            logger.debug("proposals not deleted root=%s: %s", self._keys.root, error)
             return
         for key in settled:
             del self._proposals[key]

@@ -10,7 +10,7 @@ A round with nothing to do costs no request.
 
 Failures
   - The store does not answer: what was sealed is committed, the round ends, and the rest is sealed by a later one. A
-    commit whose outcome is unknown is settled before anything else happens.
+    commit whose outcome is unknown is settled before anything else happens. `wrappers/outage.py` tells people.
   - Something of the ledger is damaged: no garbage is collected until it is whole again; all else goes on.
   - FencedError: another writer has taken over. It leaves `run`; nothing more is written or deleted.
 
@@ -19,7 +19,7 @@ A topic is named in the ledger from its first segment on. Belongs to the tier pr
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -112,11 +112,13 @@ class TierService:
         on_committed: Callable[[Catalog, frozenset[str]], None],
         pack_sealer: PackSealer | None = None,
         admission: SealAdmission | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`on_committed(catalog, topics)`: called with the topics whose cold ranges changed, or none of them when only
         the gate of local deletion (`backlog.committed_offset`) has moved. Without `pack_sealer` every topic is sealed
         into segments of its own. `admission`: there is a request budget."""
         self._admission = admission
+        self._sleep = sleep
         self._writer = writer
         self._backlog = backlog
         self._sealer = sealer
@@ -286,7 +288,7 @@ class TierService:
                 pause_ms = self._config.account_interval_ms
             except ObjectStoreUnavailableError as error:
                 self._last_error = str(error)
-                logger.warning("cold tier round failed: %s retry_ms=%d", error, delay_ms)
+                logger.debug("cold tier round failed: %s retry_ms=%d", error, delay_ms)
                 pause_ms, delay_ms = delay_ms, min(delay_ms * 2, RETRY_DELAY_MS_MAX)
             try:
                 async with asyncio.timeout(pause_ms / 1_000):
@@ -594,9 +596,9 @@ class TierService:
                 return
             except ObjectStoreUnavailableError as error:
                 is_begun = is_begun or not isinstance(error, EarlierCommitUnsettledError)
-                logger.warning("commit got no answer: %s", error)
+                logger.debug("commit got no answer: %s", error)
                 self._last_error = str(error)
-                await asyncio.sleep(delay_ms / 1_000)
+                await self._sleep(delay_ms / 1_000)
                 delay_ms = min(delay_ms * 2, RETRY_DELAY_MS_MAX)
 
     def _expired_packs(self, catalog: Catalog, ending: set[str]) -> tuple[str, ...]:

@@ -1,33 +1,34 @@
-"""When a topic would be sealed under given rules, if what came in lately came in again and again.
+"""When topics would be sealed under given rules, if what came in lately came in again and again.
 
-    recorded minutes   |--------- cycle ---------|--------- cycle ---------|----   repeated for ever
-    sealed             ^ by age       ^ by size     ^ by age                       once a round, as by the service
+    full      `segment_bytes` of a topic wait: it takes a segment of its own, of so much
+    moment    the oldest waiting message of any topic is `age_ms` old: all that waits goes, in packs, one for each TTL
+              class, more where that is more than `pack_bytes` or more topics than one ledger entry may name
 
-A minute's messages are spread at random over it, as many as there were, of one size each; more than POINTS_PER_MINUTE
-evenly, as that many heaps. Rules as in `seal_backlog.py`: a topic is due when its oldest waiting message is `age_ms`
-old, and takes all that waits; or when `segment_bytes` wait, and takes so much. It is looked at once a round. Pure.
+As in `seal_backlog.py` and `tier_service.py`, which look once a round. Pure.
 """
 
 from __future__ import annotations
 
-import itertools
-from bisect import bisect_left, bisect_right
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from random import Random
 
-import numpy as np
+from thermocline.tiered.cost.arrivals import Arrivals
+from thermocline.tiered.cost.traffic_record import TopicTraffic
+from thermocline.tiered.packs.pack_sealer import ENTRY_BYTES_MAX
+from thermocline.tiered.packs.ttl_class import ttl_class
 
-from thermocline.tiered.cost.traffic_record import MINUTE_MS, TopicTraffic
-
-POINTS_PER_MINUTE = 60
+_SAID_BYTES = 40
+"""About what a ledger entry says of a topic of a few queues in a pack, beside its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealRules:
-    """`segment_bytes` and `age_ms` as in SealPolicy; `round_ms`: how often topics are looked at."""
+    """As in TierConfig; `round_ms`: how often topics are looked at."""
 
     segment_bytes: int
     age_ms: int
+    pack_bytes: int
     round_ms: int
 
 
@@ -48,91 +49,119 @@ class TopicLoad:
 
 @dataclass(frozen=True, slots=True)
 class ForecastSeal:
-    """One segment: sealed in the round at `round_ms`; its newest message was stored at `newest_ms`. 0 is now."""
+    """One segment: sealed in the round at `round_ms`; its newest message was stored at `newest_ms`."""
 
     round_ms: int
     newest_ms: int
 
 
-class Arrivals:
-    """A topic's messages in time, from 0 on, and again after each cycle."""
+@dataclass(frozen=True, slots=True)
+class ForecastMoment:
+    """All that waits is sealed in the round at `round_ms`, into so many packs."""
 
-    def __init__(self, traffic: TopicTraffic, *, cycle_ms: int, random: Random) -> None:
-        self._cycle_ms = cycle_ms
-        minute_ms = cycle_ms / len(traffic.messages)
-        times: list[float] = []
-        sizes: list[float] = []
-        for minute in np.flatnonzero(traffic.messages).tolist():
-            messages, raw_bytes = int(traffic.messages[minute]), int(traffic.raw_bytes[minute])
-            count = min(messages, POINTS_PER_MINUTE)
-            start_ms = minute * minute_ms
-            if messages <= POINTS_PER_MINUTE:
-                times += sorted(start_ms + random.random() * minute_ms for _ in range(count))
-            else:
-                times += [start_ms + (number + 0.5) * minute_ms / count for number in range(count)]
-            sizes += [raw_bytes / count] * count
-        assert times
-        self._times = times
-        self._ends = list(itertools.accumulate(sizes))
-        self._bytes = self._ends[-1]
-
-    def first_from(self, time_ms: float) -> float:
-        """When the first message at or after a time comes."""
-        cycle, rest_ms = divmod(time_ms, self._cycle_ms)
-        index = bisect_left(self._times, rest_ms)
-        if index == len(self._times):
-            return (cycle + 1) * self._cycle_ms + self._times[0]
-        return cycle * self._cycle_ms + self._times[index]
-
-    def last_before(self, time_ms: float) -> float:
-        """When the last message before a time came."""
-        cycle, rest_ms = divmod(time_ms, self._cycle_ms)
-        index = bisect_left(self._times, rest_ms)
-        if index == 0:
-            return (cycle - 1) * self._cycle_ms + self._times[-1]
-        return cycle * self._cycle_ms + self._times[index - 1]
-
-    def bytes_before(self, time_ms: float) -> float:
-        """How many bytes come from 0 on until a time."""
-        cycle, rest_ms = divmod(time_ms, self._cycle_ms)
-        index = bisect_left(self._times, rest_ms)
-        return cycle * self._bytes + (self._ends[index - 1] if index else 0.0)
-
-    def time_of(self, position: float) -> float:
-        """When the byte at a position, counted from 0 on, comes."""
-        cycle, rest = divmod(position, self._bytes)
-        index = min(bisect_right(self._ends, rest), len(self._times) - 1)
-        return cycle * self._cycle_ms + self._times[index]
+    round_ms: int
+    pack_count: int
 
 
-def forecast_seals(load: TopicLoad, rules: SealRules, arrivals: Arrivals, *, horizon_ms: int) -> list[ForecastSeal]:
-    """The segments of a topic that are sealed from now until the horizon, in order of time."""
-    seals: list[ForecastSeal] = []
-    position = -float(load.waiting_bytes)
-    first_ms = -float(load.waited_ms) if load.waiting_bytes else arrivals.first_from(0)
-    while True:
-        full_position = position + rules.segment_bytes
-        full_ms = arrivals.time_of(full_position - 1) if full_position > 0 else 0.0
-        aged_ms = first_ms + rules.age_ms
-        if full_ms <= aged_ms:
-            round_ms, newest_ms = _round_from(full_ms, rules.round_ms), full_ms
-            position = full_position
-            first_ms = arrivals.time_of(position) if position > 0 else first_ms
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastSeals:
+    """What is sealed in a stretch of time, from its start: moments, segments by topic, packed bytes by topic."""
+
+    moments: Sequence[ForecastMoment]
+    segments: Mapping[str, Sequence[ForecastSeal]]
+    packed_bytes: Mapping[str, float]
+
+
+class _Waiting:
+    """What waits of one topic."""
+
+    def __init__(self, load: TopicLoad, arrivals: Arrivals) -> None:
+        self.load = load
+        self.seals: list[ForecastSeal] = []
+        self.packed_bytes = 0.0
+        self._arrivals = arrivals
+        self._position = -float(load.waiting_bytes)
+        self.first_ms = -float(load.waited_ms) if load.waiting_bytes else arrivals.first_from(0)
+
+    def seal_full(self, rules: SealRules, *, until_ms: float) -> None:
+        """The segments that it fills by a time, or until it is due by age."""
+        while True:
+            full_position = self._position + rules.segment_bytes
+            full_ms = self._arrivals.time_of(full_position - 1) if full_position > 0 else 0.0
+            if full_ms > min(self.first_ms + rules.age_ms, until_ms):
+                return
+            self.seals.append(ForecastSeal(_round_from(full_ms, rules.round_ms), int(full_ms)))
+            self._position = full_position
+            if full_position > 0:
+                self.first_ms = self._arrivals.time_of(full_position)
+
+    def go(self, round_ms: int) -> float:
+        """All that waits goes; how many bytes that is."""
+        end = max(self._arrivals.bytes_before(round_ms), self._position)
+        size_bytes, self._position = end - self._position, end
+        self.first_ms = self._arrivals.first_from(round_ms)
+        self.packed_bytes += size_bytes
+        return size_bytes
+
+
+def forecast_seals(
+    loads: Sequence[TopicLoad],
+    rules: SealRules,
+    arrivals: Mapping[str, Arrivals],
+    *,
+    start_ms: int,
+    horizon_ms: int,
+) -> ForecastSeals:
+    """What is sealed in [start_ms, start_ms + horizon_ms) from now, and until then what is not told."""
+    topics = [_Waiting(load, arrivals[load.topic]) for load in loads]
+    moments: list[ForecastMoment] = []
+    packed_before: dict[str, float] = {}
+    end_ms = start_ms + horizon_ms
+    while topics:
+        due_ms = float(end_ms)
+        for topic in topics:
+            topic.seal_full(rules, until_ms=due_ms)
+            due_ms = min(due_ms, topic.first_ms + rules.age_ms)
+        round_ms = _round_from(due_ms, rules.round_ms)
+        if round_ms >= end_ms:
+            break
+        pack_count = _seal_small(topics, rules, round_ms=round_ms)
+        if round_ms >= start_ms:
+            moments.append(ForecastMoment(round_ms - start_ms, pack_count))
         else:
-            round_ms = _round_from(aged_ms, rules.round_ms)
-            newest_ms = arrivals.last_before(round_ms)
-            position = max(arrivals.bytes_before(round_ms), position)
-            first_ms = arrivals.first_from(round_ms)
-        if round_ms >= horizon_ms:
-            return seals
-        is_expired = load.ttl_ms is not None and newest_ms < round_ms - load.ttl_ms
-        if not is_expired:
-            seals.append(ForecastSeal(round_ms, int(newest_ms)))
+            packed_before = {topic.load.topic: topic.packed_bytes for topic in topics}
+    return ForecastSeals(
+        moments=moments,
+        segments={
+            topic.load.topic: [
+                ForecastSeal(seal.round_ms - start_ms, seal.newest_ms - start_ms)
+                for seal in topic.seals
+                if start_ms <= seal.round_ms < end_ms
+            ]
+            for topic in topics
+        },
+        packed_bytes={
+            topic.load.topic: topic.packed_bytes - packed_before.get(topic.load.topic, 0.0) for topic in topics
+        },
+    )
+
+
+def _seal_small(topics: Sequence[_Waiting], rules: SealRules, *, round_ms: int) -> int:
+    """All that waits goes; into how many packs."""
+    raw_bytes: dict[str, float] = {}
+    said_bytes: dict[str, int] = {}
+    for topic in topics:
+        size_bytes = topic.go(round_ms)
+        if size_bytes:
+            name = ttl_class(topic.load.ttl_ms)
+            raw_bytes[name] = raw_bytes.get(name, 0.0) + size_bytes
+            said_bytes[name] = said_bytes.get(name, 0) + len(topic.load.topic) + _SAID_BYTES
+    return sum(
+        max(math.ceil(size_bytes / rules.pack_bytes), math.ceil(said_bytes[name] / ENTRY_BYTES_MAX))
+        for name, size_bytes in raw_bytes.items()
+    )
 
 
 def _round_from(time_ms: float, round_ms: int) -> int:
-    """The first round at or after a time, and after now."""
+    """The first round at or after a time, and not before now."""
     return max(0, -int(-time_ms // round_ms)) * round_ms
-
-
-assert MINUTE_MS % POINTS_PER_MINUTE == 0

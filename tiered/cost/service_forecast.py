@@ -12,13 +12,12 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cost.bill_forecast import BillForecast, ForecastSettings, Requests, forecast_bill
 from thermocline.tiered.cost.cost_meter import HOUR_MS, Purpose, Recent
 from thermocline.tiered.cost.request_kind import RequestKind, requests_by_kind
 from thermocline.tiered.cost.seal_forecast import SealRules, TopicLoad
+from thermocline.tiered.cost.stored_bytes import stored_by_topic
 from thermocline.tiered.cost.traffic_record import TrafficWindow
 from thermocline.tiered.fencing import FencingMode
 from thermocline.tiered.tier_config import TierConfig
@@ -26,12 +25,9 @@ from thermocline.tiered.tier_service import COLLECTIONS_PER_GRACE, TierService
 
 GETS_PER_STATE = 2
 """Entries that a state snapshot looks for, to know that nobody else has claimed the ledger."""
-SAMPLE_PER_TOPIC = 16
-SAMPLE_MAX = 20_000
 _AS_COUNTED = (
     (Purpose.SEGMENTS, RequestKind.GET),
-    (Purpose.PACKS, RequestKind.GET),
-    *((Purpose.STATE, kind) for kind in RequestKind),
+        *((Purpose.STATE, kind) for kind in RequestKind),
 )
 
 
@@ -72,8 +68,12 @@ def forecast_requests(
     they do not decide about."""
     settings = ForecastSettings(
         rules=SealRules(
-            segment_bytes=config.segment_bytes, age_ms=config.seal_age_ms, round_ms=config.account_interval_ms
+            segment_bytes=config.segment_bytes,
+            age_ms=config.seal_age_ms,
+            pack_bytes=config.pack_bytes,
+            round_ms=config.account_interval_ms,
         ),
+        fan_in=config.merge_fan_in if config.merge_bytes_per_second else None,
         sweep_ms=config.sweep_interval_ms,
         grace_ms=config.grace_ms,
         collect_ms=config.grace_ms // COLLECTIONS_PER_GRACE,
@@ -87,47 +87,26 @@ def forecast_requests(
 
 
 def forecast_storage(
-    loads: list[TopicLoad],
-    bill: BillForecast,
-    *,
-    catalog: Catalog,
-    cycle_ms: int,
-    grace_ms: int,
-    ttls_ms: Mapping[str, int | None],
+    loads: list[TopicLoad], *, catalog: Catalog, cycle_ms: int, grace_ms: int, ttls_ms: Mapping[str, int | None]
 ) -> StorageForecast:
-    """See the module's header. `bill`: the forecast of requests under the same settings; `ttls_ms` as for `loads_of`,
-    here also for topics that nothing came of: what they hold expires, or stays."""
-    part, segment_bytes = _stored_sizes(catalog)
+    """See the module's header. `ttls_ms` as for `loads_of`, here also for topics that nothing came of: what they hold
+    expires, or stays."""
+    stored = stored_by_topic(catalog)
+    raw_bytes = sum(each.raw_bytes for each in stored.values())
+    part = sum(each.stored_bytes for each in stored.values()) / raw_bytes if raw_bytes else 1.0
     ttls_ms = {load.topic: load.ttl_ms for load in loads} | dict(ttls_ms)
     stored_bytes = growth_bytes = 0.0
     for load in loads:
         per_hour = int(load.traffic.raw_bytes.sum()) * part * HOUR_MS / cycle_ms
-        per_hour += bill.segments_per_hour[load.topic] * segment_bytes
         if load.ttl_ms is None:
             growth_bytes += per_hour
             stored_bytes += load.waiting_bytes * part
         else:
             stored_bytes += per_hour * (load.ttl_ms + grace_ms) / HOUR_MS
-    for topic in catalog.topics.values():
-        if (ttls_ms[topic.topic] if topic.topic in ttls_ms else catalog.ttl_ms(topic.topic)) is None:
-            stored_bytes += sum(segment.stored_bytes for segment in topic.segments)
+    for topic, each in stored.items():
+        if (ttls_ms[topic] if topic in ttls_ms else catalog.ttl_ms(topic)) is None:
+            stored_bytes += each.stored_bytes
     return StorageForecast(stored_bytes=stored_bytes, growth_bytes_per_hour=growth_bytes)
-
-
-def _stored_sizes(catalog: Catalog) -> tuple[float, float]:
-    """Stored bytes of a raw byte, and of a segment beside that: the line that fits the newest segments best."""
-    segments = [segment for topic in catalog.topics.values() for segment in topic.segments[-SAMPLE_PER_TOPIC:]]
-    if not segments:
-        return 1.0, 0.0
-    raw = np.array([segment.raw_bytes for segment in segments[-SAMPLE_MAX:]], np.float64)
-    stored = np.array([segment.stored_bytes for segment in segments[-SAMPLE_MAX:]], np.float64)
-    spread = raw - raw.mean()
-    if (spread**2).sum() > 0:
-        part = float((spread * stored).sum() / (spread**2).sum())
-        segment_bytes = float(stored.mean() - part * raw.mean())
-        if part > 0 and segment_bytes >= 0:
-            return part, segment_bytes
-    return float(stored.sum() / raw.sum()), 0.0
 
 
 def _as_counted(recent: Recent) -> Requests:

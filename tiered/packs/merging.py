@@ -133,7 +133,7 @@ class Merging:
                 return  # sealing meets it, too, and says so
             except ObjectStoreUnavailableError as error:
                 outcome, failure = None, error
-                logger.warning("packs not merged: %s retry_ms=%d", error, RETRY_MS)
+                logger.debug("packs not merged: %s retry_ms=%d", error, RETRY_MS)
             if outcome is not None:
                 continue
             # While in debt, time is what it waits for.

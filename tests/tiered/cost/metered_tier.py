@@ -1,10 +1,12 @@
 """A cold tier with a meter, fed by topics that send at random, on a clock that moves a second a step.
 
-Everything from the seal backlog to the object store is the real part; a round of the tier service is run each second.
+Everything from the seal backlog to the object store is the real part; a round of the tier service is run each second,
+and behind it whatever merges are due.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,11 +15,16 @@ from typing import Any, cast
 
 from benchmarks.synthetic_hot_tier import SyntheticHotTier
 from thermocline.tiered.cost.cost_meter import CostMeter
+from thermocline.tiered.cost.seal_admission import SealAdmission
 from thermocline.tiered.cost.traffic_record import TrafficRecord
 from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
 from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.packs.merge_policy import MergePolicy
+from thermocline.tiered.packs.merging import MergeBudget, Merging
+from thermocline.tiered.packs.pack_merger import PackMerger
+from thermocline.tiered.packs.pack_sealer import PackSealer
 from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_writer import SegmentOptions
@@ -53,13 +60,16 @@ class MeteredTier:
         self.traffic = TrafficRecord(lambda: self.hot.now_ms)
         self.store = MeteringObjectStore(store or MemoryObjectStore(), self.meter.totals, self.meter.accounts_of)
         self.service: TierService
+        self.merging: Merging
         self.pressure = False
         self._random = Random(seed)
         self._steps = 0
         self._step_ms = step_ms
 
     @asynccontextmanager
-    async def opened(self, config: TierConfig, **service_parts: Any) -> AsyncIterator[TierService]:
+    async def opened(
+        self, config: TierConfig, *, admission: SealAdmission | None = None
+    ) -> AsyncIterator[TierService]:
         """Claim the ledger, and let everything be as in the tier process."""
         hot, local = self.hot, cast(Any, self.hot)  # it stands for LocalLog and LocalQueues
 
@@ -68,7 +78,8 @@ class MeteredTier:
 
         writer = await LedgerWriter.open(self.store, KEYS, identity=IDENTITY, clock_ms=clock, random=Random(hot.now_ms))
         options = SegmentOptions(frame_bytes=config.frame_bytes, compression_level=1)
-        self.service = TierService(
+        sealer = Sealer(store=self.store, keys=KEYS, log=local, spool_folder=None, options=options, clock=clock)
+        service = self.service = TierService(
             writer=writer,
             backlog=SealBacklog(
                 queues=local,
@@ -77,12 +88,27 @@ class MeteredTier:
                 log_min_offset=lambda: hot.min_offset,
                 traffic=self.traffic,
             ),
-            sealer=Sealer(store=self.store, keys=KEYS, log=local, spool_folder=None, options=options, clock=clock),
+            sealer=sealer,
             config=config,
             clock=clock,
             flush_offset=lambda: hot.append_offset,
             on_committed=lambda catalog, topics: None,
-            **service_parts,
+            pack_sealer=PackSealer(
+                writer=writer, sealer=sealer, spool_folder=None, pack_bytes=config.pack_bytes, clock=clock
+            ),
+            admission=admission,
+            sleep=self._sleep,
+        )
+        self.merging = Merging(
+            merger=PackMerger(writer=writer, options=options, spool_folder=None, clock=clock),
+            policy=MergePolicy(fan_in=config.merge_fan_in, pack_bytes=config.pack_bytes),
+            budget=MergeBudget(bytes_per_second=config.merge_bytes_per_second, clock=clock),
+            segment_bytes=config.segment_bytes,
+            catalog=lambda: service.catalog,
+            class_of=service.class_of,
+            cuts_ms=service.cuts_ms,
+            amend=service.amend,
+            can_pay=lambda count: admission is None or admission.budget.allows(count),
         )
         self.report()
         try:
@@ -118,9 +144,16 @@ class MeteredTier:
                 hot.append(topic, random.randrange(sender.queues), body_bytes=sender.body_bytes)
         self.report()
         await self.service.run_once()
+        while await self.merging.run_once() is not None:
+            pass
         self._steps += 1
         if self._steps % FORGET_STEPS == 0:
             hot.forget_before(self.service.backlog.committed_offset())
+
+    async def _sleep(self, seconds: float) -> None:
+        """Of a commit that got no answer."""
+        self.hot.now_ms += int(seconds * 1_000)
+        await asyncio.sleep(0)
 
     async def run(self, minutes: float) -> None:
         """So long passes."""

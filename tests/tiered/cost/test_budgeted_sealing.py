@@ -10,9 +10,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.tiered.cost.metered_tier import MeteredTier, Sender
+from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cost.cost_meter import HOUR_MS
 from thermocline.tiered.cost.request_budget import RequestBudget, counted_requests
 from thermocline.tiered.cost.seal_admission import SealAdmission
+from thermocline.tiered.packs.piece_table import QueueRange
 from thermocline.tiered.tier_config import TierConfig
 
 MINUTE_MS = 60_000
@@ -48,12 +50,13 @@ class Budgeted:
         """Each queue is in the cold tier up to where it is committed, without a gap but for what has expired; all else
         still waits."""
         tier = self.tier
+        catalog = tier.service.catalog
         for (topic, queue_id), queue in tier.hot.queues.items():
-            entry = tier.service.catalog.topics.get(topic)
+            entry = catalog.topics.get(topic)
             ranges = sorted(
-                (run.start_offset, run.end_offset)
-                for run in (entry.ranges() if entry is not None else ())
-                if run.queue_id == queue_id
+                (each.start_offset, each.end_offset)
+                for each in (*(entry.ranges() if entry is not None else ()), *packed_ranges(catalog, topic))
+                if each.queue_id == queue_id
             )
             reached = ranges[0][0] if ranges and tier.senders[topic].ttl_ms is not None else 0
             for start_offset, end_offset in ranges:
@@ -62,11 +65,23 @@ class Budgeted:
             assert queue.first_offset <= reached <= queue.end_offset or not ranges
 
 
+def packed_ranges(catalog: Catalog, topic: str) -> list[QueueRange]:
+    """What lies in packs of a topic."""
+    packed = catalog.packed.get(topic)
+    return [
+        queue
+        for pack_id in (packed.packs if packed is not None else ())
+        for name, piece in zip(catalog.packs[pack_id].topics, catalog.packs[pack_id].table().pieces(), strict=True)
+        if name == topic
+        for queue in piece.queues
+    ]
+
+
 def config_of(requests_per_hour: int) -> TierConfig:
     return TierConfig(
         cold_url="memory://budgeted",
         segment_bytes=64 << 20,
-        seal_age_ms=2 * MINUTE_MS,
+        seal_age_ms=MINUTE_MS // 2,
         grace_ms=30 * MINUTE_MS,
         requests_per_hour=requests_per_hour,
     )

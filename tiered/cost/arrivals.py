@@ -1,0 +1,62 @@
+"""Arrivals: a topic's messages in time, made again from recorded minutes, for ever.
+
+    recorded minutes   |--------- cycle ---------|--------- cycle ---------|----
+
+A minute's messages are spread at random over it, as many as there were, of one size each; more than POINTS_PER_MINUTE
+evenly, as that many heaps. Time 0 is now; positions are bytes that came since. Pure.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left, bisect_right
+from random import Random
+
+import numpy as np
+
+from thermocline.tiered.cost.traffic_record import TopicTraffic
+
+POINTS_PER_MINUTE = 60
+
+
+class Arrivals:
+    """See the module's header. Made of a topic of which something came."""
+
+    def __init__(self, traffic: TopicTraffic, *, cycle_ms: int, random: Random) -> None:
+        self._cycle_ms = cycle_ms
+        minute_ms = cycle_ms / len(traffic.messages)
+        times: list[float] = []
+        sizes: list[float] = []
+        for minute in np.flatnonzero(traffic.messages).tolist():
+            messages, raw_bytes = int(traffic.messages[minute]), int(traffic.raw_bytes[minute])
+            count = min(messages, POINTS_PER_MINUTE)
+            start_ms = minute * minute_ms
+            if messages <= POINTS_PER_MINUTE:
+                times += sorted(start_ms + random.random() * minute_ms for _ in range(count))
+            else:
+                times += [start_ms + (number + 0.5) * minute_ms / count for number in range(count)]
+            sizes += [raw_bytes / count] * count
+        assert times
+        self._times = times
+        self._ends = list(itertools.accumulate(sizes))
+        self._bytes = self._ends[-1]
+
+    def first_from(self, time_ms: float) -> float:
+        """When the first message at or after a time comes."""
+        cycle, rest_ms = divmod(time_ms, self._cycle_ms)
+        index = bisect_left(self._times, rest_ms)
+        if index == len(self._times):
+            return (cycle + 1) * self._cycle_ms + self._times[0]
+        return cycle * self._cycle_ms + self._times[index]
+
+    def bytes_before(self, time_ms: float) -> float:
+        """How many bytes come from 0 on until a time."""
+        cycle, rest_ms = divmod(time_ms, self._cycle_ms)
+        index = bisect_left(self._times, rest_ms)
+        return cycle * self._bytes + (self._ends[index - 1] if index else 0.0)
+
+    def time_of(self, position: float) -> float:
+        """When the byte at a position comes."""
+        cycle, rest = divmod(position, self._bytes)
+        index = min(bisect_right(self._ends, rest), len(self._times) - 1)
+        return cycle * self._cycle_ms + self._times[index]
