@@ -29,7 +29,7 @@ from thermocline.tiered.packs.pack_entry import PackEntry, topic_key
 from thermocline.tiered.packs.pack_merger import MergeResult, MergeRules
 from thermocline.tiered.packs.piece_table import PieceExtent, QueueRange, encode_piece_table
 from thermocline.tiered.packs.ttl_class import FOREVER
-from thermocline.tiered.segment_entry import CoarseFrame, PartLocator, SegmentEntry
+from thermocline.tiered.segment_entry import CoarseFrame, CoarseRows, PartLocator, RunRows, SegmentEntry
 from thermocline.tiered.segment_format import QueueRun
 from thermocline.tiered.tier_config import TierConfig
 from thermocline.tiered.wrappers import MeteringObjectStore
@@ -136,8 +136,8 @@ class EntryMaker:
             log=PartLocator(key, 0, raw_bytes, raw_bytes - 5_000, 1),
             cq=PartLocator(key, raw_bytes, raw_bytes + 4 * records, raw_bytes, 2),
             idx=PartLocator(key, raw_bytes + 4 * records, raw_bytes + 18 * records, raw_bytes, 3),
-            runs=tuple(runs),
-            coarse=coarse,
+            runs=RunRows.of(runs),
+            coarse=CoarseRows.of(coarse),
             record_count=records,
             raw_bytes=raw_bytes,
             key_count=records,

@@ -272,7 +272,8 @@ class QueueTierReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True
 
 
 class TopicTierReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """What the tier process knows of one topic. The expired ones are whole segments below `visible_from_ms`."""
+    """What the tier process knows of one topic. The expired ones are whole segments and packs below `visible_from_ms`;
+    `held_bytes` have expired by then in packs that stay, at least."""
 
     topic: str
     segments: int
@@ -282,6 +283,8 @@ class TopicTierReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True
     expired_stored_bytes: int
     queues: list[QueueTierReport]
     packs: int = 0
+    expired_packs: int = 0
+    held_bytes: int = 0
 
 
 class TierReportReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

@@ -38,6 +38,7 @@ class QueueExplanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     queue_id: int
     local: str
     cold: str
+    stored: str
     waiting: str
     ttl: str
     next: str
@@ -54,6 +55,7 @@ def explain(state: TopicTierState, tier: TierConfig, *, now_ms: int, is_tier_awa
             queue_id=queue.queue_id,
             local=_range(queue.local_min, queue.local_end),
             cold=_range(queue.cold_min, queue.cold_end),
+            stored=_stored(state),
             waiting=_waiting(queue),
             ttl="kept for ever" if state.ttl_ms is None else f"expires after {_duration(state.ttl_ms)}",
             next=_next(
@@ -96,8 +98,18 @@ def _next(
     missing = max(0, tier.segment_bytes - topic_waiting_bytes)
     return (
         f"sealed in {_duration(due_in_ms)}, when the topic's oldest waiting message is"
-        f" {_duration(tier.seal_age_ms)} old, or sooner after another {_size(missing)}"
+        f" {_duration(tier.seal_age_ms)} old, or sooner with another topic's, into a pack; into segments of its own"
+        f" after another {_size(missing)}"
     )
+
+
+def _stored(state: TopicTierState) -> str:
+    """What the topic's cold messages lie in."""
+    if state.segments is None or state.packs is None:
+        return "unknown"
+    parts = [f"{state.segments} segments"] if state.segments else []
+    parts += [f"{state.packs} packs shared with other topics"] if state.packs else []
+    return " and ".join(parts) or "nothing"
 
 
 def _range(start: int | None, end: int | None) -> str:

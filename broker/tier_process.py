@@ -50,6 +50,7 @@ from thermocline.tiered.errors import ForeignLedgerError, UnfitStoreError
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.object_store_url import ObjectStoreOptions, open_object_store
+from thermocline.tiered.packs.pack_ttl import packed_expiry
 from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
 from thermocline.tiered.tier_service import TierService, TopicReport
 from thermocline.tiered.ttl import report as expired_report
@@ -334,6 +335,11 @@ def topic_reports(service: TierService, request: TierReportRequest) -> list[Topi
             if entry is not None and request.visible_from_ms is not None
             else None
         )
+        going = (
+            packed_expiry(service.catalog, topic, {**service.cuts_ms(), topic: request.visible_from_ms})
+            if packed is not None and request.visible_from_ms is not None
+            else None
+        )
         reports.append(
             TopicTierReport(
                 topic=topic,
@@ -341,7 +347,7 @@ def topic_reports(service: TierService, request: TierReportRequest) -> list[Topi
                 raw_bytes=sum(segment.raw_bytes for segment in segments) + (packed.raw_bytes if packed else 0),
                 stored_bytes=sum(segment.stored_bytes for segment in segments) + (packed.stored_bytes if packed else 0),
                 expired_segments=expired.segment_count if expired else 0,
-                expired_stored_bytes=expired.stored_bytes if expired else 0,
+                expired_stored_bytes=(expired.stored_bytes if expired else 0) + (going.stored_bytes if going else 0),
                 queues=[
                     QueueTierReport(
                         queue_id=queue_id,
@@ -352,6 +358,8 @@ def topic_reports(service: TierService, request: TierReportRequest) -> list[Topi
                     for queue_id, queue in sorted(progress.queues.items())
                 ],
                 packs=len(packed.packs) if packed else 0,
+                expired_packs=going.pack_count if going else 0,
+                held_bytes=going.held_bytes if going else 0,
             )
         )
     return reports

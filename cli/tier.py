@@ -166,7 +166,7 @@ def purge(app: Application, topic: str, now: bool, yes: bool) -> None:
             app.output.note(f"{broker}: still there: {key}")
 
 
-_EXPLAINED = ("local", "cold", "waiting", "ttl", "next")
+_EXPLAINED = ("local", "cold", "stored", "waiting", "ttl", "next")
 
 
 def _range(start: int | None, end: int | None) -> str:

@@ -8,7 +8,7 @@ broker answers "request code not supported". The numbers stay clear of RocketMQ'
 | TIER_STATUS | topic? | per queue: local range, cold range, waiting, TTL; the helpers' state |
 | TIER_SEAL | topic? | what was sealed, once it is committed |
 | TIER_EXPLAIN | topic, queueId? | where each range is, what happens next and why |
-| TTL_PREVIEW | topic, ttlMs? | `segments`, `messages`, `bytes` that would go, `oldestSurvivingMs` |
+| TTL_PREVIEW | topic, ttlMs? | what goes: `segments`, `packs`, `messages`, `bytes`; `heldBytes`, `oldestSurvivingMs` |
 | TIER_SCRUB | deep?, heal?, afresh?, budgetBytes?, bytesPerSecond? | that it has begun: the same as the next |
 | TIER_SCRUB_STATE | | `number`, `isRunning`, how far it is; when none runs `report`: the last one's findings |
 | TIER_COST | topic?, forecast?, ttlMs?, segmentBytes?, sealAgeMs? | requests, bytes, storage by purpose and topic; forecast |

@@ -37,6 +37,7 @@ from thermocline.tiered.ledger_entry import (
 )
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.packed_rows import dec_hook, enc_hook
 from thermocline.tiered.packs.pack_entry import PackedTopic, PackEntry
 from thermocline.tiered.parallel import run_all
 from thermocline.tiered.segment_format import decompress
@@ -108,9 +109,9 @@ class PacksContent(msgspec.Struct, frozen=True, kw_only=True):
     packed: list[PackedTopic]
 
 
-_encoder = msgspec.json.Encoder()
+_encoder = msgspec.json.Encoder(enc_hook=enc_hook)
 _head_decoder = msgspec.json.Decoder(CheckpointHead)
-_bucket_decoder = msgspec.json.Decoder(BucketContent)
+_bucket_decoder = msgspec.json.Decoder(BucketContent, dec_hook=dec_hook)
 _packs_decoder = msgspec.json.Decoder(PacksContent)
 
 

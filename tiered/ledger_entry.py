@@ -10,6 +10,7 @@ import msgspec
 
 from thermocline.tiered.checked_json import check_json, seal_json
 from thermocline.tiered.errors import LedgerCorruptError
+from thermocline.tiered.packed_rows import dec_hook, enc_hook
 from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.segment_entry import SegmentEntry
 
@@ -158,8 +159,8 @@ class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     quarantine_out: tuple[SegmentOut, ...] = ()
 
 
-_encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(LedgerEntry)
+_encoder = msgspec.json.Encoder(enc_hook=enc_hook)
+_decoder = msgspec.json.Decoder(LedgerEntry, dec_hook=dec_hook)
 
 
 def format_of(*, with_packs: bool) -> int:

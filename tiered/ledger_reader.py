@@ -85,6 +85,11 @@ class LedgerReader:
             try:
                 catalog = base_catalog = await load_checkpoint(store, base, only_topics=only_topics)
             except ObjectNotFoundError as error:
+                # The collector takes heads first: while there is one, what it names has to be there.
+                if await load_head_if_good(store, keys, base.version) is not None:
+                    raise LedgerCorruptError(
+                        "an object of a checkpoint is missing", version=base.version, reason=str(error)
+                    ) from error
                 raise OvertakenError("a checkpoint was collected while it was read", version=base.version) from error
         reader = cls(store, keys, catalog=catalog, base=base, base_catalog=base_catalog)
         await reader._advance()

@@ -133,6 +133,12 @@ class BrokerKeys:
         return (int(version), int(match[2])) if match else None
 
 
+def is_pack_key(key: str) -> bool:
+    """Whether a key is that of a pack of many topics."""
+    folder, _, name = key.rpartition("/")
+    return folder.rpartition("/")[0].endswith("/packs") and name.endswith(".pack")
+
+
 def segment_id_of(key: str) -> SegmentId | None:
     """The id in the name of a segment's part or a pack; None for another key."""
     match = _SEGMENT_NAME.fullmatch(key.rpartition("/")[2])

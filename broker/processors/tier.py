@@ -143,7 +143,8 @@ class TierProcessor:
         return RemotingCommand.response(command, body=msgspec.json.encode({"segments": reply.segments}))
 
     async def preview_ttl(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """90104: messages exactly, by their store times; segments and bytes as far as whole segments go."""
+        """90104: messages exactly, by their store times; segments, packs and bytes as far as they go
+        whole; what has expired in packs that stay for other topics is held."""
         header = command.header(TtlRequestHeader)
         config = self._config(header.topic)
         lookup, topics = self._context.lookup, self._context.topics
@@ -173,7 +174,9 @@ class TierProcessor:
             "ttlMs": ttl_ms,
             "messages": messages,
             "segments": expired.expired_segments if expired else 0,
+            "packs": expired.expired_packs if expired else 0,
             "bytes": expired.expired_stored_bytes if expired else 0,
+            "heldBytes": expired.held_bytes if expired else 0,
             "oldestSurvivingMs": oldest_ms,
         }
         return RemotingCommand.response(command, body=msgspec.json.encode(body))

@@ -30,7 +30,7 @@ def test_a_waiting_queue_says_when_it_is_sealed_and_why() -> None:
     assert (row.local, row.cold, row.waiting) == ("[10, 30)", "[0, 20)", "10 messages, 256.0 KiB")
     assert row.ttl == "expires after 1 d"
     assert row.next.startswith("sealed in 30 s, ")
-    assert row.next.endswith("or sooner after another 768.0 KiB")
+    assert row.next.endswith("into a pack; into segments of its own after another 768.0 KiB")
 
 
 def test_a_seal_that_is_overdue_is_not_in_the_past() -> None:
@@ -75,3 +75,18 @@ def test_what_only_the_tier_process_knows_is_unknown_while_it_is_away() -> None:
     queue = msgspec.structs.replace(WAITING, cold_min=None, cold_end=None, waiting_messages=None, waiting_bytes=None)
     (row,) = explain(msgspec.structs.replace(TOPIC, queues=[queue]), TIER, now_ms=0, is_tier_away=True)
     assert (row.cold, row.waiting) == ("unknown", "unknown")
+
+
+@pytest.mark.parametrize(
+    ("segments", "packs", "expected"),
+    [
+        (2, 0, "2 segments"),
+        (0, 3, "3 packs shared with other topics"),
+        (2, 3, "2 segments and 3 packs shared with other topics"),
+        (0, 0, "nothing"),
+        (None, None, "unknown"),
+    ],
+)
+def test_what_a_topic_lies_in(segments: int | None, packs: int | None, expected: str) -> None:
+    (row,) = explain(msgspec.structs.replace(TOPIC, segments=segments, packs=packs), TIER, now_ms=0, is_tier_away=False)
+    assert row.stored == expected

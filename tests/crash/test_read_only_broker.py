@@ -10,6 +10,7 @@ import pytest
 
 from tests.crash import wire
 from tests.crash.broker_process import BrokerProcess
+from tests.crash.bucket import newest
 from tests.crash.recovery_load import read_across_holes
 from tests.crash.test_kill_nine import SMALL_FILES
 from thermocline.namesrv.name_server_config import NameServerConfig
@@ -19,6 +20,7 @@ from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.headers.namesrv import GetRouteInfoRequestHeader
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
+from thermocline.tiered.object_store_url import open_object_store
 
 pytestmark = pytest.mark.crash
 
@@ -85,6 +87,9 @@ async def test_history_is_served_while_the_writer_lives(
     await wire.make_topic(source, TOPIC, queues=2)
     await wire.make_topic(source, EXPIRING, queues=1, ttl_ms=TTL_MS)
     places = await fill(source, *range(40))
+    bucket = await open_object_store(writer.properties["coldUrl"])
+    assert TOPIC in (await newest(bucket)).packed, "it lies in packs, as small topics do"
+    await bucket.close()
     await reader.start()
     connection = await ClientConnection.open(reader.address)
     await until_end(connection, 0, 20)

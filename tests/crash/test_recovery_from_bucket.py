@@ -66,7 +66,7 @@ async def saved_since(bucket: ObjectStore, version: int) -> Remains:
     async with asyncio.timeout(wire.PATIENCE_S):
         while True:
             catalog = await newest(bucket)
-            if catalog.version > version and catalog.segment_count:
+            if catalog.version > version and catalog.packs:
                 remains = await Remains.look(bucket)
                 if remains.state.epoch == catalog.epoch and any(topic.ends for topic in remains.state.topics):
                     return remains
@@ -96,24 +96,14 @@ def losses(lines: Iterable[str]) -> dict[str, int]:
 
 
 def check_holes(remains: Remains) -> None:
-    """Between what segments hold, everything is declared lost."""
-    for topic in TOPICS:
-        entry = remains.topics[topic]
-        queues = {run.queue_id for segment in entry.segments for run in segment.runs}
-        for queue_id in queues:
-            spans = sorted(
-                [
-                    (run.start_offset, run.end_offset)
-                    for segment in entry.segments
-                    for run in segment.runs
-                    if run.queue_id == queue_id
-                ]
-                + [(hole.start_offset, hole.end_offset) for hole in entry.holes if hole.queue_id == queue_id]
-            )
-            position = spans[0][0]
-            for start, end in spans:
-                assert start <= position, f"{topic}/{queue_id}: nobody says what became of [{position}, {start})"
-                position = max(position, end)
+    """Between what segments and packs hold, everything is declared lost."""
+    for (topic, queue_id), held in remains.spans.items():
+        holes = remains.catalog.topics[topic].holes
+        spans = sorted(held + [(hole.start_offset, hole.end_offset) for hole in holes if hole.queue_id == queue_id])
+        position = spans[0][0]
+        for start, end in spans:
+            assert start <= position, f"{topic}/{queue_id}: nobody says what became of [{position}, {start})"
+            position = max(position, end)
 
 
 @pytest.mark.s3

@@ -13,6 +13,7 @@ fits into what was cut before.
 
 from __future__ import annotations
 
+import sys
 import zlib
 from bisect import bisect_left
 
@@ -57,6 +58,9 @@ class PackEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaul
     created_ms: int
     level: int = 0
     depth: int = 0
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "topics", tuple(map(sys.intern, self.topics)))
 
     @property
     def id(self) -> SegmentId:

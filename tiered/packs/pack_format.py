@@ -20,6 +20,7 @@ import msgspec
 import zstandard
 
 from thermocline.tiered.errors import FrameChecksumError, SegmentFormatError
+from thermocline.tiered.packed_rows import dec_hook, enc_hook
 from thermocline.tiered.packs.pack_entry import SECTION_PIECES
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_format import (
@@ -33,8 +34,8 @@ from thermocline.tiered.segment_format import (
 
 PACK_MAGIC = b"THERMPAK"
 
-_encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(list[SegmentEntry])
+_encoder = msgspec.json.Encoder(enc_hook=enc_hook)
+_decoder = msgspec.json.Decoder(list[SegmentEntry], dec_hook=dec_hook)
 
 
 def encode_sections(entries: Sequence[SegmentEntry]) -> list[bytes]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.object_keys import is_pack_key, segment_id_of
 from thermocline.tiered.packs.packed_catalog import live_topics
 
 
@@ -32,6 +33,16 @@ class HeldBytes:
     deletable_ms: int | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedExpiry:
+    """Packs that go as a whole, with all that is in them; and what of a topic has expired in others, at least, and
+    stays until they go."""
+
+    pack_count: int
+    stored_bytes: int
+    held_bytes: int
+
+
 def expired_packs(catalog: Catalog, cuts_ms: Mapping[str, int]) -> tuple[str, ...]:
     """The packs of which every message was stored before the cut of its topic, as the serving broker has said it."""
     oldest_cut_ms = max(cuts_ms.values(), default=0)
@@ -43,10 +54,27 @@ def expired_packs(catalog: Catalog, cuts_ms: Mapping[str, int]) -> tuple[str, ..
     )
 
 
+def packed_expiry(catalog: Catalog, topic: str, cuts_ms: Mapping[str, int]) -> PackedExpiry:
+    """What the cuts take of the packs that a topic lives in: for a dry run."""
+    packed = catalog.packed.get(topic)
+    gone = set(expired_packs(catalog, cuts_ms))
+    pack_count = stored_bytes = held_bytes = 0
+    for pack_id in packed.packs if packed is not None else ():
+        pack = catalog.packs[pack_id]
+        if pack_id in gone:
+            pack_count += 1
+            stored_bytes += pack.object_bytes
+        elif pack.max_store_ms < cuts_ms.get(topic, 0):
+            table = pack.table()
+            held_bytes += sum(table.piece(index).stored_bytes for index in pack.indexes_of(topic))
+    return PackedExpiry(pack_count=pack_count, stored_bytes=stored_bytes, held_bytes=held_bytes)
+
+
 def packs_holding(catalog: Catalog, topic: str, *, cut_ms: int, now_ms: int) -> list[HeldBytes]:
     """Packs in which bytes of the topic may lie that were stored before `cut_ms`: live ones, then removed ones.
 
     Of a removed pack nobody remembers the topics: it counts if it was removed within the grace period and may hold any.
+    So does one that was broken, and is kept because of a piece that is in quarantine.
     """
     found: list[HeldBytes] = []
     for pack in catalog.packs.values():
@@ -88,5 +116,22 @@ def packs_holding(catalog: Catalog, topic: str, *, cut_ms: int, now_ms: int) -> 
         )
         for removed in catalog.removed
         if removed.topic in ("", topic)
+    )
+    broken = {kept.segment.log.key: kept.segment for each in catalog.topics.values() for kept in each.quarantine}
+    removed_keys = {held.key for held in found}
+    found.extend(
+        HeldBytes(
+            pack_id=str(segment_id_of(key)),
+            key=key,
+            topic=topic,
+            stored_bytes=0,
+            min_store_ms=segment.min_store_ms,
+            max_store_ms=segment.max_store_ms,
+            is_live=False,
+            due_ms=None,
+            deletable_ms=None,
+        )
+        for key, segment in broken.items()
+        if is_pack_key(key) and key not in removed_keys
     )
     return found

@@ -31,7 +31,7 @@ from thermocline.tiered.packs.piece_table import PieceExtent
 from thermocline.tiered.scrub.findings import Finding, Outcome
 from thermocline.tiered.scrub.segment_recovery import SegmentRecovery
 from thermocline.tiered.scrub.spooled_object import SpooledObject
-from thermocline.tiered.segment_entry import PartLocator, SegmentEntry
+from thermocline.tiered.segment_entry import CoarseRows, PartLocator, RunRows, SegmentEntry
 from thermocline.tiered.segment_format import QueueRun
 from thermocline.tiered.segment_writer import FinishedSegment
 from thermocline.tiered.tier_service import TierService
@@ -224,7 +224,7 @@ def _unknown_pieces(pack: PackEntry, topic: str, extents: list[PieceExtent]) -> 
         log=whole,
         cq=whole,
         idx=whole,
-        runs=tuple(
+        runs=RunRows.of(
             QueueRun(
                 queue_id=queue_id,
                 start_offset=start,
@@ -238,7 +238,7 @@ def _unknown_pieces(pack: PackEntry, topic: str, extents: list[PieceExtent]) -> 
             )
             for queue_id, (start, end) in sorted(bounds.items())
         ),
-        coarse=(),
+        coarse=CoarseRows(),
         record_count=sum(queue.end_offset - queue.start_offset for extent in extents for queue in extent.queues),
         raw_bytes=sum(extent.raw_bytes for extent in extents),
         key_count=0,

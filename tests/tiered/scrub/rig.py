@@ -65,6 +65,8 @@ class ScrubRig:
         self.packs = packs
         self.ttl_ms: dict[str, int] = {}
         self.deleted: set[str] = set()
+        self.kept_from_ms: dict[str, int] = {}
+        """Cuts of topics that do not follow `cut_ms`."""
         self.clock = Clock(START_MS)
         self.objects = MemoryObjectStore()
         self.store: ObjectStore = wrap(self.objects)
@@ -184,8 +186,8 @@ class ScrubRig:
                     topic=queue.topic,
                     incarnation=1,
                     ttl_ms=self.ttl_ms.get(queue.topic),
-                    expired_before_ms=self.cut_ms,
-                    cut_ms=self.cut_ms,
+                    expired_before_ms=self.kept_from_ms.get(queue.topic, self.cut_ms),
+                    cut_ms=self.kept_from_ms.get(queue.topic, self.cut_ms),
                     tiered=True,
                     deleted=queue.topic in self.deleted,
                 )

@@ -264,6 +264,25 @@ async def test_a_lost_pack_is_named_by_topic_queue_and_offsets_and_comes_back(ri
         assert pack.key not in rig.objects.objects
 
 
+async def test_a_purge_names_a_broken_pack_that_is_kept(rig: ScrubRig) -> None:
+    """Whose bytes lie in it besides nobody can tell any more."""
+    rig.delete_local()
+    pack = packs_of(rig)[1]
+    damaged = bytearray(rig.objects.objects[pack.key])
+    piece = (await PackPieces(rig.store).all_of(pack))[0]
+    damaged[piece.log.start + piece.coarse[0].position + 40] ^= 4
+    await rig.objects.put(pack.key, bytes(damaged))
+    assert not (await rig.scrub(heal=True)).is_sound
+    rig.cut_ms = rig.clock.now_ms
+    other = next(topic for topic in TOPICS if topic != piece.topic)
+    kept = rig.catalog.topics[piece.topic].quarantine
+    rig.kept_from_ms[piece.topic] = 0
+    rig.report()
+    report = await rig.purger.purge(other)
+    assert rig.catalog.topics[piece.topic].quarantine == kept
+    assert [held.key for held in report.left] == [pack.key]
+
+
 async def test_some_pieces_are_hot_and_some_are_lost(rig: ScrubRig) -> None:
     pack = packs_of(rig)[4]
     pieces = await PackPieces(rig.store).all_of(pack)
