@@ -285,6 +285,17 @@ class TopicTierReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True
     packs: int = 0
     expired_packs: int = 0
     held_bytes: int = 0
+    first_newest_ms: int | None = None
+    """Store time of the newest message in what expires first of its segments and packs."""
+
+
+class RequestBudgetState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The request budget, what is left of it just now, and whether it has widened seal ages."""
+
+    requests_per_hour: int
+    left: int
+    is_widened: bool
+    waiting_topics: int
 
 
 class TierReportReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -297,6 +308,12 @@ class TierReportReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True
     received_bytes: int
     topics: list[TopicTierReport]
     last_scrub: ScrubReport | None = None
+    outage_ms: int = 0
+    budget: RequestBudgetState | None = None
+    waits_for_budget: list[str] = []
+    """Topics that are due, and wait for the request budget."""
+    oldest_waiting: str = ""
+    """The topic whose message holds back the local log; empty when none does."""
 
 
 class PurgeRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -433,15 +450,6 @@ class CostTopic(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     sent_bytes: int
     received_bytes: int
     stored_bytes: int
-
-
-class RequestBudgetState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The request budget, what is left of it just now, and whether it has widened seal ages."""
-
-    requests_per_hour: int
-    left: int
-    is_widened: bool
-    waiting_topics: int
 
 
 class CostForecast(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

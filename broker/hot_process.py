@@ -329,7 +329,9 @@ class HotProcess:
                     run_retention=rounds.run_retention,
                     dispatch_behind_bytes=lambda: max(0, log.append_offset - self._index.durable_offset),
                 ),
-                TierProcessor(context, self._hub, helpers=helpers.statuses, report_now=self._report_now),
+                TierProcessor(
+                    context, self._hub, helpers=helpers.statuses, report_now=self._report_now, gate=self._gate
+                ),
                 ScrubProcessor(self._hub),
                 CostProcessor(context, self._hub),
             ),

@@ -54,6 +54,17 @@ class TierAccount:
                 budget, age_ms=config.seal_age_ms, age_ms_max=max(config.seal_age_ms, seal_age_ms_max)
             )
 
+    @property
+    def outage_ms(self) -> int:
+        """How long the object store has not answered; 0 while it does."""
+        since_ms = self.outage.since_ms
+        return 0 if since_ms is None else max(1, self._clock() - since_ms)
+
+    @property
+    def topics_waiting_for_budget(self) -> list[str]:
+        """Topics that are due, and wait for the request budget."""
+        return sorted(self.admission.waiting) if self.admission is not None else []
+
     def can_pay(self, count: int) -> bool:
         """Whether the request budget allows so many requests now, if there is one."""
         return self.admission is None or self.admission.budget.allows(count)

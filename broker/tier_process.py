@@ -313,6 +313,10 @@ class TierRole:
             received_bytes=counters.received_bytes,
             topics=topic_reports(service, request) if service else [],
             last_scrub=self._work.scrub.last_report if self._work else None,
+            outage_ms=self._account.outage_ms if self._account else 0,
+            budget=self._account.budget_state() if self._account else None,
+            waits_for_budget=self._account.topics_waiting_for_budget if self._account else [],
+            oldest_waiting=(service.backlog.oldest_waiting() or "") if service else "",
         )
         return RemotingCommand.response(command, body=msgspec.msgpack.encode(reply))
 
@@ -358,6 +362,13 @@ def topic_reports(service: TierService, request: TierReportRequest) -> list[Topi
                     for queue_id, queue in sorted(progress.queues.items())
                 ],
                 packs=len(packed.packs) if packed else 0,
+                first_newest_ms=min(
+                    (
+                        *(segment.max_store_ms for segment in segments),
+                        *(service.catalog.packs[pack_id].max_store_ms for pack_id in (packed.packs if packed else ())),
+                    ),
+                    default=None,
+                ),
                 expired_packs=going.pack_count if going else 0,
                 held_bytes=going.held_bytes if going else 0,
             )

@@ -111,14 +111,13 @@ class TierWork:
         wanted = set(request.topics)
         others = [each for each in topics if each.topic not in wanted]
         budget = account.budget_state()
-        outage_ms = account.outage.since_ms
         return TierFigures(
             topics=[each for each in topics if each.topic in wanted] + ([sum_of_others(others)] if others else []),
             purposes=account.purpose_figures(),
             removed_bytes=sum(each.stored_bytes for each in catalog.removed),
             ledger_version=catalog.version,
             committed_ms=catalog.committed_ms,
-            outage_ms=0 if outage_ms is None else max(1, now_ms - outage_ms),
+            outage_ms=account.outage_ms,
             is_widened=budget is not None and budget.is_widened,
             budget_left=None if budget is None else budget.left,
             scrub_ms=None if report is None else report.finished_ms,

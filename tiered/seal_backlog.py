@@ -347,6 +347,16 @@ class SealBacklog:
         if queue.is_waiting:
             self._changed.add((topic, queue_id))
 
+    def oldest_waiting(self) -> str | None:
+        """The topic whose first waiting record lies first in the log; None when nothing waits."""
+        first: tuple[int, str] | None = None
+        for topic, progress in self._topics.items():
+            for queue in progress.queues.values() if progress.tiered else ():
+                place = queue.first_waiting_physical_offset
+                if place is not None and (first is None or place < first[0]):
+                    first = place, topic
+        return first[1] if first is not None else None
+
     def committed_offset(self) -> int:
         """Return the log offset below which no record waits; call `account` first."""
         waiting = [
