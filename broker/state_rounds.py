@@ -4,7 +4,8 @@
     half the reserve used   a snapshot at once, so that the log's ceiling moves on (log_reservation.py)
 
 The first round of a tier process looks at what is in the bucket, so a restart alone saves nothing anew. Failures are
-retried, with pauses that double; one line tells of the first, unless it is the store that is away. Belongs to the tier process's loop.
+retried, with pauses that double; one line tells of the first, unless it is the store that is away.
+Belongs to the tier process's loop.
 """
 
 from __future__ import annotations

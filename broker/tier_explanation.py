@@ -140,8 +140,8 @@ def _next(
         )
     if state.topic in condition.waits_for_budget:
         return (
-            f"due, and waits for the request budget ({condition.requests_per_hour} an hour); sealed when that allows it,"
-            " or local files have to go"
+            f"due, and waits for the request budget ({condition.requests_per_hour} an hour); sealed when that allows"
+            " it, or local files have to go"
         )
     due_in_ms = max(0, oldest_ms + tier.seal_age_ms - now_ms)
     missing = max(0, tier.segment_bytes - topic_waiting_bytes)

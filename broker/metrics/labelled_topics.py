@@ -7,7 +7,7 @@ whenever another topic got busier. At the first look the busiest topics are give
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
 
 OTHER = "*"
 """No topic has this name."""
@@ -29,9 +29,9 @@ class LabelledTopics:
         """The topic's label."""
         return topic if topic in self._labelled else OTHER
 
-    def refresh(self, topics: Iterable[str], *, existing: Container[str], traffic: Callable[[str], int]) -> None:
+    def refresh(self, topics: Iterable[str], *, exists: Callable[[str], bool], traffic: Callable[[str], int]) -> None:
         """Give labels to topics while there are any left, the one with most `traffic` first."""
-        for gone in [topic for topic in self._labelled if topic not in existing]:
+        for gone in [topic for topic in self._labelled if not exists(topic)]:
             del self._labelled[gone]
         free = self._topics_max - len(self._labelled)
         if free > 0:

@@ -81,7 +81,9 @@ class MetricsPage:
         context = self._context
         totals = context.stats.topic_put_totals()
         self._topics.refresh(
-            context.topics, existing=context.topics, traffic=lambda topic: totals.get(topic, (0, 0))[1]
+            context.topics,
+            exists=lambda topic: topic in context.topics,
+            traffic=lambda topic: totals.get(topic, (0, 0))[1],
         )
         sums: dict[str, list[int]] = {}
         for number, (topic, (messages, size_bytes)) in enumerate(totals.items()):

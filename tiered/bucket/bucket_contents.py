@@ -1,8 +1,8 @@
-"""What lies in a bucket, from its catalogs: topics, or the pieces of one topic. Costs a few requests, whatever there is.
+"""What lies in a bucket, from its catalogs: topics, or the pieces of one topic. Costs a few requests.
 
-    segment       objects of one topic
-    pack          an object that topics share; its times are those of all of them
-    quarantine    records that are lost, because their object is damaged and nothing else has them
+segment       objects of one topic
+pack          an object that topics share; its times are those of all of them
+quarantine    records that are lost, because their object is damaged and nothing else has them
 """
 
 from __future__ import annotations

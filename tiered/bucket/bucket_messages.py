@@ -20,7 +20,7 @@ PULL_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedMessages:
-    """Queue offsets [start_offset, end_offset) of a topic's queue, or of all its queues; at most `count_max` a queue."""
+    """Queue offsets [start_offset, end_offset) of one queue of a topic, or of all; at most `count_max` of each."""
 
     topic: str
     queue_id: int | None = None

@@ -176,9 +176,7 @@ def _add_commits_of_packs(
         commit.swept.add(_NO_TOPIC)
 
 
-def _bucket_count(
-    loads: Iterable[TopicLoad], seals: ForecastSeals, settings: ForecastSettings, hours: float
-) -> int:
+def _bucket_count(loads: Iterable[TopicLoad], seals: ForecastSeals, settings: ForecastSettings, hours: float) -> int:
     """As `checkpoint.bucket_count_for`, for as many live segments as there will be at least."""
     alive = sum(
         len(seals.segments[load.topic]) / hours * load.ttl_ms / HOUR_MS for load in loads if load.ttl_ms is not None

@@ -5,7 +5,8 @@
 
 Packs of a level are merged when there are `fan_in` generations of them, each range of topics by itself, unless they
 span too much of the time to live (merge_policy.py). What comes out is cut into twice as many ranges, as often as it
-takes for a pack to be of `pack_bytes`. A topic that reaches half a segment in a merge goes by itself from then on. Pure.
+takes for a pack to be of `pack_bytes`. A topic that reaches half a segment in a merge goes by itself from then on.
+Pure.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ GETS_PER_STATE = 2
 """Entries that a state snapshot looks for, to know that nobody else has claimed the ledger."""
 _AS_COUNTED = (
     (Purpose.SEGMENTS, RequestKind.GET),
-        *((Purpose.STATE, kind) for kind in RequestKind),
+    *((Purpose.STATE, kind) for kind in RequestKind),
 )
 
 

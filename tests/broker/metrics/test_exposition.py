@@ -70,16 +70,16 @@ def test_names_say_their_type() -> None:
 def test_a_topic_keeps_its_label_as_long_as_it_exists() -> None:
     topics = LabelledTopics(topics_max=2)
     traffic = {"a": 1, "b": 9, "c": 5}
-    topics.refresh(traffic, existing=traffic, traffic=lambda topic: traffic[topic])
+    topics.refresh(traffic, exists=lambda topic: topic in traffic, traffic=lambda topic: traffic[topic])
     assert topics.names == ["b", "c"]
     traffic["a"] = 1_000
-    topics.refresh(traffic, existing=traffic, traffic=lambda topic: traffic[topic])
+    topics.refresh(traffic, exists=lambda topic: topic in traffic, traffic=lambda topic: traffic[topic])
     assert [topics.label_of(topic) for topic in "abc"] == [OTHER, "b", "c"]
     del traffic["b"]
-    topics.refresh(traffic, existing=traffic, traffic=lambda topic: traffic[topic])
+    topics.refresh(traffic, exists=lambda topic: topic in traffic, traffic=lambda topic: traffic[topic])
     assert [topics.label_of(topic) for topic in "abc"] == ["a", OTHER, "c"]
     none = LabelledTopics(topics_max=0)
-    none.refresh(traffic, existing=traffic, traffic=lambda topic: traffic[topic])
+    none.refresh(traffic, exists=lambda topic: topic in traffic, traffic=lambda topic: traffic[topic])
     assert none.names == []
 
 

@@ -67,9 +67,7 @@ class MeteredTier:
         self._step_ms = step_ms
 
     @asynccontextmanager
-    async def opened(
-        self, config: TierConfig, *, admission: SealAdmission | None = None
-    ) -> AsyncIterator[TierService]:
+    async def opened(self, config: TierConfig, *, admission: SealAdmission | None = None) -> AsyncIterator[TierService]:
         """Claim the ledger, and let everything be as in the tier process."""
         hot, local = self.hot, cast(Any, self.hot)  # it stands for LocalLog and LocalQueues
 

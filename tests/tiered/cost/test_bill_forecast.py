@@ -87,9 +87,7 @@ async def test_what_is_forecast_is_counted_within_five_percent(workload: Workloa
         loads = loads_of(service, window, now_ms=tier.hot.now_ms, ttls_ms=ttls_ms)
         catalog, cycle_ms = service.catalog, window.elapsed_ms
         forecast = forecast_requests(loads, workload.after, catalog=catalog, cycle_ms=cycle_ms)
-        storage = forecast_storage(
-            loads, catalog=catalog, cycle_ms=cycle_ms, grace_ms=0, ttls_ms=ttls_ms
-        )
+        storage = forecast_storage(loads, catalog=catalog, cycle_ms=cycle_ms, grace_ms=0, ttls_ms=ttls_ms)
     if workload.ttl_after_ms is not None:
         tier.senders = {
             topic: replace(sender, ttl_ms=None if sender.ttl_ms is None else workload.ttl_after_ms)
