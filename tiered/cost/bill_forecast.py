@@ -25,11 +25,12 @@ from random import Random
 from typing import TypeAlias
 
 from thermocline.tiered.checkpoint import BUCKET_COUNT_MAX, BUCKET_SEGMENTS, PACKS_BUCKET, bucket_of
-from thermocline.tiered.cost.arrivals import Arrivals
+from thermocline.tiered.cost.arrivals import Arrivals, points_per_minute
 from thermocline.tiered.cost.cost_meter import HOUR_MS, Purpose
 from thermocline.tiered.cost.merge_forecast import MergeForecast, forecast_merges
 from thermocline.tiered.cost.request_kind import RequestKind
 from thermocline.tiered.cost.seal_forecast import ForecastSeals, SealRules, TopicLoad, forecast_seals
+from thermocline.tiered.cost.traffic_record import MINUTE_MS
 from thermocline.tiered.ledger_writer import CHECKPOINT_INTERVAL
 from thermocline.tiered.segment_upload import PUTS_PER_SEGMENT
 from thermocline.tiered.tier_service import SWEEPS_WAITED_MAX
@@ -106,7 +107,10 @@ def forecast_bill(
     horizon_ms = -(-max(HOUR_MS, SEAL_AGES * rules.age_ms) // cycle_ms) * cycle_ms
     start_ms = -(-SETTLING_SEAL_AGES * rules.age_ms // cycle_ms) * cycle_ms
     hours = horizon_ms / HOUR_MS
-    arrivals = {load.topic: Arrivals(load.traffic, cycle_ms=cycle_ms, random=random) for load in loads}
+    points = points_per_minute(topic_count=len(loads), minute_count=max(1, cycle_ms // MINUTE_MS))
+    arrivals = {
+        load.topic: Arrivals(load.traffic, cycle_ms=cycle_ms, random=random, points_per_minute=points) for load in loads
+    }
     seals = forecast_seals(loads, rules, arrivals, start_ms=start_ms, horizon_ms=horizon_ms)
     merged = forecast_merges(loads, seals, rules, fan_in=settings.fan_in, hours=hours)
     rounds = _rounds(loads, seals, settings, horizon_ms)
@@ -130,7 +134,7 @@ def forecast_bill(
     requests: Requests = defaultdict(float, {key: count * part / hours for key, count in counts.items()})
     segments = sum(map(len, seals.segments.values())) / hours
     packs = sum(moment.pack_count for moment in seals.moments) / hours
-    requests[Purpose.SEGMENTS, RequestKind.PUT] += PUTS_PER_SEGMENT * segments
+    requests[Purpose.SEGMENTS, RequestKind.PUT] += PUTS_PER_SEGMENT * segments + merged.segments
     requests[Purpose.PACKS, RequestKind.PUT] += packs + merged.puts
     requests[Purpose.PACKS, RequestKind.GET] += merged.gets
     for kind in (RequestKind.PUT, RequestKind.GET):

@@ -30,10 +30,12 @@ GETS_PER_PACK = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeForecast:
-    """In an hour: merges, PUTs of packs and segments, GETs of packs; packs that expire, and leave the catalog."""
+    """In an hour: merges, PUTs of packs, segments (one PUT each), GETs of packs; packs that expire, and leave the
+    catalog."""
 
     merges: float = 0.0
     puts: float = 0.0
+    segments: float = 0.0
     gets: float = 0.0
     expired: float = 0.0
 
@@ -42,6 +44,7 @@ class MergeForecast:
         return MergeForecast(
             merges=self.merges + other.merges,
             puts=self.puts + other.puts,
+            segments=self.segments + other.segments,
             gets=self.gets + other.gets,
             expired=self.expired + other.expired,
         )
@@ -91,13 +94,13 @@ def _of_level(
     """One level, and by how many bits its ranges are cut; topics that go by themselves leave `rates`."""
     merge_bytes = sum(rates.values()) / generations / ranges
     bits = max(0, math.ceil(math.log2(merge_bytes / rules.pack_bytes)))
-    puts = 0.0
+    segments = 0.0
     for topic, rate in list(rates.items()):
         if rate / generations >= rules.segment_bytes // OWN_PART:
-            puts += math.ceil(rate / generations / rules.segment_bytes) * generations
+            segments += math.ceil(rate / generations / rules.segment_bytes) * generations
             del rates[topic]
     outputs = min(2**bits, len(rates))
     buffer_bytes = min(BUFFER_BYTES, BUFFERS_BYTES_MAX // pack_count)
     gets = pack_count * (GETS_PER_PACK + math.ceil(merge_bytes / pack_count / buffer_bytes))
     merges = generations * ranges
-    return MergeForecast(merges=merges, puts=puts + merges * outputs, gets=merges * gets), bits
+    return MergeForecast(merges=merges, puts=merges * outputs, segments=segments, gets=merges * gets), bits

@@ -75,33 +75,37 @@ class ForecastSeals:
 class _Waiting:
     """What waits of one topic."""
 
-    def __init__(self, load: TopicLoad, arrivals: Arrivals) -> None:
+    def __init__(self, load: TopicLoad, arrivals: Arrivals, rules: SealRules) -> None:
         self.load = load
         self.seals: list[ForecastSeal] = []
         self.packed_bytes = 0.0
         self._arrivals = arrivals
         self._position = -float(load.waiting_bytes)
         self.first_ms = -float(load.waited_ms) if load.waiting_bytes else arrivals.first_from(0)
+        """When the oldest waiting message came; `full_ms`: when so much waits that it fills a segment."""
+        self.full_ms = 0.0
+        self._look(rules)
 
-    def seal_full(self, rules: SealRules, *, until_ms: float) -> None:
-        """The segments that it fills by a time, or until it is due by age."""
-        while True:
-            full_position = self._position + rules.segment_bytes
-            full_ms = self._arrivals.time_of(full_position - 1) if full_position > 0 else 0.0
-            if full_ms > min(self.first_ms + rules.age_ms, until_ms):
-                return
-            self.seals.append(ForecastSeal(_round_from(full_ms, rules.round_ms), int(full_ms)))
-            self._position = full_position
-            if full_position > 0:
-                self.first_ms = self._arrivals.time_of(full_position)
+    def seal_full(self, rules: SealRules) -> None:
+        """The segment that it has filled at `full_ms`."""
+        self.seals.append(ForecastSeal(_round_from(self.full_ms, rules.round_ms), int(self.full_ms)))
+        self._position += rules.segment_bytes
+        if self._position > 0:
+            self.first_ms = self._arrivals.time_of(self._position)
+        self._look(rules)
 
-    def go(self, round_ms: int) -> float:
+    def go(self, round_ms: int, rules: SealRules) -> float:
         """All that waits goes; how many bytes that is."""
         end = max(self._arrivals.bytes_before(round_ms), self._position)
         size_bytes, self._position = end - self._position, end
         self.first_ms = self._arrivals.first_from(round_ms)
         self.packed_bytes += size_bytes
+        self._look(rules)
         return size_bytes
+
+    def _look(self, rules: SealRules) -> None:
+        full_position = self._position + rules.segment_bytes
+        self.full_ms = self._arrivals.time_of(full_position - 1) if full_position > 0 else 0.0
 
 
 def forecast_seals(
@@ -113,16 +117,12 @@ def forecast_seals(
     horizon_ms: int,
 ) -> ForecastSeals:
     """What is sealed in [start_ms, start_ms + horizon_ms) from now, and until then what is not told."""
-    topics = [_Waiting(load, arrivals[load.topic]) for load in loads]
+    topics = [_Waiting(load, arrivals[load.topic], rules) for load in loads]
     moments: list[ForecastMoment] = []
     packed_before: dict[str, float] = {}
     end_ms = start_ms + horizon_ms
     while topics:
-        due_ms = float(end_ms)
-        for topic in topics:
-            topic.seal_full(rules, until_ms=due_ms)
-            due_ms = min(due_ms, topic.first_ms + rules.age_ms)
-        round_ms = _round_from(due_ms, rules.round_ms)
+        round_ms = _round_from(_seal_full(topics, rules, end_ms=end_ms), rules.round_ms)
         if round_ms >= end_ms:
             break
         pack_count = _seal_small(topics, rules, round_ms=round_ms)
@@ -146,12 +146,26 @@ def forecast_seals(
     )
 
 
+def _seal_full(topics: Sequence[_Waiting], rules: SealRules, *, end_ms: int) -> float:
+    """The segments that topics fill before the next moment, in the order of time; when that is due, or `end_ms`."""
+    filling = [topic for topic in topics if topic.full_ms <= topic.first_ms + rules.age_ms]
+    others = [topic for topic in topics if topic.full_ms > topic.first_ms + rules.age_ms]
+    due_of_others = min((topic.first_ms + rules.age_ms for topic in others), default=end_ms)
+    while True:
+        due_ms = min((topic.first_ms + rules.age_ms for topic in filling), default=end_ms)
+        due_ms = min(due_ms, due_of_others, end_ms)
+        first = min(filling, key=lambda topic: topic.full_ms, default=None)
+        if first is None or first.full_ms > due_ms:
+            return due_ms
+        first.seal_full(rules)
+
+
 def _seal_small(topics: Sequence[_Waiting], rules: SealRules, *, round_ms: int) -> int:
     """All that waits goes; into how many packs."""
     raw_bytes: dict[str, float] = {}
     said_bytes: dict[str, int] = {}
     for topic in topics:
-        size_bytes = topic.go(round_ms)
+        size_bytes = topic.go(round_ms, rules)
         if size_bytes:
             name = ttl_class(topic.load.ttl_ms)
             raw_bytes[name] = raw_bytes.get(name, 0.0) + size_bytes

@@ -64,6 +64,7 @@ class MeteredTier:
         self.pressure = False
         self._random = Random(seed)
         self._steps = 0
+        self._changed: set[tuple[str, int]] = set()
         self._step_ms = step_ms
 
     @asynccontextmanager
@@ -114,10 +115,12 @@ class MeteredTier:
         finally:
             await writer.close()
 
-    def report(self) -> None:
-        """Tell the service everything, as the hot process does."""
+    def report(self, *, only_changed: bool = False) -> None:
+        """Tell the service everything, or what has changed and what has expired, as the hot process does."""
         hot = self.hot
         for topic, sender in self.senders.items():
+            if only_changed and sender.ttl_ms is None:
+                continue
             self.service.report_topic(
                 TopicReport(
                     topic=topic,
@@ -129,8 +132,10 @@ class MeteredTier:
                     deleted=False,
                 )
             )
-        for (topic, queue_id), queue in hot.queues.items():
+        for topic, queue_id in sorted(self._changed if only_changed else hot.queues):
+            queue = hot.queues[topic, queue_id]
             self.service.report_queue(topic, queue_id, min_offset=queue.first_offset, end_offset=queue.end_offset)
+        self._changed.clear()
         self.service.reported(log_offset=hot.append_offset, pressure=self.pressure)
 
     async def step(self) -> None:
@@ -139,8 +144,10 @@ class MeteredTier:
         hot.now_ms += self._step_ms
         for topic, sender in self.senders.items():
             for _ in range(_poisson(random, sender.per_minute * self._step_ms / 60_000)):
-                hot.append(topic, random.randrange(sender.queues), body_bytes=sender.body_bytes)
-        self.report()
+                queue_id = random.randrange(sender.queues)
+                hot.append(topic, queue_id, body_bytes=sender.body_bytes)
+                self._changed.add((topic, queue_id))
+        self.report(only_changed=True)
         await self.service.run_once()
         while await self.merging.run_once() is not None:
             pass

@@ -53,7 +53,7 @@ MANY_SMALL = Workload(
 )
 MIXED_WITH_TTL = Workload(
     senders={
-        **{f"large{number}": Sender(per_minute=150, body_bytes=700, ttl_ms=40 * MINUTE_MS) for number in range(2)},
+        **{f"large{number}": Sender(per_minute=180, body_bytes=700, ttl_ms=40 * MINUTE_MS) for number in range(2)},
         **{f"small{number:03}": Sender(per_minute=1 + number / 5, ttl_ms=40 * MINUTE_MS) for number in range(15)},
         **{f"kept{number:03}": Sender(per_minute=2 + number / 5) for number in range(15)},
     },
