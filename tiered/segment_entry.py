@@ -14,7 +14,6 @@ from thermocline.tiered.key_index import BloomShape
 from thermocline.tiered.packed_rows import PackedRows
 from thermocline.tiered.segment_format import QueueRun, SegmentId
 
-
 RUN_MIN_STORE_MS, RUN_MAX_STORE_MS, RUN_MIN_PHYSICAL_OFFSET, RUN_END_PHYSICAL_OFFSET = 3, 4, 7, 8
 assert QueueRun.__struct_fields__[RUN_MIN_STORE_MS] == "min_store_ms"
 assert QueueRun.__struct_fields__[RUN_MAX_STORE_MS] == "max_store_ms"
