@@ -12,7 +12,7 @@ Pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from thermocline.tiered.cost.cost_meter import HOUR_MS
@@ -62,26 +62,35 @@ def forecast_merges(
     merged = MergeForecast()
     for name, of_class in rates.items():
         generations = len(seals.moments) / hours
-        merged = merged.plus(_of_class(of_class, longest_ttl_ms(name), rules, fan_in=fan_in, generations=generations))
+        filling = {topic for topic in of_class if len(seals.segments[topic]) >= len(seals.moments)}
+        ttl_ms = longest_ttl_ms(name)
+        merged = merged.plus(_of_class(of_class, filling, ttl_ms, rules, fan_in=fan_in, generations=generations))
     return merged
 
 
 def _of_class(
-    rates: dict[str, float], ttl_ms: int | None, rules: SealRules, *, fan_in: int | None, generations: float
+    rates: dict[str, float],
+    filling: Set[str],
+    ttl_ms: int | None,
+    rules: SealRules,
+    *,
+    fan_in: int | None,
+    generations: float,
 ) -> MergeForecast:
-    """Level by level. `rates`: bytes an hour of each topic that is packed; `generations`: of level 0, in an hour."""
+    """Level by level. `rates`: bytes an hour of each topic that is packed; `filling`: those that fill segments between
+    two moments; `generations`: of level 0, in an hour."""
     rates, merged, ranges = dict(rates), MergeForecast(), 1
     packs_per_generation = math.ceil(sum(rates.values()) / generations / rules.pack_bytes) if generations else 0
     for _ in range(LEVELS_MAX if fan_in is not None and generations else 0):
         assert fan_in is not None
         count = fan_in
         if ttl_ms is not None:
-            count = min(count, math.floor(ttl_ms / SPAN_OF_TTL / HOUR_MS * generations) + 1)
+            count = min(count, math.floor(ttl_ms / SPAN_OF_TTL / HOUR_MS * generations))
         if count < MERGE_COUNT_MIN or not rates:
             break
         generations /= count
         level, bits = _of_level(
-            rates, rules, generations=generations, ranges=ranges, pack_count=count * packs_per_generation
+            rates, filling, rules, generations=generations, ranges=ranges, pack_count=count * packs_per_generation
         )
         merged = merged.plus(level)
         ranges, packs_per_generation = ranges * 2**bits, 1
@@ -89,7 +98,13 @@ def _of_class(
 
 
 def _of_level(
-    rates: dict[str, float], rules: SealRules, *, generations: float, ranges: int, pack_count: int
+    rates: dict[str, float],
+    filling: Set[str],
+    rules: SealRules,
+    *,
+    generations: float,
+    ranges: int,
+    pack_count: int,
 ) -> tuple[MergeForecast, int]:
     """One level, and by how many bits its ranges are cut; topics that go by themselves leave `rates`."""
     merge_bytes = sum(rates.values()) / generations / ranges
@@ -97,7 +112,9 @@ def _of_level(
     segments = 0.0
     for topic, rate in list(rates.items()):
         if rate / generations >= rules.segment_bytes // OWN_PART:
-            segments += math.ceil(rate / generations / rules.segment_bytes) * generations
+            count = math.ceil(rate / generations / rules.segment_bytes)
+            # Pieces with segments between them are not joined.
+            segments += max(count, pack_count if topic in filling else 0) * generations
             del rates[topic]
     outputs = min(2**bits, len(rates))
     buffer_bytes = min(BUFFER_BYTES, BUFFERS_BYTES_MAX // pack_count)
