@@ -6,7 +6,6 @@ import base64
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from thermocline.cli.output import Output, bytes_text
 from thermocline.cli.parsing import duration_text
@@ -138,7 +137,18 @@ def _report(report: Any) -> dict[str, Any]:
         "segment_count": report.segment_count,
         "pack_count": report.pack_count,
         "read_bytes": report.read_bytes,
-        "findings": [msgspec.to_builtins(finding) for finding in report.findings],
+        "findings": [
+            {
+                "object": finding.kind.value,
+                "problem": finding.problem.value,
+                "key": finding.key,
+                "topic": finding.topic,
+                "segment_id": finding.segment_id,
+                "lost": list(finding.lost),
+                "detail": finding.detail,
+            }
+            for finding in report.findings
+        ],
     }
 
 

@@ -97,8 +97,19 @@ def _bill(broker: str, answer: Mapping[str, Any], prices: PriceTable) -> dict[st
         "storage": storage,
         "cost_since_start": round(sum(purpose["cost"] for purpose in purposes), 6),
         "cost_per_month": round(requests_per_month + storage["cost_per_month"], 6),
-        "budget": answer.get("budget"),
+        "budget": _budget(answer.get("budget")),
         "forecast": _forecast(answer["forecast"], answer, prices) if answer.get("forecast") else None,
+    }
+
+
+def _budget(budget: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if budget is None:
+        return None
+    return {
+        "requests_per_hour": budget["requestsPerHour"],
+        "left": budget["left"],
+        "is_widened": budget["isWidened"],
+        "waiting_topics": budget["waitingTopics"],
     }
 
 
@@ -197,8 +208,8 @@ def _show(app: Application, bill: Mapping[str, Any], prices: PriceTable) -> None
     budget = bill["budget"]
     if budget is not None:
         out.text(
-            f"request budget {budget['requestsPerHour']} an hour"
-            + (f"; seal ages are widened, {budget['waitingTopics']} topics wait" if budget["isWidened"] else ""),
+            f"request budget {budget['requests_per_hour']} an hour"
+            + (f"; seal ages are widened, {budget['waiting_topics']} topics wait" if budget["is_widened"] else ""),
             value={},
         )
     if bill["forecast"] is not None:
@@ -227,7 +238,7 @@ def _show_forecast(app: Application, forecast: Mapping[str, Any], budget: Mappin
         value={},
     )
     out.text(f"in all {forecast['cost_per_month']:.4f} a month, before it grows", value={})
-    if budget is not None and requests["put"] + requests["list"] > budget["requestsPerHour"]:
+    if budget is not None and requests["put"] + requests["list"] > budget["requests_per_hour"]:
         out.text("more than the request budget: seal ages would be widened", value={})
 
 

@@ -41,9 +41,8 @@ class TierAdministration(AdminBase):
 
     async def tier_cost(self, topic: str | None = None) -> dict[str, dict[str, Any]]:
         """Return, by broker name, what has been asked of the object store, by purpose and topic, and what it holds."""
-        return await self._ask_masters(
-            TierRequestCode.TIER_COST, await self._masters(), {"topic": topic}, FORECAST_TIMEOUT_MS
-        )
+        masters = await self._masters() if topic is None else await self._topic_masters(topic)
+        return await self._ask_masters(TierRequestCode.TIER_COST, masters, {"topic": topic}, FORECAST_TIMEOUT_MS)
 
     async def forecast_tier_cost(
         self,
@@ -64,7 +63,8 @@ class TierAdministration(AdminBase):
             "segmentBytes": segment_bytes,
             "sealAgeMs": seal_age_ms,
         }
-        return await self._ask_masters(TierRequestCode.TIER_COST, await self._masters(), fields, FORECAST_TIMEOUT_MS)
+        masters = await self._masters() if topic is None else await self._topic_masters(topic)
+        return await self._ask_masters(TierRequestCode.TIER_COST, masters, fields, FORECAST_TIMEOUT_MS)
 
     async def tier_purge(self, topic: str) -> dict[str, dict[str, Any]]:
         """Delete from the bucket now what has expired of a topic, or is left of a deleted one; return what was done.
