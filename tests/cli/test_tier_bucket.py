@@ -14,7 +14,7 @@ from tests.cli.test_daemons import Daemon
 from thermocline.cli.main import run
 from thermocline.client.message import Message
 from thermocline.client.producer.producer import Producer
-from thermocline.localstack.free_port import free_port
+from thermocline.localstack.loopback_port import free_port
 
 TOPIC = "kept"
 COUNT = 30
@@ -25,7 +25,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
     """A running `thermocline dev` with messages in its cold tier; `metrics` is where it shows figures."""
     directory, port = tmp_path_factory.mktemp("bucket"), free_port()
     arguments = ["dev", "--data", "data", "--namesrv", "127.0.0.1:0", "--listen", "127.0.0.1:0"]
-    arguments += ["--set", f"healthPort={port}", "--set", "coldRequestsPerHour=5000", "--set", "bindAddress=127.0.0.1"]
+    arguments += ["--set", f"healthPort={port}", "--set", "coldRequestsPerHour=5000"]
     daemon = Daemon(arguments, directory)
     try:
         ready = daemon.ready()
