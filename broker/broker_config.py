@@ -55,6 +55,8 @@ class BrokerConfig:
     """host:port, separated by semicolons; empty: registers nowhere."""
     health_port: int = setting(-1, "healthPort", least=-1, most=65535)
     """HTTP health endpoint on `listen_host`; 0 takes a free port, -1 opens none."""
+    metrics_topics_max: int = setting(200, "metricsTopicsMax", least=0, most=10_000)
+    """Topics that have a label of their own in `GET /metrics` of that endpoint; the others are summed up."""
     region_id: str = setting("DefaultRegion", "regionId")
     zone_name: str = setting("", "zoneName")
     """Told to NameServers, for clients that want brokers of their own zone only; empty: in none."""

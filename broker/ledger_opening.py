@@ -78,6 +78,6 @@ async def open_ledger(
             is_mended = True
         except ObjectStoreUnavailableError as error:
             on_failure(str(error))
-            logger.warning("cold tier cannot be opened: %s retry_ms=%d", error, delay_ms)
+            logger.debug("cold tier cannot be opened: %s retry_ms=%d", error, delay_ms)
             await asyncio.sleep(delay_ms / 1_000)
             delay_ms = min(delay_ms * 2, OPEN_RETRY_MS_MAX)

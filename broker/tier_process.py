@@ -20,6 +20,7 @@ from thermocline.broker.helper_process import HelperLink, HelperOptions, connect
 from thermocline.broker.helper_protocol import (
     CatalogTable,
     ColdRange,
+    CostRequest,
     Fenced,
     HelperRequestCode,
     PurgeReply,
@@ -37,7 +38,9 @@ from thermocline.broker.helper_protocol import (
 )
 from thermocline.broker.hot_state import HotState
 from thermocline.broker.ledger_opening import open_ledger
+from thermocline.broker.metrics.tier_figures import TierFiguresRequest
 from thermocline.broker.pending_tables import PendingTables
+from thermocline.broker.tier_account import TierAccount
 from thermocline.broker.tier_work import TierWork
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
@@ -54,6 +57,7 @@ from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
 from thermocline.tiered.tier_service import TierService, TopicReport
 from thermocline.tiered.ttl import report as expired_report
 from thermocline.tiered.wrappers.metering import StoreCounters
+from thermocline.tiered.wrappers.outage import OutageWatchingObjectStore
 
 logger = logging.getLogger(__name__)
 
@@ -87,8 +91,8 @@ class TierRole:
         self._clock = clock
         self._keeps_spool_in_memory = keeps_spool_in_memory
         self._link: HelperLink | None = None
+        self._account: TierAccount | None = None
         self._work: TierWork | None = None
-        self._counters = StoreCounters()
         self._pending = PendingTables()
         self._hot_state = HotState()
         self._last_error = "the cold tier is being opened"
@@ -113,8 +117,13 @@ class TierRole:
         config = link.settings.tier
         keys = BrokerKeys.of(cluster=link.settings.cluster_name, broker_name=link.settings.broker_name)
         folder = f"{link.settings.store.own_path}/ledger-copy"
-        opened = await self._open_store(config.cold_url, ObjectStoreOptions(counters=self._counters))
-        store = LedgerCopyStore(opened, keys=keys, disk=self._disk, folder=folder)
+        account = self._account = TierAccount(
+            keys, config, seal_age_ms_max=link.settings.store.file_reserved_ms, clock=self._clock
+        )
+        options = ObjectStoreOptions(counters=account.meter.totals, accounts_of=account.meter.accounts_of)
+        opened = await self._open_store(config.cold_url, options)
+        watched = OutageWatchingObjectStore(opened, account.outage)
+        store = LedgerCopyStore(watched, keys=keys, disk=self._disk, folder=folder)
         try:
             writer = await open_ledger(
                 store,
@@ -129,6 +138,7 @@ class TierRole:
                     link,
                     store,
                     writer,
+                    account,
                     disk=self._disk,
                     clock=self._clock,
                     keeps_spool_in_memory=self._keeps_spool_in_memory,
@@ -224,6 +234,12 @@ class TierRole:
             return await self._purge(command, work)
         if code in (HelperRequestCode.SCRUB, HelperRequestCode.SCRUB_STATE):
             return self._answer_scrub(command, work)
+        if code == HelperRequestCode.TIER_COST:
+            answer = await work.account.answer(work.service, msgspec.msgpack.decode(command.body, type=CostRequest))
+            return RemotingCommand.response(command, body=msgspec.msgpack.encode(answer))
+        if code == HelperRequestCode.TIER_METRICS:
+            figures = work.figures(msgspec.msgpack.decode(command.body, type=TierFiguresRequest))
+            return RemotingCommand.response(command, body=msgspec.msgpack.encode(figures))
         return await work.reads.handle(command)
 
     @staticmethod
@@ -302,7 +318,7 @@ class TierRole:
     def _report(self, command: RemotingCommand) -> RemotingCommand:
         request = msgspec.msgpack.decode(command.body, type=TierReportRequest)
         service = self._work.service if self._work else None
-        counters = self._counters
+        counters = self._account.meter.totals if self._account else StoreCounters()
         reply = TierReportReply(
             version=service.catalog.version if service else -1,
             last_error=service.last_error if service else self._last_error,
@@ -311,6 +327,10 @@ class TierRole:
             received_bytes=counters.received_bytes,
             topics=topic_reports(service, request) if service else [],
             last_scrub=self._work.scrub.last_report if self._work else None,
+            outage_ms=self._account.outage_ms if self._account else 0,
+            budget=self._account.budget_state() if self._account else None,
+            waits_for_budget=self._account.topics_waiting_for_budget if self._account else [],
+            oldest_waiting=(service.backlog.oldest_waiting() or "") if service else "",
         )
         return RemotingCommand.response(command, body=msgspec.msgpack.encode(reply))
 
@@ -356,6 +376,13 @@ def topic_reports(service: TierService, request: TierReportRequest) -> list[Topi
                     for queue_id, queue in sorted(progress.queues.items())
                 ],
                 packs=len(packed.packs) if packed else 0,
+                first_newest_ms=min(
+                    (
+                        *(segment.max_store_ms for segment in segments),
+                        *(service.catalog.packs[pack_id].max_store_ms for pack_id in (packed.packs if packed else ())),
+                    ),
+                    default=None,
+                ),
                 expired_packs=going.pack_count if going else 0,
                 held_bytes=going.held_bytes if going else 0,
             )

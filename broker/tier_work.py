@@ -15,8 +15,10 @@ from thermocline.broker.helper_process import HelperLink
 from thermocline.broker.helper_protocol import HelperRequestCode, StateSaved
 from thermocline.broker.hot_state import HotState
 from thermocline.broker.log_reservation import reserve_bytes
+from thermocline.broker.metrics.tier_figures import TierFigures, TierFiguresRequest, sum_of_others
 from thermocline.broker.state_capture import StateCapture, queue_ends
 from thermocline.broker.state_rounds import StateRounds
+from thermocline.broker.tier_account import TierAccount
 from thermocline.broker.tier_reads import TierReads
 from thermocline.broker.tier_scrub import TierScrub
 from thermocline.store.disk import Disk
@@ -52,6 +54,7 @@ class TierWork:
         link: HelperLink,
         store: LedgerCopyStore,
         writer: LedgerWriter,
+        account: TierAccount,
         *,
         disk: Disk,
         clock: Callable[[], int],
@@ -59,6 +62,7 @@ class TierWork:
         hot_state: HotState,
         on_committed: Callable[[Catalog, frozenset[str]], None],
     ) -> None:
+        self.account = account
         self._link = link
         self._writer = writer
         self._disk = disk
@@ -98,6 +102,30 @@ class TierWork:
             if merging is not None:
                 merging.cancel()
                 await asyncio.gather(merging, return_exceptions=True)
+
+    def figures(self, request: TierFiguresRequest) -> TierFigures:
+        """What TIER_METRICS asks for."""
+        service, cache, report = self.service, self._cache, self.scrub.last_report
+        catalog, now_ms, account = service.catalog, self._clock(), self.account
+        topics = account.topic_figures(service, now_ms=now_ms)
+        wanted = set(request.topics)
+        others = [each for each in topics if each.topic not in wanted]
+        budget = account.budget_state()
+        return TierFigures(
+            topics=[each for each in topics if each.topic in wanted] + ([sum_of_others(others)] if others else []),
+            purposes=account.purpose_figures(),
+            removed_bytes=sum(each.stored_bytes for each in catalog.removed),
+            ledger_version=catalog.version,
+            committed_ms=catalog.committed_ms,
+            outage_ms=account.outage_ms,
+            is_widened=budget is not None and budget.is_widened,
+            budget_left=None if budget is None else budget.left,
+            scrub_ms=None if report is None else report.finished_ms,
+            scrub_broken=0 if report is None else report.broken_count,
+            cache_bytes=cache.size_bytes,
+            cache_hits=cache.hit_count,
+            cache_misses=cache.miss_count,
+        )
 
     async def close(self) -> None:
         """Stop what runs, and let go of caches and files; idempotent."""
@@ -139,6 +167,7 @@ class TierWork:
                 log=self._log,
                 policy=SealPolicy(segment_bytes=config.segment_bytes, age_ms=config.seal_age_ms),
                 log_min_offset=self._log_min_offset,
+                traffic=self.account.traffic,
             ),
             sealer=sealer,
             config=config,
@@ -152,6 +181,7 @@ class TierWork:
                 pack_bytes=config.pack_bytes,
                 clock=self._clock,
             ),
+            admission=self.account.admission,
         )
 
     def _new_merging(self) -> Merging:
@@ -167,6 +197,7 @@ class TierWork:
             class_of=service.class_of,
             cuts_ms=service.cuts_ms,
             amend=service.amend,
+            can_pay=self.account.can_pay,
         )
 
     def _new_scrub(self, store: LedgerCopyStore) -> TierScrub:

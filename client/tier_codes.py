@@ -11,6 +11,7 @@ broker answers "request code not supported". The numbers stay clear of RocketMQ'
 | TTL_PREVIEW | topic, ttlMs? | what goes: `segments`, `packs`, `messages`, `bytes`; `heldBytes`, `oldestSurvivingMs` |
 | TIER_SCRUB | deep?, heal?, afresh?, budgetBytes?, bytesPerSecond? | that it has begun: the same as the next |
 | TIER_SCRUB_STATE | | `number`, `isRunning`, how far it is; when none runs `report`: the last one's findings |
+| TIER_COST | topic?, forecast?, ttlMs?, segmentBytes?, sealAgeMs? | requests, bytes, storage; `forecast` |
 | TTL_SET | topic, ttlMs? | the TTL now in force; no `ttlMs` clears it |
 | TIER_PURGE | topic | what was rewritten and deleted, and what is left; the topic may have been deleted |
 """
@@ -33,3 +34,4 @@ class TierRequestCode(enum.IntEnum):
     TIER_SCRUB = 90120
     TIER_SCRUB_STATE = 90121
     TIER_PURGE = 90130
+    TIER_COST = 90140

@@ -18,7 +18,7 @@ Rules
   - One commit at a time; a second waits. A commit whose answer never came stays pending: the next `commit` or `settle`
     finishes exactly that one first, with the same bytes.
   - Segments are committed only under ids of this writer's epoch.
-  - Every `checkpoint_interval` entries a checkpoint is written; a failure is logged and tried again after the next
+  - Every `checkpoint_interval` entries a checkpoint is written; one that failed is tried again after the next
     commit; at ENTRIES_MAX entries without one, commits fail until it succeeds.
 Belongs to one event loop. Bounded: one pending entry, and the names of what this writer has discarded.
 """
@@ -42,7 +42,7 @@ from thermocline.remoting.errors import (
     StoreClosedError,
 )
 from thermocline.tiered.catalog import Catalog, TopicEntry, apply
-from thermocline.tiered.checkpoint import CheckpointHead, write_checkpoint
+from thermocline.tiered.checkpoint import CheckpointHead, bucket_count_for, write_checkpoint
 from thermocline.tiered.errors import (
     AlreadyExistsError,
     EarlierCommitUnsettledError,
@@ -172,6 +172,16 @@ class LedgerWriter:
     def is_fenced(self) -> bool:
         """True once a later writer has been met."""
         return self._fenced
+
+    @property
+    def commit_cost_max(self) -> int:
+        """Requests that write or list which the next commit takes at most: its entry (with ballots a proposal and a
+        listing, too), and a checkpoint if that is due."""
+        cost = self.arbiter.requests_per_entry
+        if self.version + 1 - self._checkpoint_version >= self.checkpoint_interval:
+            known_count = self.checkpoint.bucket_count if self.checkpoint is not None else 1
+            cost += bucket_count_for(self.catalog, at_least=known_count) + 3  # packs, head, and the hint
+        return cost
 
     def next_segment_id(self) -> SegmentId:
         """A new id. Commit the segment under it, or `abandon` it."""
@@ -426,19 +436,19 @@ class LedgerWriter:
         try:
             count = await self.store.remove_incomplete(f"{self.keys.root}/")
         except ObjectStoreUnavailableError as error:
-            logger.warning("unfinished uploads not removed root=%s: %s", self.keys.root, error)
+            logger.debug("unfinished uploads not removed root=%s: %s", self.keys.root, error)
             return
         if count:
             logger.info("unfinished uploads removed root=%s count=%d", self.keys.root, count)
 
     async def _keep_checkpointed(self) -> None:
-        """Write a checkpoint when one is due; a failure is logged, and the next commit tries again."""
+        """Write a checkpoint when one is due; after a failure the next commit tries again."""
         if self.version - self._checkpoint_version < self.checkpoint_interval:
             return
         try:
             await self._write_checkpoint()
         except ObjectStoreUnavailableError as error:
-            logger.warning("checkpoint failed version=%d: %s", self.version, error)
+            logger.debug("checkpoint failed version=%d: %s", self.version, error)
 
     async def _write_checkpoint(self, *, is_afresh: bool = False) -> None:
         head = await write_checkpoint(

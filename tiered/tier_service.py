@@ -10,7 +10,7 @@ A round with nothing to do costs no request.
 
 Failures
   - The store does not answer: what was sealed is committed, the round ends, and the rest is sealed by a later one. A
-    commit whose outcome is unknown is settled before anything else happens.
+    commit whose outcome is unknown is settled before anything else happens. `wrappers/outage.py` tells people.
   - Something of the ledger is damaged: no garbage is collected until it is whole again; all else goes on.
   - FencedError: another writer has taken over. It leaves `run`; nothing more is written or deleted.
 
@@ -19,7 +19,7 @@ A topic is named in the ledger from its first segment on. Belongs to the tier pr
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -32,6 +32,7 @@ from thermocline.remoting.errors import (
     ObjectStoreUnavailableError,
 )
 from thermocline.tiered.catalog import NEVER_EXPIRES, Catalog
+from thermocline.tiered.cost.seal_admission import DueTopic, SealAdmission
 from thermocline.tiered.errors import EarlierCommitUnsettledError
 from thermocline.tiered.garbage import GarbageCollector, GarbageReport
 from thermocline.tiered.ledger_entry import LedgerChanges, TopicChange, TopicDelete
@@ -43,6 +44,7 @@ from thermocline.tiered.packs.ttl_class import ttl_class
 from thermocline.tiered.seal_backlog import SealBacklog, SealPlan
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_entry import SegmentEntry
+from thermocline.tiered.segment_upload import PUTS_PER_SEGMENT
 from thermocline.tiered.tier_config import TierConfig
 from thermocline.tiered.ttl import sweep
 
@@ -50,6 +52,11 @@ logger = logging.getLogger(__name__)
 
 RETRY_DELAY_MS = 500
 PLANS_AT_ONCE = 32
+COLLECTION_COST = 3
+"""Listings and PUTs of a collection beside its commit: pins twice, the hint."""
+COLLECTIONS_PER_GRACE = 24
+"""How often garbage is collected at most: each collection reads the heads of all kept checkpoints, of which there are
+the more the more is committed; and while a pin holds garbage, each finds the same."""
 RETRY_DELAY_MS_MAX = 10_000
 SWEEPS_WAITED_MAX = 3
 """How many sweep intervals a pack that has expired may wait for a commit that is made anyway."""
@@ -104,10 +111,14 @@ class TierService:
         flush_offset: Callable[[], int],
         on_committed: Callable[[Catalog, frozenset[str]], None],
         pack_sealer: PackSealer | None = None,
+        admission: SealAdmission | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`on_committed(catalog, topics)`: called with the topics whose cold ranges changed, or none of them when only
         the gate of local deletion (`backlog.committed_offset`) has moved. Without `pack_sealer` every topic is sealed
-        into segments of its own."""
+        into segments of its own. `admission`: there is a request budget."""
+        self._admission = admission
+        self._sleep = sleep
         self._writer = writer
         self._backlog = backlog
         self._sealer = sealer
@@ -122,6 +133,7 @@ class TierService:
         self._wake = asyncio.Event()
         self._pressure = False
         self._next_sweep_ms = 0
+        self._owes_sweep = False
         self._published_offset = -1
         self._has_swept_orphans = False
         self._next_pack_sweep_ms = 0
@@ -146,6 +158,11 @@ class TierService:
     def last_error(self) -> str:
         """Why the last round failed; empty after one that did not."""
         return self._last_error
+
+    def ttl_ms(self, topic: str) -> int | None:
+        """The time to live in effect, as the hot process says it; None keeps messages for ever."""
+        report = self._reports.get(topic)
+        return report.ttl_ms if report is not None else self.catalog.ttl_ms(topic)
 
     def report_topic(self, report: TopicReport) -> None:
         """Take in a topic of the hot process; a new incarnation starts clean."""
@@ -271,7 +288,7 @@ class TierService:
                 pause_ms = self._config.account_interval_ms
             except ObjectStoreUnavailableError as error:
                 self._last_error = str(error)
-                logger.warning("cold tier round failed: %s retry_ms=%d", error, delay_ms)
+                logger.debug("cold tier round failed: %s retry_ms=%d", error, delay_ms)
                 pause_ms, delay_ms = delay_ms, min(delay_ms * 2, RETRY_DELAY_MS_MAX)
             try:
                 async with asyncio.timeout(pause_ms / 1_000):
@@ -290,7 +307,7 @@ class TierService:
         demands, self._demands = self._demands, []
         try:
             wanted = self._wanted(demands)
-            due = self._backlog.due(now_ms=now_ms, pressure=self._pressure)
+            due = self._admitted(self._backlog.due(now_ms=now_ms, pressure=self._pressure), now_ms=now_ms)
             if self._pack_sealer is not None and not all(map(self._is_full, due)):
                 due += self._backlog.waiting()  # whatever waits goes with what is due: it costs no request more
             topics = list(dict.fromkeys((*wanted, *due)))
@@ -340,6 +357,41 @@ class TierService:
             and any(topics is None or topic in topics for topics in named)
             and progress.first_waiting_ms is not None
         }
+
+    def _admitted(self, due: list[str], *, now_ms: int) -> list[str]:
+        """Those of the due topics that the request budget lets be sealed now."""
+        admission = self._admission
+        if admission is None:
+            return due
+        topics: list[DueTopic] = []
+        for topic in due:
+            first_ms = self._backlog.topics[topic].first_waiting_ms
+            assert first_ms is not None
+            is_over_age = admission.is_over_age(first_ms, now_ms=now_ms)
+            must = self._pressure or self._is_full(topic) or is_over_age
+            topics.append(DueTopic(topic=topic, first_ms=first_ms, must=must))
+        return admission.admit(topics, self._seal_cost, now_ms=now_ms)
+
+    def _seal_cost(self, topics: Sequence[str]) -> int:
+        """What it takes at most to seal topics in one round: small ones with all others that wait, in packs."""
+        if self._pack_sealer is None:
+            return PUTS_PER_SEGMENT * len(topics) + self._writer.commit_cost_max
+        full_count = sum(map(self._is_full, topics))
+        pack_count = self._pack_count() if full_count < len(topics) else 0
+        more_entries = max(0, pack_count - 1)  # a pack of very many topics has an entry of its own
+        return PUTS_PER_SEGMENT * full_count + pack_count + more_entries + self._writer.commit_cost_max
+
+    def _pack_count(self) -> int:
+        """How many packs there would be if all small topics that wait were sealed now."""
+        sizes: dict[str, int] = {}
+        for topic in self._backlog.waiting():
+            if not self._is_full(topic):
+                name = self.class_of(topic)
+                sizes[name] = sizes.get(name, 0) + self._backlog.topics[topic].waiting_bytes
+        return sum(1 + size_bytes // self._config.pack_bytes for size_bytes in sizes.values())
+
+    def _can_pay(self, cost: int) -> bool:
+        return self._admission is None or self._admission.budget.allows(cost)
 
     def _is_full(self, topic: str) -> bool:
         progress = self._backlog.topics.get(topic)
@@ -496,13 +548,18 @@ class TierService:
         swept = LedgerChanges()
         if now_ms >= self._next_sweep_ms:
             self._next_sweep_ms = now_ms + self._config.sweep_interval_ms
+            self._owes_sweep = True
+        # What has expired is visible nowhere anyway: it may wait for a commit that is made for something else.
+        if self._owes_sweep and (live or packs or changes or deletes or self._can_pay(self._writer.commit_cost_max)):
+            self._owes_sweep = False
             swept = sweep(catalog, self._cuts_ms(catalog))
         ending = {delete.topic for delete in deletes}
         packs_out: tuple[str, ...] = ()
         is_idle = not (live or packs or swept.segments_out or changes or deletes)
         if now_ms >= self._next_pack_sweep_ms + (SWEEPS_WAITED_MAX * self._config.sweep_interval_ms if is_idle else 0):
             self._next_pack_sweep_ms = now_ms + self._config.sweep_interval_ms
-            packs_out = self._expired_packs(catalog, ending)
+            if not is_idle or self._can_pay(self._writer.commit_cost_max):
+                packs_out = self._expired_packs(catalog, ending)
         grace_ms = self._config.grace_ms
         is_known = catalog.settings.grace_ms == grace_ms
         return LedgerChanges(
@@ -539,9 +596,9 @@ class TierService:
                 return
             except ObjectStoreUnavailableError as error:
                 is_begun = is_begun or not isinstance(error, EarlierCommitUnsettledError)
-                logger.warning("commit got no answer: %s", error)
+                logger.debug("commit got no answer: %s", error)
                 self._last_error = str(error)
-                await asyncio.sleep(delay_ms / 1_000)
+                await self._sleep(delay_ms / 1_000)
                 delay_ms = min(delay_ms * 2, RETRY_DELAY_MS_MAX)
 
     def _expired_packs(self, catalog: Catalog, ending: set[str]) -> tuple[str, ...]:
@@ -574,6 +631,8 @@ class TierService:
             return
         if self._has_swept_orphans and not self._garbage.is_due(now_ms=now_ms):
             return
+        if self._has_swept_orphans and not self._can_pay(COLLECTION_COST + self._writer.commit_cost_max):
+            return
         async with self._changing:
             try:
                 plan = await self._garbage.plan(now_ms=now_ms, sweep=not self._has_swept_orphans)
@@ -586,6 +645,8 @@ class TierService:
             self._garbage_error = ""
             report = await self._garbage.execute(plan, now_ms=now_ms)
         self._has_swept_orphans = True
+        if not plan.needs_checkpoint:  # else the next round goes on with it
+            self._garbage_not_before_ms = now_ms + self._config.grace_ms // COLLECTIONS_PER_GRACE
         if report.deleted_count:
             logger.info("garbage deleted objects=%d bytes=%d", report.deleted_count, report.deleted_bytes)
 

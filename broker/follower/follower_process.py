@@ -168,6 +168,8 @@ class FollowerRole:
             return self._report(command)
         if command.code == HelperRequestCode.SEAL:
             raise InvalidRequestError("a read-only broker seals nothing")
+        if command.code == HelperRequestCode.TIER_COST:
+            raise InvalidRequestError("a read-only broker keeps no account; ask the broker that writes")
         if self._reads is None:
             raise UnavailableError("the cold tier is not open yet", reason=self._last_error)
         return await self._reads.handle(command)

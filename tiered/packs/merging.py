@@ -31,6 +31,7 @@ BURST_MS = 60_000
 OWN_PART = 2
 """A topic whose pieces in one merge reach 1/OWN_PART of a segment gets segments of its own."""
 FAILED_MAX = 64
+COMMIT_REQUESTS = 4
 RETRY_MS = 5_000
 
 Change = Callable[[Catalog], LedgerChanges | None]
@@ -85,8 +86,11 @@ class Merging:
         class_of: Callable[[str], str],
         cuts_ms: Callable[[], Mapping[str, int]],
         amend: Callable[[Change], Awaitable[bool]],
+        can_pay: Callable[[int], bool] = lambda count: True,
     ) -> None:
-        """`amend` commits what a change makes of the newest catalog, between two rounds' commits; see TierService."""
+        """`amend` commits what a change makes of the newest catalog, between two rounds' commits; see TierService.
+        `can_pay`: whether so many requests may be made now."""
+        self._can_pay = can_pay
         self._merger = merger
         self._policy = policy
         self._budget = budget
@@ -101,7 +105,7 @@ class Merging:
     @property
     def is_due(self) -> bool:
         """Whether `run_once` would do anything; costs no request."""
-        return not self._lock.locked() and self._budget.is_free and self._next() is not None
+        return not self._lock.locked() and self._affordable() is not None
 
     async def run_once(self) -> MergeOutcome | None:
         """One merge, committed; None when none is due.
@@ -111,7 +115,7 @@ class Merging:
             FencedError: Another writer has taken over.
         """
         async with self._lock:
-            plan = self._next() if self._budget.is_free else None
+            plan = self._affordable()
             return await self._merge(plan) if plan is not None else None
 
     async def rewrite(self, plan: MergePlan) -> MergeOutcome | None:
@@ -129,7 +133,7 @@ class Merging:
                 return  # sealing meets it, too, and says so
             except ObjectStoreUnavailableError as error:
                 outcome, failure = None, error
-                logger.warning("packs not merged: %s retry_ms=%d", error, RETRY_MS)
+                logger.debug("packs not merged: %s retry_ms=%d", error, RETRY_MS)
             if outcome is not None:
                 continue
             # While in debt, time is what it waits for.
@@ -146,6 +150,11 @@ class Merging:
     def _next(self) -> MergePlan | None:
         plan = self._policy.choose(self._catalog())
         return None if plan is None or _name(plan) in self._failed else plan
+
+    def _affordable(self) -> MergePlan | None:
+        """The next merge, if it may begin now."""
+        plan = self._next() if self._budget.is_free else None
+        return plan if plan is not None and self._can_pay(_request_count(plan, self._policy)) else None
 
     async def _merge(self, plan: MergePlan, *, raises: bool = False) -> MergeOutcome | None:
         rules = MergeRules(
@@ -200,6 +209,11 @@ class Merging:
         return LedgerChanges(
             packs_out=result.packs_out, packs_in=tuple(result.packs_in), segments_in=tuple(result.segments_in)
         )
+
+
+def _request_count(plan: MergePlan, policy: MergePolicy) -> int:
+    """About how many requests a merge takes: packs, segments of topics that get their own, the commit."""
+    return 2 * (1 + plan.raw_bytes // policy.pack_bytes) + COMMIT_REQUESTS
 
 
 def _name(plan: MergePlan) -> frozenset[str]:
