@@ -11,6 +11,7 @@ from thermocline.remoting.errors import QueryNotFoundError
 from thermocline.remoting.message_record import decode_record
 from thermocline.tiered.catalog import Catalog, TopicEntry
 from thermocline.tiered.errors import QuarantinedError
+from thermocline.tiered.frame import DecodedFrame
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.ledger_entry import Quarantine
 from thermocline.tiered.packs.pack_pieces import PackPieces, with_pieces
@@ -75,7 +76,10 @@ async def with_pieces_between(
     packed = catalog.packed.get(topic)
     if packed is not None:
         packs = [catalog.packs[pack_id] for pack_id in packed.packs]
-        wanted = tuple(p.pack_id for p in packs if p.min_store_ms <= end_ms and p.max_store_ms >= begin_ms)
+        times = {pack.pack_id: pieces.times(pack, topic) for pack in packs}
+        wanted = tuple(
+            pack_id for pack_id, (oldest, newest) in times.items() if oldest <= end_ms and newest >= begin_ms
+        )
         catalog = msgspec.structs.replace(catalog, packed={topic: msgspec.structs.replace(packed, packs=wanted)})
     entry = await with_pieces(pieces, catalog, topic)
     assert entry is not None
@@ -169,7 +173,16 @@ async def _record(
     segment: SegmentEntry, run: QueueRun, queue_offset: int, readers: SegmentReaders, cache: FrameCache
 ) -> tuple[int, memoryview]:
     """Store time and bytes of one record."""
-    reader = readers.of(segment)
-    footer = await reader.log_footer()
-    frame = await cache.get(reader, footer.frame_of(run, queue_offset))
+    frame = await frame_at(segment, run, queue_offset, readers, cache)
     return frame.store_timestamp_ms(queue_offset), frame.slice(queue_offset, queue_offset + 1)
+
+
+async def frame_at(
+    segment: SegmentEntry, run: QueueRun, queue_offset: int, readers: SegmentReaders, cache: FrameCache
+) -> DecodedFrame:
+    """The frame with one record: one request where the catalog knows enough, else two; none for what is here."""
+    reader = readers.of(segment)
+    frame = await reader.frame_at(run, queue_offset)
+    if frame is None:
+        frame = await cache.get(reader, (await reader.frame_table()).frame_of(run, queue_offset))
+    return frame

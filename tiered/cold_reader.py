@@ -44,7 +44,7 @@ from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.packs.pack_entry import PackedTopic
 from thermocline.tiered.packs.pack_pieces import PackPieces
 from thermocline.tiered.read_ahead import WINDOW_FRAMES_MAX, Cursor, ReadAhead
-from thermocline.tiered.segment_format import FrameInfo, LogFooter
+from thermocline.tiered.segment_format import FrameInfo
 from thermocline.tiered.segment_reader import SegmentReader
 from thermocline.tiered.segment_readers import SegmentReaders
 from thermocline.tiered.topic_index import PackedSpan, QueueIndex, QueueSpan, TopicIndex
@@ -137,7 +137,12 @@ class ColdReader:
 
     async def min_offset(self, topic: str, queue_id: int, *, cut_ms: int) -> int | None:
         """The least visible offset; None when nothing of the queue is visible here."""
-        return await self._checked(topic, lambda: self._min_offset(self._queue(topic, queue_id), cut_ms))
+
+        async def find() -> int | None:
+            queue = self._queue(topic, queue_id)
+            return None if queue is None else await self._first_at_or_after(queue, cut_ms)
+
+        return await self._checked(topic, find)
 
     def end_offset(self, topic: str, queue_id: int) -> int | None:
         """The offset after the last one held, visible or not; None when there is none. Sends no request."""
@@ -149,12 +154,14 @@ class ColdReader:
 
         async def find() -> int | None:
             queue = self._queue(topic, queue_id)
-            offset = await self._min_offset(queue, cut_ms)
+            offset = None if queue is None else await self._first_at_or_after(queue, cut_ms)
             if queue is None or offset is None:
                 return None
             span = await self._span(queue, queue.position_of(offset))
             if span.quarantine is not None:
                 return max(span.run.min_store_ms, cut_ms)
+            if offset == span.run.start_offset:
+                return span.run.min_store_ms
             return (await self._frame_at(span, offset)).store_timestamp_ms(offset)
 
         return await self._checked(topic, find)
@@ -168,14 +175,9 @@ class ColdReader:
             queue = self._queue(topic, queue_id)
             if queue is None:
                 return None
-            minimum = await self._min_offset(queue, cut_ms)
-            if minimum is None:
-                return None
             if boundary is Boundary.LOWER:
-                found = await self._first_at_or_after(queue, timestamp_ms)
-                return None if found is None else max(found, minimum)
-            found = await self._last_at_or_before(queue, timestamp_ms)
-            return None if found is None or found < minimum else found
+                return await self._first_at_or_after(queue, max(timestamp_ms, cut_ms))
+            return await self._last_at_or_before(queue, timestamp_ms, cut_ms=cut_ms)
 
         return await self._checked(topic, find)
 
@@ -308,7 +310,7 @@ class ColdReader:
 
     async def _pull(self, request: ColdPull) -> ColdPullResult:
         queue = self._queue(request.topic, request.queue_id)
-        minimum = await self._min_offset(queue, request.cut_ms)
+        minimum = None if queue is None else await self._first_at_or_after(queue, request.cut_ms)
         if queue is None or minimum is None:
             end = queue.end_offset if queue is not None else 0
             return ColdPullResult(status=ColdPullStatus.NO_QUEUE, next_offset=end, min_offset=end, end_offset=end)
@@ -444,24 +446,16 @@ class ColdReader:
         if taken.has_room:
             taken.next_offset = scan_end
 
-    async def _min_offset(self, queue: QueueIndex | None, cut_ms: int) -> int | None:
-        if queue is None:
-            return None
-        for position in range(len(queue.spans)):
-            if queue.spans[position].run.min_store_ms >= cut_ms:
-                return queue.spans[position].run.start_offset
-            if queue.spans[position].run.max_store_ms >= cut_ms:
-                span = await self._span(queue, position)  # its own times, where they were the pack's
-                if span.run.min_store_ms >= cut_ms:
-                    return span.run.start_offset
-                if span.run.max_store_ms >= cut_ms:
-                    return await self._first_in_span(span, cut_ms)
-        return None
-
     async def _first_at_or_after(self, queue: QueueIndex, timestamp_ms: int) -> int | None:
+        """The first offset stored at or after a time: with the cut, the least visible one. None when all are older."""
         for position in range(len(queue.spans)):
-            if queue.spans[position].run.max_store_ms >= timestamp_ms:
-                span = await self._span(queue, position)
+            run = queue.spans[position].run
+            if run.min_store_ms >= timestamp_ms:
+                return run.start_offset
+            if run.max_store_ms >= timestamp_ms:
+                span = await self._span(queue, position)  # its own times, where they were the piece's
+                if span.run.min_store_ms >= timestamp_ms:
+                    return span.run.start_offset
                 if span.run.max_store_ms >= timestamp_ms:
                     return await self._first_in_span(span, timestamp_ms)
         return None
@@ -471,41 +465,52 @@ class ColdReader:
         run = span.run
         if span.quarantine is not None:
             return run.start_offset
-        footer = await self._readers.of(span.segment).log_footer()
+        reader = self._readers.of(span.segment)
+        footer = await reader.frame_table()
         newest = footer.frames["max_store_ms"][run.frame_start : run.frame_end]
         info = footer.frame(run.frame_start + int(np.argmax(newest >= timestamp_ms)))
         if info.min_store_ms >= timestamp_ms:
             return info.start_offset
-        frame = await self._cache.get(self._readers.of(span.segment), info)
+        frame = await self._cache.get(reader, info)
         offsets = range(frame.start_offset, frame.end_offset)
         return frame.start_offset + bisect_left(offsets, timestamp_ms, key=frame.store_timestamp_ms)
 
-    async def _last_at_or_before(self, queue: QueueIndex, timestamp_ms: int) -> int | None:
+    async def _last_at_or_before(self, queue: QueueIndex, timestamp_ms: int, *, cut_ms: int) -> int | None:
+        """The last offset stored at or before a time; None when all are newer, or the cut hides that one."""
         for position in reversed(range(len(queue.spans))):
-            if queue.spans[position].run.min_store_ms > timestamp_ms:
+            run = queue.spans[position].run
+            if run.min_store_ms > timestamp_ms:
                 continue
+            if run.max_store_ms <= timestamp_ms and run.min_store_ms >= cut_ms:
+                return run.end_offset - 1
             span = await self._span(queue, position)
             run = span.run
             if run.min_store_ms > timestamp_ms:
                 continue
-            if span.quarantine is not None:
-                return run.end_offset - 1
-            footer = await self._readers.of(span.segment).log_footer()
-            oldest = footer.frames["min_store_ms"][run.frame_start : run.frame_end]
-            info = footer.frame(run.frame_end - 1 - int(np.argmax(oldest[::-1] <= timestamp_ms)))
-            if info.max_store_ms <= timestamp_ms:
-                return info.end_offset - 1
-            frame = await self._cache.get(self._readers.of(span.segment), info)
-            offsets = range(frame.start_offset, frame.end_offset)
-            return frame.start_offset + bisect_right(offsets, timestamp_ms, key=frame.store_timestamp_ms) - 1
+            if span.quarantine is not None or run.max_store_ms <= timestamp_ms:
+                return run.end_offset - 1 if run.max_store_ms >= cut_ms else None
+            if timestamp_ms < cut_ms:
+                return None
+            found, found_ms = await self._last_in_span(span, timestamp_ms)
+            return found if found_ms >= cut_ms else None
         return None
+
+    async def _last_in_span(self, span: QueueSpan, timestamp_ms: int) -> tuple[int, int]:
+        """The last record of a run at or before a time, which the first one is, and when it was stored."""
+        run, reader = span.run, self._readers.of(span.segment)
+        footer = await reader.frame_table()
+        oldest = footer.frames["min_store_ms"][run.frame_start : run.frame_end]
+        info = footer.frame(run.frame_end - 1 - int(np.argmax(oldest[::-1] <= timestamp_ms)))
+        frame = await self._cache.get(reader, info)
+        offsets = range(frame.start_offset, frame.end_offset)
+        found = frame.start_offset + bisect_right(offsets, timestamp_ms, key=frame.store_timestamp_ms) - 1
+        return found, frame.store_timestamp_ms(found)
 
     async def _frame_at(self, span: QueueSpan, queue_offset: int) -> DecodedFrame:
         if span.quarantine is not None:
             raise span.lost_error(queue_offset=queue_offset)
         reader = self._readers.of(span.segment)
-        footer: LogFooter = await reader.log_footer()
-        return await self._cache.get(reader, footer.frame_of(span.run, queue_offset))
+        return await self._cache.get(reader, (await reader.frame_table()).frame_of(span.run, queue_offset))
 
 
 async def _take_wanted(taken: _Taken, frame: DecodedFrame, end_offset: int, matches: Callable[[bytes], bool]) -> None:

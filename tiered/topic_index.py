@@ -52,7 +52,8 @@ class QueueSpan:
 
 @dataclass(frozen=True, slots=True)
 class PackedSpan:
-    """A piece's run of the queue that is not loaded: of `run` only the offsets are exact, its times are the pack's."""
+    """A piece's run of the queue that is not loaded: of `run` only the offsets are exact, its times are the piece's
+    or the pack's, which bound them."""
 
     quarantine: ClassVar[None] = None
     """A piece that is lost is none of its pack's any more."""
@@ -137,13 +138,14 @@ class TopicIndex:
 
 def _packed_spans(pack: PackEntry, topic: str, table: PieceTable) -> Iterable[PackedSpan]:
     for index in pack.indexes_of(topic):
+        times = table.times.of(index) if table.times is not None else (pack.min_store_ms, pack.max_store_ms)
         for queue in table.piece(index).queues:
             run = QueueRun(
                 queue_id=queue.queue_id,
                 start_offset=queue.start_offset,
                 end_offset=queue.end_offset,
-                min_store_ms=pack.min_store_ms,
-                max_store_ms=pack.max_store_ms,
+                min_store_ms=times[0],
+                max_store_ms=times[1],
                 frame_start=0,
                 frame_end=0,
                 min_physical_offset=pack.min_physical_offset,
@@ -186,5 +188,5 @@ def _with_times(spans: list[Span]) -> list[Span]:
 
 
 def _has_times(span: Span) -> bool:
-    """Whether its store times are exact: of what is lost they are guessed, of a packed one they are the pack's."""
+    """Whether its store times are exact: of what is lost they are guessed, of a packed one they are its piece's."""
     return isinstance(span, QueueSpan) and span.quarantine is None

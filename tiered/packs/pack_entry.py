@@ -20,6 +20,7 @@ from bisect import bisect_left
 import msgspec
 
 from thermocline.tiered.packs.piece_table import PieceTable, decode_piece_table
+from thermocline.tiered.packs.piece_times import PieceTimes, decode_piece_times
 from thermocline.tiered.segment_format import SegmentId
 
 SECTION_PIECES = 64
@@ -37,7 +38,8 @@ class PackEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaul
     """One pack. `topics` names the topic of each piece; one that has several pieces comes several times.
 
     `section_ends`: where in the object the footer's sections end; the first begins at `footer_start`. `level`: how
-    often what is in it has been merged.
+    often what is in it has been merged. `columns_start`: where the `.cq` parts begin, behind the last `.log` part; 0,
+    and no `times`, in packs of before these were noted.
     """
 
     pack_id: str
@@ -58,6 +60,8 @@ class PackEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaul
     created_ms: int
     level: int = 0
     depth: int = 0
+    times: bytes = b""
+    columns_start: int = 0
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "topics", tuple(map(sys.intern, self.topics)))
@@ -74,7 +78,13 @@ class PackEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaul
 
     def table(self) -> PieceTable:
         """The ranges of its pieces."""
-        return decode_piece_table(self.pieces, piece_count=len(self.topics))
+        return decode_piece_table(self.pieces, piece_count=len(self.topics), times=self.piece_times())
+
+    def piece_times(self) -> PieceTimes | None:
+        """Between which store times each piece lies; None when only the pack's are known."""
+        if not self.times:
+            return None
+        return decode_piece_times(self.times, piece_count=len(self.topics), min_store_ms=self.min_store_ms)
 
     def indexes_of(self, topic: str) -> range:
         """Which pieces are the topic's."""

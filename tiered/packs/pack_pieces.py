@@ -27,6 +27,7 @@ TABLES_BYTES_MAX = 16 * 1024 * 1024
 SECTION_CONCURRENCY_MAX = 16
 _ENTRY_BYTES = 1_200
 _RUN_BYTES = 350
+_FRAME_BYTES = 40
 
 SectionKey = tuple[str, int]
 Section = list[SegmentEntry]
@@ -46,6 +47,15 @@ class PackPieces:
         self._tables: OrderedDict[str, PieceTable] = OrderedDict()
         self._tables_bytes = 0
         self.size_bytes = 0
+
+    def times(self, pack: PackEntry, topic: str) -> tuple[int, int]:
+        """Between which store times the topic's records in the pack lie, as far as the ledger knows; no request."""
+        known = self.table(pack).times
+        indexes = pack.indexes_of(topic)
+        if known is None or not indexes:
+            return pack.min_store_ms, pack.max_store_ms
+        bounds = [known.of(index) for index in indexes]
+        return min(least for least, _ in bounds), max(greatest for _, greatest in bounds)
 
     def table(self, pack: PackEntry) -> PieceTable:
         """The pack's ranges, decoded; sends no request."""
@@ -73,8 +83,13 @@ class PackPieces:
     async def all_of(self, pack: PackEntry) -> Section:
         """Every piece of the pack, by one request; nothing of it is kept."""
         tail = await self._store.get_range(pack.key, start=pack.footer_start, end=pack.object_bytes)
+        return self.in_tail(pack, memoryview(tail))
+
+    @staticmethod
+    def in_tail(pack: PackEntry, tail: memoryview) -> Section:
+        """Every piece of the pack, by its end, which holds all of the footer. CorruptDataError if it is damaged."""
         check_footer(tail)
-        view = memoryview(tail)
+        view = tail[len(tail) - (pack.object_bytes - pack.footer_start) :]
         parts = [
             _checked(pack, number, decode_section(view[start - pack.footer_start : end - pack.footer_start]))
             for number, (start, end) in enumerate(pack.sections())
@@ -119,7 +134,7 @@ class PackPieces:
 
 
 def _memory_bytes(section: Section) -> int:
-    return sum(_ENTRY_BYTES + _RUN_BYTES * len(entry.runs) for entry in section)
+    return sum(_ENTRY_BYTES + _RUN_BYTES * len(entry.runs) + _FRAME_BYTES * len(entry.coarse) for entry in section)
 
 
 def _checked(pack: PackEntry, number: int, section: Section) -> Section:

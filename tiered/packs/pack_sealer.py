@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 ENTRY_BYTES_MAX = 192 * 1024
 """About what one ledger entry may say of packs: names and ranges of their topics."""
 _RANGE_BYTES = 5
-_PIECE_BYTES = 12
+_PIECE_BYTES = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,5 @@
-"""Finds the record of a pack that lay at a place in the log: one request for the footer, one for all `.cq` parts.
+"""Finds the record of a pack that lay at a place in the log: by one request for all that lies behind the `.log` parts;
+where that is large, by one for the footer and one for all `.cq` parts.
 
 Topics that were sealed together lie between each other in the log, so nearly every piece of a pack may hold a place;
 their columns lie end to end, so that looking into all of them is one request.
@@ -17,6 +18,8 @@ from thermocline.tiered.packs.pack_pieces import PackPieces
 from thermocline.tiered.queue_columns import decode_columns_block, decode_columns_footer
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_format import QueueRun
+
+TAIL_BYTES_MAX = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +40,10 @@ async def find_in_pack(
     """
     if not pack.min_physical_offset <= physical_offset < pack.end_physical_offset:
         return None
+    tail = await _tail(store, pack)
     candidates = [
         segment
-        for segment in await pieces.all_of(pack)
+        for segment in (await pieces.all_of(pack) if tail is None else pieces.in_tail(pack, tail))
         if (packed := catalog.packed.get(segment.topic)) is not None
         and pack.pack_id in packed.packs
         and any(run.min_physical_offset <= physical_offset < run.end_physical_offset for run in segment.runs)
@@ -47,7 +51,10 @@ async def find_in_pack(
     if not candidates:
         return None
     start, end = min(each.cq.start for each in candidates), max(each.cq.end for each in candidates)
-    columns = memoryview(await store.get_range(pack.key, start=start, end=end))
+    if tail is not None:
+        columns = tail[start - pack.columns_start : end - pack.columns_start]
+    else:
+        columns = memoryview(await store.get_range(pack.key, start=start, end=end))
     for segment in candidates:
         part = columns[segment.cq.start - start : segment.cq.end - start]
         footer = decode_columns_footer(part[segment.cq.footer_start - segment.cq.start :])
@@ -60,3 +67,10 @@ async def find_in_pack(
                 assert run is not None
                 return FoundRecord(segment, run, found.start_offset + index)
     return None
+
+
+async def _tail(store: ObjectStore, pack: PackEntry) -> memoryview | None:
+    """All that lies behind the `.log` parts; None where that begins is not known, or when it is large."""
+    if not pack.columns_start or pack.object_bytes - pack.columns_start > TAIL_BYTES_MAX:
+        return None
+    return memoryview(await store.get_range(pack.key, start=pack.columns_start, end=pack.object_bytes))

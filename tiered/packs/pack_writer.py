@@ -16,9 +16,10 @@ import msgspec
 from thermocline.tiered.packs.pack_entry import PackEntry, topic_key
 from thermocline.tiered.packs.pack_format import PACK_MAGIC, encode_sections, encode_trailer
 from thermocline.tiered.packs.piece_table import PieceExtent, QueueRange, encode_piece_table
-from thermocline.tiered.segment_entry import PartLocator, SegmentEntry
+from thermocline.tiered.packs.piece_times import encode_piece_times
+from thermocline.tiered.segment_entry import CoarseRows, PartLocator, SegmentEntry
 from thermocline.tiered.segment_format import SegmentId
-from thermocline.tiered.segment_writer import FinishedSegment
+from thermocline.tiered.segment_writer import FinishedSegment, coarse_frames
 from thermocline.tiered.spool import Spool
 
 
@@ -82,13 +83,16 @@ class PackWriter:
         entry = finished.entry(log_key=self.key, cq_key=self.key, idx_key=self.key, created_ms=created_ms)
         position = self._spool.size_bytes
         self._spool.write(finished.log)
-        entry = msgspec.structs.replace(entry, log=_moved(entry.log, position))
+        # In a pack's footer, not in the ledger: so every frame is noted, and a lookup needs no footer of the piece.
+        coarse = CoarseRows.of(coarse_frames(finished.footer, every=1))
+        entry = msgspec.structs.replace(entry, log=_moved(entry.log, position), coarse=coarse)
         self._pieces.append(_Piece(entry, finished.cq, finished.idx))
 
     def finish(self, *, level: int, depth: int, created_ms: int) -> tuple[PackEntry, FinishedObject]:
         """Complete the pack, which has at least one piece: its entry, and its bytes."""
         assert self._pieces
         spool, pieces = self._spool, self._pieces
+        columns_start = spool.size_bytes
         for piece in pieces:
             position = spool.size_bytes
             spool.write(piece.cq)
@@ -124,6 +128,8 @@ class PackWriter:
             created_ms=created_ms,
             level=level,
             depth=depth,
+            times=encode_piece_times(entries),
+            columns_start=columns_start,
         )
         return pack, FinishedObject(spool.finish(), spool)
 

@@ -23,6 +23,7 @@ import numpy.typing as npt
 import zstandard
 
 from thermocline.tiered.errors import LedgerCorruptError
+from thermocline.tiered.packs.piece_times import PieceTimes
 from thermocline.tiered.queue_columns import from_planes, to_planes
 
 Numbers = npt.NDArray[np.int64]
@@ -54,9 +55,11 @@ class PieceExtent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class PieceTable:
     """The decoded columns; piece `i` by `piece(i)`, and all of them at once by `pieces()`, which is far quicker."""
 
-    __slots__ = ("_incarnations", "_queue_ids", "_queue_starts", "_raw", "_records", "_starts", "_stored")
+    __slots__ = ("_incarnations", "_queue_ids", "_queue_starts", "_raw", "_records", "_starts", "_stored", "times")
 
-    def __init__(self, pieces: Sequence[Numbers], queues: Sequence[Numbers]) -> None:
+    def __init__(self, pieces: Sequence[Numbers], queues: Sequence[Numbers], times: PieceTimes | None = None) -> None:
+        self.times = times
+        """Between which store times each piece lies, where the ledger says so."""
         self._incarnations, self._raw, self._stored, counts = pieces
         self._queue_ids, self._starts, self._records = queues
         self._queue_starts: Numbers = np.concatenate(([0], np.cumsum(counts)))
@@ -67,7 +70,8 @@ class PieceTable:
     @property
     def memory_bytes(self) -> int:
         """About what keeping it costs."""
-        return 32 * len(self._raw) + 24 * len(self._queue_ids) + 500
+        times_bytes = self.times.memory_bytes if self.times is not None else 0
+        return 32 * len(self._raw) + 24 * len(self._queue_ids) + times_bytes + 500
 
     def incarnation(self, index: int) -> int:
         """The incarnation of the topic whose piece this is."""
@@ -125,7 +129,7 @@ def encode_piece_table(pieces: Sequence[PieceExtent]) -> bytes:
     return zstandard.ZstdCompressor(level=9, write_checksum=True).compress(content)
 
 
-def decode_piece_table(data: bytes, *, piece_count: int) -> PieceTable:
+def decode_piece_table(data: bytes, *, piece_count: int, times: PieceTimes | None = None) -> PieceTable:
     """The table of a pack of so many pieces. LedgerCorruptError when it is none."""
     try:
         size_bytes = zstandard.frame_content_size(data)
@@ -147,4 +151,4 @@ def decode_piece_table(data: bytes, *, piece_count: int) -> PieceTable:
     pieces, queues = columns[: len(_PIECE_COLUMNS)], columns[len(_PIECE_COLUMNS) :]
     if int(pieces[-1].sum()) != queue_count:
         raise LedgerCorruptError("a piece table's queues do not add up", queue_count=queue_count)
-    return PieceTable(pieces, queues)
+    return PieceTable(pieces, queues, times)

@@ -20,7 +20,9 @@ from thermocline.store.disk import RealDisk
 from thermocline.tiered.file import FileObjectStore
 from thermocline.tiered.tier_config import TierConfig
 
-GOLDEN = Path(__file__).parent / "golden" / "v2"
+GOLDEN = Path(__file__).parent / "golden" / "v2-times"
+GOLDEN_BEFORE = Path(__file__).parent / "golden" / "v2"
+"""Written before pack entries noted times of pieces, and pieces all of their frames."""
 CONFIG = TierConfig(
     cold_url="file:///golden",
     segment_bytes=64 * 1024,

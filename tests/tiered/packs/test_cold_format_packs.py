@@ -11,9 +11,10 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import pytest
 import zstandard
 
-from tests.tiered.packs.make_golden import GOLDEN, write_bucket
+from tests.tiered.packs.make_golden import GOLDEN, GOLDEN_BEFORE, write_bucket
 from thermocline.store.disk import RealDisk
 from thermocline.tiered.file import FileObjectStore
 from thermocline.tiered.ledger_reader import open_catalog
@@ -23,7 +24,7 @@ from thermocline.tiered.segment_reader import SegmentReader
 
 BUCKET = GOLDEN / "bucket"
 EXPECTED: dict[str, Any] = json.loads((GOLDEN / "expected.json").read_text())
-ROOT = BUCKET / "DefaultCluster" / "broker-a"
+BUCKETS = pytest.mark.parametrize("golden", [GOLDEN, GOLDEN_BEFORE], ids=lambda folder: folder.name)
 
 
 # -- a reader from the page --------------------------------------------------------------------------------------------
@@ -62,9 +63,9 @@ def read_table(pack: dict[str, Any]) -> list[tuple[str, int, dict[int, tuple[int
     return found
 
 
-def read_pieces(pack: dict[str, Any]) -> list[dict[str, Any]]:
+def read_pieces(bucket: Path, pack: dict[str, Any]) -> list[dict[str, Any]]:
     """The segment entry of each piece, from the pack's footer."""
-    data = (BUCKET / pack["key"]).read_bytes()
+    data = (bucket / pack["key"]).read_bytes()
     assert (len(data), zlib.crc32(data)) == (pack["object_bytes"], pack["crc32"])
     assert data[:8] == b"THERMPAK"
     size, stored_bytes, raw_bytes, version, _zero, checksum, magic = struct.unpack("<QIIHHI8s", data[-32:])
@@ -84,10 +85,10 @@ def read_pieces(pack: dict[str, Any]) -> list[dict[str, Any]]:
     return entries
 
 
-def read_records(segment: dict[str, Any]) -> dict[int, dict[int, bytes]]:
+def read_records(bucket: Path, segment: dict[str, Any]) -> dict[int, dict[int, bytes]]:
     """Queue id -> queue offset -> record, wherever the part lies."""
     key, start, end, footer_start, crc32 = segment["log"]
-    part = (BUCKET / key).read_bytes()[start:end]
+    part = (bucket / key).read_bytes()[start:end]
     assert zlib.crc32(part) == crc32
     _size, stored_bytes, _raw, _version, _zero, _crc, magic = struct.unpack("<QIIHHI8s", part[-32:])
     assert magic == b"THERMLOG"
@@ -114,20 +115,21 @@ def read_json(path: Path) -> Any:
     return json.loads(data)
 
 
-def read_catalog() -> tuple[int, dict[str, Any], dict[str, Any]]:
+def read_catalog(bucket: Path) -> tuple[int, dict[str, Any], dict[str, Any]]:
     """The newest version, the topics at it, and the packs."""
-    hint = read_json(ROOT / "head-hint")
+    root = bucket / "DefaultCluster" / "broker-a"
+    hint = read_json(root / "head-hint")
     version, topics, packs = 0, dict[str, Any](), dict[str, Any]()
     if hint["checkpoint"]:
-        head = read_json(ROOT / f"checkpoints/{hint['checkpoint']:020}/head.json")
+        head = read_json(root / f"checkpoints/{hint['checkpoint']:020}/head.json")
         version = head["version"]
         for _bucket, key, *_rest in head["buckets"]:
-            for topic in json.loads(unzip((BUCKET / key).read_bytes()))["topics"]:
+            for topic in json.loads(unzip((bucket / key).read_bytes()))["topics"]:
                 topics[topic["topic"]] = topic
         if head.get("packs"):
-            content = json.loads(unzip((BUCKET / head["packs"][1]).read_bytes()))
+            content = json.loads(unzip((bucket / head["packs"][1]).read_bytes()))
             packs = {pack["pack_id"]: pack for pack in content["packs"]}
-    while (path := ROOT / f"ledger/{version + 1:020}.json").exists():
+    while (path := root / f"ledger/{version + 1:020}.json").exists():
         entry = read_json(path)
         version += 1
         for name, incarnation in entry.get("topics_deleted", []):
@@ -148,33 +150,54 @@ def read_catalog() -> tuple[int, dict[str, Any], dict[str, Any]]:
 # -- what it finds -----------------------------------------------------------------------------------------------------
 
 
-def test_the_page_reads_every_record() -> None:
-    version, topics, packs = read_catalog()
-    assert version == EXPECTED["version"]
+@BUCKETS
+def test_the_page_reads_every_record(golden: Path) -> None:
+    bucket, expected = golden / "bucket", json.loads((golden / "expected.json").read_text())
+    version, topics, packs = read_catalog(bucket)
+    assert version == expected["version"]
     assert topics["gone"]["deleted"]
     assert {pack["ttl_class"] for pack in packs.values()} == {"forever", "h015"}
     assert {pack.get("level", 0) for pack in packs.values()} == {0, 1}
     found: dict[str, dict[int, dict[int, bytes]]] = {}
     for pack in packs.values():
-        for (name, incarnation, queues), entry in zip(read_table(pack), read_pieces(pack), strict=True):
+        for (name, incarnation, queues), entry in zip(read_table(pack), read_pieces(bucket, pack), strict=True):
             assert entry["incarnation"] == incarnation
             assert {run[0]: (run[1], run[2]) for run in entry["runs"]} == queues
             if topics[name].get("deleted") or topics[name]["incarnation"] != incarnation:
                 continue
-            for queue_id, records in read_records(entry).items():
+            for queue_id, records in read_records(bucket, entry).items():
                 assert (min(records), max(records) + 1) == queues[queue_id]
                 found.setdefault(name, {}).setdefault(queue_id, {}).update(records)
     assert {
         name: {str(queue_id): [records[offset].hex() for offset in sorted(records)] for queue_id, records in of.items()}
         for name, of in found.items()
-    } == EXPECTED["topics"]
+    } == expected["topics"]
 
 
-async def test_our_reader_reads_it() -> None:
-    store = FileObjectStore(str(BUCKET), disk=RealDisk())
+def test_the_page_says_what_lookups_need() -> None:
+    """Store times of pieces, where the columns begin, and every frame of a piece, in what is written today."""
+    _version, _topics, packs = read_catalog(BUCKET)
+    assert packs
+    for pack in packs.values():
+        data, count = unzip(base64.b64decode(pack["times"])), len(pack["topics"])
+        least, position = planes(data, 0, count, 8)
+        spans, position = planes(data, position, count, 8)
+        assert position == len(data)
+        pieces = read_pieces(BUCKET, pack)
+        assert pack["columns_start"] == min(piece["cq"][1] for piece in pieces) == pieces[-1]["log"][2]
+        for piece, after_ms, span_ms in zip(pieces, least, spans, strict=True):
+            assert pack["min_store_ms"] + after_ms == min(run[3] for run in piece["runs"])
+            assert pack["min_store_ms"] + after_ms + span_ms == max(run[4] for run in piece["runs"])
+            assert [frame[0] for frame in piece["coarse"]] == list(range(piece["runs"][-1][6]))
+
+
+@BUCKETS
+async def test_our_reader_reads_it(golden: Path) -> None:
+    expected: dict[str, Any] = json.loads((golden / "expected.json").read_text())
+    store = FileObjectStore(str(golden / "bucket"), disk=RealDisk())
     catalog = await open_catalog(store, BrokerKeys("DefaultCluster/broker-a"))
     pieces = PackPieces(store)
-    for name, queues in EXPECTED["topics"].items():
+    for name, queues in expected["topics"].items():
         entry = await with_pieces(pieces, catalog, name)
         assert entry is not None
         found: dict[str, str] = {}
