@@ -66,9 +66,7 @@ def test_a_bucket_is_listed_read_and_verified_without_its_broker(
         assert report["read_bytes"] > 0
 
 
-def test_what_is_damaged_is_found(
-    served: dict[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_damaged_is_found(served: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     url = served["url"]
     key = shown(capsys, "tier", "ls", url, TOPIC)[0]["key"]
     path = Path(url.removeprefix("file://")) / key

@@ -1,5 +1,5 @@
-"""Lookups by time equal those in a plain list, whatever has been sealed, packed, merged, expired and collected before and
-goes on meanwhile; and cost at most two requests, none the second time. A failure names its seed.
+"""Lookups by time equal those in a plain list, whatever has been sealed, packed, merged, expired and collected before
+and goes on meanwhile; and cost at most two requests, none the second time. A failure names its seed.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ class FaultInjectingObjectStore(WrappingObjectStore):
         call = StoreCall(verb=Verb.LIST, key=prefix)
         fault = await self._before(call, None)
         if fault is Fault.STALE:
-            for info in await self._stale_list(prefix, start_after):
+            for info in (await self._stale_listing(prefix, start_after)).values():
                 yield info
             return
         async for info in self._inner.list(prefix, start_after=start_after):
@@ -181,13 +181,14 @@ class FaultInjectingObjectStore(WrappingObjectStore):
             await self._after(call, fault)
         await self._after(call, fault)
 
-    async def _stale_list(self, prefix: str, start_after: str) -> list[ObjectInfo]:
+    async def _stale_listing(self, prefix: str, start_after: str) -> dict[str, ObjectInfo]:
+        """What a list request says that has not heard of the newest objects and deletions, by key and in order."""
         unseen = set(self._created) - self._replaced.keys()
         there = {info.key: info async for info in self._inner.list(prefix, start_after=start_after)}
         for info in self._deleted:
             if info.key.startswith(prefix) and info.key.encode() > start_after.encode():
                 there.setdefault(info.key, info)
-        return [there[key] for key in sorted(there, key=str.encode) if key not in unseen]
+        return {key: there[key] for key in sorted(there, key=str.encode) if key not in unseen}
 
     async def _note_deleted(self, keys: tuple[str, ...]) -> None:
         if self._history is None:
