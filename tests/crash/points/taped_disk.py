@@ -127,6 +127,9 @@ class TapedDisk:
 
         return release
 
+    def is_locked_here(self, path: str) -> bool:
+        return self._inner.is_locked_here(path)
+
 
 class TapedFile:
     """An open file of it; methods as `DiskFile` has them."""
