@@ -29,7 +29,7 @@ from thermocline.broker.supervisor import HelperStatus
 from thermocline.broker.tier_explanation import QueueTierState, TopicTierState, explain
 from thermocline.broker.tier_link import ROLE
 from thermocline.broker.tiered_topics import is_tiered_topic
-from thermocline.broker.topic_attributes import TTL_MS
+from thermocline.broker.topic_attributes import ttl_attributes, ttl_change
 from thermocline.broker.topic_attributes import ttl_ms as effective_ttl_ms
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.command import RemotingCommand
@@ -56,7 +56,7 @@ class TierRequestHeader(Header, kw_only=True):
 
 
 class TtlRequestHeader(Header, kw_only=True):
-    """90104, 90105. `ttl_ms` 0 keeps messages for ever; without it `reserve.time` or the broker's default counts."""
+    """90104, 90105. `ttl_ms` 0 keeps messages for ever; without it the broker's default counts."""
 
     topic: str
     ttl_ms: Long | None = None
@@ -137,9 +137,7 @@ class TierProcessor:
         config = self._config(header.topic)
         lookup, topics = self._context.lookup, self._context.topics
         now_ms = self._context.store.clock.now_ms()
-        attributes = {name: value for name, value in config.attributes.items() if name != TTL_MS}
-        if header.ttl_ms is not None:
-            attributes[TTL_MS] = str(header.ttl_ms)
+        attributes = ttl_attributes(config.attributes, header.ttl_ms)
         ttl_ms = effective_ttl_ms(attributes, default_ms=self._context.config.message_ttl_ms or None)
         cut_ms = 0 if ttl_ms is None else now_ms - ttl_ms
         # What has expired already does not come back, however long the new time is.
@@ -171,10 +169,9 @@ class TierProcessor:
         """90105."""
         header = command.header(TtlRequestHeader)
         config = self._config(header.topic)
-        if header.ttl_ms is not None:
-            await self._context.topics.update(config, {f"+{TTL_MS}": str(header.ttl_ms)})
-        elif TTL_MS in config.attributes:
-            await self._context.topics.update(config, {f"-{TTL_MS}": ""})
+        change = ttl_change(config.attributes, header.ttl_ms)
+        if change:
+            await self._context.topics.update(config, change)
         body = {"topic": header.topic, "ttlMs": self._context.topics.time_to_live_ms(header.topic)}
         return RemotingCommand.response(command, body=msgspec.json.encode(body))
 
