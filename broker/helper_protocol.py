@@ -21,6 +21,7 @@ with its role, generation and build id; afterwards both sides ask each other ove
     90017    follower -> hot  FOLLOWED_TOPICS: topics of the broker whose ledger is followed, before their queues
     90020    hot -> tier      SCRUB: begin a scrub of the cold tier
     90021    hot -> tier      SCRUB_STATE: how far it has come, or what the last one found
+    90035    hot -> tier      TTL_PROOF: what of a topic has expired and is named still, or lies in the bucket
     90011    index -> hot     INDEX_PROGRESS: how far the index is durable
     90012    hot -> index     INDEX_QUERY: physical offsets of a topic's key
 
@@ -63,6 +64,7 @@ class HelperRequestCode(IntEnum):
     INDEX_QUERY = 90012
     SCRUB = 90020
     SCRUB_STATE = 90021
+    TTL_PROOF = 90035
 
 
 class Hello(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -265,16 +267,29 @@ class QueueTierReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True
     first_waiting_ms: int | None
 
 
+class ExpiredSegments(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """What a cut takes: whole segments, in so many objects; and segments that stay until the newest message in them,
+    stored at `partly_max_store_ms` at the latest, has expired too."""
+
+    segments: int
+    messages: int
+    raw_bytes: int
+    stored_bytes: int
+    objects: int
+    partly_segments: int
+    partly_stored_bytes: int
+    partly_max_store_ms: int | None
+
+
 class TopicTierReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """What the tier process knows of one topic. The expired ones are whole segments below `visible_from_ms`."""
+    """What the tier process knows of one topic. `expired`: when `visible_from_ms` was asked about."""
 
     topic: str
     segments: int
     raw_bytes: int
     stored_bytes: int
-    expired_segments: int
-    expired_stored_bytes: int
     queues: list[QueueTierReport]
+    expired: ExpiredSegments | None = None
 
 
 class TierReportReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -287,6 +302,53 @@ class TierReportReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True
     received_bytes: int
     topics: list[TopicTierReport]
     last_scrub: ScrubReport | None = None
+
+
+class TtlProofRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """TTL_PROOF of one topic, whose messages are visible from `cut_ms` on by a time to live of `ttl_ms`."""
+
+    topic: str
+    incarnation: int
+    cut_ms: int
+    ttl_ms: int | None
+
+
+class NamedRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A segment that has expired as a whole and that the catalog names. `is_overdue`: it should not any more."""
+
+    segment_id: str
+    newest_ms: int
+    is_overdue: bool
+    why: str
+
+
+class HiddenRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Objects with bytes that nobody may see, and when they are deleted at the latest; None: when is not known."""
+
+    segment_id: str
+    state: str
+    keys: list[str]
+    bytes: int
+    due_ms: int | None
+    why: str
+
+
+class TtlProofReply(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Answer to TTL_PROOF. `hidden` are the first of `hidden_count` rows; `cached_bytes`: in memory, of objects that have
+    left the catalog. `told_cut_ms`: the cut that the tier process has been told."""
+
+    version: int
+    told_cut_ms: int
+    swept_ms: int | None
+    sweep_due_ms: int
+    named: list[NamedRow]
+    hidden: list[HiddenRow]
+    hidden_count: int
+    hidden_objects: int
+    hidden_bytes: int
+    visible_objects: int
+    visible_bytes: int
+    cached_bytes: int
 
 
 class SealRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

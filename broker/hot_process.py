@@ -59,6 +59,7 @@ from thermocline.broker.processors.send_back import SendBackProcessor
 from thermocline.broker.processors.stats import StatsProcessor
 from thermocline.broker.processors.tier import TierProcessor
 from thermocline.broker.processors.topic import TopicProcessor
+from thermocline.broker.processors.ttl import TtlProcessor
 from thermocline.broker.runtime_folder import runtime_folder, socket_path
 from thermocline.broker.shared_page import SharedPage
 from thermocline.broker.state_link import StateLink
@@ -329,6 +330,7 @@ class HotProcess:
                 ),
                 TierProcessor(context, self._hub, helpers=helpers.statuses, report_now=self._report_now),
                 ScrubProcessor(self._hub),
+                TtlProcessor(context, self._hub, gate=self._gate, report_now=self._report_now),
             ),
             on_closed=(hot.connection_closed, pop.connection_closed, context.clients.connection_closed),
             before=() if self._source is None else (ReadOnlyProcessor(self._source),),

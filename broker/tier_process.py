@@ -34,6 +34,7 @@ from thermocline.broker.helper_protocol import (
     TierReportReply,
     TierReportRequest,
     TopicTierReport,
+    TtlProofRequest,
 )
 from thermocline.broker.hot_state import HotState
 from thermocline.broker.log_reservation import reserve_bytes
@@ -42,6 +43,7 @@ from thermocline.broker.state_capture import StateCapture, queue_ends
 from thermocline.broker.state_rounds import StateRounds
 from thermocline.broker.tier_reads import TierReads
 from thermocline.broker.tier_scrub import TierScrub
+from thermocline.broker.tier_ttl import expired_segments, prove
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import CorruptDataError, FencedError, ObjectStoreUnavailableError, UnavailableError
@@ -66,7 +68,6 @@ from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_writer import SegmentOptions
 from thermocline.tiered.tier_service import TierService, TopicReport
-from thermocline.tiered.ttl import report as expired_report
 from thermocline.tiered.wrappers.metering import StoreCounters
 
 logger = logging.getLogger(__name__)
@@ -100,6 +101,9 @@ class TierRole:
         self._link: HelperLink | None = None
         self._service: TierService | None = None
         self._reads: TierReads | None = None
+        self._reader: ColdReader | None = None
+        self._cache: FrameCache | None = None
+        self._forgotten_version = -1
         self._scrub: TierScrub | None = None
         self._counters = StoreCounters()
         self._pending = PendingTables()
@@ -183,6 +187,7 @@ class TierRole:
         self._service = service
         self._scrub = scrub
         self._reads = TierReads(reader, catalog=self._catalog, cut_ms=self._cut_ms)
+        self._reader, self._cache = reader, cache
         try:
             table = self._pending.take()
             if table is not None:
@@ -191,7 +196,7 @@ class TierRole:
             self._committed(writer.catalog, frozenset(writer.catalog.topics))
             await first_to_end(service.run(), self._state_rounds(link, writer, service).run())
         finally:
-            self._service = self._reads = self._scrub = None
+            self._service = self._reads = self._scrub = self._reader = self._cache = None
             await scrub.close()
             await reader.close()
             await cache.close()
@@ -273,6 +278,7 @@ class TierRole:
         service, link = self._service, self._link
         assert service is not None
         assert link is not None
+        self._forget_removed(catalog)
         ranges: list[ColdRange] = []
         for topic in topics:
             entry = catalog.topics.get(topic)
@@ -303,6 +309,17 @@ class TierRole:
                 ranges=ranges,
             ),
         )
+
+    def _forget_removed(self, catalog: Catalog) -> None:
+        """Nothing of what has left the catalog stays in memory."""
+        keys: set[str] = set()
+        for removed in reversed(catalog.removed):
+            if removed.removed_in <= self._forgotten_version:
+                break
+            keys.update(removed.keys)
+        self._forgotten_version = catalog.version
+        if self._reader is not None:
+            self._reader.forget(keys)
 
     def fenced(self, error: FencedError | ForeignLedgerError | UnfitStoreError) -> None:
         """Tell the hot process that this broker's time as a writer is over, or never comes."""
@@ -344,6 +361,15 @@ class TierRole:
             return RemotingCommand.response(command, body=msgspec.msgpack.encode(reply))
         if code in (HelperRequestCode.SCRUB, HelperRequestCode.SCRUB_STATE):
             return self._answer_scrub(command)
+        if code == HelperRequestCode.TTL_PROOF:
+            assert self._cache is not None
+            proof = await prove(
+                service,
+                self._cache,
+                msgspec.msgpack.decode(command.body, type=TtlProofRequest),
+                now_ms=self._clock(),
+            )
+            return RemotingCommand.response(command, body=msgspec.msgpack.encode(proof))
         return await reads.handle(command)
 
     def _answer_scrub(self, command: RemotingCommand) -> RemotingCommand:
@@ -409,19 +435,13 @@ class TierRole:
                 continue
             entry = service.catalog.topics.get(topic)
             segments = entry.segments if entry is not None and entry.incarnation == progress.incarnation else ()
-            expired = (
-                expired_report(entry, visible_from_ms=request.visible_from_ms)
-                if entry is not None and request.visible_from_ms is not None
-                else None
-            )
+            cut_ms = request.visible_from_ms
             reports.append(
                 TopicTierReport(
                     topic=topic,
                     segments=len(segments),
                     raw_bytes=sum(segment.raw_bytes for segment in segments),
                     stored_bytes=sum(segment.stored_bytes for segment in segments),
-                    expired_segments=expired.segment_count if expired else 0,
-                    expired_stored_bytes=expired.stored_bytes if expired else 0,
                     queues=[
                         QueueTierReport(
                             queue_id=queue_id,
@@ -431,6 +451,7 @@ class TierRole:
                         )
                         for queue_id, queue in sorted(progress.queues.items())
                     ],
+                    expired=None if cut_ms is None else expired_segments(segments, cut_ms=cut_ms),
                 )
             )
         return reports

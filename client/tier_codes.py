@@ -8,7 +8,8 @@ broker answers "request code not supported". The numbers stay clear of RocketMQ'
 | TIER_STATUS | topic? | per queue: local range, cold range, waiting, TTL; the helpers' state |
 | TIER_SEAL | topic? | what was sealed, once it is committed |
 | TIER_EXPLAIN | topic, queueId? | where each range is, what happens next and why |
-| TTL_PREVIEW | topic, ttlMs? | `segments`, `messages`, `bytes` that would go, `oldestSurvivingMs` |
+| TTL_PREVIEW | topic, ttlMs? | `segments`, `messages`, `bytes` that would go, `oldestSurvivingMs`, `requests` |
+| TTL_EVIDENCE | topic | what has expired and is stored still, samples of it, and what the catalog names of it |
 | TIER_SCRUB | deep?, heal?, afresh?, budgetBytes?, bytesPerSecond? | that it has begun: the same as the next |
 | TIER_SCRUB_STATE | | `number`, `isRunning`, how far it is; when none runs `report`: the last one's findings |
 | TTL_SET | topic, ttlMs? | the TTL now in force; no `ttlMs` clears it |
@@ -29,5 +30,6 @@ class TierRequestCode(enum.IntEnum):
     TIER_EXPLAIN = 90103
     TTL_PREVIEW = 90104
     TTL_SET = 90105
+    TTL_EVIDENCE = 90106
     TIER_SCRUB = 90120
     TIER_SCRUB_STATE = 90121

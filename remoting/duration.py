@@ -1,4 +1,4 @@
-"""Durations as people write them: `90s`, `12h`, `1d12h`; units ms, s, m, h, d. On the command line and in attributes."""
+"""Durations as people write them, on the command line and in attributes: `90s`, `12h`, `1d12h`; ms, s, m, h, d."""
 
 from __future__ import annotations
 

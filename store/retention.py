@@ -56,14 +56,18 @@ class RetentionGate:
     @property
     def offset(self) -> int:
         """The least of them."""
-        offsets = (
-            self.committed_offset,
-            self.index_offset,
-            self.held_offset,
-            self.timers_offset,
-            self.transactions_offset,
+        return min((offset for _, offset in self.named_offsets()), default=1 << 62)
+
+    def named_offsets(self) -> list[tuple[str, int]]:
+        """Each part that is there, as people call it, and its offset."""
+        parts = (
+            ("the cold tier", self.committed_offset),
+            ("the index", self.index_offset),
+            ("delayed and popped messages", self.held_offset),
+            ("timed messages", self.timers_offset),
+            ("open transactions", self.transactions_offset),
         )
-        return min((offset for offset in offsets if offset is not None), default=1 << 62)
+        return [(name, offset) for name, offset in parts if offset is not None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +81,14 @@ class RetentionPlan:
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
         return not self.log_file_count and not self.queue_paths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """When a log file may go, by its age; None when that depends on something else than time."""
+
+    due_ms: int | None
+    why: str
 
 
 class Retention:
@@ -135,6 +147,21 @@ class Retention:
         """Below which offset files would go now if nobody held them who can put what he needs elsewhere."""
         others = replace(gate, timers_offset=None, transactions_offset=None)
         return self._new_minimum(others, self.used_ratio(), now_ms=now_ms, hour=hour)
+
+    def release(self, file: MappedFile, gate: RetentionGate, *, now_ms: int) -> Release:
+        """When a log file goes, and what it waits for; for people, `plan` decides."""
+        if file is self._log.files[-1]:
+            return Release(due_ms=None, why="messages are still appended to it")
+        waits_for = [name for name, offset in gate.named_offsets() if offset < file.end_offset]
+        if self._log.flush_offset < file.end_offset or self._rounds.recovery_offset < file.end_offset:
+            waits_for.append("the next sync")
+        if waits_for:
+            return Release(due_ms=None, why=f"waits for {', '.join(waits_for)}")
+        config = self._config
+        written_ms = self._disk.modified_ms(f"{self._log.files.directory}/{file.name}")
+        hours = ", ".join(f"{hour:02}" for hour in sorted(config.delete_when_hours))
+        why = f"local retention, in the hours {hours}" if hours else "local retention"
+        return Release(due_ms=max(now_ms, written_ms + config.file_reserved_ms), why=why)
 
     def execute(self, plan: RetentionPlan) -> None:
         """Unlink what was planned, and what an earlier plan has left. Helper thread.

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from thermocline.tiered.errors import FrameChecksumError
 from thermocline.tiered.frame import DecodedFrame, decode_frame
@@ -102,6 +102,16 @@ class FrameCache:
         """Begin to fetch those frames that are neither here nor under way; returns at once."""
         if self._under_way_bytes < self._ahead_bytes_max:
             self._fetch_missing(reader, infos)
+
+    def forget(self, keys: Set[str]) -> None:
+        """Let go of the frames of these objects; what is under way of them lands all the same."""
+        if keys:
+            for key in [key for key in self._entries if key[0] in keys]:
+                self._drop(key)
+
+    def bytes_of(self, keys: Set[str]) -> int:
+        """How much is kept of these objects."""
+        return sum(_size(entry) for key, entry in self._entries.items() if key[0] in keys)
 
     async def close(self) -> None:
         """Give up what is under way, and forget everything."""

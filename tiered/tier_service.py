@@ -40,6 +40,7 @@ from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.tier_config import TierConfig
 from thermocline.tiered.ttl import sweep
+from thermocline.tiered.ttl_proof import Sweep, SweepState
 
 logger = logging.getLogger(__name__)
 
@@ -111,6 +112,9 @@ class TierService:
         self._wake = asyncio.Event()
         self._pressure = False
         self._next_sweep_ms = 0
+        self._started_ms = clock()
+        self._sweeping: Sweep | None = None
+        self._swept: Sweep | None = None
         self._published_offset = -1
         self._has_swept_orphans = False
         self._last_error = ""
@@ -133,6 +137,21 @@ class TierService:
     def last_error(self) -> str:
         """Why the last round failed; empty after one that did not."""
         return self._last_error
+
+    @property
+    def writer(self) -> LedgerWriter:
+        """Whoever commits. To be looked at."""
+        return self._writer
+
+    @property
+    def sweeps(self) -> SweepState:
+        """The last sweep whose commit is in, and the next one."""
+        return SweepState(
+            last=self._swept,
+            started_ms=self._started_ms,
+            next_ms=self._next_sweep_ms,
+            interval_ms=self._config.sweep_interval_ms,
+        )
 
     def report_topic(self, report: TopicReport) -> None:
         """Take in a topic of the hot process; a new incarnation starts clean."""
@@ -320,6 +339,7 @@ class TierService:
             changes = self._changes([entry for _, entry in sealed], now_ms=now_ms)
             if not changes.is_empty:
                 await self._commit(changes)
+            self._swept = self._sweeping
         for plan in plans:
             if not plan.runs:
                 self._backlog.committed(plan)
@@ -407,7 +427,8 @@ class TierService:
         swept = LedgerChanges()
         if now_ms >= self._next_sweep_ms:
             self._next_sweep_ms = now_ms + self._config.sweep_interval_ms
-            swept = sweep(catalog, self._cuts_ms(catalog))
+            self._sweeping = Sweep(at_ms=now_ms, cuts_ms=self._cuts_ms(catalog))
+            swept = sweep(catalog, self._sweeping.cuts_ms)
         ending = {delete.topic for delete in deletes}
         grace_ms = self._config.grace_ms
         is_known = catalog.settings.grace_ms == grace_ms

@@ -1,4 +1,4 @@
-"""The cold tier and time to live: what only a Thermocline broker serves; another broker is UnsupportedRequestError.
+"""The cold tier: what only a Thermocline broker serves; another broker is UnsupportedRequestError.
 
 Answers are the JSON objects of `TierRequestCode`'s table, one a broker.
 """
@@ -15,7 +15,6 @@ from thermocline.client.answer import check_answer
 from thermocline.client.tier_codes import TierRequestCode
 from thermocline.client.topic_route import BrokerAddress
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.errors import InvalidRequestError
 
 __all__ = ["TierAdministration"]
 
@@ -64,28 +63,16 @@ class TierAdministration(AdminBase):
         """Return, by broker name, how far a scrub has come, or what the last one found."""
         return await self._ask_masters(TierRequestCode.TIER_SCRUB_STATE, await self._masters(), {}, REPORT_TIMEOUT_MS)
 
-    async def preview_ttl(self, topic: str, ttl_ms: int | None) -> dict[str, dict[str, Any]]:
-        """Return, by broker name, what would go if a topic had this time to live; None: the broker's default."""
-        return await self._ask_each(TierRequestCode.TTL_PREVIEW, topic=topic, ttl_ms=_checked(ttl_ms))
-
-    async def set_ttl(self, topic: str, ttl_ms: int | None) -> dict[str, dict[str, Any]]:
-        """Let messages of a topic live this long from now on; None: the broker's default. In effect at once.
-
-        What has expired once never comes back, however long the new time is.
-        """
-        return await self._ask_each(TierRequestCode.TTL_SET, topic=topic, ttl_ms=_checked(ttl_ms))
-
     async def _ask_each(
         self,
         code: TierRequestCode,
         *,
         topic: str | None,
         queue_id: int | None = None,
-        ttl_ms: int | None = None,
         timeout_ms: int = REPORT_TIMEOUT_MS,
     ) -> dict[str, dict[str, Any]]:
         masters: list[BrokerAddress] = await self._masters() if topic is None else await self._topic_masters(topic)
-        fields = {"topic": topic, "queueId": queue_id, "ttlMs": ttl_ms}
+        fields = {"topic": topic, "queueId": queue_id}
         return await self._ask_masters(code, masters, fields, timeout_ms)
 
     async def _ask_masters(
@@ -107,9 +94,3 @@ class TierAdministration(AdminBase):
         answer = await self._running().connections.call(master.address, command, timeout_ms=timeout_ms)
         check_answer(answer, address=master.address)
         return answer
-
-
-def _checked(ttl_ms: int | None) -> int | None:
-    if ttl_ms is not None and ttl_ms < 0:
-        raise InvalidRequestError("a time to live is not negative", ttl_ms=ttl_ms)
-    return ttl_ms

@@ -30,6 +30,7 @@ from thermocline.broker.long_polling import LongPolling
 from thermocline.broker.processors.dispatcher import Dispatcher
 from thermocline.broker.processors.tier import TierProcessor
 from thermocline.broker.processors.topic import TopicProcessor
+from thermocline.broker.processors.ttl import TtlProcessor
 from thermocline.broker.shared_page import SharedPage
 from thermocline.broker.store_rounds import StoreRounds
 from thermocline.broker.tier_feed import TierFeed
@@ -211,17 +212,21 @@ class WholeBroker:
         self._feed = TierFeed(
             hub, topics=context.topics, queues=store.queues, incarnations=store.incarnations, cut_interval_ms=NEVER_MS
         )
+
+        def gate() -> RetentionGate:
+            return RetentionGate(
+                committed_offset=self.cold.committed_offset,
+                index_offset=self._index.service.durable_offset,
+                held_offset=context.delays.earliest_undelivered_offset(),
+                timers_offset=timers.held_offset,
+            )
+
         self._rounds = StoreRounds(
             store,
             retention=store.retention,
             page=page,
             clock=self.clock,
-            gate=lambda: RetentionGate(
-                committed_offset=self.cold.committed_offset,
-                index_offset=self._index.service.durable_offset,
-                held_offset=context.delays.earliest_undelivered_offset(),
-                timers_offset=timers.held_offset,
-            ),
+            gate=gate,
             index_timestamp_ms=lambda: 0,
             on_tick=lambda _pressure: None,
             timers=timers,
@@ -230,8 +235,9 @@ class WholeBroker:
         self._rounds.publish()
         hot = HotServer(context, key_index=self._index, long_polling=long_polling)
         tier = TierProcessor(context, hub, helpers=list, report_now=self.report)
+        ttl = TtlProcessor(context, hub, gate=gate, report_now=self.report)
         server = RemotingServer(
-            Dispatcher((*hot.processors, TopicProcessor(context), tier), on_closed=(hot.connection_closed,)),
+            Dispatcher((*hot.processors, TopicProcessor(context), tier, ttl), on_closed=(hot.connection_closed,)),
             chunk_handler=hot,
         )
         port = await server.start("127.0.0.1", 0)

@@ -132,13 +132,14 @@ def test_time_to_live(dev: dict[str, str], capsys: pytest.CaptureFixture[str]) -
     assert (queue["min_offset"], queue["max_offset"]) == (10, 10), "in effect at once"
 
 
-def test_without_a_time_of_its_own_a_topic_has_its_reserve_time(
-    dev: dict[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_topics_own_time_is_one_however_it_was_set(dev: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     ask(capsys, dev, "topic", "create", "reserved", "--attribute", "reserve.time=2")
-    ask(capsys, dev, "ttl", "set", "reserved", "1h")
-    assert ask(capsys, dev, "ttl", "clear", "reserved", "--dry-run")[0]["ttl"] == "2h"
-    assert ask(capsys, dev, "ttl", "clear", "reserved")[0]["ttl"] == "2h"
+    assert ask(capsys, dev, "ttl", "show", "reserved")[0]["ttl"] == "2h"
+    ask(capsys, dev, "ttl", "set", "reserved", "90m")
+    ask(capsys, dev, "topic", "update", "reserved", "--attribute", "reserve.time=3")
+    assert ask(capsys, dev, "ttl", "show", "reserved")[0]["ttl"] == "3h"
+    assert ask(capsys, dev, "ttl", "clear", "reserved", "--dry-run")[0]["ttl"] == "for ever"
+    assert ask(capsys, dev, "ttl", "clear", "reserved")[0]["ttl"] == "for ever"
 
 
 def test_name_server_and_broker_run_apart_and_stop_on_interrupt(tmp_path: Path) -> None:
