@@ -334,8 +334,8 @@ class HiddenRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class TtlProofReply(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Answer to TTL_PROOF. `hidden` are the first of `hidden_count` rows; `cached_bytes`: in memory, of objects that have
-    left the catalog. `told_cut_ms`: the cut that the tier process has been told."""
+    """Answer to TTL_PROOF. `hidden` are the first of `hidden_count` rows; `cached_bytes`: in memory, of objects that
+    have left the catalog. `told_cut_ms`: the cut that the tier process has been told."""
 
     version: int
     told_cut_ms: int

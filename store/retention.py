@@ -150,7 +150,7 @@ class Retention:
 
     def release(self, file: MappedFile, gate: RetentionGate, *, now_ms: int) -> Release:
         """When a log file goes, and what it waits for; for people, `plan` decides."""
-        if file is self._log.files[-1]:
+        if file is self._log.files.last:
             return Release(due_ms=None, why="messages are still appended to it")
         waits_for = [name for name, offset in gate.named_offsets() if offset < file.end_offset]
         if self._log.flush_offset < file.end_offset or self._rounds.recovery_offset < file.end_offset:
