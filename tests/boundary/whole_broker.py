@@ -129,7 +129,7 @@ class WholeBroker:
         self.disk = SimulatedDisk()
         self.disk.now_ms = START_MS
         self._folder = folder
-        self._cold_name = f"boundary-{next(_names)}"
+        self.cold_name = f"boundary-{next(_names)}"
         self._store_config = StoreConfig(
             root_path="/store",
             log_file_bytes=4_096,
@@ -141,7 +141,7 @@ class WholeBroker:
             delete_when_hours=(),
         )
         self._tier_config = TierConfig(
-            cold_url=f"memory://{self._cold_name}",
+            cold_url=f"memory://{self.cold_name}",
             segment_bytes=64 << 10,
             seal_age_ms=NEVER_MS,
             frame_bytes=4 << 10,
@@ -260,7 +260,7 @@ class WholeBroker:
     @property
     def objects(self) -> MemoryObjectStore:
         """The bucket."""
-        return MemoryObjectStore(self._cold_name)
+        return MemoryObjectStore(self.cold_name)
 
     async def remove_objects(self) -> None:
         """Let go of the cold tier: stores in memory last as long as the process."""

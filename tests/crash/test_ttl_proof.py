@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.crash import wire
-from tests.crash.bucket import KEYS, listed_keys
 from tests.crash.broker_process import BrokerProcess
+from tests.crash.bucket import KEYS, listed_keys
 from tests.crash.test_kill_nine import SMALL_FILES
 from thermocline import AsyncAdminClient
 from thermocline.namesrv.name_server_config import NameServerConfig
@@ -130,10 +130,9 @@ async def drop_local_files(connection: ClientConnection) -> None:
         for _ in range(LOG_FILE_BYTES // 2_000):
             await wire.send(connection, FILLER, 0, b"." * 1_900)
         await wire.seal(connection)
-        queues = [each for each in (await wire.tier_status(connection))["topics"] if each["topic"] == TOPIC][0][
-            "queues"
-        ]
-        return all(queue["localMin"] == queue["localEnd"] for queue in queues)
+        topics = (await wire.tier_status(connection))["topics"]
+        topic = next(each for each in topics if each["topic"] == TOPIC)
+        return all(queue["localMin"] == queue["localEnd"] for queue in topic["queues"])
 
     await wire.until_true(is_gone)
 
