@@ -10,6 +10,7 @@ No helper runs while recovery truncates: they start after it. Owner: the one eve
 """
 
 import asyncio
+import contextlib
 import gc
 import logging
 import time
@@ -68,6 +69,7 @@ from thermocline.broker.supervisor import HelperSpec, Supervisor
 from thermocline.broker.tier_feed import TierFeed
 from thermocline.broker.tier_link import ROLE as TIER_ROLE
 from thermocline.broker.tier_link import TierLink
+from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.server import RemotingServer
 from thermocline.store.disk import RealDisk
 from thermocline.store.message_store import MessageStore
@@ -188,6 +190,7 @@ class HotProcess:
         if context.timers is not None:
             resources.callback(context.timers.close)
         resources.push_async_callback(context.persister.close)
+        resources.push_async_callback(self._keep_clock)
         reservation = self._reservation = self._make_reservation(context)
         self._state = StateLink(hub, in_flight=context.pops.in_flight, reservation=reservation)
         resources.push_async_callback(self._state.close)
@@ -196,6 +199,7 @@ class HotProcess:
             topics=context.topics,
             queues=store.queues,
             incarnations=store.incarnations,
+            kept_clock=context.kept_clock,
             cut_interval_ms=max(TICK_MS, settings.tier.sweep_interval_ms // 4),
         )
         rounds = self._rounds = StoreRounds(
@@ -400,6 +404,11 @@ class HotProcess:
         self._store.queues.write_dirty()
         self._rounds.publish()
         await self._feed.flush()
+
+    async def _keep_clock(self) -> None:
+        if self._context.topics.topics_with_ttl():
+            with contextlib.suppress(UnavailableError):  # logged where it was written
+                await self._context.kept_clock.keep()
 
     def _probe(self) -> tuple[bool, Mapping[str, object]]:
         log = self._store.commit_log

@@ -47,6 +47,7 @@ def test_schedules_of_time_to_live(folder: Path, case_count: Callable[..., int])
         "segments after a sweep",
         "expired in a moment",
         "restarts",
+        "clocks set back",
         "read",
         "not read",
         "rows",

@@ -1,9 +1,10 @@
 """One random schedule of time to live on a whole broker, told by its seed, and everything that can be asked of it.
 
-Steps are puts, time that passes, seals, sweeps, collections, local deletion, changes of the time to live (by the command
-and by RocketMQ's attribute; shrunk and extended at once, around sweeps and beside seals), topics deleted and made again,
-and restarts. After each step every queue's bounds are asked for, and something at random; in the end everything: by
-offset, by time, by key, by place, and by Spark's plan and reader, which get the bucket and nothing else.
+Steps are puts, time that passes, seals, sweeps, collections, local deletion, changes of the time to live (by the
+command and by RocketMQ's attribute; shrunk and extended at once, around sweeps and beside seals), topics deleted and
+made again, and restarts, some of them with the wall clock set back. After each step every queue's bounds are asked for,
+and something at random; in the end everything: by offset, by time, by key, by place, and by Spark's plan and reader,
+which get the bucket and nothing else.
 """
 
 from __future__ import annotations
@@ -106,13 +107,14 @@ class Schedule:
         for index, (body, key) in enumerate(messages):
             place = answer.physical_offsets[index]
             offset = answer.queue_offset + index
-            self._model.put(Message(topic, queue_id, offset, place, self.broker.clock.now_ms, key, body))
+            self._model.put(Message(topic, queue_id, offset, place, self._model.now_ms, key, body))
 
     async def _pass(self, duration_ms: int | None = None) -> None:
         clock = self.broker.clock
         clock.now_ms += self._chance.choice(PAUSES_MS) if duration_ms is None else duration_ms
         self.broker.disk.now_ms = clock.now_ms - 1
-        self._model.pass_until(clock.now_ms)
+        # While the wall clock, set back before a restart, has not caught up, no time passes.
+        self._model.pass_until(max(self._model.now_ms, clock.now_ms))
 
     async def _seal(self) -> None:
         self._witness["segments"] += len(await wire.seal(self.broker.connection))
@@ -179,9 +181,16 @@ class Schedule:
         await self.broker.start_tier()
 
     async def _restart_broker(self) -> None:
-        is_crash = self._chance.random() < 0.5
+        chance, clock = self._chance, self.broker.clock
+        is_crash = chance.random() < 0.5
+        is_set_back = chance.random() < 0.3 and any(topic.ttl_ms for topic in self._model.topics.values())
+        if is_set_back:
+            await self.broker.report()  # keeps the time, as is done every few seconds
         await self.broker.stop(is_crash=is_crash)
-        if self._chance.random() < 0.5:
+        if is_set_back:
+            clock.now_ms -= chance.choice(PAUSES_MS)
+            self._witness["clocks set back"] += 1
+        elif chance.random() < 0.5:
             await self._pass()
         await self.broker.start()
         self._witness["restarts"] += 1

@@ -210,7 +210,12 @@ class WholeBroker:
         timers = self._timers = open_timers(context)
         self._index = BuiltIndex(self.disk, self._store_config, store, self.clock)
         self._feed = TierFeed(
-            hub, topics=context.topics, queues=store.queues, incarnations=store.incarnations, cut_interval_ms=NEVER_MS
+            hub,
+            topics=context.topics,
+            queues=store.queues,
+            incarnations=store.incarnations,
+            kept_clock=context.kept_clock,
+            cut_interval_ms=NEVER_MS,
         )
 
         def gate() -> RetentionGate:
@@ -249,6 +254,8 @@ class WholeBroker:
     async def stop(self, *, is_crash: bool) -> None:
         """Stop cleanly, or as `kill -9` does: everything written is there, nothing else."""
         await self.stop_tier()
+        if not is_crash:
+            await self.context.kept_clock.keep()
         await self._resources.aclose()
         if is_crash:
             self.disk.revive()
@@ -297,7 +304,7 @@ class WholeBroker:
         self.store.flush.flush()
         self.store.queues.write_dirty()
         self._rounds.publish()
-        self._feed.tell_cuts()
+        await self._feed.tell_cuts()
         await self._feed.flush()
 
     async def delete_local_files(self) -> None:

@@ -1,4 +1,4 @@
-"""`prove_ttl` against brokers that lie: what can be reached although it has expired is found, whichever way leads to it."""
+"""`prove_ttl` against brokers that lie: what can be reached although it has expired is found, by whichever way."""
 
 from __future__ import annotations
 
