@@ -177,3 +177,18 @@ def test_what_those_should_let_go_of_who_can_put_it_again(disk: SimulatedDisk) -
     held = RetentionGate(held_offset=LOG_FILE_BYTES, timers_offset=0, transactions_offset=0)
     assert store.retention.wanted_offset(held, now_ms=OLD_MS, hour=DELETE_HOUR) == LOG_FILE_BYTES
     assert run(store, gate) == 6
+
+
+def test_what_a_file_waits_for_is_said(disk: SimulatedDisk) -> None:
+    store = full_store(disk)
+    files, release = list(store.commit_log.files), store.retention.release
+    written_ms = disk.modified_ms(f"/store/commitlog/{files[0].name}")
+    gate = RetentionGate(committed_offset=LOG_FILE_BYTES, index_offset=2 * LOG_FILE_BYTES)
+    due = release(files[0], gate, now_ms=0)
+    assert (due.due_ms, due.why) == (written_ms + 72 * HOUR_MS, "local retention, in the hours 04")
+    assert release(files[0], gate, now_ms=OLD_MS).due_ms == OLD_MS
+    assert release(files[1], gate, now_ms=0).why == "waits for the cold tier"
+    assert release(files[2], gate, now_ms=0).why == "waits for the cold tier, the index"
+    assert release(files[-1], RetentionGate(), now_ms=0).due_ms is None
+    # `plan` agrees on which of them go.
+    assert run(store, gate, now_ms=written_ms + 72 * HOUR_MS + 1) == 5

@@ -172,3 +172,19 @@ async def test_closing_ends_what_is_under_way(reader: SegmentReader, store: Gate
     await cache.close()
     with pytest.raises(asyncio.CancelledError):
         await waiting
+
+
+async def test_what_has_left_the_catalog_is_forgotten(reader: SegmentReader) -> None:
+    cache = FrameCache()
+    footer = await reader.log_footer()
+    for index in range(3):
+        await cache.get(reader, footer.frame(index))
+    assert cache.bytes_of({"a.log"}) == cache.size_bytes > 0
+    cache.forget({"b.log"})
+    assert cache.bytes_of({"b.log"}) == 0
+    assert cache.is_ready(reader, footer.frame(0))
+    cache.forget({"b.log", "a.log"})
+    assert cache.size_bytes == cache.bytes_of({"a.log"}) == 0
+    assert not cache.is_ready(reader, footer.frame(0))
+    await cache.get(reader, footer.frame(0))
+    await cache.close()
