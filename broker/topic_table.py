@@ -139,7 +139,11 @@ class TopicTable:
 
     def expired_before(self, topic: str) -> int:
         """Store time in ms below which the topic's messages are no longer visible; 0 when nothing has expired."""
-        return self.expired_at(topic, self._clock())
+        return visible_from_ms(
+            ttl_ms=None if topic in self._standing else self._ttl_ms.get(topic),
+            expired_before_ms=self._incarnations.find(topic).expired_before_ms,
+            now_ms=self._clock(),
+        )
 
     def expired_at(self, topic: str, now_ms: int) -> int:
         """The same as it was at a time: what was visible no more then."""

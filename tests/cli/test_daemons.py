@@ -120,6 +120,8 @@ def test_time_to_live(dev: dict[str, str], capsys: pytest.CaptureFixture[str]) -
     eventually(lambda: waiting(capsys, dev, "short") == 10, what="the tier process knows of the messages")
     (row,) = ask(capsys, dev, "ttl", "set", "short", "1h", "--dry-run")
     assert (row["messages"], row["ttl"]) == (0, "1h")
+    assert (row["segments"], row["stored_bytes"], row["requests"]) == (0, 0, {"put": 0, "delete": 0})
+    assert (row["freed_per_month"], row["requests_cost"], row["currency"]) == (0, 0, "USD")
     preview = ("ttl", "set", "short", "1ms", "--dry-run")
     eventually(lambda: ask(capsys, dev, *preview)[0]["messages"] == 10, what="a millisecond passes")
     (row,) = ask(capsys, dev, "ttl", "show", "short")
@@ -130,6 +132,10 @@ def test_time_to_live(dev: dict[str, str], capsys: pytest.CaptureFixture[str]) -
     ask(capsys, dev, "ttl", "set", "short", "1ms")
     (queue,) = ask(capsys, dev, "topic", "status", "short")
     assert (queue["min_offset"], queue["max_offset"]) == (10, 10), "in effect at once"
+    (proof,) = ask(capsys, dev, "ttl", "prove", "short")["brokers"]
+    assert (proof["is_proven"], len(proof["samples"]), proof["files"][0]["messages"]) == (True, 2, 10)
+    assert run(["ttl", "set", "short", "1h", "--prices", __file__, "--namesrv", dev["namesrv"]]) == 2
+    capsys.readouterr()
 
 
 def test_a_topics_own_time_is_one_however_it_was_set(dev: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
