@@ -45,6 +45,7 @@ def test_schedules_of_time_to_live(folder: Path, case_count: Callable[..., int])
     for name in (
         "segments",
         "segments after a sweep",
+        "partly expired segments",
         "expired in a moment",
         "restarts",
         "clocks set back",

@@ -38,7 +38,7 @@ KEYS_SENT = ("red", "green")
 SWEEP_MS = 100
 TTLS_MS = (None, 200, 1_000, 1_500, 5_000, 3_600_000)
 PAUSES_MS = (1, 50, 199, 200, 201, 700, 1_000, 4_000)
-STEPS_MIN, STEPS_MAX = 8, 18
+STEPS_MIN, STEPS_MAX = 8, 20
 COLLECTING_ROUNDS_MAX = 30
 SAMPLES = 3
 SPARK_COLUMNS = "topic,queueId,queueOffset,key,value,timestamp"
@@ -82,22 +82,36 @@ class Schedule:
 
     def _steps(self) -> list[tuple[Callable[[], Awaitable[None]], int]]:
         return [
-            (self._put, 30),
-            (self._pass, 16),
-            (self._seal, 8),
+            (self._put, 22),
+            (self._put_layers, 12),
+            (self._pass, 18),
+            (self._seal, 5),
             (self._sweep, 8),
-            (self._collect, 4),
-            (self._move_to_cold, 8),
-            (self._set_ttl, 12),
+            (self._collect, 3),
+            (self._move_to_cold, 7),
+            (self._set_ttl, 14),
             (self._shrink_and_extend, 8),
             (self._remake, 3),
             (self._restart_tier, 2),
-            (self._restart_broker, 3),
+            (self._restart_broker, 5),
         ]
 
-    async def _put(self) -> None:
+    async def _put_layers(self) -> None:
+        """Messages of several times in one segment, so that a cut may fall between them; and sometimes it does."""
+        topic = self._chance.choice(TOPICS)
+        for _ in range(3):
+            await self._put(topic)
+            await self._pass(self._chance.choice((1, 50, 250)))
+        await self._chance.choice((self._seal, self._move_to_cold))()
+        if self._chance.random() < 0.5:
+            ttl_ms = self._age_of_some(topic)
+            await self._ask_for_ttl(topic, ttl_ms)
+            self._model.set_ttl(topic, ttl_ms)
+            await self._chance.choice((self._sweep, self._pass))()
+
+    async def _put(self, topic: str | None = None) -> None:
         chance, connection = self._chance, self.broker.connection
-        topic, queue_id = chance.choice(TOPICS), chance.randrange(QUEUES)
+        topic, queue_id = topic or chance.choice(TOPICS), chance.randrange(QUEUES)
         messages = []
         for _ in range(chance.randint(1, 5)):
             self._number += 1
@@ -127,11 +141,13 @@ class Schedule:
         for topic in (await newest(self.broker.objects)).topics.values():
             for segment in topic.segments:
                 named += 1
-                visible = {each.place for each in self._model.topics[topic.topic].messages if not each.has_expired}
+                messages = self._model.topics[topic.topic].messages
+                visible = {each.place for each in messages if not each.has_expired}
                 held = {
                     (run.queue_id, offset) for run in segment.runs for offset in range(run.start_offset, run.end_offset)
                 }
                 assert held & visible, f"{segment.segment_id} has expired and is named"
+                self._witness["partly expired segments"] += not held <= visible
         self._witness["segments after a sweep"] += named
 
     async def _collect(self) -> None:
@@ -144,7 +160,8 @@ class Schedule:
         await self.broker.delete_local_files()
 
     async def _set_ttl(self) -> None:
-        topic, ttl_ms = self._chance.choice(TOPICS), self._chance.choice(TTLS_MS)
+        topic = self._chance.choice(TOPICS)
+        ttl_ms = self._chance.choice((*TTLS_MS, self._age_of_some(topic)))
         await self._ask_for_ttl(topic, ttl_ms)
         self._model.set_ttl(topic, ttl_ms)
 
@@ -152,7 +169,8 @@ class Schedule:
         """Both at one moment, or with something between; a seal, which also sweeps, may be under way meanwhile."""
         chance, topic = self._chance, self._chance.choice(TOPICS)
         before = len([each for each in self._model.topics[topic].messages if each.has_expired])
-        short_ms, long_ms = chance.choice((1, 200, 1_000)), chance.choice((None, 5_000, 3_600_000))
+        short_ms = chance.choice((1, 200, self._age_of_some(topic), self._age_of_some(topic)))
+        long_ms = chance.choice((None, 5_000, 3_600_000))
         beside = chance.choice((None, self._seal, self._restart_tier))
         task = None if beside is not self._seal else asyncio.create_task(self._seal())
         await self._ask_for_ttl(topic, short_ms)
@@ -183,12 +201,12 @@ class Schedule:
     async def _restart_broker(self) -> None:
         chance, clock = self._chance, self.broker.clock
         is_crash = chance.random() < 0.5
-        is_set_back = chance.random() < 0.3 and any(topic.ttl_ms for topic in self._model.topics.values())
+        is_set_back = chance.random() < 0.5 and any(topic.ttl_ms for topic in self._model.topics.values())
         if is_set_back:
             await self.broker.report()  # keeps the time, as is done every few seconds
         await self.broker.stop(is_crash=is_crash)
         if is_set_back:
-            clock.now_ms -= chance.choice(PAUSES_MS)
+            clock.now_ms -= chance.choice((1, 201, 1_000, 4_000, 10_000))
             self._witness["clocks set back"] += 1
         elif chance.random() < 0.5:
             await self._pass()
@@ -199,6 +217,12 @@ class Schedule:
         ttl_ms = self._chance.choice(TTLS_MS)
         await wire.make_topic(self.broker.connection, topic, queues=QUEUES, ttl_ms=ttl_ms or 0)
         self._model.make_topic(topic, ttl_ms)
+
+    def _age_of_some(self, topic: str) -> int:
+        """A time to live by which the cut falls beside a message, or right onto it."""
+        messages = self._model.topics[topic].messages
+        age_ms = self._model.now_ms - self._chance.choice(messages).store_ms if messages else 0
+        return max(1, age_ms + self._chance.choice((-1, 0, 1)))
 
     async def _ask_for_ttl(self, topic: str, ttl_ms: int | None) -> None:
         """By one of the ways that there are."""
