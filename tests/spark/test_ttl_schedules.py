@@ -65,7 +65,7 @@ def test_spark_reads_what_is_visible(
     spark_session: SparkSession, tmp_path: Path, case_count: Callable[..., int]
 ) -> None:
     witness: Counter[str] = Counter()
-    for bucket in run_schedules(tmp_path, case_count(quick=4, soak=150), witness):
+    for bucket in run_schedules(tmp_path, case_count(quick=3, soak=150), witness):
         for topic in bucket.topics:
             options = spark_options(bucket.url, topic, now_ms=bucket.model.now_ms)
             table = spark_session.read.format(FORMAT).options(**options).load()
