@@ -24,6 +24,8 @@ from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_format import SegmentId
 
 NEVER_VISIBLE_MS = 1 << 62
+SWEEP_LATE_MS_MAX = 30_000
+"""A sweep waits for the seals and uploads of its round; so much later than it was due it has stopped."""
 
 
 class HiddenState(StrEnum):
@@ -185,7 +187,7 @@ def _named(
 ) -> list[NamedSegment]:
     """Segments that hold nothing visible, and whether a sweep has passed them by."""
     since_ms = sweeps.last.at_ms if sweeps.last is not None else sweeps.started_ms
-    has_stopped = now_ms - since_ms > 2 * sweeps.interval_ms
+    has_stopped = now_ms - since_ms > sweeps.interval_ms + SWEEP_LATE_MS_MAX
     swept_cut_ms = sweeps.last.cuts_ms.get(topic, 0) if sweeps.last is not None else 0
     # What was committed around the last sweep or after it, perhaps long after it was made, is the next one's.
     made_before_ms = since_ms - 2 * sweeps.interval_ms
@@ -198,7 +200,7 @@ def _named(
         if was_passed_by:
             why = "the last sweep should have dropped it"
         elif has_stopped:
-            why = "no sweep has been committed for twice their interval"
+            why = "sweeps have stopped"
         named.append(
             NamedSegment(
                 segment_id=segment.segment_id,

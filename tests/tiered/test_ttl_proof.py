@@ -10,7 +10,14 @@ from thermocline.tiered.ledger_entry import CatalogSettings, LedgerChanges, Segm
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.pins import Pin, create_pin
-from thermocline.tiered.ttl_proof import BucketEvidence, HiddenState, Sweep, SweepState, bucket_evidence
+from thermocline.tiered.ttl_proof import (
+    SWEEP_LATE_MS_MAX,
+    BucketEvidence,
+    HiddenState,
+    Sweep,
+    SweepState,
+    bucket_evidence,
+)
 
 GRACE_MS = 10_000
 SWEEP_MS = 1_000
@@ -82,8 +89,8 @@ async def test_what_a_sweep_has_passed_by_is_overdue(writer: LedgerWriter, clock
     for swept_ms, cut_ms, is_overdue in (
         (clock.now_ms, 2_000, False),  # it had not expired then
         (clock.now_ms, 2_001, True),
-        (clock.now_ms - 2 * SWEEP_MS, 2_000, False),
-        (clock.now_ms - 2 * SWEEP_MS - 1, 2_000, True),  # nobody sweeps any more
+        (clock.now_ms - SWEEP_MS - SWEEP_LATE_MS_MAX, 2_000, False),
+        (clock.now_ms - SWEEP_MS - SWEEP_LATE_MS_MAX - 1, 2_000, True),  # nobody sweeps any more
     ):
         last = Sweep(at_ms=swept_ms, cuts_ms={"orders": cut_ms})
         (named,) = (await look(writer, clock, cut_ms=5_000, last=last)).named
