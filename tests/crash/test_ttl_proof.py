@@ -25,7 +25,7 @@ pytestmark = pytest.mark.crash
 
 TOPIC, FILLER = "Expiring", "Filler"
 QUEUES = 2
-GRACE_MS = 3_000
+GRACE_MS = 6_000
 HOUR_MS = 3_600_000
 LOG_FILE_BYTES = 64 << 10
 SETTINGS = {
