@@ -11,19 +11,21 @@ process's loop, which others get between any two queues. At most `SAMPLES_MAX` s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from thermocline.broker.cold_reads import ColdPull
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.queue_lookup import LOOKUP_GROUP
+from thermocline.broker.tier_explanation import why_file_stays
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
 from thermocline.remoting.message_id import encode_message_id
 from thermocline.remoting.message_record import MessageRecord, decode_record
 from thermocline.store.consume_queue import UNIT, ConsumeQueue
 from thermocline.store.index_file import IndexHeader
-from thermocline.store.retention import RetentionGate
+from thermocline.store.retention import FileVerdict, RetentionGate
 
 SAMPLES_MAX = 64
 FILES_MAX = 256
@@ -126,7 +128,7 @@ class HiddenMessages:
     async def local_files(self, topic: str, *, now_ms: int) -> list[HiddenFile]:
         """Local files with expired messages of the topic, or traces of them."""
         context = self._context
-        log, retention, gate = context.store.commit_log, context.store.retention, self._gate()
+        log = context.store.commit_log
         files = list(log.files)[:FILES_MAX]
         starts = [file.base_offset for file in files]
         counts = [0] * len(files)
@@ -155,20 +157,8 @@ class HiddenMessages:
                 counts[number] += stop - first
                 first = stop
                 await asyncio.sleep(0)
-        logs = []
-        for file, count in zip(files, counts, strict=True):
-            if count:
-                release = retention.release(file, gate, now_ms=now_ms)
-                logs.append(
-                    HiddenFile(
-                        path=f"{log.files.directory}/{file.name}",
-                        kind="log",
-                        messages=count,
-                        bytes=file.end_offset - file.base_offset,
-                        due_ms=release.due_ms,
-                        why=release.why,
-                    )
-                )
+        held = {file.name: count for file, count in zip(files, counts, strict=True) if count}
+        logs = self._log_files(held, now_ms=now_ms)
         return logs + rows + (self._index_files(newest_offset) if rows else [])
 
     # -- parts ---------------------------------------------------------------------------------------------------------
@@ -212,6 +202,32 @@ class HiddenMessages:
             keys=(record.keys or "").split(),
             is_cold=is_cold,
         )
+
+    def _log_files(self, held: Mapping[str, int], *, now_ms: int) -> list[HiddenFile]:
+        """Log files, by name, with so many expired messages in them. One that stays holds up all behind it."""
+        store = self._context.store
+        base_offsets = {file.name: file.base_offset for file in store.commit_log.files}
+        hour = time.localtime(now_ms / 1_000).tm_hour
+        rows: list[HiddenFile] = []
+        blocker: FileVerdict | None = None
+        for own in store.retention.verdicts(self._gate(), now_ms=now_ms, hour=hour):
+            if blocker is None and own.held_by:
+                blocker = own
+            verdict = own if blocker is None else blocker
+            count = held.get(own.file_name)
+            if count is not None:
+                has_date = verdict.old_at_ms is not None and not verdict.held_by
+                rows.append(
+                    HiddenFile(
+                        path=f"{store.commit_log.files.directory}/{own.file_name}",
+                        kind="log",
+                        messages=count,
+                        bytes=own.end_offset - base_offsets[own.file_name],
+                        due_ms=max(now_ms, verdict.old_at_ms or 0) if has_date else None,
+                        why=why_file_stays(verdict, now_ms=now_ms),
+                    )
+                )
+        return rows
 
     def _index_files(self, newest_offset: int) -> list[HiddenFile]:
         """Index files that may file the expired messages: hashes of keys and places in the log, no texts."""

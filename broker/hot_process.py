@@ -44,12 +44,14 @@ from thermocline.broker.index_link import IndexLink
 from thermocline.broker.late_handler import LateHandler
 from thermocline.broker.log_reservation import LogReservation, reserve_bytes
 from thermocline.broker.long_polling import LongPolling
+from thermocline.broker.metrics.metrics_page import MetricsPage
 from thermocline.broker.pop_service import PopService
 from thermocline.broker.processors.admin import AdminProcessor
 from thermocline.broker.processors.assignment import AssignmentProcessor
 from thermocline.broker.processors.client import ClientProcessor
 from thermocline.broker.processors.consumer_call import ConsumerCallProcessor
 from thermocline.broker.processors.consumer_offset import ConsumerOffsetProcessor
+from thermocline.broker.processors.cost import CostProcessor
 from thermocline.broker.processors.dispatcher import Dispatcher
 from thermocline.broker.processors.group import GroupProcessor
 from thermocline.broker.processors.lock import LockProcessor
@@ -167,7 +169,7 @@ class HotProcess:
         resources.push_async_callback(helper_server.close)
         index = self._index = IndexLink(hub, flushed=self._flushed, timeout_ms=INDEX_TIMEOUT_MS)
         cold = self._cold = self._make_cold(hub, store)
-        helpers = self._make_helpers(path, page)
+        helpers = self._helpers = self._make_helpers(path, page)
         resources.push_async_callback(helpers.stop, timeout_ms=HELPERS_STOP_TIMEOUT_MS)
 
         late = LateHandler()
@@ -332,9 +334,12 @@ class HotProcess:
                     run_retention=rounds.run_retention,
                     dispatch_behind_bytes=lambda: max(0, log.append_offset - self._index.durable_offset),
                 ),
-                TierProcessor(context, self._hub, helpers=helpers.statuses, report_now=self._report_now),
+                TierProcessor(
+                    context, self._hub, helpers=helpers.statuses, report_now=self._report_now, gate=self._gate
+                ),
                 ScrubProcessor(self._hub),
                 TtlProcessor(context, self._hub, gate=self._gate, report_now=self._report_now),
+                CostProcessor(context, self._hub),
             ),
             on_closed=(hot.connection_closed, pop.connection_closed, context.clients.connection_closed),
             before=() if self._source is None else (ReadOnlyProcessor(self._source),),
@@ -344,7 +349,14 @@ class HotProcess:
         config = self._settings.broker
         if config.health_port < 0:
             return
-        health = HealthServer(self._probe)
+        metrics = MetricsPage(
+            context,
+            self._hub,
+            helpers=self._helpers.statuses,
+            committed_offset=lambda: self._gate().committed_offset,
+            is_fenced=lambda: bool(self._fenced),
+        )
+        health = HealthServer(self._probe, metrics.text)
         port = await health.start(config.listen_host, config.health_port)
         self._resources.push_async_callback(health.close)
         logger.info("health endpoint port=%d", port)

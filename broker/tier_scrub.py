@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
@@ -46,6 +47,7 @@ class TierScrub:
         clock: Callable[[], int],
         disk: Disk,
         state_path: str,
+        spool_folder: Path | None = None,
     ) -> None:
         self._store = store
         self._writer = writer
@@ -53,6 +55,7 @@ class TierScrub:
         self._clock = clock
         self._disk = disk
         self._state_path = state_path
+        self._spool_folder = spool_folder
         self._progress = ScrubProgress()
         self._number = 0
         self._error = ""
@@ -106,7 +109,10 @@ class TierScrub:
         )
 
         def scrubber() -> Scrubber:
-            return Scrubber(store, self._writer.keys, WriterView(self._writer), self._clock, self._progress)
+            view = WriterView(self._writer)
+            return Scrubber(
+                store, self._writer.keys, view, self._clock, self._progress, spool_folder=self._spool_folder
+            )
 
         try:
             report = await scrubber().run(options)

@@ -156,8 +156,10 @@ def _preview_row(topic: str, broker: str, answer: Mapping[str, Any], prices: Pri
         "ttl": duration_text(answer.get("ttlMs")),
         "messages": answer.get("messages"),
         "segments": answer.get("segments"),
+        "packs": answer.get("packs"),
         "stored_bytes": stored_bytes,
         "raw_bytes": answer.get("rawBytes"),
+        "held_in_packs_bytes": answer.get("heldBytes"),
         "oldest_surviving_timestamp_ms": answer.get("oldestSurvivingMs"),
         "requests": requests,
         "requests_cost": None if requests is None else round(prices.requests(counts), 6),
@@ -169,9 +171,9 @@ def _preview_row(topic: str, broker: str, answer: Mapping[str, Any], prices: Pri
 def _preview_notes(app: Application, broker: str, answer: Mapping[str, Any]) -> None:
     if answer.get("isTierAway"):
         app.output.note(f"{broker}: the tier process is away; what would go of the cold tier is not known now")
-    if answer.get("segments"):
+    if answer.get("segments") or answer.get("packs"):
         app.output.note(
-            f"{broker}: the segments leave the catalog with the next sweep, and the bucket"
+            f"{broker}: segments and packs leave the catalog with the next sweep, and the bucket"
             f" {duration_text(answer['graceMs'])} later"
         )
     count = answer.get("partlyExpiredSegments")
@@ -182,13 +184,18 @@ def _preview_notes(app: Application, broker: str, answer: Mapping[str, Any]) -> 
             f"{broker}: {count} segments ({bytes_text(answer['partlyExpiredBytes'])}) of which a part would be hidden"
             f" stay {until}"
         )
+    if answer.get("heldBytes"):
+        app.output.note(
+            f"{broker}: {bytes_text(answer['heldBytes'])} that would be hidden stay in packs with other topics'"
+            f" messages; `thermocline tier purge {answer['topic']} --now` rewrites those without"
+        )
 
 
 # -- proof -------------------------------------------------------------------------------------------------------------
 
 
 def _stored_rows(broker: str, proof: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """What is stored of expired messages, one row a segment or file."""
+    """What is stored of expired messages, one row a segment, pack or file."""
     tier = proof["tier"] or {"hidden": []}
     for hidden in tier["hidden"]:
         yield {
@@ -226,7 +233,7 @@ def _verdict(broker: str, proof: Mapping[str, Any]) -> str:
         )
         pending = sum(not each["isOverdue"] for each in tier["named"])
         if pending:
-            parts.append(f"{pending} segments leave the catalog with the sweep at {time_text(tier['sweepDueMs'])}")
+            parts.append(f"{pending} segments or packs leave the catalog with the next sweep")
     parts.append(f"{len(proof['samples'])} expired messages asked for, {len(proof['reached'])} found")
     verdict = "nothing expired is referenced" if proof["isProven"] else "NOT PROVEN"
     return f"{broker}: {verdict}; {'; '.join(parts)}"

@@ -22,6 +22,7 @@ from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.s3 import S3Options
 from thermocline.tiered.wrappers import MeteringObjectStore, RetryingObjectStore, RetryPolicy, StoreCounters
+from thermocline.tiered.wrappers.metering import AccountsOf
 from thermocline.tiered.wrappers.retrying import Sleep
 
 _TEXT_OPTIONS = frozenset({"endpoint", "region", "access_key", "secret_key", "session_token"})
@@ -34,6 +35,7 @@ class ObjectStoreOptions:
 
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     counters: StoreCounters = field(default_factory=StoreCounters)
+    accounts_of: AccountsOf | None = None
     random: Random = field(default_factory=SystemRandom)
     sleep: Sleep = asyncio.sleep
     disk: Disk = field(default_factory=RealDisk)
@@ -48,7 +50,7 @@ async def open_object_store(url: str, options: ObjectStoreOptions | None = None)
     """
     chosen = options if options is not None else ObjectStoreOptions()
     store = await _open_provider(url, chosen)
-    metered = MeteringObjectStore(store, chosen.counters)
+    metered = MeteringObjectStore(store, chosen.counters, chosen.accounts_of)
     return RetryingObjectStore(metered, policy=chosen.retry, random=chosen.random, sleep=chosen.sleep)
 
 

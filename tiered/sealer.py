@@ -49,15 +49,16 @@ class Sealer:
             CorruptDataError: The local log does not hold what its queue says.
         """
         assert plan.runs
-        with await asyncio.to_thread(self._write, plan, segment_id) as finished:
+        with await asyncio.to_thread(self.write, plan, segment_id, folder=self._spool_folder) as finished:
             return await upload_segment(self._store, self._keys, finished, created_ms=self._clock())
 
-    def _write(self, plan: SealPlan, segment_id: SegmentId) -> FinishedSegment:
+    def write(self, plan: SealPlan, segment_id: SegmentId, *, folder: Path | None) -> FinishedSegment:
+        """The plan as a segment; uploads nothing, and blocks. Raises as `seal`, but for the store."""
         writer = SegmentWriter(
             segment_id=segment_id,
             topic=plan.topic,
             incarnation=plan.incarnation,
-            folder=self._spool_folder,
+            folder=folder,
             options=self._options,
         )
         try:

@@ -3,13 +3,14 @@
 One round
   1. Count what the hot process has reported since the last one (`SealBacklog.account`).
   2. Seal the due topics, several at once, each into segments that are uploaded whole.
-  3. Commit one ledger entry: the segments, topics whose TTL or incarnation changed, segments that expired.
+     What is due by age goes up together with all else that waits of small topics, in packs (`packs/pack_sealer.py`).
+  3. Commit one ledger entry: the segments and packs, topics whose TTL or incarnation changed, what expired.
   4. Tell the hot process which queues reach how far now (`on_committed`), and collect garbage that is due.
 A round with nothing to do costs no request.
 
 Failures
   - The store does not answer: what was sealed is committed, the round ends, and the rest is sealed by a later one. A
-    commit whose outcome is unknown is settled before anything else happens.
+    commit whose outcome is unknown is settled before anything else happens. `wrappers/outage.py` tells people.
   - Something of the ledger is damaged: no garbage is collected until it is whole again; all else goes on.
   - FencedError: another writer has taken over. It leaves `run`; nothing more is written or deleted.
 
@@ -18,7 +19,7 @@ A topic is named in the ledger from its first segment on. Belongs to the tier pr
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -31,21 +32,35 @@ from thermocline.remoting.errors import (
     ObjectStoreUnavailableError,
 )
 from thermocline.tiered.catalog import NEVER_EXPIRES, Catalog
+from thermocline.tiered.cost.seal_admission import DueTopic, SealAdmission
 from thermocline.tiered.errors import EarlierCommitUnsettledError
-from thermocline.tiered.garbage import GarbageCollector
+from thermocline.tiered.garbage import GarbageCollector, GarbageReport
 from thermocline.tiered.ledger_entry import LedgerChanges, TopicChange, TopicDelete
 from thermocline.tiered.ledger_writer import LedgerWriter
+from thermocline.tiered.packs.pack_entry import PackEntry
+from thermocline.tiered.packs.pack_sealer import ENTRY_BYTES_MAX, PackSealer, SealedPack
+from thermocline.tiered.packs.pack_ttl import expired_packs
+from thermocline.tiered.packs.ttl_class import ttl_class
 from thermocline.tiered.seal_backlog import SealBacklog, SealPlan
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_entry import SegmentEntry
+from thermocline.tiered.segment_upload import PUTS_PER_SEGMENT
+from thermocline.tiered.sweep_turn import Sweeps, SweepTurn
 from thermocline.tiered.tier_config import TierConfig
 from thermocline.tiered.ttl import sweep
-from thermocline.tiered.ttl_proof import Sweep, SweepState
 
 logger = logging.getLogger(__name__)
 
 RETRY_DELAY_MS = 500
+PLANS_AT_ONCE = 32
+COLLECTION_COST = 3
+"""Listings and PUTs of a collection beside its commit: pins twice, the hint."""
+COLLECTIONS_PER_GRACE = 24
+"""How often garbage is collected at most: each collection reads the heads of all kept checkpoints, of which there are
+the more the more is committed; and while a pin holds garbage, each finds the same."""
 RETRY_DELAY_MS_MAX = 10_000
+SWEEPS_WAITED_MAX = 3
+"""How many sweep intervals a pack that has expired may wait for a commit that is made anyway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,9 +111,15 @@ class TierService:
         clock: Callable[[], int],
         flush_offset: Callable[[], int],
         on_committed: Callable[[Catalog, frozenset[str]], None],
+        pack_sealer: PackSealer | None = None,
+        admission: SealAdmission | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`on_committed(catalog, topics)`: called with the topics whose cold ranges changed, or none of them when only
-        the gate of local deletion (`backlog.committed_offset`) has moved."""
+        the gate of local deletion (`backlog.committed_offset`) has moved. Without `pack_sealer` every topic is sealed
+        into segments of its own. `admission`: there is a request budget."""
+        self._admission = admission
+        self._sleep = sleep
         self._writer = writer
         self._backlog = backlog
         self._sealer = sealer
@@ -106,22 +127,25 @@ class TierService:
         self._clock = clock
         self._flush_offset = flush_offset
         self._on_committed = on_committed
+        self._pack_sealer = pack_sealer
         self._garbage = GarbageCollector(writer)
         self._reports: dict[str, TopicReport] = {}
         self._demands: list[_Demand] = []
         self._wake = asyncio.Event()
         self._pressure = False
-        self._next_sweep_ms = 0
-        self._started_ms = clock()
-        self._sweeping: Sweep | None = None
-        self._swept: Sweep | None = None
+        interval_ms = config.sweep_interval_ms
+        self._segment_sweep = SweepTurn(interval_ms=interval_ms, waited_max_ms=0, now_ms=clock())
+        self._pack_sweep = SweepTurn(
+            interval_ms=interval_ms, waited_max_ms=SWEEPS_WAITED_MAX * interval_ms, now_ms=clock()
+        )
         self._published_offset = -1
         self._has_swept_orphans = False
         self._last_error = ""
         self._garbage_error = ""
         self._garbage_not_before_ms = 0
         self._changing = asyncio.Lock()
-        """Held from the look at the catalog that a change is made by until the change is in: by rounds and repairs."""
+        """Held from the look at the catalog that a change is made by until the change is in: by rounds, merges and
+        repairs."""
 
     @property
     def catalog(self) -> Catalog:
@@ -139,19 +163,14 @@ class TierService:
         return self._last_error
 
     @property
-    def writer(self) -> LedgerWriter:
-        """Whoever commits. To be looked at."""
-        return self._writer
+    def sweeps(self) -> Sweeps:
+        """The last sweeps whose commit is in, and the next ones."""
+        return Sweeps(segments=self._segment_sweep.state, packs=self._pack_sweep.state)
 
-    @property
-    def sweeps(self) -> SweepState:
-        """The last sweep whose commit is in, and the next one."""
-        return SweepState(
-            last=self._swept,
-            started_ms=self._started_ms,
-            next_ms=self._next_sweep_ms,
-            interval_ms=self._config.sweep_interval_ms,
-        )
+    def ttl_ms(self, topic: str) -> int | None:
+        """The time to live in effect, as the hot process says it; None keeps messages for ever."""
+        report = self._reports.get(topic)
+        return report.ttl_ms if report is not None else self.catalog.ttl_ms(topic)
 
     def report_topic(self, report: TopicReport) -> None:
         """Take in a topic of the hot process; a new incarnation starts clean."""
@@ -166,7 +185,7 @@ class TierService:
             incarnation=report.incarnation,
             cut_ms=report.cut_ms,
             tiered=report.tiered,
-            cold_ends=entry.queue_ends() if entry is not None and is_same else {},
+            cold_ends=self.catalog.queue_ends(report.topic) if is_same else {},
         )
 
     def report_queue(self, topic: str, queue_id: int, *, min_offset: int, end_offset: int) -> None:
@@ -198,7 +217,7 @@ class TierService:
         self._wake.set()
         return await demand.done
 
-    async def repair(self, change: Callable[[Catalog], LedgerChanges | None]) -> bool:
+    async def amend(self, change: Callable[[Catalog], LedgerChanges | None]) -> bool:
         """Commit what `change` makes of the newest catalog; False when that is nothing. Between two rounds' commits.
 
         Raises:
@@ -207,14 +226,49 @@ class TierService:
         """
         async with self._changing:
             await self._settle()
-            changes = change(self.catalog)
+            before = self.catalog
+            changes = change(before)
             if changes is None or changes.is_empty:
                 return False
             await self._commit(changes)
-            topics = {segment.topic for segment in changes.segments_in} | {out.topic for out in changes.segments_out}
-            topics |= {kept.segment.topic for kept in changes.quarantine}
-            self._publish(frozenset(topics | {out.topic for out in changes.quarantine_out}))
+            self._publish(_changed_topics(changes, before))
             return True
+
+    async def sweep_now(self) -> None:
+        """Commit now what a round would in its time: topics that ended, and whatever has expired. Raises as `amend`."""
+        self._segment_sweep.hasten()
+        self._pack_sweep.hasten()
+        await self.amend(lambda _: self._changes((), now_ms=self._clock()))
+        self._sweeps_committed()
+
+    async def collect_now(self) -> GarbageReport:
+        """Delete what no live version names, without a grace period; pins hold. Raises as `run_once`."""
+        async with self._changing:
+            deleted = GarbageReport()
+            # The first plan of a version without a checkpoint writes that, and leaves the ledger's garbage to the next.
+            for _ in range(2):
+                now_ms = self._clock()
+                plan = await self._garbage.plan(now_ms=now_ms, grace_ms=0)
+                report = await self._garbage.execute(plan, now_ms=now_ms)
+                deleted = GarbageReport(
+                    deleted_count=deleted.deleted_count + report.deleted_count,
+                    deleted_bytes=deleted.deleted_bytes + report.deleted_bytes,
+                    held_by_pin=report.held_by_pin,
+                )
+            return deleted
+
+    def now_ms(self) -> int:
+        """The clock by which rounds go."""
+        return self._clock()
+
+    def class_of(self, topic: str) -> str:
+        """The TTL class that a topic is in now."""
+        report = self._reports.get(topic)
+        return ttl_class(report.ttl_ms if report is not None else self.catalog.ttl_ms(topic))
+
+    def cuts_ms(self) -> dict[str, int]:
+        """What has expired, by what the hot process said: topic -> store time before which everything has."""
+        return self._cuts_ms(self.catalog)
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[LedgerWriter]:
@@ -244,7 +298,7 @@ class TierService:
                 pause_ms = self._config.account_interval_ms
             except ObjectStoreUnavailableError as error:
                 self._last_error = str(error)
-                logger.warning("cold tier round failed: %s retry_ms=%d", error, delay_ms)
+                logger.debug("cold tier round failed: %s retry_ms=%d", error, delay_ms)
                 pause_ms, delay_ms = delay_ms, min(delay_ms * 2, RETRY_DELAY_MS_MAX)
             try:
                 async with asyncio.timeout(pause_ms / 1_000):
@@ -263,7 +317,10 @@ class TierService:
         demands, self._demands = self._demands, []
         try:
             wanted = self._wanted(demands)
-            topics = list(dict.fromkeys((*wanted, *self._backlog.due(now_ms=now_ms, pressure=self._pressure))))
+            due = self._admitted(self._backlog.due(now_ms=now_ms, pressure=self._pressure), now_ms=now_ms)
+            if self._pack_sealer is not None and not all(map(self._is_full, due)):
+                due += self._backlog.waiting()  # whatever waits goes with what is due: it costs no request more
+            topics = list(dict.fromkeys((*wanted, *due)))
             while True:
                 advanced = await self._seal_and_commit(topics, demands, flush_offset=flush_offset, now_ms=now_ms)
                 # What is more than one segment takes is due again at once.
@@ -295,21 +352,59 @@ class TierService:
             progress = self._backlog.topics.get(report.topic)
             if entry is None or progress is None or entry.incarnation != progress.incarnation:
                 continue
-            self._backlog.set_cold_ends(report.topic, entry.queue_ends())
+            self._backlog.set_cold_ends(report.topic, self.catalog.queue_ends(report.topic))
         self._publish(frozenset(self.catalog.topics))
 
-    def _wanted(self, demands: Iterable[_Demand]) -> set[str]:
-        wanted: set[str] = set()
-        for demand in demands:
-            names = demand.topics if demand.topics is not None else self._backlog.topics.keys()
-            wanted.update(
-                topic
-                for topic in names
-                if (progress := self._backlog.topics.get(topic)) is not None
-                and progress.tiered
-                and progress.first_waiting_ms is not None
-            )
-        return wanted
+    def _wanted(self, demands: Iterable[_Demand]) -> dict[str, None]:
+        """The topics that somebody waits for, in the order of the backlog: not that of their names' hashes."""
+        named = [demand.topics for demand in demands]
+        if not named:
+            return {}
+        return {
+            topic: None
+            for topic, progress in self._backlog.topics.items()
+            if progress.tiered
+            and any(topics is None or topic in topics for topics in named)
+            and progress.first_waiting_ms is not None
+        }
+
+    def _admitted(self, due: list[str], *, now_ms: int) -> list[str]:
+        """Those of the due topics that the request budget lets be sealed now."""
+        admission = self._admission
+        if admission is None:
+            return due
+        topics: list[DueTopic] = []
+        for topic in due:
+            first_ms = self._backlog.topics[topic].first_waiting_ms
+            assert first_ms is not None
+            is_over_age = admission.is_over_age(first_ms, now_ms=now_ms)
+            must = self._pressure or self._is_full(topic) or is_over_age
+            topics.append(DueTopic(topic=topic, first_ms=first_ms, must=must))
+        return admission.admit(topics, self._seal_cost, now_ms=now_ms)
+
+    def _seal_cost(self, topics: Sequence[str]) -> int:
+        """What it takes at most to seal topics in one round: small ones with all others that wait, in packs."""
+        if self._pack_sealer is None:
+            return PUTS_PER_SEGMENT * len(topics) + self._writer.commit_cost_max
+        full_count = sum(map(self._is_full, topics))
+        pack_count = self._pack_count() if full_count < len(topics) else 0
+        more_entries = max(0, pack_count - 1)  # a pack of very many topics has an entry of its own
+        return PUTS_PER_SEGMENT * full_count + pack_count + more_entries + self._writer.commit_cost_max
+
+    def _pack_count(self) -> int:
+        """How many packs there would be if all small topics that wait were sealed now."""
+        sizes: dict[str, int] = {}
+        for topic in self._backlog.waiting():
+            if not self._is_full(topic):
+                name = self.class_of(topic)
+                sizes[name] = sizes.get(name, 0) + self._backlog.topics[topic].waiting_bytes
+        return sum(1 + size_bytes // self._config.pack_bytes for size_bytes in sizes.values())
+
+    def _can_pay_commit(self) -> bool:
+        return self._can_pay(self._writer.commit_cost_max)
+
+    def _can_pay(self, cost: int) -> bool:
+        return self._admission is None or self._admission.budget.allows(cost)
 
     def _is_full(self, topic: str) -> bool:
         progress = self._backlog.topics.get(topic)
@@ -320,7 +415,9 @@ class TierService:
     ) -> list[str]:
         """Take one plan of each topic all the way; returns the topics that got further."""
         plans: list[SealPlan] = []
-        for topic in topics:
+        for number, topic in enumerate(topics):
+            if number % PLANS_AT_ONCE == PLANS_AT_ONCE - 1:
+                await asyncio.sleep(0)
             if topic not in self._backlog.topics:
                 continue
             try:
@@ -334,25 +431,61 @@ class TierService:
                 continue
             if plan is not None:
                 plans.append(plan)
-        sealed, failure = await self._seal_all([plan for plan in plans if plan.runs])
+        small = self._small_topics(plans, demands)
+        sealed, failure = await self._seal_all([plan for plan in plans if plan.runs and plan.topic not in small])
+        packs, pack_failure = await self._seal_packs([plan for plan in plans if plan.runs and plan.topic in small])
+        failure = failure or pack_failure
+        advanced = {entry.topic for _, entry in sealed} | {plan.topic for plan in plans if not plan.runs}
+        advanced |= {plan.topic for each in packs for plan, _ in each.pieces}
+        changed: set[str] = set()
         async with self._changing:
-            changes = self._changes([entry for _, entry in sealed], now_ms=now_ms)
-            if not changes.is_empty:
-                await self._commit(changes)
-            self._swept = self._sweeping
+            for group in _entries(packs):
+                before = self.catalog
+                changes = self._changes([entry for _, entry in sealed], [each.pack for each in group], now_ms=now_ms)
+                if not changes.is_empty:
+                    await self._commit(changes)
+                self._sweeps_committed()
+                for plan, entry in sealed:
+                    self._backlog.committed(plan)
+                    self._tell_demands(demands, _outcome(entry))
+                for each in group:
+                    for plan, _ in each.pieces:
+                        self._backlog.committed(plan)
+                    self._tell_demands_of_pack(demands, each)
+                sealed = []
+                changed |= _changed_topics(changes, before)
         for plan in plans:
             if not plan.runs:
                 self._backlog.committed(plan)
-        for plan, entry in sealed:
-            self._backlog.committed(plan)
-            self._tell_demands(demands, entry)
-        advanced = {entry.topic for _, entry in sealed} | {plan.topic for plan in plans if not plan.runs}
-        changed = {change.topic for change in changes.topics} | {gone.topic for gone in changes.topics_deleted}
-        changed |= {gone.topic for gone in (*changes.segments_out, *changes.quarantine_out)}
         self._publish(frozenset(advanced | changed))
         if failure is not None:
             raise failure
         return sorted(advanced)
+
+    def _small_topics(self, plans: Sequence[SealPlan], demands: Iterable[_Demand]) -> frozenset[str]:
+        """The topics that go into packs: too small to fill a segment, and not asked for by name."""
+        if self._pack_sealer is None:
+            return frozenset()
+        named = frozenset[str]().union(*(demand.topics for demand in demands if demand.topics is not None))
+        return frozenset(plan.topic for plan in plans if plan.topic not in named and not self._is_full(plan.topic))
+
+    async def _seal_packs(self, plans: Sequence[SealPlan]) -> tuple[list[SealedPack], BaseException | None]:
+        """Seal small topics' plans into packs, one after another; as `_seal_all`, what succeeded counts."""
+        sealed: list[SealedPack] = []
+        if self._pack_sealer is None:
+            return sealed, None
+        try:
+            for ttl_class_name, group in self._pack_sealer.divide(plans, class_of=self.class_of):
+                each = await self._pack_sealer.seal(ttl_class_name, group)
+                if each is not None:
+                    sealed.append(each)
+        except ObjectStoreUnavailableError as error:
+            return sealed, error
+        except BaseException:
+            for each in sealed:
+                self._writer.abandon(each.pack.id, (each.pack.key,))
+            raise
+        return sealed, None
 
     def _publish(self, topics: frozenset[str]) -> None:
         """Tell of topics whose cold ranges changed, and of a gate that moved."""
@@ -390,12 +523,14 @@ class TierService:
                 failure = outcome
         return sealed, failure
 
-    def _changes(self, segments: list[SegmentEntry], *, now_ms: int) -> LedgerChanges:
-        """What one commit is to change. Pure, but for the time of the next sweep."""
+    def _changes(
+        self, segments: Sequence[SegmentEntry], packs: Sequence[PackEntry] = (), *, now_ms: int
+    ) -> LedgerChanges:
+        """What one commit is to change. Pure, but for whose turn the next sweeps are."""
         catalog = self.catalog
         deletes: list[TopicDelete] = []
         changes: list[TopicChange] = []
-        new_topics = {segment.topic for segment in segments}
+        new_topics = {segment.topic for segment in segments} | {topic for pack in packs for topic in pack.topics}
         for report in self._reports.values():
             entry = catalog.topics.get(report.topic)
             is_named = entry is not None and not entry.deleted
@@ -424,12 +559,23 @@ class TierService:
         for segment in segments:
             if segment not in live:
                 self._writer.abandon(segment.id, segment.keys)
+        # What has expired is visible nowhere anyway: it may wait for a commit that is made for something else.
+        cuts_ms, is_made = self._cuts_ms(catalog), bool(live or packs or changes or deletes)
         swept = LedgerChanges()
-        if now_ms >= self._next_sweep_ms:
-            self._next_sweep_ms = now_ms + self._config.sweep_interval_ms
-            self._sweeping = Sweep(at_ms=now_ms, cuts_ms=self._cuts_ms(catalog))
-            swept = sweep(catalog, self._sweeping.cuts_ms)
+        if self._segment_sweep.is_on(now_ms=now_ms, is_made=is_made, can_pay=self._can_pay_commit):
+            self._segment_sweep.look(cuts_ms, now_ms=now_ms)
+            swept = sweep(catalog, cuts_ms)
         ending = {delete.topic for delete in deletes}
+        is_made = is_made or bool(swept.segments_out)
+        packs_out: tuple[str, ...] = ()
+        if self._pack_sweep.is_on(now_ms=now_ms, is_made=is_made, can_pay=self._can_pay_commit):
+            self._pack_sweep.look(cuts_ms, now_ms=now_ms)
+            # Not those that go anyway with a topic that ends in the same commit.
+            packs_out = tuple(
+                pack_id
+                for pack_id in expired_packs(catalog, cuts_ms)
+                if ending.isdisjoint(catalog.packs[pack_id].topics)
+            )
         grace_ms = self._config.grace_ms
         is_known = catalog.settings.grace_ms == grace_ms
         return LedgerChanges(
@@ -437,9 +583,15 @@ class TierService:
             segments_out=tuple(gone for gone in swept.segments_out if gone.topic not in ending),
             topics=tuple(changes),
             topics_deleted=tuple(deletes),
+            packs_in=tuple(packs),
+            packs_out=packs_out,
             quarantine_out=tuple(gone for gone in swept.quarantine_out if gone.topic not in ending),
             settings=None if is_known else msgspec.structs.replace(catalog.settings, grace_ms=grace_ms),
         )
+
+    def _sweeps_committed(self) -> None:
+        self._segment_sweep.committed()
+        self._pack_sweep.committed()
 
     def _cuts_ms(self, catalog: Catalog) -> dict[str, int]:
         """Topic -> cut, of the topics that both the hot process and the catalog have under one incarnation."""
@@ -464,28 +616,34 @@ class TierService:
                 return
             except ObjectStoreUnavailableError as error:
                 is_begun = is_begun or not isinstance(error, EarlierCommitUnsettledError)
-                logger.warning("commit got no answer: %s", error)
+                logger.debug("commit got no answer: %s", error)
                 self._last_error = str(error)
-                await asyncio.sleep(delay_ms / 1_000)
+                await self._sleep(delay_ms / 1_000)
                 delay_ms = min(delay_ms * 2, RETRY_DELAY_MS_MAX)
 
-    def _tell_demands(self, demands: Iterable[_Demand], entry: SegmentEntry) -> None:
-        outcome = SealOutcome(
-            topic=entry.topic,
-            segment_id=entry.segment_id,
-            record_count=entry.record_count,
-            raw_bytes=entry.raw_bytes,
-            stored_bytes=entry.stored_bytes,
-        )
+    def _tell_demands(self, demands: Iterable[_Demand], outcome: SealOutcome) -> None:
         for demand in demands:
-            if demand.topics is None or entry.topic in demand.topics:
+            if demand.topics is None or outcome.topic in demand.topics:
                 demand.outcomes.append(outcome)
+
+    def _tell_demands_of_pack(self, demands: Iterable[_Demand], sealed: SealedPack) -> None:
+        for plan, extent in sealed.pieces:
+            outcome = SealOutcome(
+                topic=plan.topic,
+                segment_id=sealed.pack.pack_id,
+                record_count=sum(queue.end_offset - queue.start_offset for queue in extent.queues),
+                raw_bytes=extent.raw_bytes,
+                stored_bytes=extent.stored_bytes,
+            )
+            self._tell_demands(demands, outcome)
 
     async def _collect_garbage(self, now_ms: int) -> None:
         """Delete what is due. Orphans of earlier writers are looked for once, by listing."""
         if now_ms < self._garbage_not_before_ms:
             return
         if self._has_swept_orphans and not self._garbage.is_due(now_ms=now_ms):
+            return
+        if self._has_swept_orphans and not self._can_pay(COLLECTION_COST + self._writer.commit_cost_max):
             return
         async with self._changing:
             try:
@@ -499,5 +657,43 @@ class TierService:
             self._garbage_error = ""
             report = await self._garbage.execute(plan, now_ms=now_ms)
         self._has_swept_orphans = True
+        if not plan.needs_checkpoint:  # else the next round goes on with it
+            self._garbage_not_before_ms = now_ms + self._config.grace_ms // COLLECTIONS_PER_GRACE
         if report.deleted_count:
             logger.info("garbage deleted objects=%d bytes=%d", report.deleted_count, report.deleted_bytes)
+
+
+def _outcome(entry: SegmentEntry) -> SealOutcome:
+    return SealOutcome(
+        topic=entry.topic,
+        segment_id=entry.segment_id,
+        record_count=entry.record_count,
+        raw_bytes=entry.raw_bytes,
+        stored_bytes=entry.stored_bytes,
+    )
+
+
+def _entries(packs: Sequence[SealedPack]) -> list[list[SealedPack]]:
+    """The packs of each ledger entry, of which there is always one: as many as it may name."""
+    groups: list[list[SealedPack]] = [[]]
+    size_bytes = 0
+    for each in packs:
+        said_bytes = (len(each.pack.pieces) + len(each.pack.times)) * 4 // 3 + sum(
+            len(topic.encode()) + 3 for topic in each.pack.topics
+        )
+        if groups[-1] and size_bytes + said_bytes > ENTRY_BYTES_MAX:
+            groups.append([])
+            size_bytes = 0
+        groups[-1].append(each)
+        size_bytes += said_bytes
+    return groups
+
+
+def _changed_topics(changes: LedgerChanges, before: Catalog) -> frozenset[str]:
+    """The topics whose cold ranges or settings a commit upon `before` changed."""
+    topics = {segment.topic for segment in changes.segments_in} | {kept.segment.topic for kept in changes.quarantine}
+    topics |= {gone.topic for gone in (*changes.segments_out, *changes.quarantine_out)}
+    topics |= {gone.topic for gone in changes.topics_deleted}
+    topics |= {topic for pack in changes.packs_in for topic in pack.topics}
+    topics |= {topic for pack_id in changes.packs_out for topic in before.packs[pack_id].topics}
+    return frozenset(topics | {change.topic for change in changes.topics})

@@ -2,26 +2,29 @@
 
     expires -> hidden at once -> out of the catalog with the next sweep -> deleted in the bucket after the grace period
 
-A segment that has expired as a whole may be named until the next sweep. One that an earlier sweep should have dropped,
-or that nobody drops because sweeps have stopped, is `overdue`: then what has expired is referenced.
+A segment or pack that has expired as a whole may be named until the next sweep. One that an earlier sweep should have
+dropped, or that nobody drops because sweeps have stopped, is `overdue`: then what has expired is referenced.
+What has expired of the topic in a pack stays until the pack goes: with the newest message of whatever topic in it.
 
-What lies in the bucket is listed, not concluded: one listing of the topic's objects.
+What lies in the bucket is listed, not concluded: one listing of the topic's objects, and one of all packs.
 Belongs to the tier process's loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.ledger_entry import CheckpointMark, Quarantine
+from thermocline.tiered.ledger_entry import CheckpointMark
 from thermocline.tiered.ledger_writer import LedgerWriter
-from thermocline.tiered.object_keys import escape_name, segment_id_of
+from thermocline.tiered.object_keys import escape_name, is_pack_key, segment_id_of
+from thermocline.tiered.packs.pack_ttl import HeldBytes, packs_holding
 from thermocline.tiered.pins import Pin, list_pins
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_format import SegmentId
+from thermocline.tiered.sweep_turn import Sweeps, SweepState
 
 NEVER_VISIBLE_MS = 1 << 62
 SWEEP_LATE_MS_MAX = 30_000
@@ -32,6 +35,7 @@ class HiddenState(StrEnum):
     """Why bytes that nobody may see lie in the bucket."""
 
     PARTLY = "partly expired"
+    HELD = "in a pack that stays"
     NAMED = "expired, still named"
     REMOVED = "out of the catalog"
     DISCARDED = "given up"
@@ -39,26 +43,8 @@ class HiddenState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sweep:
-    """One sweep that is committed: when it looked, and what each topic's cut was."""
-
-    at_ms: int
-    cuts_ms: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepState:
-    """The last sweep, None before the first; when the next one is due, and how often they are."""
-
-    last: Sweep | None
-    started_ms: int
-    next_ms: int
-    interval_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedSegment:
-    """A segment that has expired as a whole and that the catalog names. `is_overdue`: it should not any more."""
+class NamedPart:
+    """A segment or pack that has expired as a whole and is named still. `is_overdue`: it should not be any more."""
 
     segment_id: str
     max_store_ms: int
@@ -68,8 +54,9 @@ class NamedSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HiddenObjects:
-    """Objects of one segment, or of what might have become one, with hidden bytes. `due_ms`: when they are deleted from
-    the bucket at the latest if nothing changes; None: when is not known."""
+    """Objects of one segment or pack, or of what might have become one, with hidden bytes; of a pack that the catalog
+    names `size_bytes` are the topic's alone. `due_ms`: when they are deleted from the bucket at the latest if nothing
+    changes; None: when is not known."""
 
     segment_id: str
     state: HiddenState
@@ -84,7 +71,7 @@ class BucketEvidence:
     """What the cold tier says. `visible_*`: objects of the topic in which nothing has expired."""
 
     version: int
-    named: tuple[NamedSegment, ...]
+    named: tuple[NamedPart, ...]
     hidden: tuple[HiddenObjects, ...]
     visible_count: int
     visible_bytes: int
@@ -95,121 +82,207 @@ async def bucket_evidence(
     *,
     topic: str,
     incarnation: int,
-    cut_ms: int,
-    ttl_ms: int | None,
-    sweeps: SweepState,
+    cuts_ms: Mapping[str, int],
+    ttl_ms: Callable[[str], int | None],
+    sweeps: Sweeps,
     now_ms: int,
 ) -> BucketEvidence:
-    """Look at the newest catalog, the pins, and the topic's objects.
+    """Look at the newest catalog, the pins, the topic's objects, and all packs.
 
-    `cut_ms`: the serving broker's cut; `ttl_ms`: the time to live that it comes from, None for ever.
+    `cuts_ms`: the serving broker's cuts; `ttl_ms` gives a topic's time to live, None for ever.
 
     Raises:
         ObjectStoreUnavailableError: No answer.
-        LedgerCorruptError: A pin is damaged.
+        LedgerCorruptError: A pin or a pack's table is damaged.
     """
     catalog = writer.catalog
-    listed = {
-        info.key: info.size_bytes
-        async for info in writer.store.list(f"{writer.keys.topics_prefix}{escape_name(topic)}/")
-    }
+    found = _Found()
+    for prefix in (f"{writer.keys.topics_prefix}{escape_name(topic)}/", writer.keys.packs_prefix):
+        async for info in writer.store.list(prefix):
+            found.left[info.key] = info.size_bytes
     pins = [pin for pin in await list_pins(writer.store, writer.keys) if pin.until_ms > now_ms]
     entry = catalog.topics.get(topic)
     if entry is not None and entry.incarnation != incarnation:
-        cut_ms = NEVER_VISIBLE_MS  # an earlier life: all of it is hidden, and goes with the commit that ends it
-    found = _Found(listed)
-    grace_ms = catalog.settings.grace_ms
+        # An earlier life: all of it is hidden, and goes with the commit that ends it.
+        cuts_ms = {**cuts_ms, topic: NEVER_VISIBLE_MS}
     segments = entry.segments if entry is not None else ()
-    kept = entry.quarantine if entry is not None else ()
-    for segment in (*segments, *(each.segment for each in kept)):
-        if segment.min_store_ms >= cut_ms:
-            found.take_visible(segment.keys)
-        elif segment.max_store_ms >= cut_ms:
-            gone_ms = None if ttl_ms is None else segment.max_store_ms + ttl_ms + sweeps.interval_ms + grace_ms
-            why = "its newest message is visible; then a sweep, and the grace period"
-            if ttl_ms is None:
-                why = "its newest message is kept for ever"
-            found.take(segment.segment_id, HiddenState.PARTLY, segment.keys, gone_ms, why)
-        else:
-            due_ms = max(now_ms, sweeps.next_ms) + grace_ms
-            found.take(segment.segment_id, HiddenState.NAMED, segment.keys, due_ms, "a sweep, and the grace period")
+    kept = [each.segment for each in entry.quarantine] if entry is not None else []
+    look = _Look(catalog=catalog, topic=topic, cuts_ms=cuts_ms, ttl_ms=ttl_ms, sweeps=sweeps, now_ms=now_ms)
+    for segment in (*segments, *(each for each in kept if not is_pack_key(each.log.key))):
+        look.take_segment(found, segment)
+    held = packs_holding(catalog, topic, cuts_ms=cuts_ms, ttl_ms=ttl_ms, now_ms=now_ms)
+    look.take_packs(found, held)
     for removed in catalog.removed:
         keys = tuple(key for key in removed.keys if key in found.left)
         if keys:
             due_ms, why = _removal(catalog, writer, removed.removed_in, pins, now_ms=now_ms)
+            if is_pack_key(keys[0]):
+                why += "; whose messages it holds is not known any more"
             found.take(removed.segment_id, HiddenState.REMOVED, keys, due_ms, why)
     _take_the_rest(found, writer, now_ms=now_ms)
     return BucketEvidence(
         version=catalog.version,
-        named=tuple(_named(topic, segments, kept, cut_ms=cut_ms, sweeps=sweeps, now_ms=now_ms)),
+        named=(*look.named_segments((*segments, *kept)), *look.named_packs(held)),
         hidden=tuple(found.hidden),
         visible_count=found.visible_count,
         visible_bytes=found.visible_bytes,
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """What a topic's segments and packs are judged by."""
+
+    catalog: Catalog
+    topic: str
+    cuts_ms: Mapping[str, int]
+    ttl_ms: Callable[[str], int | None]
+    sweeps: Sweeps
+    now_ms: int
+
+    def take_segment(self, found: _Found, segment: SegmentEntry) -> None:
+        """One of the topic's own."""
+        cut_ms, ttl_ms = self.cuts_ms.get(self.topic, 0), self.ttl_ms(self.topic)
+        if segment.min_store_ms >= cut_ms:
+            found.take_visible(segment.keys, sum(found.left.get(key, 0) for key in segment.keys))
+        elif segment.max_store_ms >= cut_ms:
+            gone_ms, why = None, "its newest message is kept for ever"
+            if ttl_ms is not None:
+                gone_ms = segment.max_store_ms + ttl_ms + self.sweeps.segments.interval_ms + self._grace_ms
+                why = "its newest message is visible; then a sweep, and the grace period"
+            found.take(segment.segment_id, HiddenState.PARTLY, segment.keys, gone_ms, why)
+        else:
+            due_ms, why = self._swept(self.sweeps.segments)
+            found.take(segment.segment_id, HiddenState.NAMED, segment.keys, due_ms, why)
+
+    def take_packs(self, found: _Found, held: Sequence[HeldBytes]) -> None:
+        """Packs that the catalog names, and broken ones; what is not the topic's is not counted."""
+        by_id = {each.pack_id: each for each in held if each.removed_in is None}
+        packed = self.catalog.packed.get(self.topic)
+        for pack_id in packed.packs if packed is not None else ():
+            if pack_id not in by_id:
+                pack = self.catalog.packs[pack_id]
+                table = pack.table()
+                found.take_visible((pack.key,), sum(table.piece(i).stored_bytes for i in pack.indexes_of(self.topic)))
+        for each in by_id.values():
+            state, due_ms = HiddenState.HELD, None
+            if each.pack_id not in self.catalog.packs:
+                why = "it is damaged, and kept for what may be restored of it"
+            elif each.kept_for is None:
+                state = HiddenState.NAMED
+                due_ms, why = self._swept(self.sweeps.packs)
+            elif each.due_ms is None:
+                why = f"messages of {each.kept_for} in it are kept for ever"
+            else:
+                due_ms = each.due_ms + self.sweeps.packs.interval_ms + self._grace_ms
+                why = f"messages of {each.kept_for} in it are visible; then a sweep, and the grace period"
+            found.take(each.pack_id, state, (each.key,), due_ms, why, size_bytes=each.stored_bytes)
+        for pack in self.catalog.packs.values():
+            found.left.pop(pack.key, None)  # other topics'
+
+    def named_segments(self, segments: Sequence[SegmentEntry]) -> list[NamedPart]:
+        """Segments that hold nothing visible."""
+        last, cut_ms = self.sweeps.segments.last, self.cuts_ms.get(self.topic, 0)
+        swept_cut_ms = last.cuts_ms.get(self.topic, 0) if last is not None else 0
+        return [
+            self._named(
+                self.sweeps.segments,
+                segment.segment_id,
+                max_store_ms=segment.max_store_ms,
+                created_ms=segment.created_ms,
+                had_expired=segment.max_store_ms < swept_cut_ms,
+            )
+            for segment in segments
+            if segment.max_store_ms < cut_ms
+        ]
+
+    def named_packs(self, held: Sequence[HeldBytes]) -> list[NamedPart]:
+        """Packs in which nothing is visible, of whatever topic."""
+        last = self.sweeps.packs.last
+        swept_cuts_ms = last.cuts_ms if last is not None else {}
+        packs = [self.catalog.packs[each.pack_id] for each in held if each.is_live and each.kept_for is None]
+        return [
+            self._named(
+                self.sweeps.packs,
+                pack.pack_id,
+                max_store_ms=pack.max_store_ms,
+                created_ms=pack.created_ms,
+                # A topic that had no cut then has ended since.
+                had_expired=all(pack.max_store_ms < swept_cuts_ms.get(topic, 0) for topic in pack.topics),
+            )
+            for pack in packs
+        ]
+
+    def _named(
+        self, sweep: SweepState, segment_id: str, *, max_store_ms: int, created_ms: int, had_expired: bool
+    ) -> NamedPart:
+        """Whether a sweep has passed it by. `had_expired`: by the cuts of the last one."""
+        since_ms = sweep.last.at_ms if sweep.last is not None else sweep.started_ms
+        has_stopped = self.now_ms - since_ms > sweep.interval_ms + SWEEP_LATE_MS_MAX
+        # What was committed around the last sweep or after it, perhaps long after it was made, is the next one's.
+        was_passed_by = had_expired and created_ms < since_ms - 2 * sweep.interval_ms
+        why = "the next sweep drops it"
+        if was_passed_by:
+            why = "the last sweep should have dropped it"
+        elif sweep.waits_for_budget:
+            why = "the next sweep drops it, which waits for the request budget"
+        elif has_stopped:
+            why = "sweeps have stopped"
+        return NamedPart(
+            segment_id=segment_id, max_store_ms=max_store_ms, is_overdue=was_passed_by or has_stopped, why=why
+        )
+
+    def _swept(self, sweep: SweepState) -> tuple[int | None, str]:
+        """When what goes with the next sweep is deleted, and what it waits for."""
+        if sweep.waits_for_budget:
+            return None, "a sweep, which waits for the request budget, and the grace period"
+        return max(self.now_ms, sweep.next_ms) + self._grace_ms, "a sweep, and the grace period"
+
+    @property
+    def _grace_ms(self) -> int:
+        return self.catalog.settings.grace_ms
+
+
 class _Found:
     """The objects of a listing, each counted once."""
 
-    def __init__(self, listed: Mapping[str, int]) -> None:
-        self.left = dict(listed)
+    def __init__(self) -> None:
+        self.left: dict[str, int] = {}
         self.hidden: list[HiddenObjects] = []
         self.visible_count = 0
         self.visible_bytes = 0
 
-    def take_visible(self, keys: Sequence[str]) -> None:
-        """Objects in which nothing has expired."""
-        for key in keys:
-            if key in self.left:
-                self.visible_count += 1
-                self.visible_bytes += self.left.pop(key)
+    def take_visible(self, keys: Sequence[str], size_bytes: int) -> None:
+        """Objects in which nothing of the topic has expired, and how much of them is the topic's."""
+        there = [key for key in keys if self.left.pop(key, None) is not None]
+        if there:
+            self.visible_count += len(there)
+            self.visible_bytes += size_bytes
 
-    def take(self, segment_id: str, state: HiddenState, keys: Sequence[str], due_ms: int | None, why: str) -> None:
-        """Objects with hidden bytes; those that are not there are left out."""
+    def take(
+        self,
+        segment_id: str,
+        state: HiddenState,
+        keys: Sequence[str],
+        due_ms: int | None,
+        why: str,
+        *,
+        size_bytes: int | None = None,
+    ) -> None:
+        """Objects with hidden bytes, all of theirs unless it is said how many; what is not there is left out."""
         there = tuple(key for key in keys if key in self.left)
         if there:
-            size_bytes = sum(self.left.pop(key) for key in there)
+            whole_bytes = sum(self.left.pop(key) for key in there)
             self.hidden.append(
                 HiddenObjects(
-                    segment_id=segment_id, state=state, keys=there, size_bytes=size_bytes, due_ms=due_ms, why=why
+                    segment_id=segment_id,
+                    state=state,
+                    keys=there,
+                    size_bytes=whole_bytes if size_bytes is None else size_bytes,
+                    due_ms=due_ms,
+                    why=why,
                 )
             )
-
-
-def _named(
-    topic: str,
-    segments: Sequence[SegmentEntry],
-    kept: Sequence[Quarantine],
-    *,
-    cut_ms: int,
-    sweeps: SweepState,
-    now_ms: int,
-) -> list[NamedSegment]:
-    """Segments that hold nothing visible, and whether a sweep has passed them by."""
-    since_ms = sweeps.last.at_ms if sweeps.last is not None else sweeps.started_ms
-    has_stopped = now_ms - since_ms > sweeps.interval_ms + SWEEP_LATE_MS_MAX
-    swept_cut_ms = sweeps.last.cuts_ms.get(topic, 0) if sweeps.last is not None else 0
-    # What was committed around the last sweep or after it, perhaps long after it was made, is the next one's.
-    made_before_ms = since_ms - 2 * sweeps.interval_ms
-    named: list[NamedSegment] = []
-    for segment in (*segments, *(each.segment for each in kept)):
-        if segment.max_store_ms >= cut_ms:
-            continue
-        was_passed_by = segment.max_store_ms < swept_cut_ms and segment.created_ms < made_before_ms
-        why = "the next sweep drops it"
-        if was_passed_by:
-            why = "the last sweep should have dropped it"
-        elif has_stopped:
-            why = "sweeps have stopped"
-        named.append(
-            NamedSegment(
-                segment_id=segment.segment_id,
-                max_store_ms=segment.max_store_ms,
-                is_overdue=was_passed_by or has_stopped,
-                why=why,
-            )
-        )
-    return named
 
 
 def _removal(

@@ -15,7 +15,7 @@ import msgspec
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.helper_hub import HelperHub, decode_body
 from thermocline.broker.helper_protocol import (
-    ExpiredSegments,
+    ExpiredParts,
     HelperRequestCode,
     TierReportReply,
     TierReportRequest,
@@ -80,7 +80,8 @@ class TtlProcessor:
         return {TTL_PREVIEW: self.preview, TTL_SET: self.set, TTL_EVIDENCE: self.evidence}
 
     async def preview(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """90104: messages exactly, by their store times; segments and bytes as far as whole segments go."""
+        """90104: messages exactly, by their store times; segments, packs and bytes as far as they go whole; and what
+        has expired in those that stay."""
         header = command.header(TtlRequestHeader)
         config = self._config(header.topic)
         now_ms = self._context.store.clock.now_ms()
@@ -92,7 +93,7 @@ class TtlProcessor:
         # What has expired already does not come back, however long the new time is.
         cut_ms = max(cut_ms, self._context.topics.expired_before(header.topic))
         messages, oldest_ms = await self._messages_before(config, cut_ms)
-        expired = await self._expired_segments(header.topic, cut_ms)
+        expired = await self._expired_parts(header.topic, cut_ms)
         body: dict[str, object] = {
             "topic": header.topic,
             "ttlMs": ttl_ms,
@@ -105,17 +106,19 @@ class TtlProcessor:
             kept_ms = expired.partly_max_store_ms
             body |= {
                 "segments": expired.segments,
+                "packs": expired.packs,
                 "bytes": expired.stored_bytes,
                 "rawBytes": expired.raw_bytes,
                 "objects": expired.objects,
                 # One entry says that they are gone; objects are deleted a thousand at a time.
                 "requests": {
-                    "put": int(expired.segments > 0),
+                    "put": int(expired.objects > 0),
                     "delete": -(-expired.objects // DELETE_KEYS_MAX),
                 },
-                "partlyExpiredSegments": expired.partly_segments,
+                "partlyExpiredParts": expired.partly_segments,
                 "partlyExpiredBytes": expired.partly_stored_bytes,
                 "partlyExpiredUntilMs": None if kept_ms is None or ttl_ms is None else kept_ms + ttl_ms,
+                "heldBytes": expired.held_bytes,
                 "graceMs": self._context.settings.tier.grace_ms,
             }
         return RemotingCommand.response(command, body=msgspec.json.encode(body))
@@ -142,7 +145,7 @@ class TtlProcessor:
         queues = await self._hidden.queues(topic)
         tier, reason = None, ""
         if context.settings.tier.is_enabled and is_tiered_topic(topic):
-            request = TtlProofRequest(topic=topic, incarnation=incarnation.id, cut_ms=cut_ms, ttl_ms=ttl_ms)
+            request = TtlProofRequest(topic=topic, incarnation=incarnation.id, cut_ms=cut_ms)
             tier, reason = await self._proof(request)
         body = {
             "topic": topic,
@@ -182,7 +185,7 @@ class TtlProcessor:
                     oldest_ms = time_ms if oldest_ms is None else min(oldest_ms, time_ms)
         return count, oldest_ms
 
-    async def _expired_segments(self, topic: str, cut_ms: int) -> ExpiredSegments | None:
+    async def _expired_parts(self, topic: str, cut_ms: int) -> ExpiredParts | None:
         """What the cut would take of the cold tier; None while the tier process is away, or there is no such tier."""
         if not self._hub.is_connected(ROLE):
             return None

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from thermocline.client.admin.message_lookup import MessageLookup
-from thermocline.client.admin.tier_administration import REPORT_TIMEOUT_MS, TierAdministration
+from thermocline.client.admin.tier_administration import REPORT_TIMEOUT_MS, TierAdministration, checked_ttl_ms
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.tier_codes import TierRequestCode
 from thermocline.remoting.errors import InvalidRequestError, ObjectNotFoundError
@@ -26,7 +26,7 @@ class TtlAdministration(TierAdministration, MessageLookup):
 
     async def preview_ttl(self, topic: str, ttl_ms: int | None) -> dict[str, dict[str, Any]]:
         """Return, by broker name, what would go if a topic had this time to live; None: the broker's default."""
-        fields = {"topic": topic, "ttlMs": _checked(ttl_ms)}
+        fields = {"topic": topic, "ttlMs": checked_ttl_ms(ttl_ms)}
         masters = await self._topic_masters(topic)
         return await self._ask_masters(TierRequestCode.TTL_PREVIEW, masters, fields, REPORT_TIMEOUT_MS)
 
@@ -35,7 +35,7 @@ class TtlAdministration(TierAdministration, MessageLookup):
 
         What has expired once never comes back, however long the new time is.
         """
-        fields = {"topic": topic, "ttlMs": _checked(ttl_ms)}
+        fields = {"topic": topic, "ttlMs": checked_ttl_ms(ttl_ms)}
         masters = await self._topic_masters(topic)
         return await self._ask_masters(TierRequestCode.TTL_SET, masters, fields, REPORT_TIMEOUT_MS)
 
@@ -69,7 +69,7 @@ class TtlAdministration(TierAdministration, MessageLookup):
         tier = evidence["tier"]
         if tier is not None:
             problems += [
-                f"the catalog names segment {each['segmentId']}, which has expired: {each['why']}"
+                f"the catalog names {each['segmentId']}, which has expired: {each['why']}"
                 for each in tier["named"]
                 if each["isOverdue"]
             ]
@@ -135,9 +135,3 @@ class _Probe:
 
     def _note(self, queue: MessageQueue, offset: int, by: str) -> None:
         self.reached.append({"queueId": queue.queue_id, "offset": offset, "by": by})
-
-
-def _checked(ttl_ms: int | None) -> int | None:
-    if ttl_ms is not None and ttl_ms < 0:
-        raise InvalidRequestError("a time to live is not negative", ttl_ms=ttl_ms)
-    return ttl_ms

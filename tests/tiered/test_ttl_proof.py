@@ -10,14 +10,8 @@ from thermocline.tiered.ledger_entry import CatalogSettings, LedgerChanges, Segm
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.pins import Pin, create_pin
-from thermocline.tiered.ttl_proof import (
-    SWEEP_LATE_MS_MAX,
-    BucketEvidence,
-    HiddenState,
-    Sweep,
-    SweepState,
-    bucket_evidence,
-)
+from thermocline.tiered.sweep_turn import Sweep, Sweeps, SweepState
+from thermocline.tiered.ttl_proof import SWEEP_LATE_MS_MAX, BucketEvidence, HiddenState, bucket_evidence
 
 GRACE_MS = 10_000
 SWEEP_MS = 1_000
@@ -44,21 +38,23 @@ async def look(
     ttl_ms: int | None = None,
     last: Sweep | None = None,
     incarnation: int = 1,
+    waits_for_budget: bool = False,
 ) -> BucketEvidence:
     """The evidence; sweeps began just now."""
-    sweeps = SweepState(
+    state = SweepState(
         last=last,
         started_ms=clock.now_ms if last is None else last.at_ms,
         next_ms=clock.now_ms + 400,
         interval_ms=SWEEP_MS,
+        waits_for_budget=waits_for_budget,
     )
     return await bucket_evidence(
         writer,
         topic="orders",
         incarnation=incarnation,
-        cut_ms=cut_ms,
-        ttl_ms=ttl_ms,
-        sweeps=sweeps,
+        cuts_ms={"orders": cut_ms},
+        ttl_ms=lambda _: ttl_ms,
+        sweeps=Sweeps(segments=state, packs=state),
         now_ms=clock.now_ms,
     )
 
@@ -95,6 +91,17 @@ async def test_what_a_sweep_has_passed_by_is_overdue(writer: LedgerWriter, clock
         last = Sweep(at_ms=swept_ms, cuts_ms={"orders": cut_ms})
         (named,) = (await look(writer, clock, cut_ms=5_000, last=last)).named
         assert named.is_overdue is is_overdue, (swept_ms, cut_ms)
+
+
+async def test_a_sweep_that_waits_for_the_request_budget_has_no_date(writer: LedgerWriter, clock: Clock) -> None:
+    await commit_segment(writer, max_store_ms=2_000)
+    for swept_ms, is_overdue in ((clock.now_ms, False), (clock.now_ms - 10 * SWEEP_LATE_MS_MAX, True)):
+        last = Sweep(at_ms=swept_ms, cuts_ms={})
+        found = await look(writer, clock, cut_ms=5_000, last=last, waits_for_budget=True)
+        ((named,), (row,)) = found.named, found.hidden
+        assert (named.is_overdue, row.due_ms) == (is_overdue, None)
+        assert "request budget" in named.why
+        assert "request budget" in row.why
 
 
 async def test_a_segment_made_around_the_last_sweep_is_the_next_ones(writer: LedgerWriter, clock: Clock) -> None:

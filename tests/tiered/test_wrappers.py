@@ -175,3 +175,82 @@ async def test_faults_happen_where_they_are_asked_for() -> None:
     store = FaultInjectingObjectStore(memory, crash_at(0, Fault.CRASH_AFTER))
     with pytest.raises(ProcessCrash):
         await store.get("not there")
+
+
+async def test_a_late_call_arrives_behind_its_retry() -> None:
+    memory = MemoryObjectStore()
+    store = FaultInjectingObjectStore(memory, crash_at(0, Fault.LATE), late_by=1)
+    with pytest.raises(ObjectStoreUnavailableError):
+        await store.put("a", b"first")
+    assert "a" not in memory.objects
+    await store.put("a", b"second")
+    assert memory.objects["a"] == b"second"
+    await store.head("a")
+    assert memory.objects["a"] == b"first"
+    assert store.late_count == 0
+
+
+async def test_a_late_create_loses_against_its_retry() -> None:
+    memory = MemoryObjectStore()
+    store = FaultInjectingObjectStore(memory, crash_at(0, Fault.LATE), late_by=1)
+    with pytest.raises(ObjectStoreUnavailableError):
+        await store.create_if_absent("a", b"first")
+    await store.create_if_absent("a", b"second")
+    await store.arrive()
+    assert memory.objects["a"] == b"second"
+
+
+async def test_what_is_on_its_way_outlives_its_sender() -> None:
+    """A call that is carried out twice, the second time when the process is long dead."""
+    memory = MemoryObjectStore()
+    faults = [Fault.TWICE, Fault.CRASH_BEFORE]
+    store = FaultInjectingObjectStore(memory, lambda number, _call: faults[number], late_by=100)
+    await store.delete("a")
+    with pytest.raises(ProcessCrash):
+        await store.put("b", b"")
+    await memory.put("a", b"of somebody else")
+    assert store.late_count == 1
+    await store.arrive()
+    assert memory.objects == {}
+
+
+async def test_stale_answers_are_of_the_past_but_lose_nothing() -> None:
+    memory = MemoryObjectStore()
+    await memory.put("old", b"")
+    stale_from = 4
+
+    def plan(number: int, _call: StoreCall) -> Fault:
+        return Fault.STALE if number >= stale_from else Fault.NONE
+
+    store = FaultInjectingObjectStore(memory, plan, history=memory)
+    await store.put("hint", b"1")
+    await store.put("hint", b"2")
+    await store.create_if_absent("new", b"x")
+    await store.delete("old")
+    assert [info.key async for info in store.list("")] == ["hint", "old"]
+    assert await store.get("hint") == b"1"
+    assert await store.get("new") == b"x", "what was created is seen"
+
+
+async def test_a_call_sleeps_on_either_side() -> None:
+    memory = MemoryObjectStore()
+    seen: list[bool] = []
+
+    async def sleep() -> None:
+        seen.append("a" in memory.objects)
+
+    for fault in (Fault.SLEEP_BEFORE, Fault.SLEEP_AFTER):
+        await memory.delete("a")
+        await FaultInjectingObjectStore(memory, crash_at(0, fault), sleep=sleep).put("a", b"")
+    assert seen == [False, True]
+
+
+async def test_a_crash_may_be_a_real_one() -> None:
+    """What ends the process is told in its place, before anything is raised."""
+    ends: list[str] = []
+    store = FaultInjectingObjectStore(
+        MemoryObjectStore(), crash_at(0, Fault.CRASH_BEFORE), crash=lambda: ends.append("here")
+    )
+    with pytest.raises(ProcessCrash):
+        await store.get("a")
+    assert ends == ["here"]

@@ -121,8 +121,7 @@ def _numbers(document: Mapping[str, Any], table: str, names: tuple[str, ...], *,
     prices: dict[str, float] = {}
     for name in names:
         value = values.get(name)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not math.isfinite(value) or value < 0:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
             raise InvalidRequestError("a price is a number from 0", file=source, name=f"{table}.{name}", value=value)
         prices[name] = float(value)
     return prices

@@ -8,6 +8,7 @@ A deep one with a budget goes on where the last one stopped when it is told a fi
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import time
 from pathlib import Path
 
@@ -72,7 +73,13 @@ async def _scrub_roots(
     for root in roots:
         keys = BrokerKeys(root)
         options = ScrubOptions(deep=deep, budget_bytes=budget_bytes, cursor=cursors.get(root, ""))
-        scrubber = Scrubber(store, keys, BucketView(store, keys), lambda: time.time_ns() // 1_000_000)
+        scrubber = Scrubber(
+            store,
+            keys,
+            BucketView(store, keys),
+            lambda: time.time_ns() // 1_000_000,
+            spool_folder=Path(tempfile.gettempdir()),
+        )
         report = await scrubber.run(options)
         if budget_bytes is not None:
             budget_bytes = max(0, budget_bytes - report.read_bytes)
