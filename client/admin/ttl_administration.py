@@ -69,7 +69,7 @@ class TtlAdministration(TierAdministration, MessageLookup):
         tier = evidence["tier"]
         if tier is not None:
             problems += [
-                f"the catalog names {each['segmentId']}, which has expired: {each['why']}"
+                f"the catalog names segment or pack {each['segmentId']}, which has expired: {each['why']}"
                 for each in tier["named"]
                 if each["isOverdue"]
             ]

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from tests.crash import wire
-from tests.crash.broker_process import BrokerProcess
+from tests.crash.broker_process import SMALL_FILES, BrokerProcess
 from tests.crash.bucket import KEYS, listed_keys
-from tests.crash.test_kill_nine import SMALL_FILES
 from thermocline import AsyncAdminClient
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer

@@ -131,7 +131,7 @@ def test_what_only_looks_alike_is_nothing(broker: FakeBroker, admin: AdminClient
         (
             {**CLEAN, "named": [{"segmentId": "s", "newestMs": 1, "isOverdue": True, "why": "no sweep"}]},
             "",
-            "the catalog names segment s, which has expired: no sweep",
+            "the catalog names segment or pack s, which has expired: no sweep",
         ),
         (
             {**CLEAN, "named": [{"segmentId": "s", "newestMs": 1, "isOverdue": False, "why": "the next sweep"}]},
