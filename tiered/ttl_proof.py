@@ -6,7 +6,8 @@ A segment or pack that has expired as a whole may be named until the next sweep.
 dropped, or that nobody drops because sweeps have stopped, is `overdue`: then what has expired is referenced.
 What has expired of the topic in a pack stays until the pack goes: with the newest message of whatever topic in it.
 
-What lies in the bucket is listed, not concluded: one listing of the topic's objects, and one of all packs.
+What lies in the bucket is listed, not concluded: one listing of the topic's objects, and one of all packs. A pack that
+the catalog does not name is looked into: two requests each, for `LOOKED_INTO_MAX` of them.
 Belongs to the tier process's loop.
 """
 
@@ -16,10 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.ledger_entry import CheckpointMark
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.object_keys import escape_name, is_pack_key, segment_id_of
+from thermocline.tiered.packs.pack_pieces import PackPieces
 from thermocline.tiered.packs.pack_ttl import HeldBytes, packs_holding
 from thermocline.tiered.pins import Pin, list_pins
 from thermocline.tiered.segment_entry import SegmentEntry
@@ -27,6 +30,7 @@ from thermocline.tiered.segment_format import SegmentId
 from thermocline.tiered.sweep_turn import Sweeps, SweepState
 
 NEVER_VISIBLE_MS = 1 << 62
+LOOKED_INTO_MAX = 256
 SWEEP_LATE_MS_MAX = 30_000
 """A sweep waits for the seals and uploads of its round; so much later than it was due it has stopped."""
 
@@ -54,8 +58,8 @@ class NamedPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HiddenObjects:
-    """Objects of one segment or pack, or of what might have become one, with hidden bytes; of a pack that the catalog
-    names `size_bytes` are the topic's alone. `due_ms`: when they are deleted from the bucket at the latest if nothing
+    """Objects of one segment or pack, or of what might have become one, with hidden bytes; of a pack `size_bytes` are
+    the topic's alone, where that is known. `due_ms`: when they are deleted from the bucket at the latest if nothing
     changes; None: when is not known."""
 
     segment_id: str
@@ -111,13 +115,14 @@ async def bucket_evidence(
     for segment in (*segments, *(each for each in kept if not is_pack_key(each.log.key))):
         look.take_segment(found, segment)
     held = packs_holding(catalog, topic, cuts_ms=cuts_ms, ttl_ms=ttl_ms, now_ms=now_ms)
+    unknown = await look.look_into_unnamed(found, PackPieces(writer.store), incarnation=incarnation)
     look.take_packs(found, held)
     for removed in catalog.removed:
         keys = tuple(key for key in removed.keys if key in found.left)
         if keys:
             due_ms, why = _removal(catalog, writer, removed.removed_in, pins, now_ms=now_ms)
-            if is_pack_key(keys[0]):
-                why += "; whose messages it holds is not known any more"
+            if keys[0] in unknown:
+                why += "; whose messages it holds is not known"
             found.take(removed.segment_id, HiddenState.REMOVED, keys, due_ms, why)
     _take_the_rest(found, writer, now_ms=now_ms)
     return BucketEvidence(
@@ -144,7 +149,7 @@ class _Look:
         """One of the topic's own."""
         cut_ms, ttl_ms = self.cuts_ms.get(self.topic, 0), self.ttl_ms(self.topic)
         if segment.min_store_ms >= cut_ms:
-            found.take_visible(segment.keys, sum(found.left.get(key, 0) for key in segment.keys))
+            found.take_visible(segment.keys)
         elif segment.max_store_ms >= cut_ms:
             gone_ms, why = None, "its newest message is kept for ever"
             if ttl_ms is not None:
@@ -155,6 +160,30 @@ class _Look:
             due_ms, why = self._swept(self.sweeps.segments)
             found.take(segment.segment_id, HiddenState.NAMED, segment.keys, due_ms, why)
 
+    async def look_into_unnamed(self, found: _Found, pieces: PackPieces, *, incarnation: int) -> set[str]:
+        """Leave out of the packs that the catalog does not name those in which nothing of the topic has expired, and
+        count only what is the topic's in the others; those of which that is not known are returned, and counted whole.
+        """
+        named = {pack.key for pack in self.catalog.packs.values()}
+        keys = [key for key in found.left if is_pack_key(key) and key not in named]
+        unknown = set(keys[LOOKED_INTO_MAX:])
+        for key in keys[:LOOKED_INTO_MAX]:
+            try:
+                entries = await pieces.of_topic_at(key, self.topic)
+            except ObjectNotFoundError:
+                del found.left[key]  # deleted since it was listed
+                continue
+            except CorruptDataError:
+                unknown.add(key)
+                continue
+            cut_ms = self.cuts_ms.get(self.topic, 0)
+            hidden = [each for each in entries if each.incarnation != incarnation or each.min_store_ms < cut_ms]
+            if hidden:
+                found.left[key] = sum(each.stored_bytes for each in hidden)
+            else:
+                del found.left[key]
+        return unknown
+
     def take_packs(self, found: _Found, held: Sequence[HeldBytes]) -> None:
         """Packs that the catalog names, and broken ones; what is not the topic's is not counted."""
         by_id = {each.pack_id: each for each in held if each.removed_in is None}
@@ -163,9 +192,12 @@ class _Look:
             if pack_id not in by_id:
                 pack = self.catalog.packs[pack_id]
                 table = pack.table()
-                found.take_visible((pack.key,), sum(table.piece(i).stored_bytes for i in pack.indexes_of(self.topic)))
+                found.count(pack.key, sum(table.piece(index).stored_bytes for index in pack.indexes_of(self.topic)))
+                found.take_visible((pack.key,))
         for each in by_id.values():
             state, due_ms = HiddenState.HELD, None
+            if each.pack_id in self.catalog.packs:
+                found.count(each.key, each.stored_bytes)
             if each.pack_id not in self.catalog.packs:
                 why = "it is damaged, and kept for what may be restored of it"
             elif each.kept_for is None:
@@ -176,7 +208,7 @@ class _Look:
             else:
                 due_ms = each.due_ms + self.sweeps.packs.interval_ms + self._grace_ms
                 why = f"messages of {each.kept_for} in it are visible; then a sweep, and the grace period"
-            found.take(each.pack_id, state, (each.key,), due_ms, why, size_bytes=each.stored_bytes)
+            found.take(each.pack_id, state, (each.key,), due_ms, why)
         for pack in self.catalog.packs.values():
             found.left.pop(pack.key, None)  # other topics'
 
@@ -244,7 +276,7 @@ class _Look:
 
 
 class _Found:
-    """The objects of a listing, each counted once."""
+    """The objects of a listing, each counted once, and as much of them as is the topic's."""
 
     def __init__(self) -> None:
         self.left: dict[str, int] = {}
@@ -252,33 +284,29 @@ class _Found:
         self.visible_count = 0
         self.visible_bytes = 0
 
-    def take_visible(self, keys: Sequence[str], size_bytes: int) -> None:
-        """Objects in which nothing of the topic has expired, and how much of them is the topic's."""
-        there = [key for key in keys if self.left.pop(key, None) is not None]
-        if there:
-            self.visible_count += len(there)
-            self.visible_bytes += size_bytes
+    def count(self, key: str, size_bytes: int) -> None:
+        """Only so much of an object is the topic's."""
+        if key in self.left:
+            self.left[key] = size_bytes
 
-    def take(
-        self,
-        segment_id: str,
-        state: HiddenState,
-        keys: Sequence[str],
-        due_ms: int | None,
-        why: str,
-        *,
-        size_bytes: int | None = None,
-    ) -> None:
-        """Objects with hidden bytes, all of theirs unless it is said how many; what is not there is left out."""
+    def take_visible(self, keys: Sequence[str]) -> None:
+        """Objects in which nothing of the topic has expired."""
+        for key in keys:
+            if key in self.left:
+                self.visible_count += 1
+                self.visible_bytes += self.left.pop(key)
+
+    def take(self, segment_id: str, state: HiddenState, keys: Sequence[str], due_ms: int | None, why: str) -> None:
+        """Objects with hidden bytes; those that are not there are left out."""
         there = tuple(key for key in keys if key in self.left)
         if there:
-            whole_bytes = sum(self.left.pop(key) for key in there)
+            size_bytes = sum(self.left.pop(key) for key in there)
             self.hidden.append(
                 HiddenObjects(
                     segment_id=segment_id,
                     state=state,
                     keys=there,
-                    size_bytes=whole_bytes if size_bytes is None else size_bytes,
+                    size_bytes=size_bytes,
                     due_ms=due_ms,
                     why=why,
                 )

@@ -115,7 +115,7 @@ class TtlProcessor:
                     "put": int(expired.objects > 0),
                     "delete": -(-expired.objects // DELETE_KEYS_MAX),
                 },
-                "partlyExpiredParts": expired.partly_segments,
+                "partlyExpiredSegments": expired.partly_segments,
                 "partlyExpiredBytes": expired.partly_stored_bytes,
                 "partlyExpiredUntilMs": None if kept_ms is None or ttl_ms is None else kept_ms + ttl_ms,
                 "heldBytes": expired.held_bytes,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.crash import wire
-from tests.crash.broker_process import SMALL_FILES, BrokerProcess
+from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess
 from tests.crash.bucket import KEYS, listed_keys
 from thermocline import AsyncAdminClient
 from thermocline.namesrv.name_server_config import NameServerConfig
@@ -28,7 +28,7 @@ GRACE_MS = 6_000
 HOUR_MS = 3_600_000
 LOG_FILE_BYTES = 64 << 10
 SETTINGS = {
-    **SMALL_FILES,
+    **TINY_FILES_GO_AT_ONCE,
     "mappedFileSizeCommitLog": str(LOG_FILE_BYTES),
     "coldSweepIntervalMs": "100",
     "coldGraceMs": str(GRACE_MS),
