@@ -239,7 +239,7 @@ class WholeBroker:
         resources.push_async_callback(self._rounds.close)
         self._rounds.publish()
         hot = HotServer(context, key_index=self._index, long_polling=long_polling)
-        tier = TierProcessor(context, hub, helpers=list, report_now=self.report)
+        tier = TierProcessor(context, hub, helpers=list, report_now=self.report, gate=gate)
         ttl = TtlProcessor(context, hub, gate=gate, report_now=self.report)
         server = RemotingServer(
             Dispatcher((*hot.processors, TopicProcessor(context), tier, ttl), on_closed=(hot.connection_closed,)),
