@@ -44,8 +44,11 @@ def test_schedules_of_time_to_live(folder: Path, case_count: Callable[..., int])
     close_stores()
     for name in (
         "segments",
+        "packed",
         "segments after a sweep",
         "partly expired segments",
+        "packs after a sweep",
+        "partly expired packs",
         "expired in a moment",
         "restarts",
         "clocks set back",

@@ -24,9 +24,9 @@ class Message:
     has_expired: bool = False
 
     @property
-    def place(self) -> tuple[int, int]:
-        """Queue and offset."""
-        return self.queue_id, self.queue_offset
+    def place(self) -> tuple[str, int, int]:
+        """Topic, queue and offset."""
+        return self.topic, self.queue_id, self.queue_offset
 
 
 @dataclass(slots=True)

@@ -31,11 +31,16 @@ from thermocline.remoting.response_code import ResponseCode
 from thermocline.spark.cold_plan import resolve_plan
 from thermocline.spark.frame_reader import FrameReader
 from thermocline.spark.source_options import read_options_from
+from thermocline.tiered.packs.packed_catalog import live_topics
+from thermocline.tiered.packs.piece_table import QueueRange
+from thermocline.tiered.segment_format import QueueRun
+from thermocline.tiered.tier_service import SWEEPS_WAITED_MAX
 
 TOPICS = ("Steam", "Brine")
 QUEUES = 2
 KEYS_SENT = ("red", "green")
 SWEEP_MS = 100
+PACK_SWEEP_MS = (1 + SWEEPS_WAITED_MAX) * SWEEP_MS
 TTLS_MS = (None, 200, 1_000, 1_500, 5_000, 3_600_000)
 PAUSES_MS = (1, 50, 199, 200, 201, 700, 1_000, 4_000)
 STEPS_MIN, STEPS_MAX = 8, 20
@@ -131,24 +136,41 @@ class Schedule:
         self._model.pass_until(max(self._model.now_ms, clock.now_ms))
 
     async def _seal(self) -> None:
-        self._witness["segments"] += len(await wire.seal(self.broker.connection))
+        """Everything: all at once, which puts it into packs, or topic by topic into segments of their own."""
+        connection, chance = self.broker.connection, self._chance
+        names: list[str | None] = [None] if chance.random() < 0.5 else [*chance.sample(TOPICS, len(TOPICS))]
+        for name in names:
+            sealed = await wire.seal(connection, name)
+            self._witness["packed" if name is None else "segments"] += len(sealed)
 
     async def _sweep(self) -> None:
         """A sweep that is due; what it leaves in the catalog has something visible in it."""
-        await self._pass(SWEEP_MS)
+        is_for_packs = self._chance.random() < 0.5
+        await self._pass(PACK_SWEEP_MS if is_for_packs else SWEEP_MS)
         await self._seal()
-        named = 0
-        for topic in (await newest(self.broker.objects)).topics.values():
+        catalog = await newest(self.broker.objects)
+        for topic in catalog.topics.values():
             for segment in topic.segments:
-                named += 1
-                messages = self._model.topics[topic.topic].messages
-                visible = {each.place for each in messages if not each.has_expired}
-                held = {
-                    (run.queue_id, offset) for run in segment.runs for offset in range(run.start_offset, run.end_offset)
-                }
-                assert held & visible, f"{segment.segment_id} has expired and is named"
-                self._witness["partly expired segments"] += not held <= visible
-        self._witness["segments after a sweep"] += named
+                held = {(topic.topic, run.queue_id, at) for run in segment.runs for at in span(run)}
+                self._check_swept("segments", segment.segment_id, held)
+        for pack in catalog.packs.values() if is_for_packs else ():
+            live = live_topics(pack, catalog.packed)
+            pieces = zip(pack.topics, pack.table().pieces(), strict=True)
+            held = {
+                (name, queue.queue_id, at)
+                for name, piece in pieces
+                if name in live
+                for queue in piece.queues
+                for at in span(queue)
+            }
+            self._check_swept("packs", pack.pack_id, held)
+
+    def _check_swept(self, kind: str, name: str, held: set[tuple[str, int, int]]) -> None:
+        messages = [each for topic in self._model.topics.values() for each in topic.messages]
+        visible = {each.place for each in messages if not each.has_expired}
+        assert held & visible, f"{name} has expired and is named"
+        self._witness[f"{kind} after a sweep"] += 1
+        self._witness[f"partly expired {kind}"] += not held <= visible
 
     async def _collect(self) -> None:
         await self._pass(GRACE_MS)
@@ -338,6 +360,11 @@ class Schedule:
         else:
             raise AssertionError(f"too much: {sorted(there - named)}, missing: {sorted(named - there)}")
         self._witness["objects in the end"] += len(await listed_keys(broker.objects, KEYS.topics_prefix))
+
+
+def span(part: QueueRun | QueueRange) -> range:
+    """Its offsets."""
+    return range(part.start_offset, part.end_offset)
 
 
 def spark_rows(url: str, topic: str, *, now_ms: int) -> list[dict[str, Any]]:
