@@ -105,6 +105,20 @@ async def test_what_expired_in_a_pack_that_stays_is_listed_until_it_is_purged(
     assert (await proof_of(tier, "beta")).visible_objects == 1
 
 
+async def test_a_pack_goes_by_the_times_of_its_pieces(tier: SyntheticColdTier) -> None:
+    await send_and_pack(tier)
+    (pack,) = tier.catalog.packs.values()
+    # All of alpha's is older than all of beta's, and has expired by a cut before that; no time to live will move it.
+    times = pack.piece_times()
+    assert times is not None
+    tier.topics["alpha"].fixed_cut_ms = times.of(pack.indexes_of("alpha")[0])[1] + 1
+    assert tier.topics["alpha"].fixed_cut_ms <= pack.max_store_ms
+    tier.topics["beta"].fixed_cut_ms = pack.max_store_ms + 1
+    tier.hot.now_ms += PACK_SWEEP_MS
+    await a_round(tier)
+    assert not tier.catalog.packs
+
+
 async def test_the_date_that_is_said_is_kept(tier: SyntheticColdTier, store: MemoryObjectStore) -> None:
     await send_and_pack(tier)
     (pack,) = tier.catalog.packs.values()

@@ -1,12 +1,12 @@
 """TTL of packs: which have expired as a whole, and which hold expired bytes still, until when. Pure arithmetic.
 
-A pack goes when the newest message in it has expired for every topic that lives in it; then the object is deleted whole
-after the grace period. Nothing is rewritten for that. What has expired is visible nowhere long before.
+A pack goes when of every topic that lives in it the newest message has expired, as far as the ledger knows the times of
+pieces, else that of the pack; then the object is deleted whole after the grace period. Nothing is rewritten for that.
+What has expired is visible nowhere long before.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -15,6 +15,8 @@ from thermocline.tiered.object_keys import is_pack_key, segment_id_of
 from thermocline.tiered.packs.pack_entry import PackedTopic, PackEntry
 from thermocline.tiered.packs.packed_catalog import live_topics
 from thermocline.tiered.packs.piece_table import PieceTable
+
+NEVER_MS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,17 +100,19 @@ def packs_holding(
         held = [index for index in indexes if not is_live or _times(pack, table, index)[0] < cut_ms]
         if not held:
             continue
-        keepers = {other: ttl_ms(other) for other in _keepers(catalog, pack, cuts_ms)}
-        longest = max(keepers, key=lambda other: _or_ever(keepers[other]), default=None)
-        longest_ms = keepers[longest] if longest is not None else 0
+        ends = {
+            other: _end_ms(newest_ms, ttl_ms(other)) for other, newest_ms in _keepers(catalog, pack, cuts_ms).items()
+        }
+        last = max(ends, key=lambda other: ends[other], default=None)
+        end_ms = ends[last] if last is not None else now_ms
         found.append(
             HeldBytes(
                 pack_id=pack.pack_id,
                 key=pack.key,
                 stored_bytes=sum(table.piece(index).stored_bytes for index in held),
                 is_live=is_live,
-                kept_for=longest,
-                due_ms=None if longest_ms is None else max(now_ms, pack.max_store_ms + longest_ms),
+                kept_for=last,
+                due_ms=max(now_ms, end_ms) if end_ms < NEVER_MS else None,
             )
         )
     found.extend(
@@ -132,9 +136,20 @@ def packs_holding(
     return found
 
 
-def _keepers(catalog: Catalog, pack: PackEntry, cuts_ms: Mapping[str, int]) -> list[str]:
-    """The topics that keep a pack: of which it may hold messages that have not expired."""
-    return [topic for topic in live_topics(pack, catalog.packed) if pack.max_store_ms >= cuts_ms.get(topic, 0)]
+def _keepers(catalog: Catalog, pack: PackEntry, cuts_ms: Mapping[str, int]) -> dict[str, int]:
+    """The topics that keep a pack, as it may hold messages of theirs that have not expired, and when the newest of
+    these was stored."""
+    keepers = {
+        topic: pack.max_store_ms
+        for topic in live_topics(pack, catalog.packed)
+        if pack.max_store_ms >= cuts_ms.get(topic, 0)
+    }
+    # Times of pieces are looked at only where they may say something else than those of the pack.
+    times = pack.piece_times() if any(cuts_ms.get(topic, 0) > pack.min_store_ms for topic in keepers) else None
+    if times is None:
+        return keepers
+    newest = {topic: max(times.of(index)[1] for index in pack.indexes_of(topic)) for topic in keepers}
+    return {topic: newest_ms for topic, newest_ms in newest.items() if newest_ms >= cuts_ms.get(topic, 0)}
 
 
 def _times(pack: PackEntry, table: PieceTable, index: int) -> tuple[int, int]:
@@ -142,5 +157,5 @@ def _times(pack: PackEntry, table: PieceTable, index: int) -> tuple[int, int]:
     return table.times.of(index) if table.times is not None else (pack.min_store_ms, pack.max_store_ms)
 
 
-def _or_ever(ttl_ms: int | None) -> float:
-    return math.inf if ttl_ms is None else ttl_ms
+def _end_ms(newest_ms: int, ttl_ms: int | None) -> int:
+    return NEVER_MS if ttl_ms is None else newest_ms + ttl_ms
