@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_left, bisect_right
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
@@ -242,6 +242,11 @@ class ColdReader:
             )
 
         return await self._checked(topic, find)
+
+    def forget(self, keys: Set[str]) -> None:
+        """Let go of what is kept of these objects, which the catalog names no more."""
+        self._cache.forget(keys)
+        self._readers.forget(keys)
 
     async def close(self) -> None:
         """Stop reading ahead. The cache is its owner's."""

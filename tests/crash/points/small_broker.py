@@ -224,6 +224,7 @@ class SmallBroker:
             topics=context.topics,
             queues=store.queues,
             incarnations=store.incarnations,
+            kept_clock=context.kept_clock,
             cut_interval_ms=NEVER_MS,
         )
         self.rounds = StoreRounds(
@@ -343,7 +344,7 @@ class SmallBroker:
             self.store.flush.flush()
         self.store.queues.write_dirty()
         self.rounds.publish()
-        self.feed.tell_cuts()
+        await self.feed.tell_cuts()
         await self.feed.flush()
 
     async def seal(self) -> None:

@@ -215,7 +215,13 @@ async def test_a_pack_dies_whole_by_time_to_live_and_is_never_rewritten() -> Non
         await rig.send_and_pack()
         (pack,) = tier.catalog.packs.values()
         puts = metered.counters.requests[Verb.PUT]
-        held = packs_holding(tier.catalog, "alpha", cut_ms=hot.now_ms, now_ms=hot.now_ms)
+        held = packs_holding(
+            tier.catalog,
+            "alpha",
+            cuts_ms={"alpha": hot.now_ms},
+            ttl_ms=tier.service.ttl_ms,
+            now_ms=hot.now_ms,
+        )
         assert [each.pack_id for each in held] == [pack.pack_id]
         assert held[0].due_ms == pack.max_store_ms + 2 * HOUR_MS
         hot.now_ms = pack.max_store_ms + 2 * HOUR_MS + 5_000
