@@ -94,7 +94,7 @@ def carry_out(trial: Trial) -> list[Io]:
 
 
 async def _carry_out(trial: Trial) -> list[Io]:
-    world, tape, slumber = make_world(trial.seed), Tape(trial.point), Slumber()
+    world, tape, slumber = make_world(trial.run, trial.seed), Tape(trial.point), Slumber()
     sleeper = Play(world, tape, slumber=slumber)
     await prepare(sleeper)
     first, places = len(tape.ios), []

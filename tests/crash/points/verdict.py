@@ -164,7 +164,7 @@ async def named_keys(bucket: ObjectStore) -> set[str]:
         checkpoint = await load_head_if_good(bucket, KEYS, version)
         if checkpoint is not None:
             named.add(KEYS.checkpoint_head(version))
-            named.update(reference.key for reference in checkpoint.buckets)
+            named.update(checkpoint.object_keys)
     assert catalog == head, "the ledger's sum is not what its head says"
     for name in (await list_names(bucket, KEYS))[-KEPT_COUNT:]:
         named.add(KEYS.state(epoch=name.epoch, sequence=name.sequence))
