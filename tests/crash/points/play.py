@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from functools import partial
 from random import Random
 
 from tests.crash.bucket import KEYS
@@ -218,9 +217,10 @@ class Play:
             self._note()
 
     async def _seal_each(self) -> None:
-        async with asyncio.TaskGroup() as sealing:
-            for topic in self.promises.topics:
-                sealing.create_task(self.broker.seal(topic))
+        sealing = [self.broker.seal(topic) for topic in self.promises.topics]
+        for outcome in await asyncio.gather(*sealing, return_exceptions=True):
+            if outcome is not None:
+                raise outcome
 
     async def seal_beside_a_sweep(self) -> None:
         """Orphans are looked for while segments are on their way."""
@@ -254,7 +254,11 @@ class Play:
     async def _merge(self) -> None:
         merging = self.broker.work._merging
         while (plan := merging._next()) is not None:
-            await again(partial(merging.rewrite, plan))
+            try:
+                if await merging.rewrite(plan) is None:
+                    return  # overtaken: a daemon tries again after a while
+            except ObjectStoreUnavailableError:
+                await asyncio.sleep(RETRY_DELAY_S)
 
     async def purge(self, topic: str) -> None:
         """Nothing that is hidden of a topic is in the bucket any more, unless it is of its own segments."""

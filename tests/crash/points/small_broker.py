@@ -164,7 +164,7 @@ class SmallBroker:
         world.process_count += 1
         self.world = world
         self.random = Random(f"{world.seed} process {world.process_count}")
-        self.disk = TapedDisk(world.disk, tape, root_path=world.root_path)
+        self.disk = TapedDisk(world.disk, tape, root_path=world.root_path, now_ms=world.now_ms)
         self._tape = tape
         self._slumber = slumber or Slumber()
         self.fenced: Fenced | None = None
