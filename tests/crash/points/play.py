@@ -267,6 +267,8 @@ class Play:
             try:
                 reply = await self.broker.purge(topic)
             except UnavailableError:
+                if self.broker.fenced is not None:
+                    raise
                 await asyncio.sleep(RETRY_DELAY_S)
                 continue
             assert not reply.left_objects, f"a purge of {topic} has left {reply.left_objects}"

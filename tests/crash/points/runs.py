@@ -216,6 +216,7 @@ RUNS: dict[str, Callable[[Play], Awaitable[None]]] = {
     "merging": merging,
 }
 SETTINGS = {
+    "takeover": Settings(account_interval_ms=1_000),  # a request may be what finds out, and rounds tell
     "packs": Settings(seal_age_ms=300, account_interval_ms=100),
     "merging": Settings(
         log_file_bytes=16_384, seal_age_ms=300, account_interval_ms=100, merge_bytes_per_second=1 << 20

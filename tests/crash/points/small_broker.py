@@ -83,6 +83,11 @@ class Settings:
     merge_bytes_per_second: int = 0
     merge_fan_in: int = 2
 
+    @property
+    def on_demand(self) -> Settings:
+        """The same files, and nothing that is done without being asked for: a verdict sees one state of the bucket."""
+        return Settings(log_file_bytes=self.log_file_bytes, merge_fan_in=self.merge_fan_in)
+
 
 @dataclass
 class World:

@@ -47,6 +47,7 @@ LOG_FILE_MESSAGES = 20
 """More than a log file holds."""
 SCRIPT_S = 120.0
 """Virtual time after which a sleeper that has woken has done all it will ever do."""
+FENCED_S = 10
 
 
 async def prepare(play: Play) -> None:
@@ -131,12 +132,18 @@ async def _play_both(trial: Trial, sleeper: Play, slumber: Slumber, script: Coro
         falling.cancel()
         sleeper.broker.die()
         return
-    successor = Play(replace(world, disk=SimulatedDisk(), seed=world.seed + 1, stores=[]), Tape())
+    successor = Play(replace(
+        world, disk=SimulatedDisk(), seed=world.seed + 1, stores=[], settings=world.settings.on_demand
+    ), Tape())
     successor.promises = copy.deepcopy(sleeper.promises)
     await _succeed(successor, collects=Random(f"{trial.point} collects").random() < COLLECTS)
     slumber.woken.set()
     await asyncio.wait((running,), timeout=SCRIPT_S)
     await _end_of(running)
+    for _ in range(FENCED_S * 10):  # its tier process may be about to say so
+        if sleeper.broker.fenced is not None:
+            break
+        await asyncio.sleep(0.1)
     sleeper_is_fenced = sleeper.broker.fenced is not None
     sleeper.broker.die()
     await _judge(successor)

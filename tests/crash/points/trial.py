@@ -116,6 +116,7 @@ async def come_back(play: Play, random: Random) -> None:
     """Start again on what is left, and judge."""
     world, promises = play.world, play.promises
     play.tape = Tape()
+    world.settings = world.settings.on_demand
     stores = list(world.stores)
     late_first = random.random() < 0.5
     if late_first:

@@ -148,8 +148,13 @@ def _check_queue(place: str, found: list[Found], messages: list[Message], cut_ms
 
 
 async def named_keys(bucket: ObjectStore) -> set[str]:
-    """Every object that some readable version names, what it takes to read these versions, and the newest states."""
-    head = await open_catalog(bucket, KEYS)
+    """Every object that some readable version names, what it takes to read these versions, and the newest states.
+
+    A checkpoint that no entry tells of counts if it is whole: its head may have come late, when its writer had been
+    followed by another that took what it had put until then for garbage.
+    """
+    head, there = await open_catalog(bucket, KEYS), await listed_keys(bucket)
+    told = {mark.version for mark in head.checkpoints}
     named = {KEYS.head_hint}
     catalog = await open_catalog(bucket, KEYS, version=head.readable_from) if head.readable_from else None
     first = head.readable_from if catalog is not None else 1
@@ -162,7 +167,7 @@ async def named_keys(bucket: ObjectStore) -> set[str]:
         named |= catalog.live_keys()
         named.add(KEYS.ledger_entry(version))
         checkpoint = await load_head_if_good(bucket, KEYS, version)
-        if checkpoint is not None:
+        if checkpoint is not None and (version in told or there.issuperset(checkpoint.object_keys)):
             named.add(KEYS.checkpoint_head(version))
             named.update(checkpoint.object_keys)
     assert catalog == head, "the ledger's sum is not what its head says"
