@@ -251,6 +251,17 @@ class Play:
         else:
             await self._merge()
 
+    async def merge_beside_an_expiry(self) -> None:
+        """Packs are merged while what has expired of them leaves the ledger."""
+        self.at("merge beside an expiry")
+        await self._report()
+        merging = asyncio.ensure_future(self._merge())
+        try:
+            await asyncio.sleep(0)  # it has chosen its packs
+            await again(self.broker.service.sweep_now)
+        finally:
+            await merging
+
     async def _merge(self) -> None:
         merging = self.broker.work._merging
         while (plan := merging._next()) is not None:

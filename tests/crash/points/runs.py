@@ -16,6 +16,7 @@ KEEPING, EXPIRING, LASTING = "Steam", "Brine", "Dew"
 TTL_MS = 3_000
 LASTING_MS = 60 * TTL_MS
 """Of the same TTL class as the other one, so that they share packs."""
+PURGED_TTL_MS = 300
 LARGE_BYTES = 3_400
 STATES_SAVED_MS = 4 * STATE_INTERVAL_MS
 """By then a state is in the bucket, also when its first try got no answer."""
@@ -132,6 +133,9 @@ async def packs(play: Play) -> None:
     play.append(EXPIRING, 2)
     play.append(LASTING, 3)
     await play.seal_packs_beside_a_sweep()
+    play.append(KEEPING, 3, flush=False)
+    play.append(LASTING, 2, flush=False)
+    await play.seal_packs(flush=False)
     await play.delete_local_files()
     await play.merge()
     play.append(KEEPING, 3)
@@ -164,7 +168,7 @@ async def purging(play: Play) -> None:
     play.append(KEEPING, 3)
     await play.seal_packs()
     await play.delete_local_files()
-    await play.set_ttl(EXPIRING, 300)
+    await play.set_ttl(EXPIRING, PURGED_TTL_MS)
     await play.sleep(200)
     play.append(EXPIRING, 3)
     await play.seal_packs()
@@ -174,6 +178,11 @@ async def purging(play: Play) -> None:
     play.append(LASTING, 3)
     await play.seal_packs()
     await play.purge(LASTING)
+    for _ in range(2):
+        play.append(EXPIRING, 2)
+        await play.seal_packs()
+    await play.sleep(2 * PURGED_TTL_MS)
+    await play.merge_beside_an_expiry()
     await play.sleep(GRACE_MS)
     await play.collect()
 
@@ -216,7 +225,7 @@ RUNS: dict[str, Callable[[Play], Awaitable[None]]] = {
     "merging": merging,
 }
 SETTINGS = {
-    "takeover": Settings(account_interval_ms=1_000),  # a request may be what finds out, and rounds tell
+    "takeover": Settings(account_interval_ms=30_000),  # a request may be what finds out, and rounds tell
     "packs": Settings(seal_age_ms=300, account_interval_ms=100),
     "merging": Settings(
         log_file_bytes=16_384, seal_age_ms=300, account_interval_ms=100, merge_bytes_per_second=1 << 20

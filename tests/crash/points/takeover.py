@@ -47,7 +47,8 @@ LOG_FILE_MESSAGES = 20
 """More than a log file holds."""
 SCRIPT_S = 120.0
 """Virtual time after which a sleeper that has woken has done all it will ever do."""
-FENCED_S = 10
+FENCED_S = 60
+"""Virtual time of two rounds."""
 
 
 async def prepare(play: Play) -> None:
@@ -82,6 +83,9 @@ async def work(play: Play) -> None:
     play.append(KEEPING, 4)
     await play.seal_packs()
     await play.purge(EXPIRING)
+    for _ in range(5):
+        play.append(KEEPING, 1)
+        await play.seal()
     await play.sleep(GRACE_MS)
     await play.collect()
 
@@ -132,9 +136,9 @@ async def _play_both(trial: Trial, sleeper: Play, slumber: Slumber, script: Coro
         falling.cancel()
         sleeper.broker.die()
         return
-    successor = Play(replace(
-        world, disk=SimulatedDisk(), seed=world.seed + 1, stores=[], settings=world.settings.on_demand
-    ), Tape())
+    successor = Play(
+        replace(world, disk=SimulatedDisk(), seed=world.seed + 1, stores=[], settings=world.settings.on_demand), Tape()
+    )
     successor.promises = copy.deepcopy(sleeper.promises)
     await _succeed(successor, collects=Random(f"{trial.point} collects").random() < COLLECTS)
     slumber.woken.set()
