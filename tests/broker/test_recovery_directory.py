@@ -1,4 +1,4 @@
-"""A recovery's directory: one that was cut off anywhere may be begun anew; what somebody else has there is left alone."""
+"""A directory that a recovery was cut off in: begun anew wherever that was; what somebody else has is left alone."""
 
 from __future__ import annotations
 

@@ -230,7 +230,7 @@ async def restore_damaged(
 async def _complete_checkpoints(
     store: ObjectStore, keys: BrokerKeys, there: set[str], store_uuid: str, find_copy: Callable[[str], bytes | None]
 ) -> int:
-    """Put back what a head names that is not there; what a late head of a writer that slept names goes with it again."""
+    """Put back what a head names that is not there; what a slept writer's late head names goes with it again."""
     restored = 0
     for key in sorted(there):
         part = keys.checkpoint_part(key)
