@@ -210,8 +210,9 @@ def apply(catalog: Catalog, entry: LedgerEntry) -> Catalog:
         packs.add(pack, live=_live_incarnations(topics, pack, only), only=only)
     if only is None:
         removed.extend(RemovedSegment.of_pack(pack, removed_in=entry.version) for pack in packs.gone)
-    # In the order that a checkpoint gives back, whichever way they left.
-    removed[len(catalog.removed) :] = sorted(removed[len(catalog.removed) :], key=lambda gone: gone.segment_id)
+    # In the order in which a checkpoint lists them: a catalog is the same, whichever way it was come by.
+    known_count = len(catalog.removed)
+    removed[known_count:] = sorted(removed[known_count:], key=lambda segment: segment.segment_id)
     marks = catalog.checkpoints
     if entry.checkpoint is not None and entry.checkpoint.version > catalog.checkpoint_version:
         marks = (*marks, entry.checkpoint)

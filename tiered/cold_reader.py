@@ -146,8 +146,7 @@ class ColdReader:
 
     def end_offset(self, topic: str, queue_id: int) -> int | None:
         """The offset after the last one held, visible or not; None when there is none. Sends no request."""
-        queue = self._queue(topic, queue_id)
-        return None if queue is None else queue.end_offset
+        return self._end_offset(topic, queue_id) or None
 
     async def earliest_time(self, topic: str, queue_id: int, *, cut_ms: int) -> int | None:
         """The store time of the record at the least visible offset; None when nothing is visible."""
@@ -278,6 +277,14 @@ class ColdReader:
         )
 
     def _queue(self, topic: str, queue_id: int) -> QueueIndex | None:
+        index = self._index(topic)
+        return None if index is None else index.queues.get(queue_id)
+
+    def _end_offset(self, topic: str, queue_id: int) -> int:
+        index = self._index(topic)
+        return 0 if index is None else index.end_offset(queue_id)
+
+    def _index(self, topic: str) -> TopicIndex | None:
         entry, packed = self._known(topic)
         if entry is None:
             return None
@@ -286,11 +293,11 @@ class ColdReader:
             self._indexes.pop(topic, None)
             packs = self._catalog().packs
             lived_in = [packs[pack_id] for pack_id in packed.packs] if packed is not None else []
-            known = packed, TopicIndex(entry, packs=lived_in, table_of=self._pieces.table)
+            known = packed, TopicIndex(entry, packed=packed, packs=lived_in, table_of=self._pieces.table)
             self._indexes[topic] = known
             if len(self._indexes) > TOPIC_INDEX_COUNT_MAX:
                 del self._indexes[next(iter(self._indexes))]
-        return known[1].queues.get(queue_id)
+        return known[1]
 
     async def _span(self, queue: QueueIndex, position: int) -> QueueSpan:
         """The span at a position, loaded if it lies in a pack."""
@@ -315,11 +322,10 @@ class ColdReader:
 
     async def _pull(self, request: ColdPull) -> ColdPullResult:
         queue = self._queue(request.topic, request.queue_id)
+        end = self._end_offset(request.topic, request.queue_id)
         minimum = None if queue is None else await self._first_at_or_after(queue, request.cut_ms)
         if queue is None or minimum is None:
-            end = queue.end_offset if queue is not None else 0
             return ColdPullResult(status=ColdPullStatus.NO_QUEUE, next_offset=end, min_offset=end, end_offset=end)
-        end = queue.end_offset
 
         def nothing(status: ColdPullStatus, next_offset: int) -> ColdPullResult:
             return ColdPullResult(status=status, next_offset=next_offset, min_offset=minimum, end_offset=end)
@@ -329,6 +335,8 @@ class ColdReader:
         if request.offset < minimum:
             return nothing(ColdPullStatus.BELOW_MINIMUM, minimum)
         position = queue.position_of(request.offset)
+        if position == len(queue.spans):
+            return nothing(ColdPullStatus.NO_MATCH, end)  # the packs that held what lies there have expired
         span_start = queue.spans[position].run.start_offset
         if request.offset < span_start:
             queue.check_hole(request.offset, span_start)
