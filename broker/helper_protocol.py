@@ -19,8 +19,11 @@ with its role, generation and build id; afterwards both sides ask each other ove
     90015    hot -> tier      STATE_ANSWER: that
     90016    tier -> hot      STATE_SAVED: a state snapshot is in the bucket, and how far the log may go by it
     90017    follower -> hot  FOLLOWED_TOPICS: topics of the broker whose ledger is followed, before their queues
+    90018    tier -> hot      STORE_ABSENCE: the object store has ceased to answer, or answers again
+    90019    hot -> tier      TIER_SETTINGS: settings of the cold tier have changed, those that count at once
     90020    hot -> tier      SCRUB: begin a scrub of the cold tier
     90021    hot -> tier      SCRUB_STATE: how far it has come, or what the last one found
+    90022    hot -> tier      READER_LEFT: nothing is to be read any more for a client that has left
     90011    index -> hot     INDEX_PROGRESS: how far the index is durable
     90012    hot -> index     INDEX_QUERY: physical offsets of a topic's key
 
@@ -52,6 +55,8 @@ class HelperRequestCode(IntEnum):
     STATE_ANSWER = 90015
     STATE_SAVED = 90016
     FOLLOWED_TOPICS = 90017
+    STORE_ABSENCE = 90018
+    TIER_SETTINGS = 90019
     QUEUE_TABLE = 90002
     CATALOG_TABLE = 90003
     COLD_PULL = 90004
@@ -63,6 +68,7 @@ class HelperRequestCode(IntEnum):
     INDEX_QUERY = 90012
     SCRUB = 90020
     SCRUB_STATE = 90021
+    READER_LEFT = 90022
 
 
 class Hello(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -132,6 +138,25 @@ class ColdRange(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     queue_id: int
     min_offset: int
     end_offset: int
+
+
+class TierSettings(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """The cold tier's settings as they are now."""
+
+    tier: TierConfig
+
+
+class ReaderLeft(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """The reader of cold pulls that is not there any more."""
+
+    reader: str
+
+
+class StoreAway(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """The object store gives no answer since then, and why; `since_ms` 0: it answers again."""
+
+    since_ms: int
+    reason: str
 
 
 class Fenced(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from thermocline.broker import log_reservation
 from thermocline.broker.advertised_address import advertised_host
-from thermocline.broker.broker_settings import BrokerSettings
+from thermocline.broker.broker_settings import SETTINGS, BrokerSettings, SettingsChange
 from thermocline.broker.build_id import current_build_id
 from thermocline.broker.cluster_queues import ClusterQueues
 from thermocline.broker.cold_reads import ColdReads, NoColdTier
@@ -208,7 +208,7 @@ class HotProcess:
             timers=context.timers,
             on_wanted=context.transactions.release_below,
         )
-        settings.add_listener(lambda _: store.retention.follow(settings.store))
+        settings.add_listener(self._settings_changed)
         hot = HotServer(context, key_index=index, long_polling=long_polling)
         pop = PopService(context, long_polling)
         dispatcher = self._make_dispatcher(context, hot, pop, helpers, rounds)
@@ -352,6 +352,12 @@ class HotProcess:
 
     # -- while it runs -------------------------------------------------------------------------------------------------
 
+    def _settings_changed(self, change: SettingsChange) -> None:
+        settings = self._settings
+        self._store.retention.follow(settings.store)
+        if isinstance(self._cold, TierLink) and any(SETTINGS[name].section == "tier" for name in change.live):
+            self._cold.follow(settings.tier)
+
     def _ticked(self, pressure: bool) -> None:
         self._reservation.check()
         self._feed.ticked(pressure=pressure)
@@ -402,11 +408,14 @@ class HotProcess:
     def _probe(self) -> tuple[bool, Mapping[str, object]]:
         log = self._store.commit_log
         refusal = self._fenced or log.refusal or ("stopping" if self._is_closing else "")
+        cold = self._cold.health()
         details = {
+            "status": "unavailable" if refusal else "degraded" if cold.is_impaired else "ok",
             "address": self._context.advertised_address,
             "appendOffset": log.append_offset,
             "flushOffset": log.flush_offset,
             "refusal": refusal,
+            "cold": cold.fields(),
         }
         return not refusal, details
 

@@ -25,14 +25,17 @@ from thermocline.broker.helper_protocol import (
     HelperRequestCode,
     QueueTable,
     QueueTierReport,
+    ReaderLeft,
     ScrubRequest,
     SealedSegment,
     SealReply,
     SealRequest,
     StateAnswer,
     StateSaved,
+    StoreAway,
     TierReportReply,
     TierReportRequest,
+    TierSettings,
     TopicTierReport,
 )
 from thermocline.broker.hot_state import HotState
@@ -65,9 +68,11 @@ from thermocline.tiered.scrub.segment_recovery import SegmentRecovery
 from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_writer import SegmentOptions
+from thermocline.tiered.tier_budgets import TierBudgets
+from thermocline.tiered.tier_config import TierConfig
 from thermocline.tiered.tier_service import TierService, TopicReport
 from thermocline.tiered.ttl import report as expired_report
-from thermocline.tiered.wrappers.metering import StoreCounters
+from thermocline.tiered.wrappers import StoreAbsence, StoreCounters, StoreRates, WatchingObjectStore
 
 logger = logging.getLogger(__name__)
 
@@ -102,6 +107,8 @@ class TierRole:
         self._reads: TierReads | None = None
         self._scrub: TierScrub | None = None
         self._counters = StoreCounters()
+        self._rates = StoreRates()
+        self._budgets = TierBudgets()
         self._pending = PendingTables()
         self._hot_state = HotState()
         self._last_error = "the cold tier is being opened"
@@ -126,8 +133,12 @@ class TierRole:
         config = link.settings.tier
         keys = BrokerKeys.of(cluster=link.settings.cluster_name, broker_name=link.settings.broker_name)
         folder = f"{link.settings.store.own_path}/ledger-copy"
-        opened = await self._open_store(config.cold_url, ObjectStoreOptions(counters=self._counters))
-        store = LedgerCopyStore(opened, keys=keys, disk=self._disk, folder=folder)
+        self._follow(config)
+        opened = await self._open_store(config.cold_url, ObjectStoreOptions(counters=self._counters, rates=self._rates))
+        watched = self._watched = WatchingObjectStore(
+            opened, clock_ms=self._clock, check_key=keys.head_hint, on_change=self._store_changed
+        )
+        store = LedgerCopyStore(watched, keys=keys, disk=self._disk, folder=folder)
         try:
             writer = await self._open_ledger(store, link)
             try:
@@ -148,9 +159,15 @@ class TierRole:
             spool_folder.mkdir(exist_ok=True)
         options = SegmentOptions(frame_bytes=config.frame_bytes, compression_level=config.compression_level)
         sealer = Sealer(
-            store=store, keys=writer.keys, log=log, spool_folder=spool_folder, options=options, clock=self._clock
+            store=store,
+            keys=writer.keys,
+            log=log,
+            spool_folder=spool_folder,
+            options=options,
+            clock=self._clock,
+            budgets=self._budgets,
         )
-        cache = FrameCache(bytes_max=config.cache_bytes)
+        cache = FrameCache(bytes_max=config.cache_bytes, budget=self._budgets.reads)
         reader = ColdReader(
             store, catalog=self._catalog, cache=cache, read_ahead_frames_max=config.read_ahead_frames_max
         )
@@ -168,6 +185,7 @@ class TierRole:
             clock=self._clock,
             flush_offset=lambda: link.page.read().flush_offset,
             on_committed=self._committed,
+            check_store=self._watched.check,
         )
         hot = HotRecords(backlog=backlog, queues=queues, log=log, log_min_offset=lambda: link.page.read().min_offset)
         recovery = SegmentRecovery(store=store, hot=hot, options=options, spool_folder=spool_folder)
@@ -253,7 +271,7 @@ class TierRole:
                 is_mended = True
             except ObjectStoreUnavailableError as error:
                 self._last_error = str(error)
-                logger.warning("cold tier cannot be opened: %s retry_ms=%d", error, delay_ms)
+                logger.debug("cold tier cannot be opened: %s retry_ms=%d", error, delay_ms)
                 await asyncio.sleep(delay_ms / 1_000)
                 delay_ms = min(delay_ms * 2, OPEN_RETRY_MS_MAX)
 
@@ -304,6 +322,16 @@ class TierRole:
             ),
         )
 
+    def _follow(self, config: TierConfig) -> None:
+        """Keep to these limits and budgets; what else settings say counts from the broker's next start on."""
+        self._rates.set(config.limits)
+        self._budgets.resize(config)
+
+    def _store_changed(self, absence: StoreAbsence | None) -> None:
+        """Tell that the object store has ceased to answer, or answers again."""
+        assert self._link is not None
+        tell_absence(self._link, absence)
+
     def fenced(self, error: FencedError | ForeignLedgerError | UnfitStoreError) -> None:
         """Tell the hot process that this broker's time as a writer is over, or never comes."""
         if self._link is not None:
@@ -320,6 +348,13 @@ class TierRole:
             return None
         if code == HelperRequestCode.TIER_REPORT:
             return self._report(command)
+        if code == HelperRequestCode.READER_LEFT:
+            if self._reads is not None:
+                self._reads.reader_left(msgspec.msgpack.decode(command.body, type=ReaderLeft).reader)
+            return None
+        if code == HelperRequestCode.TIER_SETTINGS:
+            self._follow(msgspec.msgpack.decode(command.body, type=TierSettings).tier)
+            return None
         if code == HelperRequestCode.STATE_ANSWER:
             self._hot_state.answered(msgspec.msgpack.decode(command.body, type=StateAnswer))
             return None
@@ -434,6 +469,14 @@ class TierRole:
                 )
             )
         return reports
+
+
+def tell_absence(link: HelperLink, absence: StoreAbsence | None) -> None:
+    """Tell the hot process since when the object store has been away, or that it is back."""
+    away = StoreAway(since_ms=0, reason="")
+    if absence is not None:
+        away = StoreAway(since_ms=absence.since_ms, reason=absence.reason)
+    link.tell(HelperRequestCode.STORE_ABSENCE, away)
 
 
 async def first_to_end(*works: Coroutine[object, object, None]) -> None:

@@ -64,6 +64,9 @@ def status(app: Application, topic: str | None) -> None:
         app.output.note(
             f"{broker}: cold tier {answer.get('coldUrl') or 'off'}, ledger version {answer.get('ledgerVersion')}"
         )
+        cold = answer.get("cold") or {}
+        if cold.get("state") == "degraded":
+            app.output.note(f"{broker}: the object store gives no answer since {time_text(cold['sinceMs'])}")
         if answer.get("lastError"):
             app.output.note(f"{broker}: {answer['lastError']}")
         if answer.get("lastScrub"):

@@ -78,7 +78,7 @@ class ColdPull:
     """Records of one queue from `offset` on, at most `count_max`, and `bytes_max` unless the first alone is larger.
 
     `tags_codes`: only records with one of these codes (32-bit hashes); None for all. `matches(property text)`: only
-    records for which it is true. `group` names the reader whose sequential progress is followed.
+    records for which it is true. `group` names whose sequential progress is followed, `reader` who leaves (`forget`).
     """
 
     topic: str
@@ -90,6 +90,7 @@ class ColdPull:
     tags_codes: frozenset[int] | None = None
     matches: Callable[[bytes], bool] | None = None
     group: str = ""
+    reader: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +125,7 @@ class ColdReader:
         self._readers = SegmentReaders(store)
         self._read_ahead = ReadAhead(window_frames_max=read_ahead_frames_max)
         self._indexes: dict[str, TopicIndex] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], str] = {}
 
     async def pull(self, request: ColdPull) -> ColdPullResult:
         """Records from an offset on. The buffers stay valid as long as they are held."""
@@ -228,6 +229,13 @@ class ColdReader:
 
         return await self._checked(topic, find)
 
+    def forget(self, reader: str) -> None:
+        """The reader has left: nothing is fetched any more for it alone. Its pulls are their callers' to cancel."""
+        for task, owner in self._tasks.items():
+            if owner == reader:
+                task.cancel()
+        self._cache.forget(reader)
+
     async def close(self) -> None:
         """Stop reading ahead. The cache is its owner's."""
         for task in self._tasks:
@@ -322,8 +330,8 @@ class ColdReader:
             if self._read_ahead.enter(cursor, (span.segment.segment_id, info.index)):
                 stop = min(info.index + 1 + cursor.window_frames, span.run.frame_end)
                 ahead = [footer.frame(index) for index in range(info.index + 1, stop)]
-                self._fetch_ahead(queue, position, reader, info, ahead, cursor)
-            frame = await self._cache.get(reader, info, ahead=ahead)
+                self._fetch_ahead(queue, position, reader, info, ahead, cursor, taken.reader)
+            frame = await self._cache.get(reader, info, ahead=ahead, owner=taken.reader)
             if matches is None:
                 taken.take(frame, min(frame.end_offset, end_offset))
                 continue
@@ -340,22 +348,23 @@ class ColdReader:
         info: FrameInfo,
         ahead: list[FrameInfo],
         cursor: Cursor,
+        owner: str,
     ) -> None:
         """Fetch the frames behind `info` once half the window is used up; across the segment's end when it is near."""
         missing = [frame for frame in ahead if not self._cache.is_coming(reader, frame)]
         if self._cache.is_coming(reader, info) and len(missing) * 2 >= cursor.window_frames:
-            self._cache.read_ahead(reader, missing)
+            self._cache.read_ahead(reader, missing, owner=owner)
         if len(ahead) < cursor.window_frames and position + 1 < len(queue.spans):
             following = queue.spans[position + 1]
             if following.quarantine is not None:
                 return
             task = asyncio.get_running_loop().create_task(
-                self._fetch_following(following, cursor.window_frames - len(ahead))
+                self._fetch_following(following, cursor.window_frames - len(ahead), owner)
             )
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks[task] = owner
+            task.add_done_callback(self._tasks.pop)
 
-    async def _fetch_following(self, span: QueueSpan, frame_count: int) -> None:
+    async def _fetch_following(self, span: QueueSpan, frame_count: int, owner: str) -> None:
         """Fetch the first frames of the next segment; a guess, so a failure is left to the read that needs them."""
         reader = self._readers.of(span.segment)
         try:
@@ -364,7 +373,8 @@ class ColdReader:
             logger.debug("read-ahead failed segment_id=%s: %s", span.segment.segment_id, error)
             return
         stop = min(span.run.frame_start + frame_count, span.run.frame_end)
-        self._cache.read_ahead(reader, [footer.frame(index) for index in range(span.run.frame_start, stop)])
+        frames = [footer.frame(index) for index in range(span.run.frame_start, stop)]
+        self._cache.read_ahead(reader, frames, owner=owner)
 
     async def _take_matching(self, taken: _Taken, span: QueueSpan, tags_codes: frozenset[int]) -> None:
         """Take the records of one span whose tags code matches, by the columns; only their frames are read."""
@@ -385,7 +395,7 @@ class ColdReader:
                 if taken.message_count and not self._cache.is_ready(reader, info):
                     taken.next_offset = queue_offset
                     return
-                frame = await self._cache.get(reader, info)
+                frame = await self._cache.get(reader, info, owner=taken.reader)
             taken.next_offset = queue_offset
             taken.take(frame, queue_offset + 1)
         if taken.has_room:
@@ -468,6 +478,7 @@ class _Taken:
         self._count_max = request.count_max
         self._bytes_max = request.bytes_max
         self._cut_ms = request.cut_ms
+        self.reader = request.reader
         self.next_offset = request.offset
         self.has_room = True
         self.buffers: list[memoryview] = []

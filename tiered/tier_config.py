@@ -4,6 +4,7 @@ from dataclasses import dataclass, fields
 
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.tiered.fencing import FencingMode
+from thermocline.tiered.wrappers.throttling import StoreLimits
 
 KIB, MIB = 1024, 1024 * 1024
 NONE_URL = "none"
@@ -38,6 +39,20 @@ class TierConfig:
     """Decompressed frames kept for cold reads, all groups together."""
     read_ahead_frames_max: int = 8
     upload_concurrency_max: int = 4
+    upload_bytes_per_second_max: int = 0
+    """Bytes put into the store in a second, on average; 0 is no limit."""
+    upload_requests_per_second_max: int = 0
+    """Puts and deletes in a second; 0 is no limit."""
+    read_bytes_per_second_max: int = 0
+    """Bytes read from the store in a second, on average; 0 is no limit."""
+    read_requests_per_second_max: int = 0
+    """Gets, heads and listings in a second; 0 is no limit."""
+    read_budget_bytes: int = 32 * MIB
+    """Most bytes of cold reads that are on their way from the store; further ones wait."""
+    upload_budget_bytes: int = 96 * MIB
+    """Most memory that segments take while they are written and uploaded; further ones wait."""
+    spool_bytes: int = 1024 * MIB
+    """Most raw bytes of segments that are written to local disk at a time; further ones wait."""
     account_interval_ms: int = 1_000
     state_interval_ms: int = 45_000
     """How often topics, groups and offsets are saved in the bucket, if they have changed."""
@@ -57,6 +72,13 @@ class TierConfig:
             "cache_bytes": 1 * MIB,
             "read_ahead_frames_max": 1,
             "upload_concurrency_max": 1,
+            "upload_bytes_per_second_max": 0,
+            "upload_requests_per_second_max": 0,
+            "read_bytes_per_second_max": 0,
+            "read_requests_per_second_max": 0,
+            "read_budget_bytes": 1 * MIB,
+            "upload_budget_bytes": 1 * MIB,
+            "spool_bytes": 1 * MIB,
             "account_interval_ms": 10,
             "state_interval_ms": 100,
             "follow_interval_ms": 50,
@@ -83,6 +105,16 @@ class TierConfig:
     def fencing_mode(self) -> FencingMode:
         """`fencing`, checked."""
         return FencingMode(self.fencing)
+
+    @property
+    def limits(self) -> StoreLimits:
+        """What passes to and from the store in a second."""
+        return StoreLimits(
+            write_bytes_per_second=self.upload_bytes_per_second_max,
+            write_requests_per_second=self.upload_requests_per_second_max,
+            read_bytes_per_second=self.read_bytes_per_second_max,
+            read_requests_per_second=self.read_requests_per_second_max,
+        )
 
     @property
     def is_enabled(self) -> bool:

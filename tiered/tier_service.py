@@ -8,8 +8,9 @@ One round
 A round with nothing to do costs no request.
 
 Failures
-  - The store does not answer: what was sealed is committed, the round ends, and the rest is sealed by a later one. A
-    commit whose outcome is unknown is settled before anything else happens.
+  - The store does not answer: what was sealed is committed, the round ends, and the rest is sealed by a later one,
+    which begins once the store has answered a small request (`check_store`): nothing is compressed for a store that is
+    away. A commit whose outcome is unknown is settled before anything else happens.
   - Something of the ledger is damaged: no garbage is collected until it is whole again; all else goes on.
   - FencedError: another writer has taken over. It leaves `run`; nothing more is written or deleted.
 
@@ -18,7 +19,7 @@ A topic is named in the ledger from its first segment on. Belongs to the tier pr
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -95,8 +96,10 @@ class TierService:
         clock: Callable[[], int],
         flush_offset: Callable[[], int],
         on_committed: Callable[[Catalog, frozenset[str]], None],
+        check_store: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`on_committed(catalog, topics)`: called with the topics whose cold ranges changed, or none of them when only
+        """`check_store`: raises ObjectStoreUnavailableError while the store is known to be away.
+        `on_committed(catalog, topics)`: called with the topics whose cold ranges changed, or none of them when only
         the gate of local deletion (`backlog.committed_offset`) has moved."""
         self._writer = writer
         self._backlog = backlog
@@ -105,6 +108,7 @@ class TierService:
         self._clock = clock
         self._flush_offset = flush_offset
         self._on_committed = on_committed
+        self._check_store = check_store
         self._garbage = GarbageCollector(writer)
         self._reports: dict[str, TopicReport] = {}
         self._demands: list[_Demand] = []
@@ -224,8 +228,9 @@ class TierService:
                 self._last_error, delay_ms = "", RETRY_DELAY_MS
                 pause_ms = self._config.account_interval_ms
             except ObjectStoreUnavailableError as error:
+                level = logging.DEBUG if self._last_error else logging.WARNING
                 self._last_error = str(error)
-                logger.warning("cold tier round failed: %s retry_ms=%d", error, delay_ms)
+                logger.log(level, "cold tier round failed: %s retry_ms=%d", error, delay_ms)
                 pause_ms, delay_ms = delay_ms, min(delay_ms * 2, RETRY_DELAY_MS_MAX)
             try:
                 async with asyncio.timeout(pause_ms / 1_000):
@@ -236,6 +241,8 @@ class TierService:
 
     async def run_once(self) -> None:
         """One round. Raises as `run`, and ObjectStoreUnavailableError when the store did not answer."""
+        if self._check_store is not None:
+            await self._check_store()
         await self._settle()
         now_ms = self._clock()
         self._backlog.account()
@@ -443,7 +450,7 @@ class TierService:
                 return
             except ObjectStoreUnavailableError as error:
                 is_begun = is_begun or not isinstance(error, EarlierCommitUnsettledError)
-                logger.warning("commit got no answer: %s", error)
+                logger.log(logging.DEBUG if self._last_error else logging.WARNING, "commit got no answer: %s", error)
                 self._last_error = str(error)
                 await asyncio.sleep(delay_ms / 1_000)
                 delay_ms = min(delay_ms * 2, RETRY_DELAY_MS_MAX)

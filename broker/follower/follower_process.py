@@ -22,9 +22,11 @@ from thermocline.broker.helper_protocol import (
     FollowedTopic,
     FollowedTopics,
     HelperRequestCode,
+    ReaderLeft,
     TierReportReply,
+    TierSettings,
 )
-from thermocline.broker.tier_process import now_ms
+from thermocline.broker.tier_process import now_ms, tell_absence
 from thermocline.broker.tier_reads import TierReads
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
@@ -44,8 +46,10 @@ from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.object_store_url import ObjectStoreOptions, open_object_store
 from thermocline.tiered.state.snapshot import TOPICS
 from thermocline.tiered.state.state_log import read_newest
+from thermocline.tiered.tier_budgets import TierBudgets
+from thermocline.tiered.tier_config import TierConfig
 from thermocline.tiered.ttl import topic_visible_from_ms
-from thermocline.tiered.wrappers.metering import StoreCounters
+from thermocline.tiered.wrappers import StoreCounters, StoreRates, WatchingObjectStore
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +65,8 @@ class FollowerRole:
         self._reader: LedgerReader | None = None
         self._reads: TierReads | None = None
         self._counters = StoreCounters()
+        self._rates = StoreRates()
+        self._budgets = TierBudgets()
         self._last_error = "the cold tier is being opened"
         self._sent = 0
         self._told: dict[str, TopicEntry] = {}
@@ -72,8 +78,14 @@ class FollowerRole:
         settings = link.settings
         config = settings.tier
         keys = BrokerKeys.of(cluster=settings.cluster_name, broker_name=settings.broker_name)
-        store = await open_object_store(config.cold_url, ObjectStoreOptions(counters=self._counters))
-        cache = FrameCache(bytes_max=config.cache_bytes)
+        self._follow(config)
+        store = WatchingObjectStore(
+            await open_object_store(config.cold_url, ObjectStoreOptions(counters=self._counters, rates=self._rates)),
+            clock_ms=now_ms,
+            check_key=keys.head_hint,
+            on_change=lambda absence: tell_absence(link, absence),
+        )
+        cache = FrameCache(bytes_max=config.cache_bytes, budget=self._budgets.reads)
         cold = ColdReader(store, catalog=self._catalog, cache=cache, read_ahead_frames_max=config.read_ahead_frames_max)
         pause_s = interval_s = config.follow_interval_ms / 1_000
         try:
@@ -92,6 +104,10 @@ class FollowerRole:
             await cold.close()
             await cache.close()
             await store.close()
+
+    def _follow(self, config: TierConfig) -> None:
+        self._rates.set(config.limits)
+        self._budgets.resize(config)
 
     def _catalog(self) -> Catalog:
         assert self._reader is not None
@@ -173,6 +189,13 @@ class FollowerRole:
     async def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """Cold reads and reports; what a writer would do is refused."""
         if command.code == HelperRequestCode.QUEUE_TABLE:
+            return None
+        if command.code == HelperRequestCode.READER_LEFT:
+            if self._reads is not None:
+                self._reads.reader_left(msgspec.msgpack.decode(command.body, type=ReaderLeft).reader)
+            return None
+        if command.code == HelperRequestCode.TIER_SETTINGS:
+            self._follow(msgspec.msgpack.decode(command.body, type=TierSettings).tier)
             return None
         if command.code == HelperRequestCode.TIER_REPORT:
             return self._report(command)

@@ -97,6 +97,7 @@ class TierProcessor:
             "coldUrl": self._context.settings.tier.cold_url,
             "ledgerVersion": reply.version if reply else None,
             "lastError": reply.last_error if reply else "the tier process is away",
+            "cold": self._context.cold.health().fields(),
             "requests": reply.requests if reply else {},
             "sentBytes": reply.sent_bytes if reply else 0,
             "receivedBytes": reply.received_bytes if reply else 0,

@@ -17,9 +17,13 @@ from thermocline.tiered.wrappers import (
     ProcessCrash,
     RetryingObjectStore,
     RetryPolicy,
+    StoreAbsence,
     StoreCall,
+    StoreLimits,
+    StoreRates,
     ThrottlingObjectStore,
     Verb,
+    WatchingObjectStore,
 )
 from thermocline.tiered.wrappers.fault_injection import crash_at
 
@@ -119,39 +123,65 @@ async def test_a_listing_goes_on_where_it_was_cut_off() -> None:
     assert [info.key async for info in store.list("")] == [f"{number:03}" for number in range(50)]
 
 
+def throttled(time: FakeTime, limits: StoreLimits, *, burst_ms: int = 0) -> tuple[ThrottlingObjectStore, StoreRates]:
+    rates = StoreRates(limits)
+    store = ThrottlingObjectStore(
+        MemoryObjectStore(), rates=rates, clock_ms=time.clock_ms, sleep=time.sleep, burst_ms=burst_ms
+    )
+    return store, rates
+
+
 async def test_throttling_spaces_requests_and_bytes() -> None:
     time = FakeTime()
-    store = ThrottlingObjectStore(
-        MemoryObjectStore(),
-        clock_ms=time.clock_ms,
-        sleep=time.sleep,
-        bytes_per_second=1_000,
-        requests_per_second=10,
-        burst_ms=0,
+    store, _ = throttled(
+        time,
+        StoreLimits(
+            write_bytes_per_second=1_000,
+            write_requests_per_second=10,
+            read_bytes_per_second=500,
+            read_requests_per_second=5,
+        ),
     )
     for number in range(5):
         await store.put(f"{number}", b"x" * 10)
     assert time.now_ms == pytest.approx(400)  # the first passes at once, then ten a second
     await store.put("large", b"x" * 5_000)
-    await store.get_range("large", start=0, end=10)
+    await store.delete("4")
     assert time.now_ms == pytest.approx(5_400)
+    await store.get_range("large", start=0, end=10)
+    assert time.now_ms == pytest.approx(5_400), "reads do not wait for writes"
+    await store.head("large")
+    assert time.now_ms == pytest.approx(5_600)
     await store.get("large")  # its size is known only afterwards
     before = time.now_ms
     await store.head("large")
-    assert time.now_ms - before == pytest.approx(5_000, abs=120)
+    assert time.now_ms - before == pytest.approx(10_000, abs=220)
 
 
 async def test_throttling_lets_a_burst_through_after_a_pause() -> None:
     time = FakeTime()
-    store = ThrottlingObjectStore(
-        MemoryObjectStore(), clock_ms=time.clock_ms, sleep=time.sleep, requests_per_second=10, burst_ms=500
-    )
+    store, _ = throttled(time, StoreLimits(write_requests_per_second=10), burst_ms=500)
     time.now_ms = 10_000
     for number in range(6):
         await store.put(f"{number}", b"")
     assert time.now_ms == 10_000
     await store.put("6", b"")
     assert time.now_ms == pytest.approx(10_100)
+
+
+async def test_limits_change_while_the_store_is_open() -> None:
+    time = FakeTime()
+    store, rates = throttled(time, StoreLimits())
+    for number in range(100):
+        await store.put(f"{number}", b"x" * 1_000)
+    assert time.now_ms == 0
+    rates.set(StoreLimits(write_bytes_per_second=1_000))
+    await store.put("a", b"x" * 1_000)
+    await store.put("b", b"x" * 1_000)
+    assert time.now_ms == pytest.approx(1_000), "what passed before there was a limit does not count"
+    rates.set(StoreLimits())
+    await store.put("c", b"x" * 1_000)
+    assert time.now_ms == pytest.approx(1_000), "and nobody waits for one that is gone"
 
 
 async def test_faults_happen_where_they_are_asked_for() -> None:
@@ -175,3 +205,40 @@ async def test_faults_happen_where_they_are_asked_for() -> None:
     store = FaultInjectingObjectStore(memory, crash_at(0, Fault.CRASH_AFTER))
     with pytest.raises(ProcessCrash):
         await store.get("not there")
+
+
+async def test_watching_tells_once_that_the_store_is_away_and_once_that_it_is_back() -> None:
+    memory, told, is_away = MemoryObjectStore(), [], True
+    await memory.put("a", b"")
+    faulty = FaultInjectingObjectStore(memory, lambda _number, _call: Fault.UNREACHED if is_away else Fault.NONE)
+    store = WatchingObjectStore(faulty, clock_ms=lambda: 7, check_key="hint", on_change=told.append)
+    await store.check()
+    assert faulty.step_count == 0, "nobody has said that it is away"
+    for _ in range(3):
+        with pytest.raises(ObjectStoreUnavailableError):
+            await store.get("a")
+        with pytest.raises(ObjectStoreUnavailableError):
+            await store.check()
+    (absence,) = told
+    assert absence is not None
+    assert absence.since_ms == 7
+    assert "injected" in absence.reason
+    is_away = False
+    await store.check()  # an answer, though there is no such object
+    assert told == [absence, None]
+    assert store.absence is None
+    is_away = True
+    with pytest.raises(ObjectStoreUnavailableError):
+        [info async for info in store.list("")]
+    assert store.absence is not None
+    is_away = False
+    assert [info.key async for info in store.list("")] == ["a"]
+    assert store.absence is None
+
+
+async def test_watching_takes_an_object_that_is_missing_for_an_answer() -> None:
+    told: list[StoreAbsence | None] = []
+    store = WatchingObjectStore(MemoryObjectStore(), clock_ms=lambda: 7, check_key="hint", on_change=told.append)
+    with pytest.raises(ObjectNotFoundError):
+        await store.get("missing")
+    assert told == []

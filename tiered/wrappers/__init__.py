@@ -1,9 +1,11 @@
-"""Wrappers around an object store, each an object store itself: retrying, metering, throttling, fault injection."""
+"""Wrappers around an object store, each an object store itself: retrying, metering, throttling, watching,
+fault injection."""
 
 from thermocline.tiered.wrappers.fault_injection import Fault, FaultInjectingObjectStore, ProcessCrash
 from thermocline.tiered.wrappers.metering import MeteringObjectStore, StoreCounters
 from thermocline.tiered.wrappers.retrying import RetryingObjectStore, RetryPolicy
-from thermocline.tiered.wrappers.throttling import ThrottlingObjectStore
+from thermocline.tiered.wrappers.throttling import StoreLimits, StoreRates, ThrottlingObjectStore
+from thermocline.tiered.wrappers.watching import StoreAbsence, WatchingObjectStore
 from thermocline.tiered.wrappers.wrapping import StoreCall, Verb
 
 __all__ = [
@@ -13,8 +15,12 @@ __all__ = [
     "ProcessCrash",
     "RetryPolicy",
     "RetryingObjectStore",
+    "StoreAbsence",
     "StoreCall",
     "StoreCounters",
+    "StoreLimits",
+    "StoreRates",
     "ThrottlingObjectStore",
     "Verb",
+    "WatchingObjectStore",
 ]
