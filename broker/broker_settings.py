@@ -181,6 +181,7 @@ _TIER_LIVE = frozenset(
         "read_budget_bytes",
         "upload_budget_bytes",
         "spool_bytes",
+        "full_policy",
     }
 )
 

@@ -24,6 +24,7 @@ with its role, generation and build id; afterwards both sides ask each other ove
     90020    hot -> tier      SCRUB: begin a scrub of the cold tier
     90021    hot -> tier      SCRUB_STATE: how far it has come, or what the last one found
     90022    hot -> tier      READER_LEFT: nothing is to be read any more for a client that has left
+    90023    hot -> tier      DROPPED: messages that a full disk has cost; all that are known after HELLO, then new ones
     90011    index -> hot     INDEX_PROGRESS: how far the index is durable
     90012    hot -> index     INDEX_QUERY: physical offsets of a topic's key
 
@@ -37,6 +38,7 @@ from typing import Any
 import msgspec
 
 from thermocline.broker.cold_reads import ColdKeyQuery, ColdPull, ColdTimeSearch
+from thermocline.broker.dropped_ranges import DroppedRange
 from thermocline.broker.key_index import KeyQuery
 from thermocline.remoting.header_codec import Header
 from thermocline.store.store_config import StoreConfig
@@ -69,6 +71,7 @@ class HelperRequestCode(IntEnum):
     SCRUB = 90020
     SCRUB_STATE = 90021
     READER_LEFT = 90022
+    DROPPED = 90023
 
 
 class Hello(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -144,6 +147,12 @@ class TierSettings(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """The cold tier's settings as they are now."""
 
     tier: TierConfig
+
+
+class Dropped(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """Offsets that are neither local any more nor known to be committed."""
+
+    ranges: list[DroppedRange]
 
 
 class ReaderLeft(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

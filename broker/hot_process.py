@@ -18,7 +18,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from thermocline.broker import log_reservation
+from thermocline.broker import dropped_ranges, log_reservation
 from thermocline.broker.advertised_address import advertised_host
 from thermocline.broker.broker_settings import SETTINGS, BrokerSettings, SettingsChange
 from thermocline.broker.build_id import current_build_id
@@ -28,6 +28,8 @@ from thermocline.broker.config_persister import load_file
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.context_builder import build_context, wall_clock_ms
 from thermocline.broker.descriptor_limit import raise_descriptor_limit
+from thermocline.broker.drop_oldest import DropOldest
+from thermocline.broker.dropped_ranges import DroppedRanges
 from thermocline.broker.follower.followed_topics import TopicFollower
 from thermocline.broker.follower.read_only_processor import ReadOnlyProcessor
 from thermocline.broker.follower.source import Source
@@ -67,10 +69,12 @@ from thermocline.broker.supervisor import HelperSpec, Supervisor
 from thermocline.broker.tier_feed import TierFeed
 from thermocline.broker.tier_link import ROLE as TIER_ROLE
 from thermocline.broker.tier_link import TierLink
+from thermocline.broker.topic_attributes import full_policy
 from thermocline.remoting.server import RemotingServer
 from thermocline.store.disk import RealDisk
 from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import RetentionGate
+from thermocline.tiered.tier_config import FullPolicy
 from thermocline.transactions.settlement import settle_commits
 
 logger = logging.getLogger(__name__)
@@ -142,6 +146,7 @@ class HotProcess:
         connections_max = raise_descriptor_limit()
         store = self._store = MessageStore.open(settings.store, disk=disk, clock=wall_clock_ms, settle=settle_commits)
         resources.callback(store.close)
+        self._dropped = DroppedRanges(incarnation_of=lambda topic: store.incarnations.find(topic).id)
         page = self._make_page(store)
         resources.callback(page.close)
 
@@ -207,6 +212,7 @@ class HotProcess:
             on_tick=self._ticked,
             timers=context.timers,
             on_wanted=context.transactions.release_below,
+            relax=self._make_drop_oldest(context).relax if settings.tier.is_enabled and not self._source else None,
         )
         settings.add_listener(self._settings_changed)
         hot = HotServer(context, key_index=index, long_polling=long_polling)
@@ -260,7 +266,7 @@ class HotProcess:
             hub,
             incarnation_of=lambda topic: store.incarnations.find(topic).id,
             timeout_ms=COLD_TIMEOUT_MS,
-            on_connected=lambda: self._feed.restart(),
+            on_connected=self._tier_connected,
             on_fenced=self._fence,
             on_state=lambda code, body: self._state.told(code, body),
         )
@@ -277,6 +283,31 @@ class HotProcess:
         if tier.is_enabled and self._source is None:
             reservation.load(load_file(context.disk, path))
         return reservation
+
+    def _make_drop_oldest(self, context: BrokerContext) -> DropOldest:
+        settings, store, persister, cold = self._settings, self._store, context.persister, context.cold
+        assert isinstance(cold, TierLink)
+        ranges = self._dropped
+
+        def policy_of(topic: str) -> FullPolicy:
+            topic_config = context.topics.get(topic)
+            attributes = topic_config.attributes if topic_config is not None else {}
+            return full_policy(attributes, default=settings.tier.full_policy)
+
+        path = store.config.dropped_ranges_path
+        persister.register(dropped_ranges.FILE_NAME, path, ranges.encode)
+        ranges.load(load_file(context.disk, path))
+        ranges.clip(store.queues)
+        return DropOldest(
+            store,
+            bounds=cold.bounds,
+            policy_of=policy_of,
+            visible_start=context.visible.hot_start,
+            ranges=ranges,
+            save=lambda: persister.save(dropped_ranges.FILE_NAME),
+            tell=cold.dropped,
+            clock=context.clock,
+        )
 
     def _make_helpers(self, path: str, page: SharedPage) -> Helpers:
         roles = ["index", "tier"] if self._settings.tier.is_enabled else ["index"]
@@ -327,7 +358,13 @@ class HotProcess:
                     run_retention=rounds.run_retention,
                     dispatch_behind_bytes=lambda: max(0, log.append_offset - self._index.durable_offset),
                 ),
-                TierProcessor(context, self._hub, helpers=helpers.statuses, report_now=self._report_now),
+                TierProcessor(
+                    context,
+                    self._hub,
+                    helpers=helpers.statuses,
+                    report_now=self._report_now,
+                    dropped=self._dropped.live,
+                ),
                 ScrubProcessor(self._hub),
             ),
             on_closed=(hot.connection_closed, pop.connection_closed, context.clients.connection_closed),
@@ -351,6 +388,12 @@ class HotProcess:
             logger.warning("not registered at every NameServer yet; the broker keeps trying")
 
     # -- while it runs -------------------------------------------------------------------------------------------------
+
+    def _tier_connected(self) -> None:
+        """A tier process is there: what was dropped it learns before any queue's minimum."""
+        assert isinstance(self._cold, TierLink)
+        self._cold.dropped(list(self._dropped))
+        self._feed.restart()
 
     def _settings_changed(self, change: SettingsChange) -> None:
         settings = self._settings

@@ -25,6 +25,7 @@ from thermocline.broker.cold_reads import (
 )
 from thermocline.broker.cold_runs import ColdRuns
 from thermocline.broker.cold_state import ColdHealth, ColdState
+from thermocline.broker.dropped_ranges import DroppedRange
 from thermocline.broker.helper_hub import HelperHub, decode_body
 from thermocline.broker.helper_protocol import (
     CatalogTable,
@@ -38,6 +39,7 @@ from thermocline.broker.helper_protocol import (
     ColdRecordReply,
     ColdSearchRequest,
     ColdViewRequest,
+    Dropped,
     Fenced,
     HelperRequestCode,
     ReaderLeft,
@@ -151,6 +153,10 @@ class TierLink:
         """Let the tier process work by these settings, and whoever comes after it."""
         self._hub.follow(tier)
         self._hub.tell(ROLE, HelperRequestCode.TIER_SETTINGS, TierSettings(tier=tier))
+
+    def dropped(self, ranges: list[DroppedRange]) -> None:
+        """Let the tier process know what a full disk has cost."""
+        self._hub.tell(ROLE, HelperRequestCode.DROPPED, Dropped(ranges=ranges))
 
     # -- ColdReads -----------------------------------------------------------------------------------------------------
 

@@ -17,10 +17,12 @@ from pathlib import Path
 
 import msgspec
 
+from thermocline.broker.dropped_ranges import DroppedRange
 from thermocline.broker.helper_process import HelperLink, HelperOptions, connect, main
 from thermocline.broker.helper_protocol import (
     CatalogTable,
     ColdRange,
+    Dropped,
     Fenced,
     HelperRequestCode,
     QueueTable,
@@ -55,6 +57,7 @@ from thermocline.tiered.doctor.fencing_check import check_fencing
 from thermocline.tiered.errors import ForeignLedgerError, UnfitStoreError
 from thermocline.tiered.fencing import new_arbiter
 from thermocline.tiered.frame_cache import FrameCache
+from thermocline.tiered.ledger_entry import QueueHole
 from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
 from thermocline.tiered.local_files import LocalLog, LocalQueues
 from thermocline.tiered.object_keys import BrokerKeys
@@ -110,6 +113,7 @@ class TierRole:
         self._rates = StoreRates()
         self._budgets = TierBudgets()
         self._pending = PendingTables()
+        self._dropped: list[DroppedRange] = []
         self._hot_state = HotState()
         self._last_error = "the cold tier is being opened"
         self._received = 0
@@ -205,6 +209,8 @@ class TierRole:
             table = self._pending.take()
             if table is not None:
                 self._take(table, service)
+            dropped, self._dropped = self._dropped, []
+            self._take_dropped(dropped)
             service.backlog.account()
             self._committed(writer.catalog, frozenset(writer.catalog.topics))
             await first_to_end(service.run(), self._state_rounds(link, writer, service).run())
@@ -348,6 +354,9 @@ class TierRole:
             return None
         if code == HelperRequestCode.TIER_REPORT:
             return self._report(command)
+        if code == HelperRequestCode.DROPPED:
+            self._take_dropped(msgspec.msgpack.decode(command.body, type=Dropped).ranges)
+            return None
         if code == HelperRequestCode.READER_LEFT:
             if self._reads is not None:
                 self._reads.reader_left(msgspec.msgpack.decode(command.body, type=ReaderLeft).reader)
@@ -402,6 +411,15 @@ class TierRole:
             self._pending.add(table)
         else:
             self._take(table, self._service)
+
+    def _take_dropped(self, ranges: list[DroppedRange]) -> None:
+        service = self._service
+        if service is None:
+            self._dropped += ranges
+            return
+        for each in ranges:
+            hole = QueueHole(each.queue_id, each.start_offset, each.end_offset)
+            service.report_dropped(each.topic, each.incarnation, hole)
 
     def _take(self, table: QueueTable, service: TierService) -> None:
         for topic in table.topics:

@@ -9,6 +9,7 @@ takes `+` only. Topics carry the result without signs.
     message.type         NORMAL, FIFO, DELAY, TRANSACTION, MIXED, UNSPECIFIED NORMAL     yes
     reserve.time         whole hours, -1 or 0 = the broker's default         -1          yes
     thermocline.ttl.ms   milliseconds, -1 = as reserve.time says, 0 = ever   -1          yes
+    thermocline.full.policy  refuse, drop-oldest; see drop_oldest.py         the broker's default    yes
 
 The whole change is refused when a key is unknown or named twice, a value is wrong, or what cannot be changed would be.
 Time to live: `thermocline.ttl.ms` unless absent or -1, else `reserve.time` unless absent or -1, else the broker's
@@ -20,9 +21,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from thermocline.remoting.errors import InvalidRequestError
+from thermocline.tiered.tier_config import FullPolicy
 
 RESERVE_TIME = "reserve.time"
 TTL_MS = "thermocline.ttl.ms"
+FULL_POLICY = "thermocline.full.policy"
 MESSAGE_TYPE = "message.type"
 MESSAGE_TYPE_MIXED = "MIXED"
 
@@ -56,6 +59,7 @@ ATTRIBUTES: Mapping[str, Attribute] = {
     ),
     RESERVE_TIME: Attribute(is_changeable=True, accepts=_whole_number_from_minus_one),
     TTL_MS: Attribute(is_changeable=True, accepts=_whole_number_from_minus_one),
+    FULL_POLICY: Attribute(is_changeable=True, accepts=_one_of(*FullPolicy)),
 }
 
 # What is not built yet, so that no topic is created whose messages would be kept otherwise than it says.
@@ -136,6 +140,12 @@ def ttl_ms(attributes: Mapping[str, str], *, default_ms: int | None) -> int | No
     if hours is not None and hours > 0:
         return hours * HOUR_MS
     return default_ms
+
+
+def full_policy(attributes: Mapping[str, str], *, default: str) -> FullPolicy:
+    """What a topic lets go of when the disk is full; what a file has that is no policy means the default."""
+    text = attributes.get(FULL_POLICY, default)
+    return FullPolicy(text if text in list(FullPolicy) else default)
 
 
 def _number(text: str | None) -> int | None:

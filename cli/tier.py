@@ -69,6 +69,11 @@ def status(app: Application, topic: str | None) -> None:
             app.output.note(f"{broker}: the object store gives no answer since {time_text(cold['sinceMs'])}")
         if answer.get("lastError"):
             app.output.note(f"{broker}: {answer['lastError']}")
+        for lost in answer.get("dropped") or []:
+            app.output.note(
+                f"{broker}: lost by the policy drop-oldest: {lost['topic']} queue {lost['queueId']}"
+                f" [{lost['startOffset']}, {lost['endOffset']}), {time_text(lost['droppedMs'])}"
+            )
         if answer.get("lastScrub"):
             scrubbed = answer["lastScrub"]
             found = f"{scrubbed['broken']} broken" if scrubbed["broken"] else "nothing broken"

@@ -1,6 +1,7 @@
 """Settings of the cold tier, checked once where the process starts."""
 
 from dataclasses import dataclass, fields
+from enum import StrEnum
 
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.tiered.fencing import FencingMode
@@ -10,6 +11,15 @@ KIB, MIB = 1024, 1024 * 1024
 NONE_URL = "none"
 RESERVE_BYTES_MIN = 64 * MIB
 """A few rounds of the store's tick at the highest rate: it is looked at once in a tick."""
+
+
+class FullPolicy(StrEnum):
+    """What becomes of messages that fill the local disk while the bucket does not take them."""
+
+    REFUSE = "refuse"
+    """Sends are refused: nothing that was acknowledged is lost."""
+    DROP_OLDEST = "drop-oldest"
+    """The oldest go, and are declared lost by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +63,8 @@ class TierConfig:
     """Most memory that segments take while they are written and uploaded; further ones wait."""
     spool_bytes: int = 1024 * MIB
     """Most raw bytes of segments that are written to local disk at a time; further ones wait."""
+    full_policy: str = FullPolicy.REFUSE.value
+    """When the bucket has been away for longer than the disk can hold, for topics that say nothing of their own."""
     account_interval_ms: int = 1_000
     state_interval_ms: int = 45_000
     """How often topics, groups and offsets are saved in the bucket, if they have changed."""
@@ -91,6 +103,10 @@ class TierConfig:
         if self.fencing not in list(FencingMode):
             raise InvalidRequestError(
                 f"coldFencing is {' or '.join(FencingMode)}", setting="fencing", value=self.fencing
+            )
+        if self.full_policy not in list(FullPolicy):
+            raise InvalidRequestError(
+                f"coldFullPolicy is {' or '.join(FullPolicy)}", setting="full_policy", value=self.full_policy
             )
         if self.reserve_bytes and self.reserve_bytes < RESERVE_BYTES_MIN:
             raise InvalidRequestError(

@@ -31,14 +31,16 @@ from thermocline.remoting.errors import (
     ObjectNotFoundError,
     ObjectStoreUnavailableError,
 )
-from thermocline.tiered.catalog import NEVER_EXPIRES, Catalog
+from thermocline.tiered.catalog import NEVER_EXPIRES, Catalog, TopicEntry
 from thermocline.tiered.errors import EarlierCommitUnsettledError
 from thermocline.tiered.garbage import GarbageCollector
-from thermocline.tiered.ledger_entry import LedgerChanges, TopicChange, TopicDelete
+from thermocline.tiered.ledger_entry import LedgerChanges, LostRange, QueueHole, TopicChange, TopicDelete
 from thermocline.tiered.ledger_writer import LedgerWriter
+from thermocline.tiered.pending_holes import PendingHoles
 from thermocline.tiered.seal_backlog import SealBacklog, SealPlan
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_entry import SegmentEntry
+from thermocline.tiered.segment_format import QueueRun
 from thermocline.tiered.tier_config import TierConfig
 from thermocline.tiered.ttl import sweep
 
@@ -110,6 +112,7 @@ class TierService:
         self._on_committed = on_committed
         self._check_store = check_store
         self._garbage = GarbageCollector(writer)
+        self._holes = PendingHoles()
         self._reports: dict[str, TopicReport] = {}
         self._demands: list[_Demand] = []
         self._wake = asyncio.Event()
@@ -158,6 +161,13 @@ class TierService:
         """Take in a queue of a reported topic, its file written up to `end_offset`."""
         if topic in self._backlog.topics:  # else the topic was deleted behind this report
             self._backlog.set_queue(topic, queue_id, min_offset=min_offset, end_offset=end_offset)
+
+    def report_dropped(self, topic: str, incarnation: int, hole: QueueHole) -> None:
+        """Take in offsets that the hot process has given up; the next entry declares those that nobody holds."""
+        self._holes.add(topic, incarnation, hole)
+        progress = self._backlog.topics.get(topic)
+        if progress is not None and progress.incarnation == incarnation:
+            self._backlog.raise_minimum(topic, hole.queue_id, hole.end_offset)
 
     def reported(self, *, log_offset: int, pressure: bool) -> None:
         """A whole report has been taken in; see SealBacklog.set_reported_offset."""
@@ -394,13 +404,15 @@ class TierService:
                 continue
             known_ttl_ms = catalog.ttl_ms(report.topic) if is_named else None
             known_cut_ms = entry.expired_before_ms if entry is not None and is_named else 0
-            if known_ttl_ms != report.ttl_ms or known_cut_ms < report.expired_before_ms:
+            holes = self._holes_of(report, entry if is_named else None, segments) if self._holes else ()
+            if known_ttl_ms != report.ttl_ms or known_cut_ms < report.expired_before_ms or holes:
                 changes.append(
                     TopicChange(
                         topic=report.topic,
                         incarnation=report.incarnation,
                         ttl_ms=NEVER_EXPIRES if report.ttl_ms is None else report.ttl_ms,
                         expired_before_ms=report.expired_before_ms,
+                        holes=holes,
                     )
                 )
         live = [
@@ -425,6 +437,17 @@ class TierService:
             topics_deleted=tuple(deletes),
             quarantine_out=tuple(gone for gone in swept.quarantine_out if gone.topic not in ending),
             settings=None if is_known else msgspec.structs.replace(catalog.settings, grace_ms=grace_ms),
+        )
+
+    def _holes_of(
+        self, report: TopicReport, entry: TopicEntry | None, coming: list[SegmentEntry]
+    ) -> tuple[QueueHole, ...]:
+        """What of a topic was dropped and is held by no segment, those included that come with this entry."""
+        held: list[QueueRun | LostRange | QueueHole] = [] if entry is None else [*entry.ranges(), *entry.holes]
+        held += [run for segment in coming if segment.topic == report.topic for run in segment.runs]
+        self._holes.forget_before(report.topic, report.incarnation)
+        return self._holes.take(
+            report.topic, report.incarnation, ((each.queue_id, each.start_offset, each.end_offset) for each in held)
         )
 
     def _cuts_ms(self, catalog: Catalog) -> dict[str, int]:

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import msgspec
 
 from thermocline.broker.context import BrokerContext
+from thermocline.broker.dropped_ranges import DroppedRange
 from thermocline.broker.helper_hub import HelperHub, decode_body
 from thermocline.broker.helper_protocol import (
     HelperRequestCode,
@@ -72,12 +73,15 @@ class TierProcessor:
         *,
         helpers: Callable[[], Sequence[HelperStatus]],
         report_now: Callable[[], Awaitable[None]],
+        dropped: Callable[[], Sequence[DroppedRange]] = list,
     ) -> None:
-        """`report_now`: flush, write queue files and tell the tier process all that is new."""
+        """`report_now`: flush, write queue files and tell the tier process all that is new. `dropped`: what a full disk
+        has cost."""
         self._context = context
         self._hub = hub
         self._helpers = helpers
         self._report_now = report_now
+        self._dropped = dropped
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
@@ -103,6 +107,7 @@ class TierProcessor:
             "receivedBytes": reply.received_bytes if reply else 0,
             "servedBytes": self._context.stats.rates.transferred_bytes,
             "helpers": self._helper_rows(),
+            "dropped": [each for each in self._dropped() if header.topic in (None, each.topic)],
             "topics": states,
             "lastScrub": _scrub_row(reply.last_scrub) if reply and reply.last_scrub else None,
         }
