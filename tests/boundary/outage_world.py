@@ -371,8 +371,8 @@ class OutageWorld:
     # -- readers -------------------------------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
-        """One consumer a queue, from the first offset on; it goes where the router sends it, never on by itself. Now and
-        then a new one begins in its place: a replay of history."""
+        """One consumer a queue, from the first offset on; it goes where the router sends it, never on by itself. Now
+        and then a new one begins in its place: a replay of history."""
         while True:
             await asyncio.sleep(self.random.uniform(0.5, 3.0))
             for place, bodies in list(self.acknowledged.items()):
