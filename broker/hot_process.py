@@ -13,7 +13,7 @@ import asyncio
 import gc
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -212,7 +212,7 @@ class HotProcess:
             on_tick=self._ticked,
             timers=context.timers,
             on_wanted=context.transactions.release_below,
-            relax=self._make_drop_oldest(context).relax if settings.tier.is_enabled and not self._source else None,
+            relax=self._make_relax(context) if settings.tier.is_enabled and self._source is None else None,
         )
         settings.add_listener(self._settings_changed)
         hot = HotServer(context, key_index=index, long_polling=long_polling)
@@ -308,6 +308,15 @@ class HotProcess:
             tell=cold.dropped,
             clock=context.clock,
         )
+
+    def _make_relax(self, context: BrokerContext) -> Callable[[RetentionGate], Awaitable[RetentionGate]]:
+        oldest = self._make_drop_oldest(context)
+
+        async def relax(gate: RetentionGate) -> RetentionGate:
+            # Whoever was fenced deletes nothing: it takes no messages either, and its log is to be looked through.
+            return gate if self._fenced else await oldest.relax(gate)
+
+        return relax
 
     def _make_helpers(self, path: str, page: SharedPage) -> Helpers:
         roles = ["index", "tier"] if self._settings.tier.is_enabled else ["index"]

@@ -95,6 +95,11 @@ class TierLink:
         return self._committed_offset
 
     @property
+    def kept_bytes(self) -> int:
+        """Records kept for pulls to come."""
+        return self._runs.size_bytes
+
+    @property
     def version(self) -> int:
         """Ledger version of the known ranges; -1 before the first catalog table."""
         return self._version

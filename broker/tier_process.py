@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from thermocline.broker.dropped_ranges import DroppedRange
+from thermocline.broker.dropped_ranges import DroppedRange, DroppedRanges
 from thermocline.broker.helper_process import HelperLink, HelperOptions, connect, main
 from thermocline.broker.helper_protocol import (
     CatalogTable,
@@ -111,9 +111,10 @@ class TierRole:
         self._scrub: TierScrub | None = None
         self._counters = StoreCounters()
         self._rates = StoreRates()
-        self._budgets = TierBudgets()
+        self.budgets = TierBudgets()
+        """How many bytes are held now."""
         self._pending = PendingTables()
-        self._dropped: list[DroppedRange] = []
+        self._dropped = DroppedRanges(incarnation_of=lambda _: 0)
         self._hot_state = HotState()
         self._last_error = "the cold tier is being opened"
         self._received = 0
@@ -169,9 +170,9 @@ class TierRole:
             spool_folder=spool_folder,
             options=options,
             clock=self._clock,
-            budgets=self._budgets,
+            budgets=self.budgets,
         )
-        cache = FrameCache(bytes_max=config.cache_bytes, budget=self._budgets.reads)
+        cache = FrameCache(bytes_max=config.cache_bytes, budget=self.budgets.reads)
         reader = ColdReader(
             store, catalog=self._catalog, cache=cache, read_ahead_frames_max=config.read_ahead_frames_max
         )
@@ -209,8 +210,7 @@ class TierRole:
             table = self._pending.take()
             if table is not None:
                 self._take(table, service)
-            dropped, self._dropped = self._dropped, []
-            self._take_dropped(dropped)
+            self._take_dropped(self._dropped.live())
             service.backlog.account()
             self._committed(writer.catalog, frozenset(writer.catalog.topics))
             await first_to_end(service.run(), self._state_rounds(link, writer, service).run())
@@ -331,7 +331,7 @@ class TierRole:
     def _follow(self, config: TierConfig) -> None:
         """Keep to these limits and budgets; what else settings say counts from the broker's next start on."""
         self._rates.set(config.limits)
-        self._budgets.resize(config)
+        self.budgets.resize(config)
 
     def _store_changed(self, absence: StoreAbsence | None) -> None:
         """Tell that the object store has ceased to answer, or answers again."""
@@ -415,7 +415,7 @@ class TierRole:
     def _take_dropped(self, ranges: list[DroppedRange]) -> None:
         service = self._service
         if service is None:
-            self._dropped += ranges
+            self._dropped.add(ranges)
             return
         for each in ranges:
             hole = QueueHole(each.queue_id, each.start_offset, each.end_offset)

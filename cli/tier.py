@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from thermocline.cli.application import Application, uses_cluster
@@ -69,11 +71,10 @@ def status(app: Application, topic: str | None) -> None:
             app.output.note(f"{broker}: the object store gives no answer since {time_text(cold['sinceMs'])}")
         if answer.get("lastError"):
             app.output.note(f"{broker}: {answer['lastError']}")
-        for lost in answer.get("dropped") or []:
-            app.output.note(
-                f"{broker}: lost by the policy drop-oldest: {lost['topic']} queue {lost['queueId']}"
-                f" [{lost['startOffset']}, {lost['endOffset']}), {time_text(lost['droppedMs'])}"
-            )
+        for name, lost in _by_topic(answer.get("dropped") or []).items():
+            count = sum(each["endOffset"] - each["startOffset"] for each in lost)
+            last = time_text(max(each["droppedMs"] for each in lost))
+            app.output.note(f"{broker}: {count} messages of {name} were dropped from a full disk, the last {last}")
         if answer.get("lastScrub"):
             scrubbed = answer["lastScrub"]
             found = f"{scrubbed['broken']} broken" if scrubbed["broken"] else "nothing broken"
@@ -131,6 +132,13 @@ def explain(app: Application, topic: str, queue_id: int | None) -> None:
 
 
 _EXPLAINED = ("local", "cold", "waiting", "ttl", "next")
+
+
+def _by_topic(dropped: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for each in dropped:
+        found.setdefault(each["topic"], []).append(each)
+    return found
 
 
 def _range(start: int | None, end: int | None) -> str:

@@ -14,17 +14,21 @@ from thermocline.tiered.ledger_entry import QueueHole
 
 
 class PendingHoles:
-    """By topic and incarnation. Bounded by what is dropped between two commits."""
+    """By topic and incarnation. Bounded: what is dropped of a queue, bit by bit from its front, is one hole."""
 
     def __init__(self) -> None:
-        self._holes: dict[tuple[str, int], list[QueueHole]] = {}
+        self._holes: dict[tuple[str, int], dict[int, list[QueueHole]]] = {}
 
     def __len__(self) -> int:
-        return sum(map(len, self._holes.values()))
+        return sum(len(holes) for queues in self._holes.values() for holes in queues.values())
 
     def add(self, topic: str, incarnation: int, hole: QueueHole) -> None:
         """These offsets were dropped."""
-        self._holes.setdefault((topic, incarnation), []).append(hole)
+        holes = self._holes.setdefault((topic, incarnation), {}).setdefault(hole.queue_id, [])
+        if holes and holes[-1].start_offset <= hole.start_offset <= holes[-1].end_offset:
+            last = holes.pop()
+            hole = QueueHole(hole.queue_id, last.start_offset, max(last.end_offset, hole.end_offset))
+        holes.append(hole)
 
     def forget_before(self, topic: str, incarnation: int) -> None:
         """Earlier lives of the topic have ended."""
@@ -44,7 +48,8 @@ class PendingHoles:
             of_queue.setdefault(queue_id, []).append((start_offset, end_offset))
         return tuple(
             QueueHole(hole.queue_id, start_offset, end_offset)
-            for hole in dropped
+            for holes in dropped.values()
+            for hole in holes
             for start_offset, end_offset in _without(hole, sorted(of_queue.get(hole.queue_id, ())))
         )
 

@@ -451,3 +451,24 @@ async def test_an_unavailable_store_is_said_so_and_nothing_is_skipped() -> None:
     assert await replay(reader, 0) == tier.log.queues[0].records
     await reader.close()
     await cache.close()
+
+
+async def test_a_cache_of_one_frame_makes_progress_for_every_reader() -> None:
+    """Two readers that take turns throw each other's frame out; each still gets every record, once, in order."""
+    tier = await make_tier(21, queue_count=2)
+    metered = MeteringObjectStore(tier.store)
+    cache = FrameCache(bytes_max=1)
+    reader = tier.reader(metered, cache)
+    alone = await replay(reader, 0, count_max=5)
+    assert alone == [bytes(record) for record in tier.log.queues[0].records[: tier.ends[0]]]
+    frame_count = sum(
+        run.frame_end - run.frame_start
+        for segment in tier.catalog().topics["flights"].segments
+        for run in segment.runs
+        if run.queue_id == 0
+    )
+    assert metered.counters.requests[Verb.GET_RANGE] <= frame_count + 2, "a frame stays for whoever reads it in order"
+    both = await asyncio.gather(*(replay(reader, queue_id, count_max=5, group=str(queue_id)) for queue_id in (0, 1)))
+    assert both == [[bytes(record) for record in tier.log.queues[queue_id].records] for queue_id in (0, 1)]
+    await reader.close()
+    await cache.close()

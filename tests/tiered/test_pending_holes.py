@@ -43,3 +43,12 @@ def test_lives_of_a_topic_are_apart() -> None:
     assert pending.take("T", 3, ()) == ()
     assert pending.take("T", 4, ()) == (QueueHole(0, 7, 9),)
     assert len(pending) == 1
+
+
+def test_what_is_dropped_bit_by_bit_is_one_hole() -> None:
+    pending = PendingHoles()
+    for start in range(0, 100, 10):
+        pending.add("T", 3, QueueHole(0, start, start + 10))
+        pending.add("T", 3, QueueHole(1, start, start + 4))
+    assert len(pending) == 1 + 10
+    assert pending.take("T", 3, ((0, 0, 95), (1, 0, 94)))[:1] == (QueueHole(0, 95, 100),)
