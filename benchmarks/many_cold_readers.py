@@ -1,14 +1,14 @@
 """Question: how much memory does the tier process take while a hundred readers replay a hundred topics?
 
 `python -m benchmarks.many_cold_readers`. A real `thermocline dev` on a real S3 server; `--topics` topics of `--mib` MiB
-raw each, one queue, JSON-like bodies of `--body` bytes; sealed whole, local files deleted. Then one reader a topic, each
-on a connection of its own, pulls from offset 0 to the end, 32 messages at a time, the next pull written when the answer
+raw each, one queue, JSON-like bodies of `--body` bytes; sealed whole, local files deleted. Then one reader a topic, on
+a connection of its own, pulls from offset 0 to the end, 32 messages at a time, the next pull written when the answer
 before is there: at full speed, all at once. Answers that say "too many cold pulls" are asked again after 20 ms, as
 official clients do. After half of what is to be read, half of the readers close their connections in the same moment.
 
-Reported: resident memory of the tier process (VmRSS, sampled ten times a second) and the anonymous part of it when it is
-idle, at most while all read, and at most after half have left; raw MB a second. Wanted: at most 400 MB. Exit status 1
-when that is missed or a message was not served in order.
+Reported: resident memory of the tier process (VmRSS, sampled ten times a second) and the anonymous part of it when it
+is idle, at most while all read, and at most after half have left; raw MB a second. Wanted: at most 400 MB. Exit status
+1 when that is missed or a message was not served in order.
 """
 
 from __future__ import annotations
@@ -247,7 +247,13 @@ def _watched(memory: Memory, work: Any) -> None:
 
 
 def _report(
-    options: argparse.Namespace, progress: Progress, seconds: float, *, idle: Memory, all_read: Memory, half_read: Memory
+    options: argparse.Namespace,
+    progress: Progress,
+    seconds: float,
+    *,
+    idle: Memory,
+    all_read: Memory,
+    half_read: Memory,
 ) -> int:
     print(
         f"{options.topics} readers of {options.topics} topics, {options.mib} MiB raw each, bodies of {options.body} B,"
@@ -257,11 +263,13 @@ def _report(
     for name, memory in (("idle", idle), ("all read", all_read), ("half have left", half_read)):
         print(f"{name:>28} {max(memory.resident, default=0):>9.0f} {max(memory.anonymous, default=0):>10.0f}")
     print(
-        f"read {progress.size_bytes / 1e6:.0f} MB raw in {seconds:.1f} s, {progress.size_bytes / seconds / 1e6:.1f} MB/s;"
-        f" asked again {progress.asked_again} times"
+        f"read {progress.size_bytes / 1e6:.0f} MB raw in {seconds:.1f} s,"
+        f" {progress.size_bytes / seconds / 1e6:.1f} MB/s; asked again {progress.asked_again} times"
     )
     peak = max(*all_read.resident, *half_read.resident)
-    print(f"peak {peak:.0f} MB, wanted at most {MEMORY_MB_WANTED:.0f}: {'ok' if peak <= MEMORY_MB_WANTED else 'TOO MUCH'}")
+    print(
+        f"peak {peak:.0f} MB, wanted at most {MEMORY_MB_WANTED:.0f}: {'ok' if peak <= MEMORY_MB_WANTED else 'TOO MUCH'}"
+    )
     return 0 if peak <= MEMORY_MB_WANTED else 1
 
 

@@ -84,7 +84,9 @@ def plans(disk: SimulatedDisk, store: MessageStore, log: LocalLog) -> list[SealP
     return found
 
 
-def make_sealer(objects: MemoryObjectStore, log: LocalLog, folder: Path | None, **settings: int) -> tuple[Sealer, TierBudgets]:
+def make_sealer(
+    objects: MemoryObjectStore, log: LocalLog, folder: Path | None, **settings: int
+) -> tuple[Sealer, TierBudgets]:
     budgets = TierBudgets()
     budgets.resize(TierConfig(cold_url="memory://x", **settings))
     sealer = Sealer(
@@ -104,12 +106,10 @@ async def check(sealer: Sealer, objects: MemoryObjectStore, plans: list[SealPlan
         assert footer.topic == entry.topic
 
 
-async def test_segments_wait_for_their_share(
-    log: LocalLog, plans: list[SealPlan], tmp_path: Path
-) -> None:
+async def test_segments_wait_for_their_share(log: LocalLog, plans: list[SealPlan], tmp_path: Path) -> None:
     objects = SlowStore()
     sealer, budgets = make_sealer(objects, log, tmp_path, spool_bytes=1 << 20, upload_budget_bytes=1 << 20)
-    budgets.spool.resize(2 * plans[0].raw_bytes)
+    budgets.spool.resize(plans[0].raw_bytes + plans[1].raw_bytes)
     budgets.uploads.resize(1 << 30)
     sealing = asyncio.create_task(check(sealer, objects, plans))
     while budgets.spool.waiting_count == 0:  # noqa: ASYNC110 - turns of the loop, not time
@@ -122,7 +122,11 @@ async def test_segments_wait_for_their_share(
 
 
 async def test_a_disk_without_room_keeps_segments_in_memory(
-    log: LocalLog, plans: list[SealPlan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    log: LocalLog,
+    plans: list[SealPlan],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """What cannot go up could never make room again. Said once."""
 
