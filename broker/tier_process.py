@@ -110,7 +110,8 @@ class TierRole:
         self._reads: TierReads | None = None
         self._scrub: TierScrub | None = None
         self._counters = StoreCounters()
-        self._rates = StoreRates()
+        self.rates = StoreRates()
+        """How much may pass in a second."""
         self.budgets = TierBudgets()
         """How many bytes are held now."""
         self._pending = PendingTables()
@@ -139,7 +140,7 @@ class TierRole:
         keys = BrokerKeys.of(cluster=link.settings.cluster_name, broker_name=link.settings.broker_name)
         folder = f"{link.settings.store.own_path}/ledger-copy"
         self._follow(config)
-        opened = await self._open_store(config.cold_url, ObjectStoreOptions(counters=self._counters, rates=self._rates))
+        opened = await self._open_store(config.cold_url, ObjectStoreOptions(counters=self._counters, rates=self.rates))
         watched = self._watched = WatchingObjectStore(
             opened, clock_ms=self._clock, check_key=keys.head_hint, on_change=self._store_changed
         )
@@ -330,7 +331,7 @@ class TierRole:
 
     def _follow(self, config: TierConfig) -> None:
         """Keep to these limits and budgets; what else settings say counts from the broker's next start on."""
-        self._rates.set(config.limits)
+        self.rates.set(config.limits)
         self.budgets.resize(config)
 
     def _store_changed(self, absence: StoreAbsence | None) -> None:
