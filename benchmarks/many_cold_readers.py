@@ -1,10 +1,10 @@
 """Question: how much memory does the tier process take while a hundred readers replay a hundred topics?
 
 `python -m benchmarks.many_cold_readers`. A real `thermocline dev` on a real S3 server; `--topics` topics of `--mib` MiB
-raw each, one queue, JSON-like bodies of `--body` bytes; sealed whole, local files deleted. Then one reader a topic, on
-a connection of its own, pulls from offset 0 to the end, 32 messages at a time, the next pull written when the answer
-before is there: at full speed, all at once. Answers that say "too many cold pulls" are asked again after 20 ms, as
-official clients do. After half of what is to be read, half of the readers close their connections in the same moment.
+raw each, one queue, bodies of `--body` bytes that compress to half; sealed whole, local files deleted. Then one reader
+a topic, on a connection of its own, pulls from offset 0 to the end, 32 messages at a time, the next pull written when
+the answer before is there: at full speed, all at once. Answers that say "too many cold pulls" are asked again after
+20 ms, as official clients do. After half of what is to be read half of the readers close their connections at once.
 
 Reported: resident memory of the tier process (VmRSS, sampled ten times a second) and the anonymous part of it when it
 is idle, at most while all read, and at most after half have left; raw MB a second. Wanted: at most 400 MB. Exit status
@@ -24,21 +24,28 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from benchmarks.broker_under_test import EVERY_HOUR, BrokerUnderTest, make_cold_tier, start_thermocline
-from benchmarks.load_generator import LoadShape, build_load_generator, run_load
 from thermocline.client.tier_codes import TierRequestCode
 from thermocline.localstack import LocalStackError, start_server
+from thermocline.remoting.batch import BatchMessage, encode_batch
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.headers.broker import CreateTopicRequestHeader
 from thermocline.remoting.headers.read import PullMessageRequestHeader, PullMessageResponseHeader
+from thermocline.remoting.headers.send import SendMessageRequestHeader, encode_send_header
 from thermocline.remoting.message_record import INT, LONG, POSITION_QUEUE_OFFSET, POSITION_SIZE
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 
 MIB = 1 << 20
+LOG_FILE_BYTES = 16 * MIB
 MEMORY_MB_WANTED = 400.0
+BATCH_COUNT = 100
+RECORD_MORE_BYTES = 120
+"""About what a record takes besides its body."""
 WAIT_S = 600.0
 SUBSCRIPTION_BIT = 1 << 2
 PULL_COUNT = 32
@@ -89,9 +96,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--body", type=int, default=1024, help="bytes of a body (default: %(default)s)")
     parser.add_argument("--directory", type=Path, help="where stores are written (default: the temporary directory)")
     options = parser.parse_args(arguments)
-    build_load_generator()
     settings = {
-        "mappedFileSizeCommitLog": str(16 * MIB),
+        "mappedFileSizeCommitLog": str(LOG_FILE_BYTES),
         "fileReservedTime": "0",
         "deleteWhen": EVERY_HOUR,
     }
@@ -101,8 +107,7 @@ def main(arguments: list[str] | None = None) -> int:
         start_thermocline(Path(name), properties=settings, cold_url=make_cold_tier(server)) as broker,
     ):
         topics = [f"Replayed{number:03}" for number in range(options.topics)]
-        for topic in topics:
-            _fill(broker, topic, body_bytes=options.body, raw_bytes=options.mib * MIB)
+        asyncio.run(_fill(broker.address, topics, body_bytes=options.body, raw_bytes=options.mib * MIB))
         _ask(broker, TierRequestCode.TIER_SEAL)
         ends = _delete_local_files(broker, topics)
         pid = _tier_process(broker)
@@ -118,25 +123,45 @@ def main(arguments: list[str] | None = None) -> int:
 # -- filling -----------------------------------------------------------------------------------------------------------
 
 
-def _fill(broker: BrokerUnderTest, topic: str, *, body_bytes: int, raw_bytes: int) -> None:
-    """Write until the log has grown by about `raw_bytes`."""
-    shape = LoadShape(mode="batch", connections=1, window=2, body_bytes=body_bytes, queues=1, fill="json")
-    start, seconds = _log_end(broker), 0.05
-    while _log_end(broker) - start < raw_bytes:
-        result = run_load(shape, address=broker.address, topic=topic, seconds=seconds, warm_s=0.0)
-        if result.errors or result.protocol_errors:
-            raise SystemExit(f"filling failed: {result}")
+async def _fill(address: str, topics: list[str], *, body_bytes: int, raw_bytes: int) -> None:
+    """Messages to all topics in turn, in batches; half of what a body says is chance."""
+    connection = await ClientConnection.open(address)
+    random = Random(5)
+    try:
+        for topic in topics:
+            header = CreateTopicRequestHeader(topic=topic, read_queue_nums=1, write_queue_nums=1)
+            command = RemotingCommand.request(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+            await connection.request(command, timeout_ms=TIMEOUT_MS)
+        for _ in range(max(1, raw_bytes // ((body_bytes + RECORD_MORE_BYTES) * BATCH_COUNT))):
+            for topic in topics:
+                await _send_batch(connection, topic, random, body_bytes)
+    finally:
+        connection.close()
 
 
-def _log_end(broker: BrokerUnderTest) -> int:
-    return int(broker.runtime_info()["commitLogMaxOffset"])
+async def _send_batch(connection: ClientConnection, topic: str, random: Random, body_bytes: int) -> None:
+    header = SendMessageRequestHeader(
+        producer_group="fill",
+        topic=topic,
+        queue_id=0,
+        properties="",
+        reconsume_times=0,
+        unit_mode=False,
+        batch=True,
+    )
+    bodies = [random.randbytes(body_bytes // 2).hex().encode() for _ in range(BATCH_COUNT)]
+    command = RemotingCommand.request(
+        RequestCode.SEND_BATCH_MESSAGE,
+        ext_fields=encode_send_header(RequestCode.SEND_BATCH_MESSAGE, header),
+        body=encode_batch([BatchMessage(body, b"") for body in bodies]),
+    )
+    await connection.request(command, timeout_ms=TIMEOUT_MS)
 
 
 def _delete_local_files(broker: BrokerUnderTest, topics: list[str]) -> dict[str, int]:
     """Write to another topic until everything of these is cold alone; where each ends."""
     deadline = time.monotonic() + WAIT_S
     wanted = set(topics)
-    shape = LoadShape(mode="batch", connections=1, window=1, body_bytes=1024, queues=1, fill="random")
     while True:
         rows = [row for row in _ask(broker, TierRequestCode.TIER_STATUS)["topics"] if row["topic"] in wanted]
         queues = [queue for row in rows for queue in row["queues"] if queue["localEnd"]]
@@ -144,7 +169,7 @@ def _delete_local_files(broker: BrokerUnderTest, topics: list[str]) -> dict[str,
             return {row["topic"]: row["queues"][0]["coldEnd"] for row in rows}
         if time.monotonic() > deadline:
             raise SystemExit("local files were not deleted in time")
-        run_load(shape, address=broker.address, topic="Filler", seconds=0.5, warm_s=0.0)
+        asyncio.run(_fill(broker.address, ["Filler"], body_bytes=1024, raw_bytes=LOG_FILE_BYTES))
         _ask(broker, TierRequestCode.TIER_SEAL)
         time.sleep(1.0)
 
