@@ -45,7 +45,7 @@ class TierConfig:
     """How often what TTL dropped leaves the catalog."""
     grace_ms: int = 24 * 3_600_000
     """How long a ledger version, and the objects that only it names, stay readable."""
-    cache_bytes: int = 256 * MIB
+    cache_bytes: int = 192 * MIB
     """Decompressed frames kept for cold reads, all groups together."""
     read_ahead_frames_max: int = 8
     upload_concurrency_max: int = 4
@@ -57,7 +57,7 @@ class TierConfig:
     """Bytes read from the store in a second, on average; 0 is no limit."""
     read_requests_per_second_max: int = 0
     """Gets, heads and listings in a second; 0 is no limit."""
-    read_budget_bytes: int = 32 * MIB
+    read_budget_bytes: int = 16 * MIB
     """Most bytes of cold reads that are on their way from the store; further ones wait."""
     upload_budget_bytes: int = 96 * MIB
     """Most memory that segments take while they are written and uploaded; further ones wait."""
