@@ -45,7 +45,7 @@ class TierConfig:
     """How often what TTL dropped leaves the catalog."""
     grace_ms: int = 24 * 3_600_000
     """How long a ledger version, and the objects that only it names, stay readable."""
-    cache_bytes: int = 192 * MIB
+    cache_bytes: int = 160 * MIB
     """Decompressed frames kept for cold reads, all groups together."""
     read_ahead_frames_max: int = 8
     upload_concurrency_max: int = 4
