@@ -36,7 +36,7 @@ from thermocline.tiered.ledger_entry import LedgerChanges
 from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store_url import open_object_store
-from thermocline.tiered.segment_entry import CoarseFrame, PartLocator, SegmentEntry
+from thermocline.tiered.segment_entry import CoarseFrame, CoarseRows, PartLocator, RunRows, SegmentEntry
 from thermocline.tiered.segment_format import QueueRun
 from thermocline.tiered.segment_upload import upload_segment
 from thermocline.tiered.segment_writer import SegmentOptions, SegmentWriter
@@ -90,8 +90,8 @@ def make_entry(writer: LedgerWriter, topic: str, number: int) -> SegmentEntry:
         log=PartLocator(keys[0], 0, SEGMENT_BYTES // 3, SEGMENT_BYTES // 3 - 4_096, 1),
         cq=PartLocator(keys[1], 0, 1 << 20, (1 << 20) - 512, 2),
         idx=PartLocator(keys[2], 0, 1 << 20, (1 << 20) - 512, 3),
-        runs=runs,
-        coarse=coarse,
+        runs=RunRows.of(runs),
+        coarse=CoarseRows.of(coarse),
         record_count=QUEUES * MESSAGES_PER_RUN,
         raw_bytes=SEGMENT_BYTES,
         key_count=QUEUES * MESSAGES_PER_RUN,

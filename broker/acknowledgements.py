@@ -11,13 +11,16 @@ Rules
     message is in the log.
   - Bound: with more than UNFLUSHED_BYTES_MAX appended and not flushed, or `sends_waiting_max` sends without their
     answer, further ones are refused (`check_room`). A chunk that has begun is taken whole.
+  - What clients have sent waits in their connections while the loop is busy. When the loop has come late to two ticks
+    running by more than `send_wait_ms_max`, sends have waited for that long: they are refused until a tick is in time.
 Belongs to the hot process's loop thread.
-Source: CommitLog.java (GroupCommitService), SendMessageProcessor.java (handlePutMessageResult), the remark of a full
-queue: NettyRemotingAbstract.java, Apache RocketMQ 5.3.
+Source: CommitLog.java (GroupCommitService), SendMessageProcessor.java (handlePutMessageResult); the remarks of a queue
+that is full, NettyRemotingAbstract.java, and of one that is slow, BrokerFastFailure.java. Apache RocketMQ 5.3.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 from thermocline.broker.long_polling import LongPolling
@@ -30,6 +33,8 @@ from thermocline.store.consume_queue import ConsumeQueue
 from thermocline.store.message_draft import PutStatus
 from thermocline.store.message_store import MessageStore
 from thermocline.store.store_config import FlushDiskType
+
+logger = logging.getLogger(__name__)
 
 UNFLUSHED_BYTES_MAX = 256 << 20
 
@@ -53,10 +58,11 @@ class Acknowledgements:
         clock: Callable[[], int],
         call_soon: Callable[[Callable[[], None]], object],
         sends_waiting_max: Callable[[], int],
+        send_wait_ms_max: Callable[[], int],
     ) -> None:
         """`clock`: wall clock in ms, for deadlines; `call_soon` runs a function later in the loop.
 
-        `sends_waiting_max`: asked again for each chunk.
+        `sends_waiting_max`: asked again for each chunk; `send_wait_ms_max`: for each tick.
         """
         self._log = store.commit_log
         self._gate = store.flush
@@ -66,7 +72,11 @@ class Acknowledgements:
         self._timeout_ms = store.config.sync_flush_timeout_ms
         self.waits_for_flush = store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._sends_waiting_max = sends_waiting_max
+        self._send_wait_ms_max = send_wait_ms_max
         self._waiting_count = 0
+        self._late_ms = 0
+        self._send_wait_ms = 0
+        """What sends have to wait for now, if that is too long; else 0."""
         self._appended: list[ConsumeQueue] = []
         store.on_append = self.appended
 
@@ -74,19 +84,40 @@ class Acknowledgements:
         """Pass while sends may be taken.
 
         Raises:
-            BrokerBusyError: Too much waits for the flush.
+            BrokerBusyError: Too much waits for the flush, or sends wait for too long.
         """
-        if self.waits_for_flush and self._log.append_offset - self._log.flush_offset > UNFLUSHED_BYTES_MAX:
-            raise BrokerBusyError("[PC_SYNCHRONIZED]broker busy, start flow control for a while")
-        if self._waiting_count >= self._sends_waiting_max():
-            raise BrokerBusyError("[OVERLOAD]system busy, start flow control for a while")
+        refusal = self._refusal()
+        if refusal is not None:
+            raise BrokerBusyError(refusal)
 
     def has_room(self) -> bool:
         """Whether `check_room` passes."""
-        return not self.waits_for_flush or (
-            self._log.append_offset - self._log.flush_offset <= UNFLUSHED_BYTES_MAX
-            and self._waiting_count < self._sends_waiting_max()
-        )
+        return self._refusal() is None
+
+    def _refusal(self) -> str | None:
+        """What sends are told that may not be taken now."""
+        if self._send_wait_ms:
+            return (
+                "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
+                f"{self._send_wait_ms}ms, size of queue: {self._waiting_count}"
+            )
+        if not self.waits_for_flush:
+            return None
+        if self._log.append_offset - self._log.flush_offset > UNFLUSHED_BYTES_MAX:
+            return "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
+        if self._waiting_count >= self._sends_waiting_max():
+            return "[OVERLOAD]system busy, start flow control for a while"
+        return None
+
+    def ticked(self, late_ms: int) -> None:
+        """The loop has come to a tick so much too late."""
+        wait_ms = min(late_ms, self._late_ms)
+        self._late_ms = late_ms
+        is_too_long = wait_ms > self._send_wait_ms_max()
+        if is_too_long != bool(self._send_wait_ms):
+            change = "refused, they wait for too long" if is_too_long else "taken again"
+            logger.warning("sends are %s wait_ms=%d", change, late_ms)
+        self._send_wait_ms = wait_ms if is_too_long else 0
 
     def answer_chunk(
         self, connection: Connection, replies: Sequence[bytes], queues: Sequence[ConsumeQueue], *, append_end: int

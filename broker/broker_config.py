@@ -55,6 +55,8 @@ class BrokerConfig:
     """host:port, separated by semicolons; empty: registers nowhere."""
     health_port: int = setting(-1, "healthPort", least=-1, most=65535)
     """HTTP health endpoint on `listen_host`; 0 takes a free port, -1 opens none."""
+    metrics_topics_max: int = setting(200, "metricsTopicsMax", least=0, most=10_000)
+    """Topics that have a label of their own in `GET /metrics` of that endpoint; the others are summed up."""
     region_id: str = setting("DefaultRegion", "regionId")
     zone_name: str = setting("", "zoneName")
     """Told to NameServers, for clients that want brokers of their own zone only; empty: in none."""
@@ -155,6 +157,8 @@ class BrokerConfig:
     accept_sends_from_ms: int = setting(0, "startAcceptSendRequestTimeStamp", least=0, live=True)
     sends_waiting_max: int = setting(10_000, "sendThreadPoolQueueCapacity", least=1, live=True)
     """Sends that wait for the flush before their answers; beyond that the broker is busy."""
+    send_wait_ms_max: int = setting(200, "waitTimeMillsInSendQueue", least=1, live=True)
+    """Sends that have to wait for longer are refused."""
     default_query_count: int = setting(32, "defaultQueryMaxNum", least=1, live=True)
     memory_percent: int = setting(40, "accessMessageInMemoryMaxRatio", least=1, most=95, live=True)
     """What counts as in memory: this share of the machine's memory, counted back from the end of the log."""

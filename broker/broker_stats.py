@@ -131,6 +131,14 @@ class BrokerStats:
         self._group_ack.add(f"{topic}@{group}", count)
         self._broker_ack.add(self._cluster_name, count)
 
+    def topic_put_totals(self) -> dict[str, tuple[int, int]]:
+        """Messages and record bytes stored since start, of each topic that any were."""
+        return {
+            topic: (meter.count, meter.bytes)
+            for topic in self._topic_put
+            if (meter := self._topic_put.get(topic)) is not None
+        }
+
     def topic_put_per_second(self, topic: str) -> float:
         """Messages per second put into a topic over the last minute."""
         return _per_second(self._topic_put, topic)

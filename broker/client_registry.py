@@ -307,22 +307,33 @@ class ClientRegistry:
         logger.info("group offline group=%s", group.name)
 
     def _notify(self, group: ConsumerGroup, changed_by: Connection | None = None) -> None:
-        """Tell the members soon, once for all changes of a round; whoever made a change by what it wants, too."""
+        """Tell whoever made the change at once, so before the answer that lets it leave; all other members soon.
+
+        They are told once for all changes of a round.
+        """
         if group.is_broadcasting or not self._is_notifying():
             return
         if not self._to_notify:
             self._call_soon(self._send_notices)
-        changers = self._to_notify.setdefault(group.name, set())
-        if changed_by is not None:
-            changers.add(changed_by)
+        told = self._to_notify.setdefault(group.name, set())
+        if changed_by is not None and changed_by not in told:
+            told.add(changed_by)
+            changed_by.send(_notice(group.name))
 
     def _send_notices(self) -> None:
-        changers, self._to_notify = self._to_notify, {}
-        for name, connections in changers.items():
+        told_by_group, self._to_notify = self._to_notify, {}
+        for name, told in told_by_group.items():
             group = self._consumers.get(name)
-            header = NotifyConsumerIdsChangedRequestHeader(consumer_group=name)
-            for connection in dict.fromkeys((*(group.members if group is not None else ()), *connections)):
-                connection.send(RemotingCommand.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, oneway=True))
+            if group is None:
+                continue
+            for connection in group.members:
+                if connection not in told:
+                    connection.send(_notice(name))
+
+
+def _notice(group: str) -> RemotingCommand:
+    header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group)
+    return RemotingCommand.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, oneway=True)
 
 
 def _discard(table: dict[Key, set[str]], key: Key, name: str) -> None:

@@ -15,6 +15,7 @@ with its role, generation and build id; afterwards both sides ask each other ove
     90009    tier -> hot      FENCED: another writer has taken over the ledger; nothing is committed any more
     90010    hot -> tier      TIER_REPORT: what it holds and what waits, per topic
     90013    hot -> tier      SEAL: seal what is there now; answered when it is committed
+    90030    hot -> tier      PURGE: delete now what is hidden of a topic; answered when it is gone
     90014    tier -> hot      STATE_ASK: what only the hot process knows of the state to save
     90015    hot -> tier      STATE_ANSWER: that
     90016    tier -> hot      STATE_SAVED: a state snapshot is in the bucket, and how far the log may go by it
@@ -25,6 +26,8 @@ with its role, generation and build id; afterwards both sides ask each other ove
     90021    hot -> tier      SCRUB_STATE: how far it has come, or what the last one found
     90022    hot -> tier      READER_LEFT: nothing is to be read any more for a client that has left
     90023    hot -> tier      DROPPED: messages that a full disk has cost; all that are known after HELLO, then new ones
+    90040    hot -> tier      TIER_COST: what has been asked of the object store and what for, and what would be
+    90041    hot -> tier      TIER_METRICS: figures for monitoring
     90011    index -> hot     INDEX_PROGRESS: how far the index is durable
     90012    hot -> index     INDEX_QUERY: physical offsets of a topic's key
 
@@ -53,6 +56,7 @@ class HelperRequestCode(IntEnum):
     FENCED = 90009
     TIER_REPORT = 90010
     SEAL = 90013
+    PURGE = 90030
     STATE_ASK = 90014
     STATE_ANSWER = 90015
     STATE_SAVED = 90016
@@ -72,6 +76,8 @@ class HelperRequestCode(IntEnum):
     SCRUB_STATE = 90021
     READER_LEFT = 90022
     DROPPED = 90023
+    TIER_COST = 90040
+    TIER_METRICS = 90041
 
 
 class Hello(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -300,7 +306,8 @@ class QueueTierReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True
 
 
 class TopicTierReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """What the tier process knows of one topic. The expired ones are whole segments below `visible_from_ms`."""
+    """What the tier process knows of one topic. The expired ones are whole segments and packs below `visible_from_ms`;
+    `held_bytes` have expired by then in packs that stay, at least."""
 
     topic: str
     segments: int
@@ -309,6 +316,20 @@ class TopicTierReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True
     expired_segments: int
     expired_stored_bytes: int
     queues: list[QueueTierReport]
+    packs: int = 0
+    expired_packs: int = 0
+    held_bytes: int = 0
+    first_newest_ms: int | None = None
+    """Store time of the newest message in what expires first of its segments and packs."""
+
+
+class RequestBudgetState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The request budget, what is left of it just now, and whether it has widened seal ages."""
+
+    requests_per_hour: int
+    left: int
+    is_widened: bool
+    waiting_topics: int
 
 
 class TierReportReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -321,6 +342,31 @@ class TierReportReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True
     received_bytes: int
     topics: list[TopicTierReport]
     last_scrub: ScrubReport | None = None
+    outage_ms: int = 0
+    budget: RequestBudgetState | None = None
+    waits_for_budget: list[str] = []
+    """Topics that are due, and wait for the request budget."""
+    oldest_waiting: str = ""
+    """The topic whose message holds back the local log; empty when none does."""
+
+
+class PurgeRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """PURGE of one topic, which may have been deleted."""
+
+    topic: str
+
+
+class PurgeReply(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Answer to PURGE. `left_objects`: packs that hold hidden bytes of the topic still; `own_segments`: how many of its
+    own segments have expired in part."""
+
+    packs_rewritten: int
+    written_bytes: int
+    deleted_objects: int
+    deleted_bytes: int
+    held_by_pin: bool
+    left_objects: list[str]
+    own_segments: int
 
 
 class SealRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -402,3 +448,68 @@ class ScrubState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     deep_segment_count: int
     read_bytes: int
     report: ScrubReport | None
+
+
+class CostRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """TIER_COST of one topic or of all. With `is_forecast` also for other settings; None leaves one as it is.
+
+    `ttl_ms`: of the topic, or of all; 0 keeps for ever.
+    """
+
+    topic: str | None
+    is_forecast: bool
+    ttl_ms: int | None
+    segment_bytes: int | None
+    seal_age_ms: int | None
+
+
+class CostAccount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What was asked for one purpose: requests by kind, and those of the last `recent_ms`. All purposes are all."""
+
+    purpose: str
+    requests: dict[str, int]
+    errors: int
+    sent_bytes: int
+    received_bytes: int
+    recent_requests: dict[str, int]
+    recent_sent_bytes: int
+    recent_received_bytes: int
+
+
+class CostTopic(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What was asked for one topic's own objects, and what they hold."""
+
+    topic: str
+    requests: dict[str, int]
+    sent_bytes: int
+    received_bytes: int
+    stored_bytes: int
+
+
+class CostForecast(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What an hour would ask for, by purpose and kind, if what came in during `recorded_ms` came again and again."""
+
+    recorded_ms: int
+    raw_bytes_per_hour: float
+    segment_bytes: int
+    seal_age_ms: int
+    requests_per_hour: dict[str, dict[str, float]]
+    segments_per_hour: float
+    packs_per_hour: float
+    commits_per_hour: float
+    stored_bytes: float
+    growth_bytes_per_hour: float
+
+
+class CostReply(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Answer to TIER_COST. `stored_bytes` are live, `removed_bytes` wait for the end of the grace period."""
+
+    started_ms: int
+    now_ms: int
+    recent_ms: int
+    accounts: list[CostAccount]
+    topics: list[CostTopic]
+    stored_bytes: int
+    removed_bytes: int
+    budget: RequestBudgetState | None
+    forecast: CostForecast | None

@@ -45,12 +45,14 @@ from thermocline.broker.index_link import IndexLink
 from thermocline.broker.late_handler import LateHandler
 from thermocline.broker.log_reservation import LogReservation, reserve_bytes
 from thermocline.broker.long_polling import LongPolling
+from thermocline.broker.metrics.metrics_page import MetricsPage
 from thermocline.broker.pop_service import PopService
 from thermocline.broker.processors.admin import AdminProcessor
 from thermocline.broker.processors.assignment import AssignmentProcessor
 from thermocline.broker.processors.client import ClientProcessor
 from thermocline.broker.processors.consumer_call import ConsumerCallProcessor
 from thermocline.broker.processors.consumer_offset import ConsumerOffsetProcessor
+from thermocline.broker.processors.cost import CostProcessor
 from thermocline.broker.processors.dispatcher import Dispatcher
 from thermocline.broker.processors.group import GroupProcessor
 from thermocline.broker.processors.lock import LockProcessor
@@ -169,7 +171,7 @@ class HotProcess:
         resources.push_async_callback(helper_server.close)
         index = self._index = IndexLink(hub, flushed=self._flushed, timeout_ms=INDEX_TIMEOUT_MS)
         cold = self._cold = self._make_cold(hub, store)
-        helpers = self._make_helpers(path, page)
+        helpers = self._helpers = self._make_helpers(path, page)
         resources.push_async_callback(helpers.stop, timeout_ms=HELPERS_STOP_TIMEOUT_MS)
 
         late = LateHandler()
@@ -372,9 +374,11 @@ class HotProcess:
                     self._hub,
                     helpers=helpers.statuses,
                     report_now=self._report_now,
+                    gate=self._gate,
                     dropped=self._dropped.live,
                 ),
                 ScrubProcessor(self._hub),
+                CostProcessor(context, self._hub),
             ),
             on_closed=(hot.connection_closed, pop.connection_closed, context.clients.connection_closed),
             before=() if self._source is None else (ReadOnlyProcessor(self._source),),
@@ -384,7 +388,14 @@ class HotProcess:
         config = self._settings.broker
         if config.health_port < 0:
             return
-        health = HealthServer(self._probe)
+        metrics = MetricsPage(
+            context,
+            self._hub,
+            helpers=self._helpers.statuses,
+            committed_offset=lambda: self._gate().committed_offset,
+            is_fenced=lambda: bool(self._fenced),
+        )
+        health = HealthServer(self._probe, metrics.text)
         port = await health.start(config.listen_host, config.health_port)
         self._resources.push_async_callback(health.close)
         logger.info("health endpoint port=%d", port)

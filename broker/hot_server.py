@@ -13,8 +13,8 @@ Rules
     the end of its round ends that round first.
   - The settings that the fast path depends on are compared by identity once a chunk; a change of configuration takes
     effect with the next chunk.
-  - While sends are not accepted (time of start, broker without write permission, too much waiting for the flush), the
-    fast path stands aside and ordinary code answers each of them.
+  - While sends are not accepted (time of start, broker without write permission, too much waiting, or for too long),
+    the fast path stands aside and ordinary code answers each of them.
 Belongs to the hot process's loop thread.
 """
 
@@ -88,6 +88,7 @@ class HotServer:
             clock=context.clock,
             call_soon=asyncio.get_running_loop().call_soon,
             sends_waiting_max=lambda: context.config.sends_waiting_max,
+            send_wait_ms_max=lambda: context.config.send_wait_ms_max,
         )
         self._waits_for_flush = self._acknowledgements.waits_for_flush
         self._targets = SendTargets(context.topics, context.store.queues)
@@ -152,6 +153,10 @@ class HotServer:
         """Let those answer whose time is up; True when there are more of them than one call should serve."""
         self._acknowledgements.expire(now_ms)
         return self._long_polling.expire(now_ms)
+
+    def came_late(self, late_ms: int) -> None:
+        """The loop has come to a tick so much too late: for so long sends have had to wait."""
+        self._acknowledgements.ticked(late_ms)
 
     def connection_closed(self, connection: Connection) -> None:
         """A client has left."""
@@ -257,7 +262,7 @@ class HotServer:
         return (
             bool(config.permission & PERM_WRITE)
             and (not config.accept_sends_from_ms or config.accept_sends_from_ms <= self._context.clock())
-            and (not self._waits_for_flush or self._acknowledgements.has_room())
+            and self._acknowledgements.has_room()
         )
 
     def _make_fast_path(self) -> FastPath:
@@ -280,8 +285,10 @@ class HotServer:
 
     async def _keep_time(self) -> None:
         while True:
+            due_s = self._loop.time() + TICK_MS / 1000
             await asyncio.sleep(TICK_MS / 1000)
             try:
+                self.came_late(int((self._loop.time() - due_s) * 1000))
                 while self.tick(self._context.clock()):  # noqa: ASYNC110 - lets requests in between two slices
                     await asyncio.sleep(0)
             except Exception:  # a bug of ours must not leave every waiting pull without an end

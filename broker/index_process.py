@@ -6,6 +6,7 @@ that came with it, so whoever sent a message finds it. After `kill -9` it resume
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 
@@ -27,9 +28,9 @@ from thermocline.store.index_service import IndexService
 logger = logging.getLogger(__name__)
 
 ROLE = "index"
-IDLE_MS, LONG_IDLE_MS = 50, 100
+IDLE_MS, LONG_IDLE_MS = 50, 500
 LONG_IDLE_AFTER = 20
-"""Looks at the log without news after which it is looked at half as often."""
+"""Looks at the log without news after which it is looked at seldom, until somebody asks for what is not indexed yet."""
 CHECKPOINT_MS = 2_000
 DISK_FULL_PAUSE_MS = 5_000
 
@@ -40,6 +41,7 @@ class IndexRole:
     def __init__(self) -> None:
         self._service: IndexService | None = None
         self._built = asyncio.Condition()
+        self._is_wanted = asyncio.Event()
 
     async def run(self, link: HelperLink, stop: asyncio.Event) -> None:
         """Work until `stop`.
@@ -58,9 +60,12 @@ class IndexRole:
         self._service = service
         async with self._built:
             self._built.notify_all()  # what there is may be all that somebody waits for
+        stopping = asyncio.create_task(stop.wait(), name="index-stop")
+        stopping.add_done_callback(lambda _: self._is_wanted.set())
         try:
             await self._follow(link, service, stop)
         finally:
+            stopping.cancel()
             service.close()
             self._service = None
 
@@ -85,11 +90,11 @@ class IndexRole:
             except DiskFullError as error:
                 logger.error("index cannot grow: %s", error)
                 pause_ms = DISK_FULL_PAUSE_MS
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_ms / 1_000):
-                    await stop.wait()
-            except TimeoutError:
-                continue
+                    await self._is_wanted.wait()
+                    self._is_wanted.clear()
+                    idle_count = 0
 
     def _tell(self, link: HelperLink, service: IndexService) -> None:
         link.tell(
@@ -104,6 +109,8 @@ class IndexRole:
         if command.code != HelperRequestCode.INDEX_QUERY:
             raise UnsupportedRequestError("not for the index process", code=command.code)
         request = msgspec.msgpack.decode(command.body, type=IndexQueryRequest)
+        if self._service is not None and self._service.next_offset < request.up_to_offset:
+            self._is_wanted.set()
         async with self._built:
             await self._built.wait_for(
                 lambda: self._service is not None and self._service.next_offset >= request.up_to_offset

@@ -4,7 +4,8 @@
     half the reserve used   a snapshot at once, so that the log's ceiling moves on (log_reservation.py)
 
 The first round of a tier process looks at what is in the bucket, so a restart alone saves nothing anew. Failures are
-retried, with pauses that double; one line tells of the first. Belongs to the tier process's loop.
+retried, with pauses that double; one line tells of the first, unless it is the store that is away.
+Belongs to the tier process's loop.
 """
 
 from __future__ import annotations
@@ -112,14 +113,12 @@ class StateRounds:
         try:
             await self.save()
         except (ObjectStoreUnavailableError, UnavailableError, CorruptDataError) as error:
-            if not self._last_error:
-                logger.warning("state not saved: %s", error)
+            if not self._last_error and not isinstance(error, ObjectStoreUnavailableError):
+                logger.warning("state not saved: %s", error)  # an outage of the store is told of by itself
             self._last_error = str(error)
             self._next_ms = self._clock() + self._retry_ms
             self._retry_ms = min(self._retry_ms * 2, RETRY_DELAY_MS_MAX)
             return
-        if self._last_error:
-            logger.info("state saved again")
         self._last_error, self._retry_ms = "", RETRY_DELAY_MS
         self._next_ms = self._clock() + self._interval_ms
 

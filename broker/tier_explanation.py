@@ -1,8 +1,21 @@
-"""Tier explanation: says in a sentence for each queue where its messages are, what happens to them next, and why."""
+"""Tier explanation: says in a sentence for each queue where its messages are, what happens to them next, and why:
+why the local log still holds them, why they are not in the bucket yet, why they are not deleted there."""
+
+from dataclasses import dataclass
 
 import msgspec
 
+from thermocline.store.retention import FileVerdict
 from thermocline.tiered.tier_config import TierConfig
+
+HELD_BY = {
+    "index": "the key index has not read it to its end",
+    "held": "a delayed message or a POP check point in it is not done with",
+    "timers": "a message in it waits for its time",
+    "transactions": "a transaction in it is open",
+    "flush": "it is not durable yet",
+    "recovery": "what is derived from it is not durable yet",
+}
 
 
 class QueueTierState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -28,6 +41,8 @@ class TopicTierState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     raw_bytes: int | None
     stored_bytes: int | None
     queues: list[QueueTierState]
+    packs: int | None = None
+    first_newest_ms: int | None = None
 
 
 class QueueExplanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -37,13 +52,35 @@ class QueueExplanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     queue_id: int
     local: str
     cold: str
+    stored: str
     waiting: str
     ttl: str
     next: str
+    why_local: str
+    why_in_bucket: str
 
 
-def explain(state: TopicTierState, tier: TierConfig, *, now_ms: int, is_tier_away: bool) -> list[QueueExplanation]:
-    """One row a queue."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierCondition:
+    """What holds up all topics, as the tier process says. `oldest_waiting`: whose message holds back the log."""
+
+    outage_ms: int = 0
+    waits_for_budget: frozenset[str] = frozenset()
+    requests_per_hour: int = 0
+    oldest_waiting: str = ""
+
+
+def explain(
+    state: TopicTierState,
+    tier: TierConfig,
+    *,
+    now_ms: int,
+    is_tier_away: bool,
+    condition: TierCondition | None = None,
+    verdicts: dict[int, FileVerdict] | None = None,
+) -> list[QueueExplanation]:
+    """One row a queue. `verdicts`: by queue id, why the log still holds the queue's first local message."""
+    condition = condition if condition is not None else TierCondition()
     topic_waiting_bytes = sum(queue.waiting_bytes or 0 for queue in state.queues)
     times = [queue.first_waiting_ms for queue in state.queues if queue.first_waiting_ms is not None]
     oldest_ms = min(times, default=None)
@@ -53,6 +90,7 @@ def explain(state: TopicTierState, tier: TierConfig, *, now_ms: int, is_tier_awa
             queue_id=queue.queue_id,
             local=_range(queue.local_min, queue.local_end),
             cold=_range(queue.cold_min, queue.cold_end),
+            stored=_stored(state),
             waiting=_waiting(queue),
             ttl="kept for ever" if state.ttl_ms is None else f"expires after {_duration(state.ttl_ms)}",
             next=_next(
@@ -63,7 +101,10 @@ def explain(state: TopicTierState, tier: TierConfig, *, now_ms: int, is_tier_awa
                 is_tier_away=is_tier_away,
                 topic_waiting_bytes=topic_waiting_bytes,
                 oldest_ms=oldest_ms,
+                condition=condition,
             ),
+            why_local=_why_local(state, queue, (verdicts or {}).get(queue.queue_id), condition, now_ms=now_ms),
+            why_in_bucket=_why_in_bucket(state, queue, tier, now_ms=now_ms),
         )
         for queue in state.queues
     ]
@@ -78,6 +119,7 @@ def _next(
     is_tier_away: bool,
     topic_waiting_bytes: int,
     oldest_ms: int | None,
+    condition: TierCondition,
 ) -> str:
     if not tier.is_enabled:
         return "stays local: there is no cold tier (coldUrl=none)"
@@ -91,12 +133,81 @@ def _next(
         return "all committed and served from the cold tier"
     if oldest_ms is None:
         return "waits to be flushed and counted"
+    if condition.outage_ms:
+        return (
+            f"waits for the object store, which has not answered for {_duration(condition.outage_ms)};"
+            " local files are kept meanwhile"
+        )
+    if state.topic in condition.waits_for_budget:
+        return (
+            f"due, and waits for the request budget ({condition.requests_per_hour} an hour); sealed when that allows"
+            " it, or local files have to go"
+        )
     due_in_ms = max(0, oldest_ms + tier.seal_age_ms - now_ms)
     missing = max(0, tier.segment_bytes - topic_waiting_bytes)
     return (
         f"sealed in {_duration(due_in_ms)}, when the topic's oldest waiting message is"
-        f" {_duration(tier.seal_age_ms)} old, or sooner after another {_size(missing)}"
+        f" {_duration(tier.seal_age_ms)} old, or sooner with another topic's, into a pack; into segments of its own"
+        f" after another {_size(missing)}"
     )
+
+
+def _why_local(
+    state: TopicTierState,
+    queue: QueueTierState,
+    verdict: FileVerdict | None,
+    condition: TierCondition,
+    *,
+    now_ms: int,
+) -> str:
+    """What keeps the queue's first local message in the log."""
+    if queue.local_min >= queue.local_end:
+        return "nothing is local"
+    if verdict is None:
+        return "unknown"
+    file = f"log file {int(verdict.file_name)}"
+    if verdict.old_at_ms is None:
+        return f"{file} is the newest, which always stays"
+    reasons = [HELD_BY[name] for name in verdict.held_by if name in HELD_BY]
+    if "committed" in verdict.held_by:
+        first = condition.oldest_waiting
+        whose = "" if not first else ", first of this topic" if first == state.topic else f", first of {first}"
+        reasons.insert(0, f"not all in it is in the bucket{whose}")
+    if reasons:
+        return f"{file} stays: {'; '.join(reasons)}"
+    if verdict.old_at_ms > now_ms:
+        return f"{file} is kept for another {_duration(verdict.old_at_ms - now_ms)} (fileReservedTime)"
+    if not verdict.is_time:
+        return f"{file} goes at the next hour for deleting (deleteWhen)"
+    return f"{file} goes within seconds"
+
+
+def _why_in_bucket(state: TopicTierState, queue: QueueTierState, tier: TierConfig, *, now_ms: int) -> str:
+    """What keeps the queue's cold messages in the bucket."""
+    if queue.cold_min is None or queue.cold_end is None:
+        return "unknown"
+    if queue.cold_min >= queue.cold_end:
+        return "nothing is in the bucket"
+    if state.ttl_ms is None:
+        return "kept for ever"
+    if state.first_newest_ms is None:
+        return "unknown"
+    left_ms = state.first_newest_ms + state.ttl_ms - now_ms
+    if left_ms <= 0:
+        return f"the first of it goes with the next sweep, its objects {_duration(tier.grace_ms)} later (coldGraceMs)"
+    return (
+        f"the first of it goes in {_duration(left_ms)}, when its newest message has expired,"
+        f" its objects {_duration(tier.grace_ms)} later (coldGraceMs)"
+    )
+
+
+def _stored(state: TopicTierState) -> str:
+    """What the topic's cold messages lie in."""
+    if state.segments is None or state.packs is None:
+        return "unknown"
+    parts = [f"{state.segments} segments"] if state.segments else []
+    parts += [f"{state.packs} packs shared with other topics"] if state.packs else []
+    return " and ".join(parts) or "nothing"
 
 
 def _range(start: int | None, end: int | None) -> str:

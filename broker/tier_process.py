@@ -12,8 +12,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -22,9 +21,12 @@ from thermocline.broker.helper_process import HelperLink, HelperOptions, connect
 from thermocline.broker.helper_protocol import (
     CatalogTable,
     ColdRange,
+    CostRequest,
     Dropped,
     Fenced,
     HelperRequestCode,
+    PurgeReply,
+    PurgeRequest,
     QueueTable,
     QueueTierReport,
     ReaderLeft,
@@ -33,7 +35,6 @@ from thermocline.broker.helper_protocol import (
     SealReply,
     SealRequest,
     StateAnswer,
-    StateSaved,
     StoreAway,
     TierReportReply,
     TierReportRequest,
@@ -41,47 +42,33 @@ from thermocline.broker.helper_protocol import (
     TopicTierReport,
 )
 from thermocline.broker.hot_state import HotState
-from thermocline.broker.log_reservation import reserve_bytes
+from thermocline.broker.ledger_opening import open_ledger
+from thermocline.broker.metrics.tier_figures import TierFiguresRequest
 from thermocline.broker.pending_tables import PendingTables
-from thermocline.broker.state_capture import StateCapture, queue_ends
-from thermocline.broker.state_rounds import StateRounds
-from thermocline.broker.tier_reads import TierReads
-from thermocline.broker.tier_scrub import TierScrub
+from thermocline.broker.tier_account import TierAccount
+from thermocline.broker.tier_work import TierWork
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
-from thermocline.remoting.errors import CorruptDataError, FencedError, ObjectStoreUnavailableError, UnavailableError
+from thermocline.remoting.errors import FencedError, UnavailableError
 from thermocline.store.disk import Disk, RealDisk
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.cold_reader import ColdReader
-from thermocline.tiered.doctor.fencing_check import check_fencing
 from thermocline.tiered.errors import ForeignLedgerError, UnfitStoreError
-from thermocline.tiered.fencing import new_arbiter
-from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.ledger_entry import QueueHole
-from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
-from thermocline.tiered.local_files import LocalLog, LocalQueues
+from thermocline.tiered.ledger_writer import CHECKPOINT_INTERVAL
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.object_store_url import ObjectStoreOptions, is_s3_url, open_object_store
-from thermocline.tiered.scrub.healer import Healer
-from thermocline.tiered.scrub.hot_records import HotRecords
+from thermocline.tiered.object_store_url import ObjectStoreOptions, open_object_store
+from thermocline.tiered.packs.pack_ttl import packed_expiry
 from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
-from thermocline.tiered.scrub.ledger_healer import restore_damaged
-from thermocline.tiered.scrub.segment_recovery import SegmentRecovery
-from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
-from thermocline.tiered.sealer import Sealer
-from thermocline.tiered.segment_writer import SegmentOptions
 from thermocline.tiered.tier_budgets import TierBudgets
 from thermocline.tiered.tier_config import TierConfig
 from thermocline.tiered.tier_service import TierService, TopicReport
 from thermocline.tiered.ttl import report as expired_report
-from thermocline.tiered.wrappers import StoreAbsence, StoreCounters, StoreRates, WatchingObjectStore
+from thermocline.tiered.wrappers import OutageWatch, OutageWatchingObjectStore, StoreCounters, StoreRates
 
 logger = logging.getLogger(__name__)
 
 ROLE = "tier"
-OPEN_RETRY_MS = 500
-OPEN_RETRY_MS_MAX = 10_000
 
 
 def now_ms() -> int:
@@ -99,17 +86,20 @@ class TierRole:
         clock: Callable[[], int] = now_ms,
         keeps_spool_in_memory: bool = False,
         open_store: Callable[[str, ObjectStoreOptions], Awaitable[ObjectStore]] = open_object_store,
+        make_random: Callable[[], random.Random] = random.Random,
+        checkpoint_interval: int = CHECKPOINT_INTERVAL,
     ) -> None:
-        """`disk`: where the hot process has its store; `clock`: milliseconds since 1970."""
+        """`disk`: where the hot process has its store; `clock`: milliseconds since 1970; `make_random`: what it makes
+        must differ in every process; `checkpoint_interval`: see LedgerWriter."""
         self._open_store = open_store
+        self._make_random = make_random
+        self._checkpoint_interval = checkpoint_interval
         self._disk: Disk = disk if disk is not None else RealDisk()
         self._clock = clock
         self._keeps_spool_in_memory = keeps_spool_in_memory
         self._link: HelperLink | None = None
-        self._service: TierService | None = None
-        self._reads: TierReads | None = None
-        self._scrub: TierScrub | None = None
-        self._counters = StoreCounters()
+        self._account: TierAccount | None = None
+        self._work: TierWork | None = None
         self.rates = StoreRates()
         """How much may pass in a second."""
         self.budgets = TierBudgets()
@@ -125,7 +115,7 @@ class TierRole:
     @property
     def is_serving(self) -> bool:
         """Whether cold reads are answered."""
-        return self._reads is not None
+        return self._work is not None
 
     async def run(self, link: HelperLink) -> None:
         """Open the cold tier, however long its store is away, and work until cancelled.
@@ -140,170 +130,79 @@ class TierRole:
         keys = BrokerKeys.of(cluster=link.settings.cluster_name, broker_name=link.settings.broker_name)
         folder = f"{link.settings.store.own_path}/ledger-copy"
         self._follow(config)
-        opened = await self._open_store(config.cold_url, ObjectStoreOptions(counters=self._counters, rates=self.rates))
-        watched = self._watched = WatchingObjectStore(
-            opened, clock_ms=self._clock, check_key=keys.head_hint, on_change=self._store_changed
+        account = self._account = TierAccount(
+            keys,
+            config,
+            seal_age_ms_max=link.settings.store.file_reserved_ms,
+            clock=self._clock,
+            on_outage=lambda watch: tell_outage(link, watch),
         )
+        options = ObjectStoreOptions(
+            counters=account.meter.totals, accounts_of=account.meter.accounts_of, rates=self.rates
+        )
+        opened = await self._open_store(config.cold_url, options)
+        watched = OutageWatchingObjectStore(opened, account.outage, check_key=keys.head_hint)
         store = LedgerCopyStore(watched, keys=keys, disk=self._disk, folder=folder)
         try:
-            writer = await self._open_ledger(store, link)
+            writer = await open_ledger(
+                store,
+                link.settings,
+                clock=self._clock,
+                on_failure=self._failed_to_open,
+                make_random=self._make_random,
+                checkpoint_interval=self._checkpoint_interval,
+            )
             try:
-                await self._work(link, store, writer)
+                work = TierWork(
+                    link,
+                    store,
+                    writer,
+                    account,
+                    disk=self._disk,
+                    clock=self._clock,
+                    keeps_spool_in_memory=self._keeps_spool_in_memory,
+                    hot_state=self._hot_state,
+                    on_committed=self._committed,
+                    budgets=self.budgets,
+                    check_store=watched.check,
+                )
+                try:
+                    await self._run(work)
+                finally:
+                    self._work = None
+                    await work.close()
             finally:
                 await writer.close()
         finally:
             await store.close()
 
-    async def _work(self, link: HelperLink, store: LedgerCopyStore, writer: LedgerWriter) -> None:
-        settings, config = link.settings, link.settings.tier
-        log = LocalLog(self._disk, path=settings.store.commit_log_path, file_bytes=settings.store.log_file_bytes)
-        queues = LocalQueues(
-            self._disk, path=settings.store.consume_queue_path, file_bytes=settings.store.queue_file_bytes
-        )
-        spool_folder = None if self._keeps_spool_in_memory else Path(settings.store.own_path) / "spool"
-        if spool_folder is not None:
-            spool_folder.mkdir(exist_ok=True)
-        options = SegmentOptions(frame_bytes=config.frame_bytes, compression_level=config.compression_level)
-        sealer = Sealer(
-            store=store,
-            keys=writer.keys,
-            log=log,
-            spool_folder=spool_folder,
-            options=options,
-            clock=self._clock,
-            budgets=self.budgets,
-        )
-        cache = FrameCache(bytes_max=config.cache_bytes, budget=self.budgets.reads)
-        reader = ColdReader(
-            store, catalog=self._catalog, cache=cache, read_ahead_frames_max=config.read_ahead_frames_max
-        )
-        backlog = SealBacklog(
-            queues=queues,
-            log=log,
-            policy=SealPolicy(segment_bytes=config.segment_bytes, age_ms=config.seal_age_ms),
-            log_min_offset=lambda: link.page.read().min_offset,
-        )
-        service = TierService(
-            writer=writer,
-            backlog=backlog,
-            sealer=sealer,
-            config=config,
-            clock=self._clock,
-            flush_offset=lambda: link.page.read().flush_offset,
-            on_committed=self._committed,
-            check_store=self._watched.check,
-        )
-        hot = HotRecords(backlog=backlog, queues=queues, log=log, log_min_offset=lambda: link.page.read().min_offset)
-        recovery = SegmentRecovery(store=store, hot=hot, options=options, spool_folder=spool_folder)
-        healer = Healer(writer=writer, service=service, recovery=recovery, find_copy=store.find, clock_ms=self._clock)
-        scrub = TierScrub(
-            store=store,
-            writer=writer,
-            healer=healer,
-            clock=self._clock,
-            disk=self._disk,
-            state_path=f"{settings.store.own_path}/scrub.json",
-        )
-        self._service = service
-        self._scrub = scrub
-        self._reads = TierReads(reader, catalog=self._catalog, cut_ms=self._cut_ms)
-        try:
-            table = self._pending.take()
-            if table is not None:
-                self._take(table, service)
-            self._take_dropped(self._dropped.live())
-            service.backlog.account()
-            self._committed(writer.catalog, frozenset(writer.catalog.topics))
-            await first_to_end(service.run(), self._state_rounds(link, writer, service).run())
-        finally:
-            self._service = self._reads = self._scrub = None
-            await scrub.close()
-            await reader.close()
-            await cache.close()
-            log.close()
+    async def _run(self, work: TierWork) -> None:
+        self._work = work
+        table = self._pending.take()
+        if table is not None:
+            self._take(table, work.service)
+        self._take_dropped(self._dropped.live())
+        work.service.backlog.account()
+        catalog = work.service.catalog
+        self._committed(catalog, frozenset(catalog.topics))
+        await work.run()
 
-    def _state_rounds(self, link: HelperLink, writer: LedgerWriter, service: TierService) -> StateRounds:
-        settings, config = link.settings, link.settings.tier
-        return StateRounds(
-            writer,
-            StateCapture(self._disk, settings.store, clock=self._clock),
-            ends=lambda: queue_ends(service.backlog),
-            reported_offset=lambda: service.backlog.reported_offset,
-            popped=lambda: self._hot_state.popped(link),
-            append_offset=lambda: link.page.read().append_offset,
-            saved=lambda ceiling: link.tell(HelperRequestCode.STATE_SAVED, StateSaved(log_ceiling=ceiling)),
-            reserve_bytes=reserve_bytes(self._disk, settings.store, configured=config.reserve_bytes),
-            interval_ms=config.state_interval_ms,
-            clock=self._clock,
-        )
-
-    async def _open_ledger(self, store: LedgerCopyStore, link: HelperLink) -> LedgerWriter:
-        """See whether the store can tell writers apart, then claim the next epoch; tried again for as long as the store
-        does not answer.
-
-        A ledger that is damaged is mended once from the local copy, as far as that has it.
-        """
-        settings = link.settings
-        mode = settings.tier.fencing_mode
-        keys = BrokerKeys.of(cluster=settings.cluster_name, broker_name=settings.broker_name)
-        # Its own for all attempts: a ballot proposes one entry for a version, whatever became of the first.
-        arbiter = new_arbiter(mode, store, keys, random=random.Random())
-        # What `file://` and `memory://` promise is our own code.
-        is_checked = not is_s3_url(settings.tier.cold_url)
-        delay_ms = OPEN_RETRY_MS
-        is_mended = False
-        while True:
-            try:
-                if not is_checked:
-                    await check_fencing(store, keys, mode=mode, random=random.Random())
-                    is_checked = True
-                return await LedgerWriter.open(
-                    store,
-                    keys,
-                    arbiter=arbiter,
-                    identity=LedgerIdentity(
-                        store_uuid=settings.store_uuid,
-                        cluster=settings.cluster_name,
-                        broker_name=settings.broker_name,
-                    ),
-                    clock_ms=self._clock,
-                    random=random.Random(),
-                )
-            except CorruptDataError as error:
-                self._last_error = str(error)
-                if is_mended or not await restore_damaged(
-                    store, keys, store_uuid=settings.store_uuid, find_copy=store.find
-                ):
-                    raise
-                is_mended = True
-            except ObjectStoreUnavailableError as error:
-                self._last_error = str(error)
-                logger.debug("cold tier cannot be opened: %s retry_ms=%d", error, delay_ms)
-                await asyncio.sleep(delay_ms / 1_000)
-                delay_ms = min(delay_ms * 2, OPEN_RETRY_MS_MAX)
-
-    def _catalog(self) -> Catalog:
-        assert self._service is not None
-        return self._service.catalog
-
-    def _cut_ms(self, topic: str) -> int:
-        assert self._service is not None
-        progress = self._service.backlog.topics.get(topic)
-        return progress.cut_ms if progress is not None else 1 << 62
+    def _failed_to_open(self, reason: str) -> None:
+        self._last_error = reason
 
     # -- towards the hot process ---------------------------------------------------------------------------------------
 
     def _committed(self, catalog: Catalog, topics: frozenset[str]) -> None:
         """Tell which offsets are served now; the catalog is in use already."""
-        service, link = self._service, self._link
-        assert service is not None
+        work, link = self._work, self._link
+        assert work is not None
         assert link is not None
         ranges: list[ColdRange] = []
         for topic in topics:
             entry = catalog.topics.get(topic)
             if entry is None:
                 continue
-            minimums, ends = entry.queue_starts(), entry.queue_ends()
+            bounds = catalog.queue_bounds(topic)
             # A queue that was told of and has lost its last segment is told of once more, as empty.
             known = self._told.pop(topic, set())
             ranges.extend(
@@ -311,20 +210,20 @@ class TierRole:
                     topic=topic,
                     incarnation=entry.incarnation,
                     queue_id=queue_id,
-                    min_offset=minimums.get(queue_id, 0),
-                    end_offset=ends.get(queue_id, 0),
+                    min_offset=bounds.get(queue_id, (0, 0))[0],
+                    end_offset=bounds.get(queue_id, (0, 0))[1],
                 )
-                for queue_id in known | minimums.keys()
+                for queue_id in known | bounds.keys()
             )
-            if minimums:
-                self._told[topic] = set(minimums)
+            if bounds:
+                self._told[topic] = set(bounds)
         self._sent += 1
         link.tell(
             HelperRequestCode.CATALOG_TABLE,
             CatalogTable(
                 sequence=self._sent,
                 version=catalog.version,
-                committed_offset=max(0, service.backlog.committed_offset()),
+                committed_offset=max(0, work.service.backlog.committed_offset()),
                 ranges=ranges,
             ),
         )
@@ -333,11 +232,6 @@ class TierRole:
         """Keep to these limits and budgets; what else settings say counts from the broker's next start on."""
         self.rates.set(config.limits)
         self.budgets.resize(config)
-
-    def _store_changed(self, absence: StoreAbsence | None) -> None:
-        """Tell that the object store has ceased to answer, or answers again."""
-        assert self._link is not None
-        tell_absence(self._link, absence)
 
     def fenced(self, error: FencedError | ForeignLedgerError | UnfitStoreError) -> None:
         """Tell the hot process that this broker's time as a writer is over, or never comes."""
@@ -359,8 +253,8 @@ class TierRole:
             self._take_dropped(msgspec.msgpack.decode(command.body, type=Dropped).ranges)
             return None
         if code == HelperRequestCode.READER_LEFT:
-            if self._reads is not None:
-                self._reads.reader_left(msgspec.msgpack.decode(command.body, type=ReaderLeft).reader)
+            if self._work is not None:
+                self._work.reads.reader_left(msgspec.msgpack.decode(command.body, type=ReaderLeft).reader)
             return None
         if code == HelperRequestCode.TIER_SETTINGS:
             self._follow(msgspec.msgpack.decode(command.body, type=TierSettings).tier)
@@ -368,35 +262,62 @@ class TierRole:
         if code == HelperRequestCode.STATE_ANSWER:
             self._hot_state.answered(msgspec.msgpack.decode(command.body, type=StateAnswer))
             return None
-        service, reads = self._service, self._reads
-        if service is None or reads is None:
+        work = self._work
+        if work is None:
             raise UnavailableError("the cold tier is not open yet", reason=self._last_error)
         if code == HelperRequestCode.SEAL:
-            request = msgspec.msgpack.decode(command.body, type=SealRequest)
-            outcomes = await service.seal(request.topic)
-            reply = SealReply(
-                segments=[
-                    SealedSegment(
-                        topic=outcome.topic,
-                        segment_id=outcome.segment_id,
-                        messages=outcome.record_count,
-                        raw_bytes=outcome.raw_bytes,
-                        stored_bytes=outcome.stored_bytes,
-                    )
-                    for outcome in outcomes
-                ]
-            )
-            return RemotingCommand.response(command, body=msgspec.msgpack.encode(reply))
+            return await self._seal(command, work)
+        if code == HelperRequestCode.PURGE:
+            return await self._purge(command, work)
         if code in (HelperRequestCode.SCRUB, HelperRequestCode.SCRUB_STATE):
-            return self._answer_scrub(command)
-        return await reads.handle(command)
+            return self._answer_scrub(command, work)
+        if code == HelperRequestCode.TIER_COST:
+            answer = await work.account.answer(work.service, msgspec.msgpack.decode(command.body, type=CostRequest))
+            return RemotingCommand.response(command, body=msgspec.msgpack.encode(answer))
+        if code == HelperRequestCode.TIER_METRICS:
+            figures = work.figures(msgspec.msgpack.decode(command.body, type=TierFiguresRequest))
+            return RemotingCommand.response(command, body=msgspec.msgpack.encode(figures))
+        return await work.reads.handle(command)
 
-    def _answer_scrub(self, command: RemotingCommand) -> RemotingCommand:
-        assert self._scrub is not None
+    @staticmethod
+    async def _seal(command: RemotingCommand, work: TierWork) -> RemotingCommand:
+        request = msgspec.msgpack.decode(command.body, type=SealRequest)
+        outcomes = await work.service.seal(request.topic)
+        reply = SealReply(
+            segments=[
+                SealedSegment(
+                    topic=outcome.topic,
+                    segment_id=outcome.segment_id,
+                    messages=outcome.record_count,
+                    raw_bytes=outcome.raw_bytes,
+                    stored_bytes=outcome.stored_bytes,
+                )
+                for outcome in outcomes
+            ]
+        )
+        return RemotingCommand.response(command, body=msgspec.msgpack.encode(reply))
+
+    @staticmethod
+    async def _purge(command: RemotingCommand, work: TierWork) -> RemotingCommand:
+        request = msgspec.msgpack.decode(command.body, type=PurgeRequest)
+        report = await work.purger.purge(request.topic)
+        reply = PurgeReply(
+            packs_rewritten=report.packs_rewritten,
+            written_bytes=report.written_bytes,
+            deleted_objects=report.deleted_objects,
+            deleted_bytes=report.deleted_bytes,
+            held_by_pin=report.is_held_by_pin,
+            left_objects=[held.key for held in report.left],
+            own_segments=report.own_segments,
+        )
+        return RemotingCommand.response(command, body=msgspec.msgpack.encode(reply))
+
+    @staticmethod
+    def _answer_scrub(command: RemotingCommand, work: TierWork) -> RemotingCommand:
         if command.code == HelperRequestCode.SCRUB:
-            state = self._scrub.start(msgspec.msgpack.decode(command.body, type=ScrubRequest))
+            state = work.scrub.start(msgspec.msgpack.decode(command.body, type=ScrubRequest))
         else:
-            state = self._scrub.state()
+            state = work.scrub.state()
         return RemotingCommand.response(command, body=msgspec.msgpack.encode(state))
 
     def connection_opened(self, connection: Connection) -> None:
@@ -408,21 +329,21 @@ class TierRole:
     def _queue_table(self, table: QueueTable) -> None:
         assert table.sequence == self._received + 1, "the hot process numbers its tables"
         self._received = table.sequence
-        if self._service is None:
+        if self._work is None:
             self._pending.add(table)
         else:
-            self._take(table, self._service)
+            self._take(table, self._work.service)
 
     def _take_dropped(self, ranges: list[DroppedRange]) -> None:
-        service = self._service
-        if service is None:
+        if self._work is None:
             self._dropped.add(ranges)
             return
         for each in ranges:
             hole = QueueHole(each.queue_id, each.start_offset, each.end_offset)
-            service.report_dropped(each.topic, each.incarnation, hole)
+            self._work.service.report_dropped(each.topic, each.incarnation, hole)
 
-    def _take(self, table: QueueTable, service: TierService) -> None:
+    @staticmethod
+    def _take(table: QueueTable, service: TierService) -> None:
         for topic in table.topics:
             service.report_topic(
                 TopicReport(
@@ -441,75 +362,82 @@ class TierRole:
 
     def _report(self, command: RemotingCommand) -> RemotingCommand:
         request = msgspec.msgpack.decode(command.body, type=TierReportRequest)
-        service = self._service
-        counters = self._counters
+        service = self._work.service if self._work else None
+        counters = self._account.meter.totals if self._account else StoreCounters()
         reply = TierReportReply(
             version=service.catalog.version if service else -1,
             last_error=service.last_error if service else self._last_error,
             requests={verb.value: count for verb, count in counters.requests.items()},
             sent_bytes=counters.sent_bytes,
             received_bytes=counters.received_bytes,
-            topics=self._topic_reports(service, request) if service else [],
-            last_scrub=self._scrub.last_report if self._scrub else None,
+            topics=topic_reports(service, request) if service else [],
+            last_scrub=self._work.scrub.last_report if self._work else None,
+            outage_ms=self._account.outage_ms if self._account else 0,
+            budget=self._account.budget_state() if self._account else None,
+            waits_for_budget=self._account.topics_waiting_for_budget if self._account else [],
+            oldest_waiting=(service.backlog.oldest_waiting() or "") if service else "",
         )
         return RemotingCommand.response(command, body=msgspec.msgpack.encode(reply))
 
-    def _topic_reports(self, service: TierService, request: TierReportRequest) -> list[TopicTierReport]:
-        reports: list[TopicTierReport] = []
-        backlog = service.backlog
-        backlog.account()
-        for topic, progress in backlog.topics.items():
-            if request.topic is not None and topic != request.topic:
-                continue
-            entry = service.catalog.topics.get(topic)
-            segments = entry.segments if entry is not None and entry.incarnation == progress.incarnation else ()
-            expired = (
-                expired_report(entry, visible_from_ms=request.visible_from_ms)
-                if entry is not None and request.visible_from_ms is not None
-                else None
+
+def tell_outage(link: HelperLink, watch: OutageWatch) -> None:
+    """Tell the hot process since when the object store has not answered, or that it does again."""
+    link.tell(HelperRequestCode.STORE_ABSENCE, StoreAway(since_ms=watch.since_ms or 0, reason=watch.last_error))
+
+
+def topic_reports(service: TierService, request: TierReportRequest) -> list[TopicTierReport]:
+    """What is known of each topic that was asked for."""
+    reports: list[TopicTierReport] = []
+    backlog = service.backlog
+    backlog.account()
+    for topic, progress in backlog.topics.items():
+        if request.topic is not None and topic != request.topic:
+            continue
+        entry = service.catalog.topics.get(topic)
+        segments = entry.segments if entry is not None and entry.incarnation == progress.incarnation else ()
+        packed = service.catalog.packed.get(topic)
+        if packed is not None and packed.incarnation != progress.incarnation:
+            packed = None
+        expired = (
+            expired_report(entry, visible_from_ms=request.visible_from_ms)
+            if entry is not None and request.visible_from_ms is not None
+            else None
+        )
+        going = (
+            packed_expiry(service.catalog, topic, {**service.cuts_ms(), topic: request.visible_from_ms})
+            if packed is not None and request.visible_from_ms is not None
+            else None
+        )
+        reports.append(
+            TopicTierReport(
+                topic=topic,
+                segments=len(segments),
+                raw_bytes=sum(segment.raw_bytes for segment in segments) + (packed.raw_bytes if packed else 0),
+                stored_bytes=sum(segment.stored_bytes for segment in segments) + (packed.stored_bytes if packed else 0),
+                expired_segments=expired.segment_count if expired else 0,
+                expired_stored_bytes=(expired.stored_bytes if expired else 0) + (going.stored_bytes if going else 0),
+                queues=[
+                    QueueTierReport(
+                        queue_id=queue_id,
+                        cold_end=queue.cold_end,
+                        waiting_bytes=queue.waiting_bytes,
+                        first_waiting_ms=queue.first_waiting_ms,
+                    )
+                    for queue_id, queue in sorted(progress.queues.items())
+                ],
+                packs=len(packed.packs) if packed else 0,
+                first_newest_ms=min(
+                    (
+                        *(segment.max_store_ms for segment in segments),
+                        *(service.catalog.packs[pack_id].max_store_ms for pack_id in (packed.packs if packed else ())),
+                    ),
+                    default=None,
+                ),
+                expired_packs=going.pack_count if going else 0,
+                held_bytes=going.held_bytes if going else 0,
             )
-            reports.append(
-                TopicTierReport(
-                    topic=topic,
-                    segments=len(segments),
-                    raw_bytes=sum(segment.raw_bytes for segment in segments),
-                    stored_bytes=sum(segment.stored_bytes for segment in segments),
-                    expired_segments=expired.segment_count if expired else 0,
-                    expired_stored_bytes=expired.stored_bytes if expired else 0,
-                    queues=[
-                        QueueTierReport(
-                            queue_id=queue_id,
-                            cold_end=queue.cold_end,
-                            waiting_bytes=queue.waiting_bytes,
-                            first_waiting_ms=queue.first_waiting_ms,
-                        )
-                        for queue_id, queue in sorted(progress.queues.items())
-                    ],
-                )
-            )
-        return reports
-
-
-def tell_absence(link: HelperLink, absence: StoreAbsence | None) -> None:
-    """Tell the hot process since when the object store has been away, or that it is back."""
-    away = StoreAway(since_ms=0, reason="")
-    if absence is not None:
-        away = StoreAway(since_ms=absence.since_ms, reason=absence.reason)
-    link.tell(HelperRequestCode.STORE_ABSENCE, away)
-
-
-async def first_to_end(*works: Coroutine[object, object, None]) -> None:
-    """Run works side by side, none of which ends but by its failure; with the first the others are cancelled."""
-    tasks = [asyncio.create_task(work) for work in works]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-    for task in tasks:
-        if not task.cancelled():
-            task.result()
+        )
+    return reports
 
 
 async def serve(options: HelperOptions, stop: asyncio.Event, *, role: TierRole | None = None) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
@@ -22,7 +23,7 @@ from thermocline.tiered.scrub.findings import ScrubReport
 from thermocline.tiered.scrub.healer import Healer
 from thermocline.tiered.scrub.scrubber import Scrubber, ScrubOptions, ScrubProgress
 from thermocline.tiered.scrub.view import WriterView
-from thermocline.tiered.wrappers import ThrottlingObjectStore
+from thermocline.tiered.wrappers import StoreLimits, StoreRates, ThrottlingObjectStore
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ class TierScrub:
         clock: Callable[[], int],
         disk: Disk,
         state_path: str,
+        spool_folder: Path | None = None,
     ) -> None:
         self._store = store
         self._writer = writer
@@ -53,6 +55,7 @@ class TierScrub:
         self._clock = clock
         self._disk = disk
         self._state_path = state_path
+        self._spool_folder = spool_folder
         self._progress = ScrubProgress()
         self._number = 0
         self._error = ""
@@ -95,9 +98,8 @@ class TierScrub:
     async def _run(self, request: ScrubRequest) -> None:
         store = self._store
         if request.bytes_per_second is not None:
-            store = ThrottlingObjectStore(
-                store, clock_ms=lambda: time.monotonic() * 1_000, bytes_per_second=request.bytes_per_second
-            )
+            rates = StoreRates(StoreLimits(read_bytes_per_second=request.bytes_per_second))
+            store = ThrottlingObjectStore(store, rates=rates, clock_ms=lambda: time.monotonic() * 1_000)
         memory = self._memory
         options = ScrubOptions(
             deep=request.deep,
@@ -106,7 +108,10 @@ class TierScrub:
         )
 
         def scrubber() -> Scrubber:
-            return Scrubber(store, self._writer.keys, WriterView(self._writer), self._clock, self._progress)
+            view = WriterView(self._writer)
+            return Scrubber(
+                store, self._writer.keys, view, self._clock, self._progress, spool_folder=self._spool_folder
+            )
 
         try:
             report = await scrubber().run(options)

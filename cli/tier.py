@@ -1,4 +1,5 @@
-"""`thermocline tier`: what is in the cold tier, what waits for it, and why; whether it is whole: tier_scrub.py."""
+"""`thermocline tier`: what is in the cold tier, what waits for it, and why; whether it is whole: tier_scrub.py; what it
+costs: tier_cost.py; what lies in a bucket: tier_bucket.py."""
 
 from __future__ import annotations
 
@@ -10,6 +11,8 @@ from thermocline.cli.application import Application, uses_cluster
 from thermocline.cli.cold_read_limits import clear_read_limit, reads, set_read_limit
 from thermocline.cli.output import time_text
 from thermocline.cli.parsing import duration_text
+from thermocline.cli.tier_bucket import cat, ls, verify
+from thermocline.cli.tier_cost import cost
 from thermocline.cli.tier_scrub import scrub
 
 __all__ = ["tier"]
@@ -26,6 +29,7 @@ def tier() -> None:
 
 
 tier.add_command(scrub)
+tier.add_command(cost)
 
 
 @tier.command("status", short_help="Show local and cold ranges.")
@@ -68,13 +72,22 @@ def status(app: Application, topic: str | None) -> None:
         )
         cold = answer.get("cold") or {}
         if cold.get("state") == "degraded":
-            app.output.note(f"{broker}: the object store gives no answer since {time_text(cold['sinceMs'])}")
+            since = time_text(cold["sinceMs"])
+            app.output.note(f"{broker}: the object store has not answered since {since}; messages stay local")
         if answer.get("lastError"):
             app.output.note(f"{broker}: {answer['lastError']}")
         for name, lost in _by_topic(answer.get("dropped") or []).items():
             count = sum(each["endOffset"] - each["startOffset"] for each in lost)
             last = time_text(max(each["droppedMs"] for each in lost))
             app.output.note(f"{broker}: {count} messages of {name} were dropped from a full disk, the last {last}")
+        budget = answer.get("budget")
+        if budget and budget["isWidened"]:
+            app.output.note(
+                f"{broker}: the request budget ({budget['requestsPerHour']} an hour) widens seal ages,"
+                f" {budget['waitingTopics']} topics wait for it"
+            )
+        if answer.get("oldestWaiting"):
+            app.output.note(f"{broker}: local files are held by {answer['oldestWaiting']}, which waits longest")
         if answer.get("lastScrub"):
             scrubbed = answer["lastScrub"]
             found = f"{scrubbed['broken']} broken" if scrubbed["broken"] else "nothing broken"
@@ -113,25 +126,81 @@ def seal(app: Application, topic: str | None) -> None:
 
 @tier.command("explain", short_help="Say what happens next to each queue, and why.")
 @click.argument("topic")
-@click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Only the queue with this number.")
+@click.argument("queue", required=False, type=click.IntRange(min=0))
+@click.option("--queue", "queue_id", type=click.IntRange(min=0), help="The same as QUEUE.")
 @uses_cluster
-def explain(app: Application, topic: str, queue_id: int | None) -> None:
-    """Say for each queue of TOPIC where its messages are, what happens to them next, and why.
+def explain(app: Application, topic: str, queue: int | None, queue_id: int | None) -> None:
+    """Say for each queue of TOPIC, or for QUEUE, where its messages are, what happens to them next, and why: why the
+    local log still holds them, why they are not in the bucket yet, why they are not deleted there.
 
     \b
     Example:
-      thermocline tier explain orders --queue 0
+      thermocline tier explain orders 0
     """
+    if queue is not None and queue_id not in (None, queue):
+        raise click.UsageError("Give either QUEUE or --queue.")
+    queue_id = queue if queue is not None else queue_id
     with app.open_admin() as admin:
         answers = admin.tier_explain(topic, queue_id=queue_id)
-    app.output.rows(
-        {"broker": broker, "queue": row["queueId"], **{name: row.get(name) for name in _EXPLAINED}}
+    rows = [
+        {"broker": broker, "queue": row["queueId"], **{name: row.get(key) for name, key in _EXPLAINED.items()}}
         for broker, answer in answers.items()
         for row in answer.get("queues", [])
+    ]
+    if app.output.as_json or not rows:
+        app.output.rows(rows)
+        return
+    for number, row in enumerate(rows):
+        if number:
+            app.output.text("", value={})
+        app.output.value(row)  # sentences: one line each is easier to read than a table
+
+
+@tier.command("purge", short_help="Delete now what has expired or been deleted.")
+@click.argument("topic")
+@click.option("--now", is_flag=True, required=True, help="Do not wait for the time when it would go by itself.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@uses_cluster
+def purge(app: Application, topic: str, now: bool, yes: bool) -> None:
+    """Delete from the bucket now what has expired of TOPIC, or is left of it after it was deleted.
+
+    Packs that hold such messages are rewritten without them, and everything that the cold tier has given up is deleted
+    at once: whoever reads an older version of the catalog without a pin loses it. Messages that are visible stay.
+
+    \b
+    Example:
+      thermocline tier purge orders --now --yes
+    """
+    if not yes:
+        question = f"Delete what is hidden of {topic!r}, and end the grace period of older versions?"
+        click.confirm(question, abort=True, err=True)
+    with app.open_admin() as admin, app.output.progress() as progress:
+        progress.add_task("rewriting and deleting", total=None)
+        answers = admin.tier_purge(topic)
+    app.output.rows(
+        {
+            "broker": broker,
+            "packs_rewritten": answer.get("packsRewritten"),
+            "written_bytes": answer.get("writtenBytes"),
+            "deleted_objects": answer.get("deletedObjects"),
+            "deleted_bytes": answer.get("deletedBytes"),
+            "left_packs": len(answer.get("leftObjects", [])),
+            "left_segments": answer.get("ownSegments"),
+        }
+        for broker, answer in answers.items()
     )
+    for broker, answer in answers.items():
+        if answer.get("heldByPin"):
+            app.output.note(f"{broker}: a pin keeps older versions; nothing of them was deleted")
+        for key in answer.get("leftObjects", []):
+            app.output.note(f"{broker}: still there: {key}")
 
 
-_EXPLAINED = ("local", "cold", "waiting", "ttl", "next")
+_EXPLAINED = {
+    **{name: name for name in ("local", "cold", "stored", "waiting", "ttl", "next")},
+    "why_local": "whyLocal",
+    "why_in_bucket": "whyInBucket",
+}
 
 
 def _by_topic(dropped: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -145,5 +214,5 @@ def _range(start: int | None, end: int | None) -> str:
     return "unknown" if start is None or end is None else f"[{start}, {end})"
 
 
-for _command in (reads, set_read_limit, clear_read_limit):
+for _command in (ls, cat, verify, reads, set_read_limit, clear_read_limit):
     tier.add_command(_command)

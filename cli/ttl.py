@@ -81,8 +81,10 @@ def _change(app: Application, topic: str, ttl_ms: int | None, *, dry_run: bool) 
                     "broker": broker,
                     "ttl": duration_text(answer.get("ttlMs")),
                     "segments": answer.get("segments"),
+                    "packs": answer.get("packs"),
                     "messages": answer.get("messages"),
                     "stored_bytes": answer.get("bytes"),
+                    "held_in_packs_bytes": answer.get("heldBytes"),
                     "oldest_surviving_timestamp_ms": answer.get("oldestSurvivingMs"),
                 }
                 for broker, answer in previews.items()

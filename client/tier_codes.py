@@ -8,10 +8,12 @@ broker answers "request code not supported". The numbers stay clear of RocketMQ'
 | TIER_STATUS | topic? | per queue: local range, cold range, waiting, TTL; the helpers' state |
 | TIER_SEAL | topic? | what was sealed, once it is committed |
 | TIER_EXPLAIN | topic, queueId? | where each range is, what happens next and why |
-| TTL_PREVIEW | topic, ttlMs? | `segments`, `messages`, `bytes` that would go, `oldestSurvivingMs` |
+| TTL_PREVIEW | topic, ttlMs? | what goes: `segments`, `packs`, `messages`, `bytes`; `heldBytes`, `oldestSurvivingMs` |
 | TIER_SCRUB | deep?, heal?, afresh?, budgetBytes?, bytesPerSecond? | that it has begun: the same as the next |
 | TIER_SCRUB_STATE | | `number`, `isRunning`, how far it is; when none runs `report`: the last one's findings |
+| TIER_COST | topic?, forecast?, ttlMs?, segmentBytes?, sealAgeMs? | requests, bytes, storage; `forecast` |
 | TTL_SET | topic, ttlMs? | the TTL now in force; no `ttlMs` clears it |
+| TIER_PURGE | topic | what was rewritten and deleted, and what is left; the topic may have been deleted |
 """
 
 from __future__ import annotations
@@ -31,3 +33,5 @@ class TierRequestCode(enum.IntEnum):
     TTL_SET = 90105
     TIER_SCRUB = 90120
     TIER_SCRUB_STATE = 90121
+    TIER_PURGE = 90130
+    TIER_COST = 90140

@@ -7,7 +7,8 @@
     range       of every queue: from `startingOffsets` to `endingOffsets`, within what the catalog holds
     holes       offsets that were declared lost are stepped over, with a warning; any other gap is data loss
 
-One catalog a broker is read, with the topics asked for only: a few GETs. Nothing is listed, save the brokers under a
+One catalog a broker is read, with the topics asked for only: a few GETs, and one for each pack that a topic lives in.
+Nothing is listed, save the brokers under a
 prefix. `pinned_options` says the same plan in options, for other plans to give the same rows.
 """
 
@@ -34,6 +35,7 @@ from thermocline.tiered.errors import QuarantinedError
 from thermocline.tiered.ledger_entry import LostRange
 from thermocline.tiered.ledger_reader import open_catalog
 from thermocline.tiered.object_keys import BrokerKeys
+from thermocline.tiered.packs.pack_pieces import PackPieces, with_pieces
 from thermocline.tiered.segment_format import QueueRun
 from thermocline.tiered.ttl import topic_visible_from_ms
 
@@ -63,6 +65,7 @@ def resolve_plan(options: ReadOptions, *, now_ms: int) -> ReadPlan:
             entry = _live_topic(catalog, settings, topic)
             if entry is None:
                 continue
+            entry = store.run(_with_pieces(store, catalog, entry))
             found_topics.add(topic)
             visible_from_ms = topic_visible_from_ms(settings, topic, now_ms=moment_ms)
             for queue in _queue_ranges(options, source, entry, visible_from_ms):
@@ -134,6 +137,13 @@ def _version_of(options: ReadOptions, root: str) -> int | None:
 def _open(store: BlockingStore, root: str, options: ReadOptions, *, version: int | None) -> Catalog:
     catalog = open_catalog(store.store, BrokerKeys(root), version=version, only_topics=frozenset(options.topics))
     return store.run(catalog)
+
+
+async def _with_pieces(store: BlockingStore, catalog: Catalog, entry: TopicEntry) -> TopicEntry:
+    """The topic's entry with what lies in packs: one GET a pack that it lives in."""
+    found = await with_pieces(PackPieces(store.store), catalog, entry.topic)
+    assert found is not None
+    return found
 
 
 def _newest(store: BlockingStore, root: str, options: ReadOptions, catalog: Catalog) -> Catalog:

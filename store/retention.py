@@ -69,6 +69,18 @@ class RetentionGate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FileVerdict:
+    """Why a place in the log is still local. The file named is the oldest one that does not go, and so holds up all
+    behind it. `held_by`: what of RetentionGate needs it, `flush` or `recovery`; empty when nothing does. `old_at_ms`:
+    when local retention lets it go, None for the newest file, which stays always."""
+
+    file_name: str
+    held_by: tuple[str, ...]
+    old_at_ms: int | None
+    is_time: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionPlan:
     """What is to be unlinked; nothing reads it any more."""
 
@@ -79,6 +91,17 @@ class RetentionPlan:
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
         return not self.log_file_count and not self.queue_paths
+
+
+def _named_offsets(gate: RetentionGate) -> dict[str, int]:
+    named = {
+        "committed": gate.committed_offset,
+        "index": gate.index_offset,
+        "held": gate.held_offset,
+        "timers": gate.timers_offset,
+        "transactions": gate.transactions_offset,
+    }
+    return {name: offset for name, offset in named.items() if offset is not None}
 
 
 class Retention:
@@ -153,6 +176,24 @@ class Retention:
                 break
             border = file.end_offset
         return border if border > max(self._log.min_offset, gate.committed_offset) else None
+
+    def verdict(self, physical_offset: int, gate: RetentionGate, *, now_ms: int, hour: int) -> FileVerdict:
+        """Why the local log still holds an offset, at or behind its minimum."""
+        config, offsets = self._config, _named_offsets(gate)
+        offsets |= {"flush": self._log.flush_offset, "recovery": self._rounds.recovery_offset}
+        used_ratio = self.used_ratio()
+        is_time = not config.delete_when_hours or hour in config.delete_when_hours
+        is_time = is_time or used_ratio > config.disk_used_ratio_max
+        files = list(self._log.files)
+        for file in files[:-1]:
+            held_by = tuple(name for name, offset in offsets.items() if offset < file.end_offset)
+            modified_ms = self._disk.modified_ms(f"{self._log.files.directory}/{file.name}")
+            old_at_ms = modified_ms + config.file_reserved_ms
+            if used_ratio > config.disk_used_ratio_force:
+                old_at_ms = min(old_at_ms, now_ms)
+            if held_by or old_at_ms >= now_ms or not is_time or physical_offset < file.end_offset:
+                return FileVerdict(file_name=file.name, held_by=held_by, old_at_ms=old_at_ms, is_time=is_time)
+        return FileVerdict(file_name=files[-1].name, held_by=(), old_at_ms=None, is_time=is_time)
 
     def execute(self, plan: RetentionPlan) -> None:
         """Unlink what was planned, and what an earlier plan has left. Helper thread.

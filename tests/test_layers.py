@@ -52,9 +52,9 @@ ALLOWED: dict[str, frozenset[str]] = {
 
 # Single modules that a layer, or one module of it, may name beyond that: the daemons' entry points with their settings
 # and log format, which commands start; the NameServer, which the broker's own entry point can run beside it
-# (`thermocline dev`); the store doctor and the check of a bucket, which ask no broker; the disk seam, with which a
-# reader opens a cold tier that lies in a directory; message filters, which the fake broker for users' tests evaluates
-# as a broker does.
+# (`thermocline dev`); the store doctor and what looks at a bucket, which ask no broker; the price table; the disk seam,
+# with which a reader opens a cold tier that lies in a directory; message filters, which the fake broker for users'
+# tests evaluates as a broker does.
 SINGLE_MODULES: dict[str, frozenset[str]] = {
     "cli": frozenset(
         {
@@ -64,6 +64,12 @@ SINGLE_MODULES: dict[str, frozenset[str]] = {
             "namesrv.name_server_config",
             "spark.replay",
             "spark.session",
+            "tiered.bucket",
+            "tiered.bucket.bucket_contents",
+            "tiered.bucket.bucket_messages",
+            "tiered.bucket.bucket_verify",
+            "tiered.cost.price_table",
+            "tiered.cost.request_kind",
             "tiered.doctor.examination",
             "tiered.scrub.bucket_scrub",
         }
@@ -82,6 +88,11 @@ TIERED_WRITERS = frozenset(
         "tiered.garbage",
         "tiered.fencing",
         "tiered.ledger_writer",
+        "tiered.packs.merging",
+        "tiered.packs.pack_merger",
+        "tiered.packs.pack_sealer",
+        "tiered.packs.pack_writer",
+        "tiered.packs.purge",
         "tiered.state.state_log",
     }
 )

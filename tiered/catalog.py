@@ -5,8 +5,10 @@ holds stays as it is. Reading and writing it is `ledger_reader.py` and `ledger_w
 
 Invariants
   - A topic's live segments all are of its incarnation; the runs of one queue do not overlap, whatever their order.
-  - What is in quarantine is no segment: readers refuse its `lost` offsets, by name, until they expire or are restored.
-    No segment holds any of them.
+    Of small topics more segments lie in `packs`, of which the catalog knows only the ranges (`packs/pack_entry.py`):
+    `packed` says which packs a topic lives in, and within which offsets.
+  - What is in quarantine is no segment, nor a piece of a live pack: readers refuse its `lost` offsets, by
+    name, until they expire or are restored. No segment or pack holds any of them.
   - `expired_before_ms` of an incarnation never falls: what has expired once does not come back.
   - `removed` names the segments that some readable version (`readable_from` or later) names and this one does not.
   - `checkpoints` are those kept that an entry has told of; versions below `readable_from` cannot be opened any more.
@@ -30,6 +32,8 @@ from thermocline.tiered.ledger_entry import (
     TopicChange,
     TopicDelete,
 )
+from thermocline.tiered.packs.pack_entry import PackedTopic, PackEntry
+from thermocline.tiered.packs.packed_catalog import PackedChanges
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_format import QueueRun
 
@@ -90,6 +94,8 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: tuple[CheckpointMark, ...]
     topics: dict[str, TopicEntry]
     removed: tuple[RemovedSegment, ...]
+    packs: dict[str, PackEntry] = {}
+    packed: dict[str, PackedTopic] = {}
     only_topics: frozenset[str] | None = None
 
     @classmethod
@@ -121,6 +127,18 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         """The latest checkpoint that an entry has told of; 0 for none."""
         return self.checkpoints[-1].version if self.checkpoints else 0
 
+    @property
+    def end_physical_offset(self) -> int:
+        """The place in the log behind every record that lies here; 0 without any."""
+        ends = [segment.end_physical_offset for topic in self.topics.values() for segment in topic.segments]
+        return max([*ends, *(pack.end_physical_offset for pack in self.packs.values())], default=0)
+
+    @property
+    def newest_store_ms(self) -> int:
+        """When the newest record that lies here was stored; 0 without any."""
+        times = [segment.max_store_ms for topic in self.topics.values() for segment in topic.segments]
+        return max([*times, *(pack.max_store_ms for pack in self.packs.values())], default=0)
+
     def ttl_ms(self, topic: str) -> int | None:
         """The time to live in effect for a topic; None for ever."""
         entry = self.topics.get(topic)
@@ -131,12 +149,37 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         """The objects that live segments lie in, and those in quarantine."""
         live = {key for topic in self.topics.values() for segment in topic.segments for key in segment.keys}
         kept = {key for topic in self.topics.values() for each in topic.quarantine for key in each.segment.keys}
-        return live | kept
+        return live | kept | {pack.key for pack in self.packs.values()}
+
+    def queue_ends(self, topic: str) -> dict[int, int]:
+        """Queue id -> the offset after its last record, in segments and packs of the topic's present life."""
+        entry, packed = self.topics.get(topic), self.packed.get(topic)
+        ends = entry.queue_ends() if entry is not None else {}
+        if packed is not None:
+            for queue in packed.queues:
+                ends[queue.queue_id] = max(queue.end_offset, ends.get(queue.queue_id, 0))
+        return ends
+
+    def queue_bounds(self, topic: str) -> dict[int, tuple[int, int]]:
+        """Queue id -> [start, end) of what lies here, readable or lost, in segments and packs; the start may be said
+        too low."""
+        bounds: dict[int, tuple[int, int]] = {}
+        entry, packed = self.topics.get(topic), self.packed.get(topic)
+        ranges = [
+            (run.queue_id, run.start_offset, run.end_offset) for run in (entry.ranges() if entry is not None else ())
+        ]
+        if packed is not None:
+            ranges += [(queue.queue_id, queue.start_offset, queue.end_offset) for queue in packed.queues]
+        for queue_id, start, end in ranges:
+            if start < end:
+                known_start, known_end = bounds.get(queue_id, (start, end))
+                bounds[queue_id] = (min(start, known_start), max(end, known_end))
+        return bounds
 
 
 def apply(catalog: Catalog, entry: LedgerEntry) -> Catalog:
-    """The catalog after `entry`, within which topics end, segments go (for good, or out of or into quarantine), topics
-    change, then segments come.
+    """The catalog after `entry`, within which topics end, segments and packs go (for good, or out of or into
+    quarantine), topics change, then segments and packs come.
 
     Raises:
         LedgerCorruptError: The entry does not follow the catalog.
@@ -147,16 +190,26 @@ def apply(catalog: Catalog, entry: LedgerEntry) -> Catalog:
         raise LedgerCorruptError("the entry's epoch is not later", version=entry.version, epoch=entry.epoch)
     topics = dict(catalog.topics)
     removed = list(catalog.removed)
+    packs = PackedChanges.of(catalog.packs, catalog.packed)
     only = catalog.only_topics
     for delete in entry.topics_deleted:
         if only is None or delete.topic in only:
             _delete_topic(topics, removed, delete, version=entry.version)
+            packs.delete_topic(delete.topic, delete.incarnation)
     _remove_segments(topics, removed, entry, only)
-    _change_quarantine(topics, removed, entry, only)
+    _remove_packs(packs, entry, only)
+    _change_quarantine(topics, removed, entry, only, leaving_packs={pack.key for pack in packs.gone})
     for change in entry.topics:
         if only is None or change.topic in only:
             topics[change.topic] = _changed_topic(topics.get(change.topic), change)
     _add_segments(topics, entry, only)
+    for name in {change.topic for change in entry.topics} | {segment.topic for segment in entry.segments_in}:
+        if name in topics:
+            packs.delete_topic(name, topics[name].incarnation - 1)  # pieces of an earlier life
+    for pack in entry.packs_in:
+        packs.add(pack, live=_live_incarnations(topics, pack, only), only=only)
+    if only is None:
+        removed.extend(RemovedSegment.of_pack(pack, removed_in=entry.version) for pack in packs.gone)
     marks = catalog.checkpoints
     if entry.checkpoint is not None and entry.checkpoint.version > catalog.checkpoint_version:
         marks = (*marks, entry.checkpoint)
@@ -177,6 +230,8 @@ def apply(catalog: Catalog, entry: LedgerEntry) -> Catalog:
         checkpoints=marks,
         topics=topics,
         removed=tuple(removed),
+        packs=packs.packs,
+        packed=packs.packed,
         only_topics=only,
     )
 
@@ -212,9 +267,15 @@ def _remove_segments(
 
 
 def _change_quarantine(
-    topics: dict[str, TopicEntry], removed: list[RemovedSegment], entry: LedgerEntry, only: frozenset[str] | None
+    topics: dict[str, TopicEntry],
+    removed: list[RemovedSegment],
+    entry: LedgerEntry,
+    only: frozenset[str] | None,
+    *,
+    leaving_packs: set[str],
 ) -> None:
-    """Segments leave quarantine for good; others go there, or lose less than was thought."""
+    """Segments leave quarantine for good; others go there, or lose less than was thought. A piece goes there when its
+    pack leaves."""
     for gone in entry.quarantine_out:
         if only is not None and gone.topic not in only:
             continue
@@ -234,7 +295,8 @@ def _change_quarantine(
             raise LedgerCorruptError("a segment of another life goes into quarantine", version=entry.version)
         others = tuple(kept for kept in topic.quarantine if kept.segment.segment_id != segment.segment_id)
         segments = tuple(each for each in topic.segments if each.segment_id != segment.segment_id)
-        if len(others) == len(topic.quarantine) and len(segments) == len(topic.segments):
+        is_known = len(others) < len(topic.quarantine) or len(segments) < len(topic.segments)
+        if not is_known and segment.log.key not in leaving_packs:
             raise LedgerCorruptError("a segment goes into quarantine that is not there", version=entry.version)
         topics[segment.topic] = msgspec.structs.replace(topic, segments=segments, quarantine=(*others, coming))
 
@@ -263,6 +325,26 @@ def _add_segments(topics: dict[str, TopicEntry], entry: LedgerEntry, only: froze
         if len(ids) != len(topic.segments) + len(segments):
             raise LedgerCorruptError("a segment comes twice", version=entry.version, topic=name)
         topics[name] = msgspec.structs.replace(topic, segments=(*topic.segments, *segments))
+
+
+def _remove_packs(packs: PackedChanges, entry: LedgerEntry, only: frozenset[str] | None) -> None:
+    for pack_id in entry.packs_out:
+        if not packs.remove(pack_id) and only is None:
+            raise LedgerCorruptError("a pack goes that is not there", version=entry.version, pack_id=pack_id)
+
+
+def _live_incarnations(topics: dict[str, TopicEntry], pack: PackEntry, only: frozenset[str] | None) -> dict[str, int]:
+    """The pack's topics that live, with their incarnation; a topic's first piece makes the catalog know it."""
+    table, live = pack.table(), dict[str, int]()
+    for index, name in enumerate(pack.topics):
+        if only is not None and name not in only:
+            continue
+        topic, incarnation = topics.get(name), table.incarnation(index)
+        if topic is None or topic.incarnation < incarnation:
+            topics[name] = topic = _incarnation(topic, name, incarnation)
+        if not topic.deleted:
+            live[name] = topic.incarnation
+    return live
 
 
 def _incarnation(topic: TopicEntry | None, name: str, incarnation: int) -> TopicEntry:

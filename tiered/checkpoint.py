@@ -2,6 +2,7 @@
 
     checkpoints/{version:020}/head.json                     names the buckets, and all of the catalog but topics
     checkpoints/{version:020}/{bucket:03}-{epoch:010}.zst   one zstd frame: the topics that hash to the bucket
+    checkpoints/{version:020}/packs-{epoch:010}.zst         one zstd frame: all packs, and who lives in which
 
     bucket(topic) = CRC-32 of its UTF-8 name, modulo bucket_count (a power of two)
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
+from typing import TypeVar
 
 import msgspec
 import zstandard
@@ -25,15 +27,28 @@ from thermocline.remoting.errors import ObjectNotFoundError
 from thermocline.tiered.catalog import Catalog, TopicEntry
 from thermocline.tiered.checked_json import check_json, seal_json
 from thermocline.tiered.errors import AlreadyExistsError, FrameChecksumError, LedgerCorruptError
-from thermocline.tiered.ledger_entry import LEDGER_FORMAT, CatalogSettings, CheckpointMark, RemovedSegment, decode_entry
+from thermocline.tiered.ledger_entry import (
+    LEDGER_FORMAT,
+    CatalogSettings,
+    CheckpointMark,
+    RemovedSegment,
+    decode_entry,
+    format_of,
+)
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.packed_rows import dec_hook, enc_hook
+from thermocline.tiered.packs.pack_entry import PackedTopic, PackEntry
 from thermocline.tiered.parallel import run_all
 from thermocline.tiered.segment_format import decompress
 
 BUCKET_COUNT_MAX = 64
-BUCKET_SEGMENTS = 512
+BUCKET_SEGMENTS = 2048
+PACKS_BUCKET = -1
+"""In a reference: the object that holds the packs."""
 BUCKET_CONCURRENCY_MAX = 8
+
+Content = TypeVar("Content")
 
 
 class BucketReference(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -46,7 +61,7 @@ class BucketReference(msgspec.Struct, frozen=True, array_like=True, gc=False):
     crc32: int
 
 
-class CheckpointHead(msgspec.Struct, frozen=True, kw_only=True):
+class CheckpointHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`head.json`. `checkpoints` are those before it, as its catalog has them. Empty buckets are not named."""
 
     format: int
@@ -62,6 +77,17 @@ class CheckpointHead(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: tuple[CheckpointMark, ...]
     bucket_count: int
     buckets: tuple[BucketReference, ...]
+    packs: BucketReference | None = None
+
+    @property
+    def objects(self) -> tuple[BucketReference, ...]:
+        """Everything that it names: its buckets, then its packs' object."""
+        return self.buckets if self.packs is None else (*self.buckets, self.packs)
+
+    @property
+    def object_keys(self) -> list[str]:
+        """The keys of these."""
+        return [each.key for each in self.objects]
 
     @property
     def mark(self) -> CheckpointMark:
@@ -76,9 +102,17 @@ class BucketContent(msgspec.Struct, frozen=True, kw_only=True):
     removed: list[RemovedSegment]
 
 
-_encoder = msgspec.json.Encoder()
+class PacksContent(msgspec.Struct, frozen=True, kw_only=True):
+    """JSON inside the zstd frame that holds the packs."""
+
+    packs: list[PackEntry]
+    packed: list[PackedTopic]
+
+
+_encoder = msgspec.json.Encoder(enc_hook=enc_hook)
 _head_decoder = msgspec.json.Decoder(CheckpointHead)
-_bucket_decoder = msgspec.json.Decoder(BucketContent)
+_bucket_decoder = msgspec.json.Decoder(BucketContent, dec_hook=dec_hook)
+_packs_decoder = msgspec.json.Decoder(PacksContent)
 
 
 def bucket_of(topic: str, *, bucket_count: int) -> int:
@@ -119,17 +153,26 @@ async def write_checkpoint(
         changed = _changed_buckets(catalog, previous_catalog, count)
         references = {ref.bucket: ref for ref in previous.buckets if ref.bucket not in changed}
 
-    async def write_bucket(bucket: int) -> None:
-        raw = _encoder.encode(contents[bucket])
+    async def write_object(key: str, bucket: int, content: BucketContent | PacksContent) -> BucketReference:
+        raw = _encoder.encode(content)
         data = zstandard.ZstdCompressor(level=3, write_checksum=True).compress(raw)
-        key = keys.checkpoint_bucket(catalog.version, bucket, epoch=catalog.epoch)
         await store.put(key, data)
-        references[bucket] = BucketReference(bucket, key, len(data), len(raw), zlib.crc32(data))
+        return BucketReference(bucket, key, len(data), len(raw), zlib.crc32(data))
 
+    async def write_bucket(bucket: int) -> None:
+        key = keys.checkpoint_bucket(catalog.version, bucket, epoch=catalog.epoch)
+        references[bucket] = await write_object(key, bucket, contents[bucket])
+
+    packs = previous.packs if previous is not None else None
+    if not catalog.packs:
+        packs = None
+    elif packs is None or previous_catalog is None or catalog.packs != previous_catalog.packs:
+        content = PacksContent(packs=list(catalog.packs.values()), packed=list(catalog.packed.values()))
+        packs = await write_object(keys.checkpoint_packs(catalog.version, epoch=catalog.epoch), PACKS_BUCKET, content)
     missing = sorted(contents.keys() - references.keys())
     await run_all([write_bucket(bucket) for bucket in missing], concurrency_max=BUCKET_CONCURRENCY_MAX)
     head = CheckpointHead(
-        format=LEDGER_FORMAT,
+        format=format_of(with_packs=packs is not None),
         version=catalog.version,
         nonce=catalog.nonce,
         epoch=catalog.epoch,
@@ -142,6 +185,7 @@ async def write_checkpoint(
         checkpoints=catalog.checkpoints,
         bucket_count=count,
         buckets=tuple(references[bucket] for bucket in sorted(references)),
+        packs=packs,
     )
     key = keys.checkpoint_head(head.version)
     try:
@@ -165,28 +209,39 @@ async def load_checkpoint(store: ObjectStore, head: CheckpointHead, *, only_topi
         ObjectNotFoundError: A bucket is gone: the checkpoint was collected meanwhile.
         CorruptDataError: A bucket is damaged.
     """
-    wanted: Iterable[BucketReference] = head.buckets
+    wanted: Iterable[BucketReference] = head.objects
     if only_topics is not None:
         numbers = {bucket_of(topic, bucket_count=head.bucket_count) for topic in only_topics}
-        wanted = [reference for reference in head.buckets if reference.bucket in numbers]
+        wanted = [reference for reference in head.objects if reference.bucket in {*numbers, PACKS_BUCKET}]
 
-    async def load_bucket(reference: BucketReference) -> BucketContent:
-        return decode_bucket(await store.get(reference.key), reference)
+    async def load_object(reference: BucketReference) -> BucketContent | PacksContent:
+        return decode_object(await store.get(reference.key), reference)
 
-    contents = await run_all(map(load_bucket, wanted), concurrency_max=BUCKET_CONCURRENCY_MAX)
+    contents = await run_all(map(load_object, wanted), concurrency_max=BUCKET_CONCURRENCY_MAX)
     return catalog_of(head, contents, only_topics=only_topics)
 
 
 def catalog_of(
-    head: CheckpointHead, contents: Iterable[BucketContent], *, only_topics: frozenset[str] | None = None
+    head: CheckpointHead,
+    contents: Iterable[BucketContent | PacksContent],
+    *,
+    only_topics: frozenset[str] | None = None,
 ) -> Catalog:
-    """The catalog that a head and the contents of its buckets make."""
+    """The catalog that a head and the contents of all objects that it names make."""
     contents = list(contents)
-    topics = {topic.topic: topic for content in contents for topic in content.topics}
-    removed = [segment for content in contents for segment in content.removed]
+    buckets = [content for content in contents if isinstance(content, BucketContent)]
+    topics = {topic.topic: topic for bucket in buckets for topic in bucket.topics}
+    removed = [segment for bucket in buckets for segment in bucket.removed]
     if only_topics is not None:
         topics = {name: topic for name, topic in topics.items() if name in only_topics}
         removed = [segment for segment in removed if segment.topic in only_topics]
+    packs, packed = dict[str, PackEntry](), dict[str, PackedTopic]()
+    for content in contents:
+        if isinstance(content, PacksContent):
+            known = content.packed
+            packed = {each.topic: each for each in known if only_topics is None or each.topic in only_topics}
+            used = {pack_id for each in packed.values() for pack_id in each.packs}
+            packs = {pack.pack_id: pack for pack in content.packs if pack.pack_id in used}
     return Catalog(
         version=head.version,
         nonce=head.nonce,
@@ -200,6 +255,8 @@ def catalog_of(
         checkpoints=head.checkpoints,
         topics=topics,
         removed=tuple(sorted(removed, key=lambda segment: (segment.removed_in, segment.segment_id))),
+        packs=packs,
+        packed=packed,
         only_topics=only_topics,
     )
 
@@ -230,10 +287,24 @@ def decode_head(data: bytes, *, version: int) -> CheckpointHead:
 
 def decode_bucket(data: bytes, reference: BucketReference) -> BucketContent:
     """What a bucket holds. FrameChecksumError or LedgerCorruptError when it is not the one that the head names."""
+    return _decode_object(data, reference, _bucket_decoder)
+
+
+def decode_object(data: bytes, reference: BucketReference) -> BucketContent | PacksContent:
+    """What a head names, whichever it is. Raises as `decode_bucket`."""
+    return decode_packs(data, reference) if reference.bucket == PACKS_BUCKET else decode_bucket(data, reference)
+
+
+def decode_packs(data: bytes, reference: BucketReference) -> PacksContent:
+    """What the packs' object holds. Raises as `decode_bucket`."""
+    return _decode_object(data, reference, _packs_decoder)
+
+
+def _decode_object(data: bytes, reference: BucketReference, decoder: msgspec.json.Decoder[Content]) -> Content:
     if len(data) != reference.stored_bytes or zlib.crc32(data) != reference.crc32:
         raise FrameChecksumError("a checkpoint's bucket is not the one that was stored", key=reference.key)
     try:
-        return _bucket_decoder.decode(decompress(data, raw_bytes=reference.raw_bytes))
+        return decoder.decode(decompress(data, raw_bytes=reference.raw_bytes))
     except msgspec.DecodeError as error:
         raise LedgerCorruptError("a checkpoint's bucket cannot be decoded", key=reference.key) from error
 

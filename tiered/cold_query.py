@@ -5,12 +5,17 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
+import msgspec
+
 from thermocline.remoting.errors import QueryNotFoundError
 from thermocline.remoting.message_record import decode_record
 from thermocline.tiered.catalog import Catalog, TopicEntry
 from thermocline.tiered.errors import QuarantinedError
+from thermocline.tiered.frame import DecodedFrame
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.ledger_entry import Quarantine
+from thermocline.tiered.packs.pack_pieces import PackPieces, with_pieces
+from thermocline.tiered.packs.pack_search import find_in_pack
 from thermocline.tiered.parallel import run_all
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_format import QueueRun
@@ -26,8 +31,9 @@ async def find_by_physical_offset(
     *,
     physical_offset: int,
     cut_ms: Callable[[str], int],
+    pieces: PackPieces,
 ) -> memoryview:
-    """The record that lay at `physical_offset`. Looks into every segment whose range of places holds it.
+    """The record that lay at `physical_offset`. Looks into every segment and pack whose range of places holds it.
 
     Raises:
         QueryNotFoundError: No visible record lay there.
@@ -49,12 +55,35 @@ async def find_by_physical_offset(
             timestamp_ms, record = await _record(segment, run, place[1], readers, cache)
             if timestamp_ms >= cut_ms(segment.topic):
                 return record
+    for pack in catalog.packs.values():
+        found = await find_in_pack(pieces, readers.store, catalog, pack, physical_offset)
+        if found is not None:
+            timestamp_ms, record = await _record(found.segment, found.run, found.queue_offset, readers, cache)
+            if timestamp_ms >= cut_ms(found.segment.topic):
+                return record
     for topic in catalog.topics.values():
         for kept in topic.quarantine:
             runs = [kept.segment.run(lost.queue_id) for lost in kept.lost]
             if any(run and run.min_physical_offset <= physical_offset < run.end_physical_offset for run in runs):
                 raise _may_be_lost(kept, physical_offset=physical_offset)
     raise QueryNotFoundError("no record of the cold tier lay there", physical_offset=physical_offset)
+
+
+async def with_pieces_between(
+    pieces: PackPieces, catalog: Catalog, topic: str, *, begin_ms: int, end_ms: int
+) -> TopicEntry:
+    """The topic's entry with the pieces of those packs that hold anything of the time."""
+    packed = catalog.packed.get(topic)
+    if packed is not None:
+        packs = [catalog.packs[pack_id] for pack_id in packed.packs]
+        times = {pack.pack_id: pieces.times(pack, topic) for pack in packs}
+        wanted = tuple(
+            pack_id for pack_id, (oldest, newest) in times.items() if oldest <= end_ms and newest >= begin_ms
+        )
+        catalog = msgspec.structs.replace(catalog, packed={topic: msgspec.structs.replace(packed, packs=wanted)})
+    entry = await with_pieces(pieces, catalog, topic)
+    assert entry is not None
+    return entry
 
 
 async def find_by_key(
@@ -144,7 +173,16 @@ async def _record(
     segment: SegmentEntry, run: QueueRun, queue_offset: int, readers: SegmentReaders, cache: FrameCache
 ) -> tuple[int, memoryview]:
     """Store time and bytes of one record."""
-    reader = readers.of(segment)
-    footer = await reader.log_footer()
-    frame = await cache.get(reader, footer.frame_of(run, queue_offset))
+    frame = await frame_at(segment, run, queue_offset, readers, cache)
     return frame.store_timestamp_ms(queue_offset), frame.slice(queue_offset, queue_offset + 1)
+
+
+async def frame_at(
+    segment: SegmentEntry, run: QueueRun, queue_offset: int, readers: SegmentReaders, cache: FrameCache
+) -> DecodedFrame:
+    """The frame with one record: one request where the catalog knows enough, else two; none for what is here."""
+    reader = readers.of(segment)
+    frame = await reader.frame_at(run, queue_offset)
+    if frame is None:
+        frame = await cache.get(reader, (await reader.frame_table()).frame_of(run, queue_offset))
+    return frame

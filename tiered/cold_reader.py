@@ -5,14 +5,15 @@ by one. Within a queue store times rise, so the least visible offset is found by
 runs through a frame, by looking into that one.
 
     pull: offset -> segment and run (TopicIndex) -> frame (footer) -> FrameCache -> slices of the frame, uncopied
+          in a pack: its piece is loaded first (PackPieces), and read whole when it is small
           with tags: the columns of `.cq` say which offsets match, only their frames are read
           with a condition on properties: every frame is read, as for a pull of all, and every record looked into
 
 Records in quarantine are errors of their own (QuarantinedError), for whoever wants one of them and nobody else.
 
-Belongs to one event loop. Bounded: frames (FrameCache), footers (SegmentReaders), cursors (ReadAhead). One pull passes
-by no more than `SCAN_RECORDS_MAX` records, and looks into no more than `MATCH_RECORDS_MAX`, in `MATCH_FRAMES_MAX`
-frames; others go on after every `MATCH_RECORDS_AT_ONCE` of them. Cancelling any call is safe.
+Belongs to one event loop. Bounded: frames (FrameCache), footers (SegmentReaders, PackPieces), cursors (ReadAhead). One
+pull passes by no more than `SCAN_RECORDS_MAX` records, and looks into no more than `MATCH_RECORDS_MAX`, in
+`MATCH_FRAMES_MAX` frames; others go on after every `MATCH_RECORDS_AT_ONCE` of them. Cancelling any call is safe.
 """
 
 from __future__ import annotations
@@ -34,16 +35,19 @@ from thermocline.remoting.errors import (
     ObjectStoreUnavailableError,
     QueryNotFoundError,
 )
-from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.cold_query import find_by_key, find_by_physical_offset
+from thermocline.tiered.catalog import Catalog, TopicEntry
+from thermocline.tiered.cold_query import find_by_key, find_by_physical_offset, with_pieces_between
+from thermocline.tiered.errors import SegmentFormatError
 from thermocline.tiered.frame import DecodedFrame
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.packs.pack_entry import PackedTopic
+from thermocline.tiered.packs.pack_pieces import PackPieces
 from thermocline.tiered.read_ahead import WINDOW_FRAMES_MAX, Cursor, ReadAhead
-from thermocline.tiered.segment_format import FrameInfo, LogFooter
+from thermocline.tiered.segment_format import FrameInfo
 from thermocline.tiered.segment_reader import SegmentReader
 from thermocline.tiered.segment_readers import SegmentReaders
-from thermocline.tiered.topic_index import QueueIndex, QueueSpan, TopicIndex
+from thermocline.tiered.topic_index import PackedSpan, QueueIndex, QueueSpan, TopicIndex
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +128,8 @@ class ColdReader:
         self._cache = cache
         self._readers = SegmentReaders(store)
         self._read_ahead = ReadAhead(window_frames_max=read_ahead_frames_max)
-        self._indexes: dict[str, TopicIndex] = {}
+        self._pieces = PackPieces(store)
+        self._indexes: dict[str, tuple[PackedTopic | None, TopicIndex]] = {}
         self._tasks: dict[asyncio.Task[None], str] = {}
 
     async def pull(self, request: ColdPull) -> ColdPullResult:
@@ -133,7 +138,12 @@ class ColdReader:
 
     async def min_offset(self, topic: str, queue_id: int, *, cut_ms: int) -> int | None:
         """The least visible offset; None when nothing of the queue is visible here."""
-        return await self._checked(topic, lambda: self._min_offset(self._queue(topic, queue_id), cut_ms))
+
+        async def find() -> int | None:
+            queue = self._queue(topic, queue_id)
+            return None if queue is None else await self._first_at_or_after(queue, cut_ms)
+
+        return await self._checked(topic, find)
 
     def end_offset(self, topic: str, queue_id: int) -> int | None:
         """The offset after the last one held, visible or not; None when there is none. Sends no request."""
@@ -145,12 +155,14 @@ class ColdReader:
 
         async def find() -> int | None:
             queue = self._queue(topic, queue_id)
-            offset = await self._min_offset(queue, cut_ms)
+            offset = None if queue is None else await self._first_at_or_after(queue, cut_ms)
             if queue is None or offset is None:
                 return None
-            span = queue.spans[queue.position_of(offset)]
+            span = await self._span(queue, queue.position_of(offset))
             if span.quarantine is not None:
                 return max(span.run.min_store_ms, cut_ms)
+            if offset == span.run.start_offset:
+                return span.run.min_store_ms
             return (await self._frame_at(span, offset)).store_timestamp_ms(offset)
 
         return await self._checked(topic, find)
@@ -164,14 +176,9 @@ class ColdReader:
             queue = self._queue(topic, queue_id)
             if queue is None:
                 return None
-            minimum = await self._min_offset(queue, cut_ms)
-            if minimum is None:
-                return None
             if boundary is Boundary.LOWER:
-                found = await self._first_at_or_after(queue, timestamp_ms)
-                return None if found is None else max(found, minimum)
-            found = await self._last_at_or_before(queue, timestamp_ms)
-            return None if found is None or found < minimum else found
+                return await self._first_at_or_after(queue, max(timestamp_ms, cut_ms))
+            return await self._last_at_or_before(queue, timestamp_ms, cut_ms=cut_ms)
 
         return await self._checked(topic, find)
 
@@ -182,7 +189,7 @@ class ColdReader:
             queue = self._queue(topic, queue_id)
             if queue is None or not queue.start_offset <= queue_offset < queue.end_offset:
                 return None
-            span = queue.spans[queue.position_of(queue_offset)]
+            span = await self._span(queue, queue.position_of(queue_offset))
             if queue_offset < span.run.start_offset:
                 return None
             timestamp_ms = (await self._frame_at(span, queue_offset)).store_timestamp_ms(queue_offset)
@@ -199,7 +206,12 @@ class ColdReader:
         catalog = self._catalog()
         try:
             return await find_by_physical_offset(
-                catalog, self._readers, self._cache, physical_offset=physical_offset, cut_ms=cut_ms
+                catalog,
+                self._readers,
+                self._cache,
+                physical_offset=physical_offset,
+                cut_ms=cut_ms,
+                pieces=self._pieces,
             )
         except QueryNotFoundError:
             raise
@@ -214,9 +226,12 @@ class ColdReader:
         """Records with that id or key and a store time in [begin_ms, end_ms], newest first, at most `count_max`."""
 
         async def find() -> list[memoryview]:
-            entry = self._catalog().topics.get(topic)
-            if entry is None:
+            catalog = self._catalog()
+            if topic not in catalog.topics:
                 return []
+            entry = await with_pieces_between(
+                self._pieces, catalog, topic, begin_ms=max(begin_ms, cut_ms), end_ms=end_ms
+            )
             return await find_by_key(
                 entry,
                 self._readers,
@@ -244,32 +259,66 @@ class ColdReader:
 
     async def _checked(self, topic: str, read: Callable[[], Awaitable[Result]]) -> Result:
         """Do `read`; if an object is missing, once more with the newest catalog: it may have been dropped meanwhile."""
-        entry = self._catalog().topics.get(topic)
+        entry, packed = self._known(topic)
         try:
             return await read()
         except ObjectNotFoundError as error:
-            if self._catalog().topics.get(topic) is entry:
+            now = self._known(topic)
+            if now[0] is entry and now[1] is packed:
                 raise CorruptDataError("an object that the catalog names is missing", topic=topic) from error
         try:
             return await read()
         except ObjectNotFoundError as error:
             raise ObjectStoreUnavailableError("the catalog changes while it is read", topic=topic) from error
 
+    def _known(self, topic: str) -> tuple[TopicEntry | None, PackedTopic | None]:
+        """What the newest catalog says of a topic; the same objects as long as nothing of it changes."""
+        catalog = self._catalog()
+        entry, packed = catalog.topics.get(topic), catalog.packed.get(topic)
+        return (
+            entry,
+            packed if entry is not None and packed is not None and packed.incarnation == entry.incarnation else None,
+        )
+
     def _queue(self, topic: str, queue_id: int) -> QueueIndex | None:
-        entry = self._catalog().topics.get(topic)
+        entry, packed = self._known(topic)
         if entry is None:
             return None
-        index = self._indexes.get(topic)
-        if index is None or index.entry is not entry:
+        known = self._indexes.get(topic)
+        if known is None or known[1].entry is not entry or known[0] is not packed:
             self._indexes.pop(topic, None)
-            index = self._indexes[topic] = TopicIndex(entry)
+            packs = self._catalog().packs
+            lived_in = [packs[pack_id] for pack_id in packed.packs] if packed is not None else []
+            known = packed, TopicIndex(entry, packs=lived_in, table_of=self._pieces.table)
+            self._indexes[topic] = known
             if len(self._indexes) > TOPIC_INDEX_COUNT_MAX:
                 del self._indexes[next(iter(self._indexes))]
-        return index.queues.get(queue_id)
+        return known[1].queues.get(queue_id)
+
+    async def _span(self, queue: QueueIndex, position: int) -> QueueSpan:
+        """The span at a position, loaded if it lies in a pack."""
+        span = queue.spans[position]
+        if isinstance(span, PackedSpan):
+            loaded = await self._loaded(span)
+            queue.spans[position] = span = loaded
+        return span
+
+    async def _loaded(self, span: PackedSpan) -> QueueSpan:
+        for segment in await self._pieces.of_topic(span.pack, span.topic):
+            run = segment.run(span.run.queue_id)
+            if run is not None and run.start_offset == span.run.start_offset and run.end_offset == span.run.end_offset:
+                return QueueSpan(segment, run)
+        raise SegmentFormatError(
+            "pack and ledger speak of different runs",
+            key=span.pack.key,
+            topic=span.topic,
+            queue_id=span.run.queue_id,
+            start_offset=span.run.start_offset,
+        )
 
     async def _pull(self, request: ColdPull) -> ColdPullResult:
         queue = self._queue(request.topic, request.queue_id)
-        minimum = await self._min_offset(queue, request.cut_ms)
+        minimum = None if queue is None else await self._first_at_or_after(queue, request.cut_ms)
         if queue is None or minimum is None:
             end = queue.end_offset if queue is not None else 0
             return ColdPullResult(status=ColdPullStatus.NO_QUEUE, next_offset=end, min_offset=end, end_offset=end)
@@ -283,10 +332,11 @@ class ColdReader:
         if request.offset < minimum:
             return nothing(ColdPullStatus.BELOW_MINIMUM, minimum)
         position = queue.position_of(request.offset)
-        span = queue.spans[position]
-        if request.offset < span.run.start_offset:
-            queue.check_hole(request.offset, span.run.start_offset)
-            return nothing(ColdPullStatus.NO_MATCH, span.run.start_offset)
+        span_start = queue.spans[position].run.start_offset
+        if request.offset < span_start:
+            queue.check_hole(request.offset, span_start)
+            return nothing(ColdPullStatus.NO_MATCH, span_start)
+        span = await self._span(queue, position)
         if span.quarantine is not None:
             raise span.lost_error(queue_offset=request.offset)
         taken = _Taken(request)
@@ -316,9 +366,9 @@ class ColdReader:
         matches: Callable[[bytes], bool] | None,
     ) -> None:
         """Take records of one span, frame by frame, those that match; with some taken only frames that are here."""
-        span = queue.spans[position]
+        span = await self._span(queue, position)
         reader = self._readers.of(span.segment)
-        footer = await reader.log_footer()
+        footer = await reader.log_footer(for_records=True)
         end_offset, frame_count = span.run.end_offset, 0
         if matches is not None:
             end_offset = min(end_offset, taken.next_offset + MATCH_RECORDS_MAX)
@@ -327,10 +377,14 @@ class ColdReader:
             if taken.message_count and not self._cache.is_ready(reader, info):
                 return
             ahead: list[FrameInfo] = []
+            if reader.is_small and not self._cache.is_coming(reader, info):
+                # A small part is one request, whatever queue of it is wanted: the others are, too, before long.
+                ahead = [footer.frame(index) for index in range(len(footer.frames)) if index != info.index]
             if self._read_ahead.enter(cursor, (span.segment.segment_id, info.index)):
                 stop = min(info.index + 1 + cursor.window_frames, span.run.frame_end)
-                ahead = [footer.frame(index) for index in range(info.index + 1, stop)]
-                self._fetch_ahead(queue, position, reader, info, ahead, cursor, taken.reader)
+                following = [footer.frame(index) for index in range(info.index + 1, stop)]
+                self._fetch_ahead(queue, position, reader, info, following, cursor, taken.reader)
+                ahead = ahead or following
             frame = await self._cache.get(reader, info, ahead=ahead, owner=taken.reader)
             if matches is None:
                 taken.take(frame, min(frame.end_offset, end_offset))
@@ -355,26 +409,26 @@ class ColdReader:
         if self._cache.is_coming(reader, info) and len(missing) * 2 >= cursor.window_frames:
             self._cache.read_ahead(reader, missing, owner=owner)
         if len(ahead) < cursor.window_frames and position + 1 < len(queue.spans):
-            following = queue.spans[position + 1]
-            if following.quarantine is not None:
+            if queue.spans[position + 1].quarantine is not None:
                 return
             task = asyncio.get_running_loop().create_task(
-                self._fetch_following(following, cursor.window_frames - len(ahead), owner)
+                self._fetch_following(queue, position + 1, cursor.window_frames - len(ahead), owner)
             )
             self._tasks[task] = owner
             task.add_done_callback(self._tasks.pop)
 
-    async def _fetch_following(self, span: QueueSpan, frame_count: int, owner: str) -> None:
+    async def _fetch_following(self, queue: QueueIndex, position: int, frame_count: int, owner: str) -> None:
         """Fetch the first frames of the next segment; a guess, so a failure is left to the read that needs them."""
-        reader = self._readers.of(span.segment)
         try:
-            footer = await reader.log_footer()
+            span = await self._span(queue, position)
+            reader = self._readers.of(span.segment)
+            footer = await reader.log_footer(for_records=True)
         except MQError as error:
-            logger.debug("read-ahead failed segment_id=%s: %s", span.segment.segment_id, error)
+            logger.debug("read-ahead failed position=%d: %s", position, error)
             return
         stop = min(span.run.frame_start + frame_count, span.run.frame_end)
-        frames = [footer.frame(index) for index in range(span.run.frame_start, stop)]
-        self._cache.read_ahead(reader, frames, owner=owner)
+        wanted = range(len(footer.frames)) if reader.is_small else range(span.run.frame_start, stop)
+        self._cache.read_ahead(reader, [footer.frame(index) for index in wanted], owner=owner)
 
     async def _take_matching(self, taken: _Taken, span: QueueSpan, tags_codes: frozenset[int]) -> None:
         """Take the records of one span whose tags code matches, by the columns; only their frames are read."""
@@ -401,20 +455,18 @@ class ColdReader:
         if taken.has_room:
             taken.next_offset = scan_end
 
-    async def _min_offset(self, queue: QueueIndex | None, cut_ms: int) -> int | None:
-        if queue is None:
-            return None
-        for span in queue.spans:
-            if span.run.min_store_ms >= cut_ms:
-                return span.run.start_offset
-            if span.run.max_store_ms >= cut_ms:
-                return await self._first_in_span(span, cut_ms)
-        return None
-
     async def _first_at_or_after(self, queue: QueueIndex, timestamp_ms: int) -> int | None:
-        for span in queue.spans:
-            if span.run.max_store_ms >= timestamp_ms:
-                return await self._first_in_span(span, timestamp_ms)
+        """The first offset stored at or after a time: with the cut, the least visible one. None when all are older."""
+        for position in range(len(queue.spans)):
+            run = queue.spans[position].run
+            if run.min_store_ms >= timestamp_ms:
+                return run.start_offset
+            if run.max_store_ms >= timestamp_ms:
+                span = await self._span(queue, position)  # its own times, where they were the piece's
+                if span.run.min_store_ms >= timestamp_ms:
+                    return span.run.start_offset
+                if span.run.max_store_ms >= timestamp_ms:
+                    return await self._first_in_span(span, timestamp_ms)
         return None
 
     async def _first_in_span(self, span: QueueSpan, timestamp_ms: int) -> int:
@@ -422,38 +474,52 @@ class ColdReader:
         run = span.run
         if span.quarantine is not None:
             return run.start_offset
-        footer = await self._readers.of(span.segment).log_footer()
+        reader = self._readers.of(span.segment)
+        footer = await reader.frame_table()
         newest = footer.frames["max_store_ms"][run.frame_start : run.frame_end]
         info = footer.frame(run.frame_start + int(np.argmax(newest >= timestamp_ms)))
         if info.min_store_ms >= timestamp_ms:
             return info.start_offset
-        frame = await self._cache.get(self._readers.of(span.segment), info)
+        frame = await self._cache.get(reader, info)
         offsets = range(frame.start_offset, frame.end_offset)
         return frame.start_offset + bisect_left(offsets, timestamp_ms, key=frame.store_timestamp_ms)
 
-    async def _last_at_or_before(self, queue: QueueIndex, timestamp_ms: int) -> int | None:
-        for span in reversed(queue.spans):
+    async def _last_at_or_before(self, queue: QueueIndex, timestamp_ms: int, *, cut_ms: int) -> int | None:
+        """The last offset stored at or before a time; None when all are newer, or the cut hides that one."""
+        for position in reversed(range(len(queue.spans))):
+            run = queue.spans[position].run
+            if run.min_store_ms > timestamp_ms:
+                continue
+            if run.max_store_ms <= timestamp_ms and run.min_store_ms >= cut_ms:
+                return run.end_offset - 1
+            span = await self._span(queue, position)
             run = span.run
             if run.min_store_ms > timestamp_ms:
                 continue
-            if span.quarantine is not None:
-                return run.end_offset - 1
-            footer = await self._readers.of(span.segment).log_footer()
-            oldest = footer.frames["min_store_ms"][run.frame_start : run.frame_end]
-            info = footer.frame(run.frame_end - 1 - int(np.argmax(oldest[::-1] <= timestamp_ms)))
-            if info.max_store_ms <= timestamp_ms:
-                return info.end_offset - 1
-            frame = await self._cache.get(self._readers.of(span.segment), info)
-            offsets = range(frame.start_offset, frame.end_offset)
-            return frame.start_offset + bisect_right(offsets, timestamp_ms, key=frame.store_timestamp_ms) - 1
+            if span.quarantine is not None or run.max_store_ms <= timestamp_ms:
+                return run.end_offset - 1 if run.max_store_ms >= cut_ms else None
+            if timestamp_ms < cut_ms:
+                return None
+            found, found_ms = await self._last_in_span(span, timestamp_ms)
+            return found if found_ms >= cut_ms else None
         return None
+
+    async def _last_in_span(self, span: QueueSpan, timestamp_ms: int) -> tuple[int, int]:
+        """The last record of a run at or before a time, which the first one is, and when it was stored."""
+        run, reader = span.run, self._readers.of(span.segment)
+        footer = await reader.frame_table()
+        oldest = footer.frames["min_store_ms"][run.frame_start : run.frame_end]
+        info = footer.frame(run.frame_end - 1 - int(np.argmax(oldest[::-1] <= timestamp_ms)))
+        frame = await self._cache.get(reader, info)
+        offsets = range(frame.start_offset, frame.end_offset)
+        found = frame.start_offset + bisect_right(offsets, timestamp_ms, key=frame.store_timestamp_ms) - 1
+        return found, frame.store_timestamp_ms(found)
 
     async def _frame_at(self, span: QueueSpan, queue_offset: int) -> DecodedFrame:
         if span.quarantine is not None:
             raise span.lost_error(queue_offset=queue_offset)
         reader = self._readers.of(span.segment)
-        footer: LogFooter = await reader.log_footer()
-        return await self._cache.get(reader, footer.frame_of(span.run, queue_offset))
+        return await self._cache.get(reader, (await reader.frame_table()).frame_of(span.run, queue_offset))
 
 
 async def _take_wanted(taken: _Taken, frame: DecodedFrame, end_offset: int, matches: Callable[[bytes], bool]) -> None:

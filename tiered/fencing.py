@@ -59,6 +59,9 @@ class FencingMode(StrEnum):
 class EntryArbiter(Protocol):
     """Gives each version of a ledger to one writer. One for each writer; used by `LedgerWriter` alone."""
 
+    requests_per_entry: int
+    """Requests that write or list which an entry takes."""
+
     async def begin(self, *, epoch: int) -> bool:
         """Take part; `epoch` is the ledger's. True: only what is read of the ledger from now on counts.
 
@@ -86,6 +89,8 @@ def new_arbiter(mode: FencingMode, store: ObjectStore, keys: BrokerKeys, *, rand
 class ConditionalArbiter:
     """The store arbitrates."""
 
+    requests_per_entry = 1
+
     def __init__(self, store: ObjectStore, keys: BrokerKeys) -> None:
         self._store = store
         self._keys = keys
@@ -101,6 +106,8 @@ class ConditionalArbiter:
 
 class BallotArbiter:
     """Arbitrates without the store's help; see the module's header."""
+
+    requests_per_entry = 3
 
     def __init__(self, store: ObjectStore, keys: BrokerKeys, *, random: Random) -> None:
         """`random` makes the ballot's nonce: it must differ in every process."""
@@ -190,7 +197,7 @@ class BallotArbiter:
         try:
             await self._store.delete_many(settled)
         except ObjectStoreUnavailableError as error:
-            logger.warning("proposals not deleted root=%s: %s", self._keys.root, error)
+            logger.debug("proposals not deleted root=%s: %s", self._keys.root, error)
             return
         for key in settled:
             del self._proposals[key]

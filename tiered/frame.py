@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import zstandard
 
 from thermocline.remoting.message_record import (
     POSITION_QUEUE_OFFSET,
@@ -17,8 +18,8 @@ from thermocline.remoting.message_record import (
 )
 from thermocline.remoting.record_heads import find_records
 from thermocline.remoting.sys_flag import BORN_HOST_V6
-from thermocline.tiered.errors import SegmentFormatError
-from thermocline.tiered.segment_format import FrameInfo, decompress
+from thermocline.tiered.errors import FrameChecksumError, SegmentFormatError
+from thermocline.tiered.segment_format import FRAME_RAW_BYTES_MAX, FrameInfo, decompress
 
 _SYS_FLAG = struct.Struct(">i")
 _LONG = struct.Struct(">q")
@@ -85,12 +86,33 @@ def decode_frame(stored: bytes | memoryview, info: FrameInfo) -> DecodedFrame:
         CorruptDataError: It does not hold whole records, or not those that the footer speaks of.
     """
     data = decompress(stored, raw_bytes=info.raw_bytes)
+    frame = _frame_of(data, start_offset=info.start_offset, min_store_ms=info.min_store_ms)
+    if frame.end_offset != info.end_offset:
+        raise SegmentFormatError("the frame's records are not those of the footer", end_offset=frame.end_offset)
+    return frame
+
+
+def decode_next_frame(stored: memoryview, *, start_offset: int) -> tuple[DecodedFrame, int]:
+    """The frame that `stored` begins with, whatever follows it, and how many bytes it takes there; raises as above."""
+    try:
+        raw_bytes = zstandard.frame_content_size(stored)
+        if not 0 < raw_bytes <= FRAME_RAW_BYTES_MAX:
+            raise SegmentFormatError("impossible frame size", raw_bytes=raw_bytes)
+        walker = zstandard.ZstdDecompressor().decompressobj()
+        data = walker.decompress(stored)
+    except zstandard.ZstdError as error:
+        raise FrameChecksumError("the frame does not decompress", size_bytes=len(stored)) from error
+    if len(data) != raw_bytes or not walker.eof:
+        raise FrameChecksumError("the frame's content is cut short", raw_bytes=raw_bytes, found_bytes=len(data))
+    frame = _frame_of(data, start_offset=start_offset, min_store_ms=record_store_timestamp_ms(data, 0))
+    return frame, len(stored) - len(walker.unused_data)
+
+
+def _frame_of(data: bytes, *, start_offset: int, min_store_ms: int) -> DecodedFrame:
     starts, _ = find_records(np.frombuffer(data, np.uint8))
-    if len(starts) != info.end_offset - info.start_offset:
-        raise SegmentFormatError("the frame's records are not those of the footer", records=len(starts))
     positions = array("I", starts.astype(np.uint32).tobytes())
     positions.append(len(data))
     (first_offset,) = _LONG.unpack_from(data, POSITION_QUEUE_OFFSET)
-    if first_offset != info.start_offset:
-        raise SegmentFormatError("the frame starts at another offset", found=first_offset, expected=info.start_offset)
-    return DecodedFrame(data=data, start_offset=info.start_offset, positions=positions, min_store_ms=info.min_store_ms)
+    if first_offset != start_offset:
+        raise SegmentFormatError("the frame starts at another offset", found=first_offset, expected=start_offset)
+    return DecodedFrame(data=data, start_offset=start_offset, positions=positions, min_store_ms=min_store_ms)

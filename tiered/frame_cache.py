@@ -188,6 +188,7 @@ class FrameCache:
         missing = [
             info for info in infos if (key := _key(reader, info)) not in self._entries and key not in self._under_way
         ]
+        missing.sort(key=lambda info: info.position)
         loop = asyncio.get_running_loop()
         for group in plan_fetches(missing, fetch_bytes_max=self._fetch_bytes_max):
             fetch = _Fetch({owner}, [_key(reader, info) for info in group])

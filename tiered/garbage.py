@@ -10,6 +10,8 @@ What goes
     an entry says so (`readable_from`), then their entries, checkpoints and the objects that only they name are deleted.
   - Orphans, found by listing (a sweep): objects of *earlier* epochs that no readable version names. A writer commits
     only objects of its own epoch, so whatever happens meanwhile nobody can come to name them: no clock is needed.
+    With them go state snapshots of earlier epochs, but for the newest two: a writer that slept may have put one behind
+    the look that its successor took.
   - What this writer discarded itself: segments it dropped, ids it abandoned. Objects of its own epoch that are neither
     are left alone, they may be on their way; objects of later epochs are never touched.
 
@@ -35,6 +37,7 @@ from thermocline.tiered.ledger_reader import HeadHint, find_entry, write_hint
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.object_keys import segment_id_of
 from thermocline.tiered.pins import Pin, list_pins
+from thermocline.tiered.state.state_log import KEPT_COUNT
 
 logger = logging.getLogger(__name__)
 
@@ -87,8 +90,10 @@ class GarbageCollector:
         due = self._unfinished or bool(self._writer.discarded)
         return due or self._grace_limit(catalog, now_ms) > catalog.readable_from
 
-    async def plan(self, *, now_ms: int, sweep: bool = False) -> GarbagePlan:
+    async def plan(self, *, now_ms: int, sweep: bool = False, grace_ms: int | None = None) -> GarbagePlan:
         """What could be deleted now. `sweep` lists the whole prefix, and is needed once in a writer's life.
+
+        `grace_ms` instead of the ledger's grace period; 0 ends it for whoever reads an older version without a pin.
 
         Raises:
             ObjectStoreUnavailableError: No answer.
@@ -98,7 +103,7 @@ class GarbageCollector:
         catalog = await writer.settle()
         pins = await list_pins(writer.store, writer.keys)
         live_pins = [pin for pin in pins if pin.until_ms > now_ms]
-        readable_from = self._held_by_pins(catalog, self._grace_limit(catalog, now_ms), live_pins)
+        readable_from = self._held_by_pins(catalog, self._grace_limit(catalog, now_ms, grace_ms), live_pins)
         needs_checkpoint = readable_from > max(catalog.readable_from, self._checkpoint_version)
         protected = catalog.live_keys()
         objects = dict(writer.discarded)
@@ -109,6 +114,7 @@ class GarbageCollector:
                 objects.update(dict.fromkeys(segment.keys, segment.stored_bytes // len(segment.keys)))
         if sweep:
             objects |= {key: size_bytes async for key, size_bytes in self._orphans(protected)}
+            objects |= await self._old_states()
         entries, heads, buckets = await self._ledger_garbage(
             catalog, catalog.readable_from if needs_checkpoint else readable_from, sweep=sweep
         )
@@ -181,6 +187,17 @@ class GarbageCollector:
                 if segment_id is not None and segment_id.epoch < writer.epoch and info.key not in protected:
                     yield info.key, info.size_bytes
 
+    async def _old_states(self) -> dict[str, int]:
+        """State snapshots of earlier epochs that later ones have superseded. Those of its own, StateLog deletes."""
+        writer = self._writer
+        found = {}
+        async for info in writer.store.list(writer.keys.state_prefix):
+            name = writer.keys.state_of(info.key)
+            if name is not None and name[0] <= writer.epoch:
+                found[name] = info
+        superseded = sorted(found)[:-KEPT_COUNT]
+        return {found[name].key: found[name].size_bytes for name in superseded if name[0] < writer.epoch}
+
     async def _ledger_garbage(
         self, catalog: Catalog, readable_from: int, *, sweep: bool
     ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[str, ...]]:
@@ -240,7 +257,7 @@ class GarbageCollector:
                 if are_kept:
                     raise
                 continue
-            named.update(reference.key for reference in head.buckets)
+            named.update(head.object_keys)
         return named
 
     @property
@@ -248,7 +265,7 @@ class GarbageCollector:
         checkpoint = self._writer.checkpoint
         return checkpoint.version if checkpoint is not None else 0
 
-    def _grace_limit(self, catalog: Catalog, now_ms: int) -> int:
+    def _grace_limit(self, catalog: Catalog, now_ms: int, grace_ms: int | None = None) -> int:
         """The newest version before which every version has been superseded for the grace period.
 
         Only versions with a checkpoint count, and, when segments wait for it, the newest one: an idle ledger would
@@ -258,7 +275,8 @@ class GarbageCollector:
         marks = [*catalog.checkpoints, *([latest.mark] if latest is not None else [])]
         if catalog.removed:
             marks.append(CheckpointMark(catalog.version, catalog.committed_ms))
-        over = [mark.version for mark in marks if mark.committed_ms + catalog.settings.grace_ms <= now_ms]
+        grace_ms = catalog.settings.grace_ms if grace_ms is None else grace_ms
+        over = [mark.version for mark in marks if mark.committed_ms + grace_ms <= now_ms]
         return max([catalog.readable_from, *over])
 
     def _held_by_pins(self, catalog: Catalog, limit: int, pins: list[Pin]) -> int:

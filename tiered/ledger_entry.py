@@ -10,9 +10,13 @@ import msgspec
 
 from thermocline.tiered.checked_json import check_json, seal_json
 from thermocline.tiered.errors import LedgerCorruptError
+from thermocline.tiered.packed_rows import dec_hook, enc_hook
+from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.segment_entry import SegmentEntry
 
-LEDGER_FORMAT = 1
+LEDGER_FORMAT = 2
+FORMAT_WITHOUT_PACKS = 1
+"""What the ledger of a broker that has never packed anything says, so that older readers can read it."""
 GRACE_MS = 24 * 3_600_000
 
 
@@ -76,6 +80,11 @@ class RemovedSegment(msgspec.Struct, frozen=True, array_like=True, gc=False):
         """What is remembered of `segment`."""
         return cls(segment.topic, segment.segment_id, removed_in, segment.keys, segment.stored_bytes)
 
+    @classmethod
+    def of_pack(cls, pack: PackEntry, *, removed_in: int) -> RemovedSegment:
+        """What is remembered of a pack, which is no topic's."""
+        return cls("", pack.pack_id, removed_in, (pack.key,), pack.object_bytes)
+
 
 class LostRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Offsets [start_offset, end_offset) that could be read from nowhere; `frame_index` -1 when no frame is known."""
@@ -113,6 +122,8 @@ class LedgerChanges(msgspec.Struct, frozen=True, kw_only=True):
     topics_deleted: tuple[TopicDelete, ...] = ()
     settings: CatalogSettings | None = None
     readable_from: int = 0
+    packs_out: tuple[str, ...] = ()
+    packs_in: tuple[PackEntry, ...] = ()
     quarantine: tuple[Quarantine, ...] = ()
     quarantine_out: tuple[SegmentOut, ...] = ()
 
@@ -142,12 +153,19 @@ class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     segments_out: tuple[SegmentOut, ...] = ()
     topics: tuple[TopicChange, ...] = ()
     segments_in: tuple[SegmentEntry, ...] = ()
+    packs_out: tuple[str, ...] = ()
+    packs_in: tuple[PackEntry, ...] = ()
     quarantine: tuple[Quarantine, ...] = ()
     quarantine_out: tuple[SegmentOut, ...] = ()
 
 
-_encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(LedgerEntry)
+_encoder = msgspec.json.Encoder(enc_hook=enc_hook)
+_decoder = msgspec.json.Decoder(LedgerEntry, dec_hook=dec_hook)
+
+
+def format_of(*, with_packs: bool) -> int:
+    """The format that an entry or a checkpoint is of."""
+    return LEDGER_FORMAT if with_packs else FORMAT_WITHOUT_PACKS
 
 
 def encode_entry(entry: LedgerEntry) -> bytes:

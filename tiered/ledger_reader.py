@@ -6,6 +6,8 @@ How the head is found
      entries one after another until one is missing.
   2. No hint, or its checkpoint is a relic: one listing of `checkpoints/`, newest good one first; without any, entries
      from 1 (there are none below the first checkpoint only if all are there).
+     A checkpoint of which a bucket is gone is passed over from then on, whoever names it: one that a writer finished
+     after it had slept through the collection of what it had written, its hint among what came back with it.
   3. The last entry found is looked at once more. Entries are deleted in ascending order, so while it is there the one
      behind it has not been deleted: it does not exist yet. Otherwise the collector has overtaken us: start again.
 """
@@ -70,21 +72,32 @@ class LedgerReader:
             ObjectStoreUnavailableError: No answer.
             CorruptDataError: What is there contradicts itself.
         """
+        gone: set[int] = set()
         for _ in range(RESTART_COUNT_MAX):
             try:
-                return await cls._open(store, keys, only_topics)
+                return await cls._open(store, keys, only_topics, gone)
             except OvertakenError:
                 continue
+        for version in gone:
+            # The collector takes heads first: with no other way in, what this one names had to be there.
+            if await load_head_if_good(store, keys, version) is not None:
+                raise LedgerCorruptError("an object of a checkpoint is missing", version=version)
         raise ObjectStoreUnavailableError("the ledger moves faster than it can be read", root=keys.root)
 
     @classmethod
-    async def _open(cls, store: ObjectStore, keys: BrokerKeys, only_topics: frozenset[str] | None) -> LedgerReader:
-        base = await _find_base(store, keys)
+    async def _open(
+        cls, store: ObjectStore, keys: BrokerKeys, only_topics: frozenset[str] | None, gone: set[int]
+    ) -> LedgerReader:
+        """`gone`: checkpoints that are known to be incomplete; one more is put in when it is met."""
+        base = await _find_base(store, keys, gone)
+        if base is None and gone:
+            raise OvertakenError("no checkpoint is whole", version=max(gone))
         catalog, base_catalog = Catalog.empty(only_topics=only_topics), None
         if base is not None:
             try:
                 catalog = base_catalog = await load_checkpoint(store, base, only_topics=only_topics)
             except ObjectNotFoundError as error:
+                gone.add(base.version)  # for good: no bucket's name is used twice
                 raise OvertakenError("a checkpoint was collected while it was read", version=base.version) from error
         reader = cls(store, keys, catalog=catalog, base=base, base_catalog=base_catalog)
         await reader._advance()
@@ -230,10 +243,10 @@ async def _find_base_of(store: ObjectStore, keys: BrokerKeys, last: LedgerEntry)
     return None
 
 
-async def _find_base(store: ObjectStore, keys: BrokerKeys) -> CheckpointHead | None:
-    """The checkpoint to start from; None to start from entry 1."""
+async def _find_base(store: ObjectStore, keys: BrokerKeys, gone: set[int]) -> CheckpointHead | None:
+    """The checkpoint to start from, none of `gone`; None to start from entry 1."""
     hint = await read_hint(store, keys)
-    if hint is not None:
+    if hint is not None and hint.checkpoint not in gone:
         if hint.checkpoint:
             base = await load_head_if_good(store, keys, hint.checkpoint)
             if base is not None:
@@ -245,7 +258,7 @@ async def _find_base(store: ObjectStore, keys: BrokerKeys) -> CheckpointHead | N
         part = keys.checkpoint_part(info.key)
         if part is not None and part[1] is None:
             versions.append(part[0])
-    for version in sorted(versions, reverse=True):
+    for version in sorted(set(versions) - gone, reverse=True):
         base = await load_head_if_good(store, keys, version)
         if base is not None:
             return base

@@ -18,7 +18,7 @@ Rules
   - One commit at a time; a second waits. A commit whose answer never came stays pending: the next `commit` or `settle`
     finishes exactly that one first, with the same bytes.
   - Segments are committed only under ids of this writer's epoch.
-  - Every `checkpoint_interval` entries a checkpoint is written; a failure is logged and tried again after the next
+  - Every `checkpoint_interval` entries a checkpoint is written; one that failed is tried again after the next
     commit; at ENTRIES_MAX entries without one, commits fail until it succeeds.
 Belongs to one event loop. Bounded: one pending entry, and the names of what this writer has discarded.
 """
@@ -33,6 +33,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
 
+import msgspec
+
 from thermocline.remoting.errors import (
     FencedError,
     InvalidRequestError,
@@ -40,7 +42,7 @@ from thermocline.remoting.errors import (
     StoreClosedError,
 )
 from thermocline.tiered.catalog import Catalog, TopicEntry, apply
-from thermocline.tiered.checkpoint import CheckpointHead, write_checkpoint
+from thermocline.tiered.checkpoint import CheckpointHead, bucket_count_for, write_checkpoint
 from thermocline.tiered.errors import (
     AlreadyExistsError,
     EarlierCommitUnsettledError,
@@ -48,10 +50,11 @@ from thermocline.tiered.errors import (
     LedgerCorruptError,
 )
 from thermocline.tiered.fencing import ConditionalArbiter, EntryArbiter
-from thermocline.tiered.ledger_entry import LEDGER_FORMAT, LedgerChanges, LedgerEntry, encode_entry
+from thermocline.tiered.ledger_entry import LedgerChanges, LedgerEntry, encode_entry, format_of
 from thermocline.tiered.ledger_reader import HeadHint, LedgerReader, find_entry, read_hint, write_hint
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.packs.pack_check import check_follows
 from thermocline.tiered.segment_format import SegmentId
 
 logger = logging.getLogger(__name__)
@@ -170,12 +173,28 @@ class LedgerWriter:
         """True once a later writer has been met."""
         return self._fenced
 
+    @property
+    def commit_cost_max(self) -> int:
+        """Requests that write or list which the next commit takes at most: its entry (with ballots a proposal and a
+        listing, too), and a checkpoint if that is due."""
+        cost = self.arbiter.requests_per_entry
+        if self.version + 1 - self._checkpoint_version >= self.checkpoint_interval:
+            known_count = self.checkpoint.bucket_count if self.checkpoint is not None else 1
+            cost += bucket_count_for(self.catalog, at_least=known_count) + 3  # packs, head, and the hint
+        return cost
+
     def next_segment_id(self) -> SegmentId:
         """A new id. Commit the segment under it, or `abandon` it."""
         segment_id = SegmentId(self.epoch, self._next_sequence)
         self._next_sequence += 1
         self._issued.add(str(segment_id))
         return segment_id
+
+    def next_piece_ids(self, count: int) -> list[SegmentId]:
+        """New ids for the pieces of a pack, which are committed and abandoned with their pack."""
+        start = self._next_sequence
+        self._next_sequence += count
+        return [SegmentId(self.epoch, sequence) for sequence in range(start, self._next_sequence)]
 
     def is_under_way(self, segment_id: SegmentId) -> bool:
         """Whether the id has been given out, and is neither committed nor abandoned yet."""
@@ -211,8 +230,7 @@ class LedgerWriter:
                 await self._settle_or_fence()
             except ObjectStoreUnavailableError as error:
                 raise EarlierCommitUnsettledError(root=self.keys.root, version=self.version + 1) from error
-            self._check_changes(changes)
-            self._pending = self._prepare(changes)
+            self._pending = self._prepare(changes, checked=self._check_changes(changes))
             await self._settle_or_fence()
             await self._keep_checkpointed()
             return self.catalog
@@ -264,11 +282,13 @@ class LedgerWriter:
     def _hint(self) -> HeadHint:
         return HeadHint(version=self.version, checkpoint=self._checkpoint_version)
 
-    def _prepare(self, changes: LedgerChanges, *, claim: LedgerIdentity | None = None) -> _Pending:
-        """Fix the bytes of the next entry."""
+    def _prepare(
+        self, changes: LedgerChanges, *, claim: LedgerIdentity | None = None, checked: Catalog | None = None
+    ) -> _Pending:
+        """Fix the bytes of the next entry. `checked` is what an earlier call has made of the same changes."""
         catalog = self.catalog
         entry = LedgerEntry(
-            format=LEDGER_FORMAT,
+            format=format_of(with_packs=bool(catalog.packs or changes.packs_in)),
             version=catalog.version + 1,
             epoch=catalog.epoch + 1 if claim is not None else catalog.epoch,
             nonce=f"{self.random.getrandbits(128):032x}",
@@ -285,22 +305,33 @@ class LedgerWriter:
             segments_out=changes.segments_out,
             topics=changes.topics,
             segments_in=changes.segments_in,
+            packs_out=changes.packs_out,
+            packs_in=changes.packs_in,
             quarantine=changes.quarantine,
             quarantine_out=changes.quarantine_out,
         )
-        return _Pending(entry=entry, data=encode_entry(entry), after=apply(catalog, entry))
+        if checked is not None:
+            after = msgspec.structs.replace(checked, nonce=entry.nonce, committed_ms=entry.committed_ms)
+        else:
+            after = apply(catalog, entry)
+        return _Pending(entry=entry, data=encode_entry(entry), after=after)
 
-    def _check_changes(self, changes: LedgerChanges) -> None:
-        """InvalidRequestError unless the changes make a catalog that keeps its invariants."""
+    def _check_changes(self, changes: LedgerChanges) -> Catalog:
+        """The catalog with the changes; InvalidRequestError unless it keeps its invariants."""
         for segment in changes.segments_in:
             assert segment.id.epoch == self.epoch, "a writer commits only objects of its own epoch"
             assert segment.segment_id in self._issued, "committed or abandoned before"
+        for pack in changes.packs_in:
+            assert pack.id.epoch == self.epoch, "a writer commits only objects of its own epoch"
+            assert pack.pack_id in self._issued, "committed or abandoned before"
         try:
             after = self._prepare(changes).after
         except LedgerCorruptError as error:
             raise InvalidRequestError("the changes do not follow the catalog", reason=str(error)) from error
         for topic in {segment.topic for segment in changes.segments_in}:
             _check_no_overlap(after.topics[topic])
+        check_follows(self.catalog, (pack for pack in changes.packs_in if pack.level == 0))
+        return after
 
     async def _settle_or_fence(self) -> None:
         if self._fenced:
@@ -382,16 +413,20 @@ class LedgerWriter:
         before, self.catalog = self.catalog, pending.after
         entry = pending.entry
         self._issued.difference_update(segment.segment_id for segment in entry.segments_in)
+        self._issued.difference_update(pack.pack_id for pack in entry.packs_in)
         remembered = {segment.segment_id for segment in self.catalog.removed}
         for segment in before.removed:
             if segment.segment_id not in remembered:
                 self.discarded.update(dict.fromkeys(segment.keys, 0))
         logger.info(
-            "ledger committed version=%d epoch=%d segments_in=%d segments_out=%d topics_changed=%d topics_deleted=%d",
+            "ledger committed version=%d epoch=%d segments_in=%d segments_out=%d packs_in=%d packs_out=%d"
+            " topics_changed=%d topics_deleted=%d",
             entry.version,
             entry.epoch,
             len(entry.segments_in),
             len(entry.segments_out),
+            len(entry.packs_in),
+            len(entry.packs_out),
             len(entry.topics),
             len(entry.topics_deleted),
         )
@@ -401,19 +436,19 @@ class LedgerWriter:
         try:
             count = await self.store.remove_incomplete(f"{self.keys.root}/")
         except ObjectStoreUnavailableError as error:
-            logger.warning("unfinished uploads not removed root=%s: %s", self.keys.root, error)
+            logger.debug("unfinished uploads not removed root=%s: %s", self.keys.root, error)
             return
         if count:
             logger.info("unfinished uploads removed root=%s count=%d", self.keys.root, count)
 
     async def _keep_checkpointed(self) -> None:
-        """Write a checkpoint when one is due; a failure is logged, and the next commit tries again."""
+        """Write a checkpoint when one is due; after a failure the next commit tries again."""
         if self.version - self._checkpoint_version < self.checkpoint_interval:
             return
         try:
             await self._write_checkpoint()
         except ObjectStoreUnavailableError as error:
-            logger.warning("checkpoint failed version=%d: %s", self.version, error)
+            logger.debug("checkpoint failed version=%d: %s", self.version, error)
 
     async def _write_checkpoint(self, *, is_afresh: bool = False) -> None:
         head = await write_checkpoint(

@@ -8,9 +8,11 @@
     {root}/doctor/{id}/...                           what a store doctor tries out; gone when it ends
     {root}/checkpoints/{version:020}/head.json
     {root}/checkpoints/{version:020}/{bucket:03}-{epoch:010}.zst
+    {root}/checkpoints/{version:020}/packs-{epoch:010}.zst
     {root}/state/{epoch:010}-{sequence:010}.json
     {root}/pins/{id}.json
     {root}/topics/{topic}/{segment_id}.log .cq .idx
+    {root}/topics/{topic}/{segment_id}.pack
     {root}/packs/{ttl_class}/{pack_id}.pack
 
 In names of clusters, brokers and topics everything but letters, digits, `_`, `-` and inner dots is written as `=` and
@@ -29,9 +31,8 @@ NAME_BYTES_MAX = 200
 _NAME_KEPT_BYTES = 150
 _ESCAPED = re.compile(rb"[^A-Za-z0-9_.-]|^\.")
 _SEGMENT_NAME = re.compile(r"(\d{10})-(\d{10})\.(log|cq|idx|pack)")
-_BUCKET_NAME = re.compile(r"(\d{3})-(\d{10})\.zst")
+_BUCKET_NAME = re.compile(r"(\d{3}|packs)-(\d{10})\.zst")
 _STATE_NAME = re.compile(r"(\d{10})-(\d{10})\.json")
-PART_SUFFIXES = (".log", ".cq", ".idx")
 
 
 def escape_name(name: str) -> str:
@@ -85,6 +86,10 @@ class BrokerKeys:
         """One bucket of the catalog at `version`."""
         return f"{self.checkpoints_prefix}{version:020}/{bucket:03}-{epoch:010}.zst"
 
+    def checkpoint_packs(self, version: int, *, epoch: int) -> str:
+        """The packs of the catalog at `version`."""
+        return f"{self.checkpoints_prefix}{version:020}/packs-{epoch:010}.zst"
+
     def state(self, *, epoch: int, sequence: int) -> str:
         """A state snapshot."""
         return f"{self.state_prefix}{epoch:010}-{sequence:010}.json"
@@ -103,6 +108,14 @@ class BrokerKeys:
         base = f"{self.topics_prefix}{escape_name(topic)}/{segment_id}"
         return f"{base}.log", f"{base}.cq", f"{base}.idx"
 
+    def merged_segment(self, topic: str, segment_id: SegmentId) -> str:
+        """The key of a segment whose three parts are one object of its own."""
+        return f"{self.topics_prefix}{escape_name(topic)}/{segment_id}.pack"
+
+    def pack(self, ttl_class: str, pack_id: SegmentId) -> str:
+        """The key of a pack."""
+        return f"{self.packs_prefix}{ttl_class}/{pack_id}.pack"
+
     def ledger_version(self, key: str) -> int | None:
         """The version of a ledger entry's key; None for another key."""
         name = key.removeprefix(self.ledger_prefix)
@@ -118,6 +131,12 @@ class BrokerKeys:
             return int(version), None
         match = _BUCKET_NAME.fullmatch(name)
         return (int(version), int(match[2])) if match else None
+
+
+def is_pack_key(key: str) -> bool:
+    """Whether a key is that of a pack of many topics."""
+    folder, _, name = key.rpartition("/")
+    return folder.rpartition("/")[0].endswith("/packs") and name.endswith(".pack")
 
 
 def segment_id_of(key: str) -> SegmentId | None:

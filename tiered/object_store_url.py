@@ -30,6 +30,7 @@ from thermocline.tiered.wrappers import (
     StoreRates,
     ThrottlingObjectStore,
 )
+from thermocline.tiered.wrappers.metering import AccountsOf
 from thermocline.tiered.wrappers.retrying import Sleep
 
 _TEXT_OPTIONS = frozenset({"endpoint", "region", "access_key", "secret_key", "session_token"})
@@ -42,6 +43,7 @@ class ObjectStoreOptions:
 
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     counters: StoreCounters = field(default_factory=StoreCounters)
+    accounts_of: AccountsOf | None = None
     random: Random = field(default_factory=SystemRandom)
     sleep: Sleep = asyncio.sleep
     rates: StoreRates | None = None
@@ -57,7 +59,7 @@ async def open_object_store(url: str, options: ObjectStoreOptions | None = None)
     """
     chosen = options if options is not None else ObjectStoreOptions()
     store = await _open_provider(url, chosen)
-    limited: ObjectStore = MeteringObjectStore(store, chosen.counters)
+    limited: ObjectStore = MeteringObjectStore(store, chosen.counters, chosen.accounts_of)
     if chosen.rates is not None:
         limited = ThrottlingObjectStore(limited, rates=chosen.rates, clock_ms=_monotonic_ms, sleep=chosen.sleep)
     return RetryingObjectStore(limited, policy=chosen.retry, random=chosen.random, sleep=chosen.sleep)

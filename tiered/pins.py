@@ -59,7 +59,9 @@ async def list_pins(store: ObjectStore, keys: BrokerKeys) -> list[Pin]:
         except ObjectNotFoundError:
             return None
 
-    found = await run_all([read(info.key) async for info in store.list(keys.pins_prefix) if info.key.endswith(".json")])
+    # Listed to the end first: a listing that fails leaves no read behind that nobody waits for.
+    listed = [info.key async for info in store.list(keys.pins_prefix) if info.key.endswith(".json")]
+    found = await run_all([read(key) for key in listed])
     return [pin for pin in found if pin is not None]
 
 

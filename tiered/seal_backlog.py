@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
+from thermocline.tiered.cost.traffic_record import TrafficRecord
 from thermocline.tiered.local_files import LocalLog, LocalQueues, Units
 
 logger = logging.getLogger(__name__)
@@ -79,6 +80,8 @@ class QueueProgress:
     waiting_bytes: int = 0
     first_waiting_ms: int | None = None
     first_waiting_physical_offset: int | None = None
+    noted_offset: int | None = None
+    """How far the queue's traffic has been told of; None before the first time."""
 
     @property
     def first_waiting_offset(self) -> int:
@@ -116,9 +119,16 @@ class SealBacklog:
     """All topics of one broker. Belongs to the tier process's loop."""
 
     def __init__(
-        self, *, queues: LocalQueues, log: LocalLog, policy: SealPolicy, log_min_offset: Callable[[], int]
+        self,
+        *,
+        queues: LocalQueues,
+        log: LocalLog,
+        policy: SealPolicy,
+        log_min_offset: Callable[[], int],
+        traffic: TrafficRecord | None = None,
     ) -> None:
-        """`log_min_offset`: below it the local log has gone, or is about to."""
+        """`log_min_offset`: below it the local log has gone, or is about to. `traffic` is told what comes in."""
+        self._traffic = traffic
         self._local_queues = queues
         self._log = log
         self._policy = policy
@@ -213,6 +223,18 @@ class SealBacklog:
             queue.first_waiting_physical_offset = first
         queue.waiting_bytes += int(units["size_bytes"].sum(dtype=np.int64))
         queue.accounted_offset = queue.end_offset
+        if self._traffic is not None:
+            self._note_traffic(self._traffic, topic, queue, units)
+
+    def _note_traffic(self, traffic: TrafficRecord, topic: str, queue: QueueProgress, units: Units) -> None:
+        """Tell of the units that are new; the first time, of those that were stored since the record began."""
+        if queue.noted_offset is None:
+            units = units[self._expired_count(units, traffic.started_ms) :]
+        else:
+            units = units[max(0, len(units) - (queue.end_offset - queue.noted_offset)) :]
+        queue.noted_offset = queue.end_offset
+        if len(units):
+            traffic.note(topic, messages=len(units), raw_bytes=int(units["size_bytes"].sum(dtype=np.int64)))
 
     def _waiting_units(self, topic: str, queue_id: int, queue: QueueProgress, *, start: int, end: int) -> Units:
         """Return the last units of [start, end), without those at the front whose local files are gone.
@@ -246,6 +268,14 @@ class SealBacklog:
             if pressure or by_age or progress.waiting_bytes >= self._policy.segment_bytes:
                 waiting.append((first_ms, topic))
         return [topic for _, topic in sorted(waiting)]
+
+    def waiting(self) -> list[str]:
+        """Return every topic of which anything waits that may be sealed."""
+        return [
+            topic
+            for topic, progress in self._topics.items()
+            if progress.tiered and progress.first_waiting_ms is not None
+        ]
 
     def next_due_ms(self) -> int | None:
         """Return when the next topic is due by age, in ms; None when nothing waits."""
@@ -327,6 +357,16 @@ class SealBacklog:
         queue.first_waiting_ms = queue.first_waiting_physical_offset = None
         if queue.is_waiting:
             self._changed.add((topic, queue_id))
+
+    def oldest_waiting(self) -> str | None:
+        """The topic whose first waiting record lies first in the log; None when nothing waits."""
+        first: tuple[int, str] | None = None
+        for topic, progress in self._topics.items():
+            for queue in progress.queues.values() if progress.tiered else ():
+                place = queue.first_waiting_physical_offset
+                if place is not None and (first is None or place < first[0]):
+                    first = place, topic
+        return first[1] if first is not None else None
 
     def committed_offset(self) -> int:
         """Return the log offset below which no record waits; call `account` first."""

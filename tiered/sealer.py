@@ -65,7 +65,7 @@ class Sealer:
             CorruptDataError: The local log does not hold what its queue says.
         """
         assert plan.runs
-        memory_bytes = self._memory_bytes(plan)
+        memory_bytes = self.memory_bytes(plan)
         if self._spool_folder is not None:
             try:
                 async with self._budgets.spool.hold(plan.raw_bytes), self._budgets.uploads.hold(memory_bytes):
@@ -80,15 +80,17 @@ class Sealer:
         async with self._budgets.uploads.hold(memory_bytes + plan.raw_bytes):
             return await self._write_and_upload(plan, segment_id, None)
 
-    def _memory_bytes(self, plan: SealPlan) -> int:
+    def memory_bytes(self, plan: SealPlan) -> int:
+        """About what writing it takes besides `.log`."""
         record_count = sum(len(run.units) for run in plan.runs)
         return record_count * RECORD_MEMORY_BYTES + FRAMES_IN_MEMORY * self._options.frame_bytes
 
     async def _write_and_upload(self, plan: SealPlan, segment_id: SegmentId, folder: Path | None) -> SegmentEntry:
-        with await asyncio.to_thread(self._write, plan, segment_id, folder) as finished:
+        with await asyncio.to_thread(self.write, plan, segment_id, folder=folder) as finished:
             return await upload_segment(self._store, self._keys, finished, created_ms=self._clock())
 
-    def _write(self, plan: SealPlan, segment_id: SegmentId, folder: Path | None) -> FinishedSegment:
+    def write(self, plan: SealPlan, segment_id: SegmentId, *, folder: Path | None) -> FinishedSegment:
+        """The plan as a segment; uploads nothing, and blocks. Raises as `seal`, but for the store."""
         writer = SegmentWriter(
             segment_id=segment_id,
             topic=plan.topic,

@@ -1,14 +1,24 @@
 """SegmentEntry: what the catalog knows of one cold segment, enough to plan reads without opening it.
 
 In JSON (ledger entries, checkpoints) the small types are arrays in the order of their fields; see docs/cold-format.md.
+There are as many of these in memory as there are segments: runs and coarse frames are packed, names are shared.
 """
 
 from __future__ import annotations
 
+import sys
+
 import msgspec
 
 from thermocline.tiered.key_index import BloomShape
+from thermocline.tiered.packed_rows import PackedRows
 from thermocline.tiered.segment_format import QueueRun, SegmentId
+
+RUN_MIN_STORE_MS, RUN_MAX_STORE_MS, RUN_MIN_PHYSICAL_OFFSET, RUN_END_PHYSICAL_OFFSET = 3, 4, 7, 8
+assert QueueRun.__struct_fields__[RUN_MIN_STORE_MS] == "min_store_ms"
+assert QueueRun.__struct_fields__[RUN_MAX_STORE_MS] == "max_store_ms"
+assert QueueRun.__struct_fields__[RUN_MIN_PHYSICAL_OFFSET] == "min_physical_offset"
+assert QueueRun.__struct_fields__[RUN_END_PHYSICAL_OFFSET] == "end_physical_offset"
 
 
 class PartLocator(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -19,6 +29,9 @@ class PartLocator(msgspec.Struct, frozen=True, array_like=True, gc=False):
     end: int
     footer_start: int
     crc32: int
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "key", sys.intern(self.key))
 
     @property
     def size_bytes(self) -> int:
@@ -36,6 +49,22 @@ class CoarseFrame(msgspec.Struct, frozen=True, array_like=True, gc=False):
     min_store_ms: int
 
 
+class RunRows(PackedRows[QueueRun]):
+    """The runs of a segment."""
+
+    __slots__ = ()
+    ROW = QueueRun
+    WIDTH = 9
+
+
+class CoarseRows(PackedRows[CoarseFrame]):
+    """The coarse frames of a segment."""
+
+    __slots__ = ()
+    ROW = CoarseFrame
+    WIDTH = 5
+
+
 class SegmentEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One cold segment. `coarse` is by rising frame index; times in ms, sizes in bytes, offsets half-open."""
 
@@ -45,14 +74,17 @@ class SegmentEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     log: PartLocator
     cq: PartLocator
     idx: PartLocator
-    runs: tuple[QueueRun, ...]
-    coarse: tuple[CoarseFrame, ...]
+    runs: RunRows
+    coarse: CoarseRows
     record_count: int
     raw_bytes: int
     key_count: int
     bloom_page_bytes: int
     bloom_page_count: int
     created_ms: int
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "topic", sys.intern(self.topic))
 
     @property
     def id(self) -> SegmentId:
@@ -77,22 +109,22 @@ class SegmentEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def min_store_ms(self) -> int:
         """Store time of the oldest record."""
-        return min(run.min_store_ms for run in self.runs)
+        return min(self.runs.column(RUN_MIN_STORE_MS))
 
     @property
     def max_store_ms(self) -> int:
         """Store time of the newest record."""
-        return max(run.max_store_ms for run in self.runs)
+        return max(self.runs.column(RUN_MAX_STORE_MS))
 
     @property
     def min_physical_offset(self) -> int:
         """Physical offset of the first record in the log."""
-        return min(run.min_physical_offset for run in self.runs)
+        return min(self.runs.column(RUN_MIN_PHYSICAL_OFFSET))
 
     @property
     def end_physical_offset(self) -> int:
         """Physical offset after the last record in the log."""
-        return max(run.end_physical_offset for run in self.runs)
+        return max(self.runs.column(RUN_END_PHYSICAL_OFFSET))
 
     def run(self, queue_id: int) -> QueueRun | None:
         """The run of a queue, if the segment has one."""

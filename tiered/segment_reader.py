@@ -11,10 +11,11 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 
-from thermocline.remoting.errors import OffsetOutOfRangeError
+from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
 from thermocline.tiered.errors import SegmentFormatError
-from thermocline.tiered.frame import DecodedFrame, decode_frame
+from thermocline.tiered.frame import DecodedFrame, decode_frame, decode_next_frame
 from thermocline.tiered.key_index import KeyIndexFooter, decode_key_index_footer, find_ordinals, key_hash
+from thermocline.tiered.known_frames import group_of, known_frames
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.queue_columns import (
     ColumnsFooter,
@@ -25,6 +26,7 @@ from thermocline.tiered.queue_columns import (
 )
 from thermocline.tiered.segment_entry import PartLocator, SegmentEntry
 from thermocline.tiered.segment_format import (
+    IDX_MAGIC,
     LOG_MAGIC,
     FrameInfo,
     LogFooter,
@@ -38,6 +40,11 @@ from thermocline.tiered.segment_format import (
 FETCH_BYTES_MAX = 8 * 1024 * 1024
 SUFFIX_BYTES = 64 * 1024
 COLUMN_BLOCKS_KEPT = 4
+GROUP_BYTES_MAX = 8 * 1024 * 1024
+"""Frames around a record that may be read for it, stored bytes: instead of the footer and the one frame."""
+WHOLE_PART_BYTES_MAX = 4 * 1024 * 1024
+"""A piece of a pack up to this size is read whole by whoever reads its records: one request, not one a queue. So is a
+`.cq` part by whoever looks for a place: one request, not one for the footer and one for each block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +64,11 @@ class SegmentReader:
         self._store = store
         self.entry = entry
         self._log_footer: LogFooter | None = None
+        self._body = b""
+        """All of a small `.log` part, until its frames have been taken from it."""
+        self._known_frames: LogFooter | None = None
+        self._knows_frames: bool | None = None
+        self._has_read_group = False
         self._columns_footer: ColumnsFooter | None = None
         self._key_index_footer: KeyIndexFooter | None = None
         self._column_blocks_kept: OrderedDict[int, QueueColumns] = OrderedDict()
@@ -65,17 +77,69 @@ class SegmentReader:
     @property
     def memory_bytes(self) -> int:
         """About what is kept costs."""
-        footers = (self._log_footer, self._columns_footer, self._key_index_footer)
+        footers = (self._log_footer, self._known_frames, self._columns_footer, self._key_index_footer)
         footer_bytes = sum(footer.memory_bytes for footer in footers if footer is not None)
-        return footer_bytes + sum(20 * len(columns.sizes) + 500 for columns in self._column_blocks_kept.values()) + 500
+        return (
+            footer_bytes
+            + len(self._body)
+            + sum(20 * len(columns.sizes) + 500 for columns in self._column_blocks_kept.values())
+            + 500
+        )
 
-    async def log_footer(self) -> LogFooter:
-        """The footer of `.log`: one request, the first time."""
+    @property
+    def is_small(self) -> bool:
+        """Whether it is a small piece of a pack, whose records are worth reading all at once."""
+        return self.entry.log.start > 0 and self.entry.log.size_bytes <= WHOLE_PART_BYTES_MAX
+
+    async def log_footer(self, *, for_records: bool = False) -> LogFooter:
+        """The footer of `.log`: one request, the first time.
+
+        `for_records`: the caller is going to fetch frames. Of a small part they come with the footer, and the next
+        `fetch` sends no request.
+        """
         if self._log_footer is None:
             async with self._opening:
                 if self._log_footer is None:
-                    self._log_footer = await self._open_log()
+                    self._log_footer = await self._open_log(with_body=for_records and self.is_small)
         return self._log_footer
+
+    async def frame_table(self) -> LogFooter:
+        """As `log_footer`, without a request where the catalog knows every frame; then the greatest store time of a
+        frame may be said too great, yet no greater than the least of the next."""
+        if self._log_footer is None and self.knows_frames:
+            assert self._known_frames is not None
+            return self._known_frames
+        return await self.log_footer()
+
+    @property
+    def knows_frames(self) -> bool:
+        """Whether the catalog knows every frame."""
+        if self._knows_frames is None:
+            self._known_frames = known_frames(self.entry)
+            self._knows_frames = self._known_frames is not None
+        return self._knows_frames
+
+    async def frame_at(self, run: QueueRun, queue_offset: int) -> DecodedFrame | None:
+        """The frame with a record, by one request and without the footer; None when the catalog tells too little, the
+        footer is here, or this is not the first time: who comes again is better off with the footer and the cache. It
+        comes with the frames around it, several MiB at most, and is not kept."""
+        if self._log_footer is not None or self._has_read_group or self.knows_frames:
+            return None
+        group = group_of(self.entry, run, queue_offset)
+        if group is None or group.end - group.start > GROUP_BYTES_MAX:
+            return None
+        self._has_read_group = True
+        stored = memoryview(await self._read(self.entry.log, group.start, group.end))
+        start_offset = group.start_offset
+        while start_offset <= queue_offset:
+            try:
+                frame, size_bytes = decode_next_frame(stored, start_offset=start_offset)
+            except CorruptDataError:
+                return None  # by the footer and the cache, which fetches a damaged frame once more and names it
+            if queue_offset < frame.end_offset:
+                return frame
+            start_offset, stored = frame.end_offset, stored[size_bytes:]
+        return None
 
     async def columns_footer(self) -> ColumnsFooter:
         """The footer of `.cq`: one request, the first time."""
@@ -100,6 +164,9 @@ class SegmentReader:
     async def fetch(self, frames: list[FrameInfo]) -> list[memoryview]:
         """The stored bytes of adjacent frames, by one request."""
         start, end = frames[0].position, frames[-1].end_position
+        if self._body:
+            body, self._body = memoryview(self._body), b""
+            return [body[frame.position : frame.end_position] for frame in frames]
         data = memoryview(await self._read(self.entry.log, start, end))
         return [data[frame.position - start : frame.end_position - start] for frame in frames]
 
@@ -152,9 +219,26 @@ class SegmentReader:
 
     async def find_physical_offset(self, physical_offset: int) -> tuple[int, int] | None:
         """Queue id and queue offset of the record that lay at `physical_offset` in the log, if it is in the segment."""
+        if self._columns_footer is None and self.entry.cq.size_bytes <= WHOLE_PART_BYTES_MAX:
+            return await self._find_in_whole_columns(physical_offset)
         footer = await self.columns_footer()
         for block in footer.blocks_at(physical_offset):
             (columns,) = await self._column_blocks(footer.blocks[footer.blocks["position"] == block["position"]])
+            index = int(columns.physical_offsets.searchsorted(physical_offset))
+            if index < len(columns.physical_offsets) and int(columns.physical_offsets[index]) == physical_offset:
+                return columns.queue_id, columns.start_offset + index
+        return None
+
+    async def _find_in_whole_columns(self, physical_offset: int) -> tuple[int, int] | None:
+        """As `find_physical_offset`, by one request for all of the part; footer and blocks that are hit stay."""
+        data = memoryview(await self._read(self.entry.cq, 0, self.entry.cq.size_bytes))
+        footer = decode_columns_footer(data)
+        self._check_id(footer.segment_id)
+        self._columns_footer = footer
+        for block in footer.blocks_at(physical_offset):
+            position = int(block["position"])
+            columns = decode_columns_block(data[position : position + int(block["stored_bytes"])], block)
+            self._keep_columns([position], [columns])
             index = int(columns.physical_offsets.searchsorted(physical_offset))
             if index < len(columns.physical_offsets) and int(columns.physical_offsets[index]) == physical_offset:
                 return columns.queue_id, columns.start_offset + index
@@ -194,11 +278,17 @@ class SegmentReader:
             )
         return run
 
-    async def _open_log(self) -> LogFooter:
-        footer = decode_log_footer(await self._tail(self.entry.log))
+    async def _open_log(self, *, with_body: bool) -> LogFooter:
+        part = self.entry.log
+        if with_body:
+            tail = body = await self._store.get_range(part.key, start=part.start, end=part.end)
+        else:
+            tail, body = await self._tail(part), b""
+        footer = decode_log_footer(tail)
         self._check_id(footer.segment_id)
         if footer.runs != self.entry.runs:
             raise SegmentFormatError("footer and catalog speak of different runs", key=self.entry.log.key)
+        self._body = body
         return footer
 
     async def _column_blocks(self, blocks: Table) -> list[QueueColumns]:
@@ -210,12 +300,16 @@ class SegmentReader:
                 kept.move_to_end(position)
             return [kept[position] for position in positions]
         parts = await self._fetch_column_blocks(blocks)
+        self._keep_columns(positions, parts)
+        return parts
+
+    def _keep_columns(self, positions: list[int], parts: list[QueueColumns]) -> None:
+        kept = self._column_blocks_kept
         for position, columns in list(zip(positions, parts, strict=True))[-COLUMN_BLOCKS_KEPT:]:
             kept[position] = columns
             kept.move_to_end(position)
         while len(kept) > COLUMN_BLOCKS_KEPT:
             kept.popitem(last=False)
-        return parts
 
     async def _fetch_column_blocks(self, blocks: Table) -> list[QueueColumns]:
         start = int(blocks["position"][0])
@@ -256,6 +350,17 @@ def plan_fetches(frames: Iterable[FrameInfo], *, fetch_bytes_max: int) -> list[l
         else:
             groups.append([frame])
     return groups
+
+
+async def read_segment_id(store: ObjectStore, key: str) -> str:
+    """Whose records the object of a segment's own holds: a `.log` part, or all three parts; raises as the next."""
+    suffix = await store.get_suffix(key, size_bytes=SUFFIX_BYTES)
+    if not suffix.data.endswith(IDX_MAGIC):
+        return str((await read_log_footer(store, key)).segment_id)
+    data, trailer = suffix.data, decode_trailer(suffix.data, magic=IDX_MAGIC)
+    if trailer.tail_bytes > len(data):
+        data = (await store.get_suffix(key, size_bytes=trailer.tail_bytes)).data
+    return str(decode_key_index_footer(data).segment_id)
 
 
 async def read_log_footer(store: ObjectStore, key: str) -> LogFooter:

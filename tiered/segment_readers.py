@@ -16,7 +16,7 @@ class SegmentReaders:
     """One reader a segment. Belongs to one event loop; a reader that is let go stays usable for whoever holds it."""
 
     def __init__(self, store: ObjectStore, *, footer_bytes_max: int = FOOTER_BYTES_MAX) -> None:
-        self._store = store
+        self.store = store
         self._footer_bytes_max = footer_bytes_max
         self._readers: OrderedDict[str, SegmentReader] = OrderedDict()
         self._opened_count = 0
@@ -25,7 +25,7 @@ class SegmentReaders:
         """The reader of a segment; sends no request."""
         reader = self._readers.get(entry.segment_id)
         if reader is None:
-            reader = self._readers[entry.segment_id] = SegmentReader(self._store, entry)
+            reader = self._readers[entry.segment_id] = SegmentReader(self.store, entry)
             self._opened_count += 1
             if self._opened_count % _TRIM_INTERVAL == 0:
                 self._trim()

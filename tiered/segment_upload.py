@@ -8,6 +8,8 @@ from thermocline.tiered.parallel import run_all
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_writer import FinishedSegment
 
+PUTS_PER_SEGMENT = 3
+
 
 async def upload_segment(
     store: ObjectStore, keys: BrokerKeys, finished: FinishedSegment, *, created_ms: int

@@ -27,7 +27,7 @@ from thermocline.remoting.properties import PropertyName, find_property
 from thermocline.remoting.record_heads import RecordHeads, read_heads_at
 from thermocline.tiered.key_index import encode_key_index, mix_checksums
 from thermocline.tiered.queue_columns import ColumnsWriter, QueueColumns
-from thermocline.tiered.segment_entry import CoarseFrame, PartLocator, SegmentEntry
+from thermocline.tiered.segment_entry import CoarseFrame, CoarseRows, PartLocator, RunRows, SegmentEntry
 from thermocline.tiered.segment_format import (
     FRAME,
     LOG_MAGIC,
@@ -312,8 +312,8 @@ class FinishedSegment:
             log=_locator(log_key, self.log, crc32=self.log_crc32),
             cq=_locator(cq_key, self.cq, crc32=zlib.crc32(self.cq)),
             idx=_locator(idx_key, self.idx, crc32=zlib.crc32(self.idx)),
-            runs=footer.runs,
-            coarse=coarse_frames(footer, every=self.coarse_frames),
+            runs=RunRows.of(footer.runs),
+            coarse=CoarseRows.of(coarse_frames(footer, every=self.coarse_frames)),
             record_count=footer.record_count,
             raw_bytes=footer.raw_bytes,
             key_count=self.key_count,

@@ -33,7 +33,7 @@ class Spool:
         self.size_bytes = 0
         self.crc32 = 0
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Add `data`."""
         if self._file is None:
             self._memory += data

@@ -4,6 +4,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 
 from thermocline.remoting.errors import InvalidRequestError
+from thermocline.tiered.cost.request_budget import REQUESTS_PER_HOUR_MIN
 from thermocline.tiered.fencing import FencingMode
 from thermocline.tiered.wrappers.throttling import StoreLimits
 
@@ -66,6 +67,14 @@ class TierConfig:
     full_policy: str = FullPolicy.REFUSE.value
     """When the bucket has been away for longer than the disk can hold, for topics that say nothing of their own."""
     account_interval_ms: int = 1_000
+    requests_per_hour: int = 0
+    """Requests that write or list which an hour may see, before seal ages are widened; 0: no such budget."""
+    pack_bytes: int = 256 * MIB
+    """Raw bytes of one pack: what is due by age from small topics goes up in packs, one object for each TTL class."""
+    merge_fan_in: int = 16
+    """Packs of one level at which they are merged: a small topic lives in about so many packs a level."""
+    merge_bytes_per_second: int = 32 * MIB
+    """How much merging may write; 0 merges nothing, and a small topic's history stays spread over ever more packs."""
     state_interval_ms: int = 45_000
     """How often topics, groups and offsets are saved in the bucket, if they have changed."""
     reserve_bytes: int = 0
@@ -92,6 +101,9 @@ class TierConfig:
             "upload_budget_bytes": 1 * MIB,
             "spool_bytes": 1 * MIB,
             "account_interval_ms": 10,
+            "pack_bytes": 64 * KIB,
+            "merge_fan_in": 2,
+            "merge_bytes_per_second": 0,
             "state_interval_ms": 100,
             "follow_interval_ms": 50,
         }
@@ -107,6 +119,13 @@ class TierConfig:
         if self.full_policy not in list(FullPolicy):
             raise InvalidRequestError(
                 f"coldFullPolicy is {' or '.join(FullPolicy)}", setting="full_policy", value=self.full_policy
+            )
+        if self.requests_per_hour and self.requests_per_hour < REQUESTS_PER_HOUR_MIN:
+            raise InvalidRequestError(
+                "setting is too small",
+                setting="requests_per_hour",
+                value=self.requests_per_hour,
+                minimum=REQUESTS_PER_HOUR_MIN,
             )
         if self.reserve_bytes and self.reserve_bytes < RESERVE_BYTES_MIN:
             raise InvalidRequestError(

@@ -3,14 +3,15 @@
 One round
   1. Count what the hot process has reported since the last one (`SealBacklog.account`).
   2. Seal the due topics, several at once, each into segments that are uploaded whole.
-  3. Commit one ledger entry: the segments, topics whose TTL or incarnation changed, segments that expired.
+     What is due by age goes up together with all else that waits of small topics, in packs (`packs/pack_sealer.py`).
+  3. Commit one ledger entry: the segments and packs, topics whose TTL or incarnation changed, what expired.
   4. Tell the hot process which queues reach how far now (`on_committed`), and collect garbage that is due.
 A round with nothing to do costs no request.
 
 Failures
   - The store does not answer: what was sealed is committed, the round ends, and the rest is sealed by a later one,
     which begins once the store has answered a small request (`check_store`): nothing is compressed for a store that is
-    away. A commit whose outcome is unknown is settled before anything else happens.
+    away. A commit whose outcome is unknown is settled before anything else happens. `wrappers/outage.py` tells people.
   - Something of the ledger is damaged: no garbage is collected until it is whole again; all else goes on.
   - FencedError: another writer has taken over. It leaves `run`; nothing more is written or deleted.
 
@@ -18,8 +19,9 @@ A topic is named in the ledger from its first segment on. Belongs to the tier pr
 """
 
 import asyncio
+import itertools
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -32,22 +34,35 @@ from thermocline.remoting.errors import (
     ObjectStoreUnavailableError,
 )
 from thermocline.tiered.catalog import NEVER_EXPIRES, Catalog, TopicEntry
+from thermocline.tiered.cost.seal_admission import DueTopic, SealAdmission
 from thermocline.tiered.errors import EarlierCommitUnsettledError
-from thermocline.tiered.garbage import GarbageCollector
-from thermocline.tiered.ledger_entry import LedgerChanges, LostRange, QueueHole, TopicChange, TopicDelete
+from thermocline.tiered.garbage import GarbageCollector, GarbageReport
+from thermocline.tiered.ledger_entry import LedgerChanges, QueueHole, TopicChange, TopicDelete
 from thermocline.tiered.ledger_writer import LedgerWriter
+from thermocline.tiered.packs.pack_entry import PackEntry
+from thermocline.tiered.packs.pack_sealer import ENTRY_BYTES_MAX, PackSealer, SealedPack
+from thermocline.tiered.packs.pack_ttl import expired_packs
+from thermocline.tiered.packs.ttl_class import ttl_class
 from thermocline.tiered.pending_holes import PendingHoles
 from thermocline.tiered.seal_backlog import SealBacklog, SealPlan
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_entry import SegmentEntry
-from thermocline.tiered.segment_format import QueueRun
+from thermocline.tiered.segment_upload import PUTS_PER_SEGMENT
 from thermocline.tiered.tier_config import TierConfig
 from thermocline.tiered.ttl import sweep
 
 logger = logging.getLogger(__name__)
 
 RETRY_DELAY_MS = 500
+PLANS_AT_ONCE = 32
+COLLECTION_COST = 3
+"""Listings and PUTs of a collection beside its commit: pins twice, the hint."""
+COLLECTIONS_PER_GRACE = 24
+"""How often garbage is collected at most: each collection reads the heads of all kept checkpoints, of which there are
+the more the more is committed; and while a pin holds garbage, each finds the same."""
 RETRY_DELAY_MS_MAX = 10_000
+SWEEPS_WAITED_MAX = 3
+"""How many sweep intervals a pack that has expired may wait for a commit that is made anyway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,11 +113,17 @@ class TierService:
         clock: Callable[[], int],
         flush_offset: Callable[[], int],
         on_committed: Callable[[Catalog, frozenset[str]], None],
+        pack_sealer: PackSealer | None = None,
+        admission: SealAdmission | None = None,
         check_store: Callable[[], Awaitable[None]] | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`check_store`: raises ObjectStoreUnavailableError while the store is known to be away.
-        `on_committed(catalog, topics)`: called with the topics whose cold ranges changed, or none of them when only
-        the gate of local deletion (`backlog.committed_offset`) has moved."""
+        """`on_committed(catalog, topics)`: called with the topics whose cold ranges changed, or none of them when only
+        the gate of local deletion (`backlog.committed_offset`) has moved. Without `pack_sealer` every topic is sealed
+        into segments of its own. `admission`: there is a request budget. `check_store`: raises
+        ObjectStoreUnavailableError while the store is known to be away."""
+        self._admission = admission
+        self._sleep = sleep
         self._writer = writer
         self._backlog = backlog
         self._sealer = sealer
@@ -111,6 +132,7 @@ class TierService:
         self._flush_offset = flush_offset
         self._on_committed = on_committed
         self._check_store = check_store
+        self._pack_sealer = pack_sealer
         self._garbage = GarbageCollector(writer)
         self._holes = PendingHoles()
         self._reports: dict[str, TopicReport] = {}
@@ -118,13 +140,16 @@ class TierService:
         self._wake = asyncio.Event()
         self._pressure = False
         self._next_sweep_ms = 0
+        self._owes_sweep = False
         self._published_offset = -1
         self._has_swept_orphans = False
+        self._next_pack_sweep_ms = 0
         self._last_error = ""
         self._garbage_error = ""
         self._garbage_not_before_ms = 0
         self._changing = asyncio.Lock()
-        """Held from the look at the catalog that a change is made by until the change is in: by rounds and repairs."""
+        """Held from the look at the catalog that a change is made by until the change is in: by rounds, merges and
+        repairs."""
 
     @property
     def catalog(self) -> Catalog:
@@ -141,6 +166,11 @@ class TierService:
         """Why the last round failed; empty after one that did not."""
         return self._last_error
 
+    def ttl_ms(self, topic: str) -> int | None:
+        """The time to live in effect, as the hot process says it; None keeps messages for ever."""
+        report = self._reports.get(topic)
+        return report.ttl_ms if report is not None else self.catalog.ttl_ms(topic)
+
     def report_topic(self, report: TopicReport) -> None:
         """Take in a topic of the hot process; a new incarnation starts clean."""
         self._reports[report.topic] = report
@@ -154,7 +184,7 @@ class TierService:
             incarnation=report.incarnation,
             cut_ms=report.cut_ms,
             tiered=report.tiered,
-            cold_ends=entry.queue_ends() if entry is not None and is_same else {},
+            cold_ends=self.catalog.queue_ends(report.topic) if is_same else {},
         )
 
     def report_queue(self, topic: str, queue_id: int, *, min_offset: int, end_offset: int) -> None:
@@ -193,7 +223,7 @@ class TierService:
         self._wake.set()
         return await demand.done
 
-    async def repair(self, change: Callable[[Catalog], LedgerChanges | None]) -> bool:
+    async def amend(self, change: Callable[[Catalog], LedgerChanges | None]) -> bool:
         """Commit what `change` makes of the newest catalog; False when that is nothing. Between two rounds' commits.
 
         Raises:
@@ -202,14 +232,47 @@ class TierService:
         """
         async with self._changing:
             await self._settle()
-            changes = change(self.catalog)
+            before = self.catalog
+            changes = change(before)
             if changes is None or changes.is_empty:
                 return False
             await self._commit(changes)
-            topics = {segment.topic for segment in changes.segments_in} | {out.topic for out in changes.segments_out}
-            topics |= {kept.segment.topic for kept in changes.quarantine}
-            self._publish(frozenset(topics | {out.topic for out in changes.quarantine_out}))
+            self._publish(_changed_topics(changes, before))
             return True
+
+    async def sweep_now(self) -> None:
+        """Commit now what a round would in its time: topics that ended, and whatever has expired. Raises as `amend`."""
+        self._next_sweep_ms = self._next_pack_sweep_ms = 0
+        await self.amend(lambda _: self._changes((), now_ms=self._clock()))
+
+    async def collect_now(self) -> GarbageReport:
+        """Delete what no live version names, without a grace period; pins hold. Raises as `run_once`."""
+        async with self._changing:
+            deleted = GarbageReport()
+            # The first plan of a version without a checkpoint writes that, and leaves the ledger's garbage to the next.
+            for _ in range(2):
+                now_ms = self._clock()
+                plan = await self._garbage.plan(now_ms=now_ms, grace_ms=0)
+                report = await self._garbage.execute(plan, now_ms=now_ms)
+                deleted = GarbageReport(
+                    deleted_count=deleted.deleted_count + report.deleted_count,
+                    deleted_bytes=deleted.deleted_bytes + report.deleted_bytes,
+                    held_by_pin=report.held_by_pin,
+                )
+            return deleted
+
+    def now_ms(self) -> int:
+        """The clock by which rounds go."""
+        return self._clock()
+
+    def class_of(self, topic: str) -> str:
+        """The TTL class that a topic is in now."""
+        report = self._reports.get(topic)
+        return ttl_class(report.ttl_ms if report is not None else self.catalog.ttl_ms(topic))
+
+    def cuts_ms(self) -> dict[str, int]:
+        """What has expired, by what the hot process said: topic -> store time before which everything has."""
+        return self._cuts_ms(self.catalog)
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[LedgerWriter]:
@@ -238,9 +301,8 @@ class TierService:
                 self._last_error, delay_ms = "", RETRY_DELAY_MS
                 pause_ms = self._config.account_interval_ms
             except ObjectStoreUnavailableError as error:
-                level = logging.DEBUG if self._last_error else logging.WARNING
                 self._last_error = str(error)
-                logger.log(level, "cold tier round failed: %s retry_ms=%d", error, delay_ms)
+                logger.debug("cold tier round failed: %s retry_ms=%d", error, delay_ms)
                 pause_ms, delay_ms = delay_ms, min(delay_ms * 2, RETRY_DELAY_MS_MAX)
             try:
                 async with asyncio.timeout(pause_ms / 1_000):
@@ -261,7 +323,10 @@ class TierService:
         demands, self._demands = self._demands, []
         try:
             wanted = self._wanted(demands)
-            topics = list(dict.fromkeys((*wanted, *self._backlog.due(now_ms=now_ms, pressure=self._pressure))))
+            due = self._admitted(self._backlog.due(now_ms=now_ms, pressure=self._pressure), now_ms=now_ms)
+            if self._pack_sealer is not None and not all(map(self._is_full, due)):
+                due += self._backlog.waiting()  # whatever waits goes with what is due: it costs no request more
+            topics = list(dict.fromkeys((*wanted, *due)))
             while True:
                 advanced = await self._seal_and_commit(topics, demands, flush_offset=flush_offset, now_ms=now_ms)
                 # What is more than one segment takes is due again at once.
@@ -293,21 +358,56 @@ class TierService:
             progress = self._backlog.topics.get(report.topic)
             if entry is None or progress is None or entry.incarnation != progress.incarnation:
                 continue
-            self._backlog.set_cold_ends(report.topic, entry.queue_ends())
+            self._backlog.set_cold_ends(report.topic, self.catalog.queue_ends(report.topic))
         self._publish(frozenset(self.catalog.topics))
 
-    def _wanted(self, demands: Iterable[_Demand]) -> set[str]:
-        wanted: set[str] = set()
-        for demand in demands:
-            names = demand.topics if demand.topics is not None else self._backlog.topics.keys()
-            wanted.update(
-                topic
-                for topic in names
-                if (progress := self._backlog.topics.get(topic)) is not None
-                and progress.tiered
-                and progress.first_waiting_ms is not None
-            )
-        return wanted
+    def _wanted(self, demands: Iterable[_Demand]) -> dict[str, None]:
+        """The topics that somebody waits for, in the order of the backlog: not that of their names' hashes."""
+        named = [demand.topics for demand in demands]
+        if not named:
+            return {}
+        return {
+            topic: None
+            for topic, progress in self._backlog.topics.items()
+            if progress.tiered
+            and any(topics is None or topic in topics for topics in named)
+            and progress.first_waiting_ms is not None
+        }
+
+    def _admitted(self, due: list[str], *, now_ms: int) -> list[str]:
+        """Those of the due topics that the request budget lets be sealed now."""
+        admission = self._admission
+        if admission is None:
+            return due
+        topics: list[DueTopic] = []
+        for topic in due:
+            first_ms = self._backlog.topics[topic].first_waiting_ms
+            assert first_ms is not None
+            is_over_age = admission.is_over_age(first_ms, now_ms=now_ms)
+            must = self._pressure or self._is_full(topic) or is_over_age
+            topics.append(DueTopic(topic=topic, first_ms=first_ms, must=must))
+        return admission.admit(topics, self._seal_cost, now_ms=now_ms)
+
+    def _seal_cost(self, topics: Sequence[str]) -> int:
+        """What it takes at most to seal topics in one round: small ones with all others that wait, in packs."""
+        if self._pack_sealer is None:
+            return PUTS_PER_SEGMENT * len(topics) + self._writer.commit_cost_max
+        full_count = sum(map(self._is_full, topics))
+        pack_count = self._pack_count() if full_count < len(topics) else 0
+        more_entries = max(0, pack_count - 1)  # a pack of very many topics has an entry of its own
+        return PUTS_PER_SEGMENT * full_count + pack_count + more_entries + self._writer.commit_cost_max
+
+    def _pack_count(self) -> int:
+        """How many packs there would be if all small topics that wait were sealed now."""
+        sizes: dict[str, int] = {}
+        for topic in self._backlog.waiting():
+            if not self._is_full(topic):
+                name = self.class_of(topic)
+                sizes[name] = sizes.get(name, 0) + self._backlog.topics[topic].waiting_bytes
+        return sum(1 + size_bytes // self._config.pack_bytes for size_bytes in sizes.values())
+
+    def _can_pay(self, cost: int) -> bool:
+        return self._admission is None or self._admission.budget.allows(cost)
 
     def _is_full(self, topic: str) -> bool:
         progress = self._backlog.topics.get(topic)
@@ -318,7 +418,9 @@ class TierService:
     ) -> list[str]:
         """Take one plan of each topic all the way; returns the topics that got further."""
         plans: list[SealPlan] = []
-        for topic in topics:
+        for number, topic in enumerate(topics):
+            if number % PLANS_AT_ONCE == PLANS_AT_ONCE - 1:
+                await asyncio.sleep(0)
             if topic not in self._backlog.topics:
                 continue
             try:
@@ -332,24 +434,65 @@ class TierService:
                 continue
             if plan is not None:
                 plans.append(plan)
-        sealed, failure = await self._seal_all([plan for plan in plans if plan.runs])
+        small = self._small_topics(plans, demands)
+        sealed, failure = await self._seal_all([plan for plan in plans if plan.runs and plan.topic not in small])
+        packs, pack_failure = await self._seal_packs([plan for plan in plans if plan.runs and plan.topic in small])
+        failure = failure or pack_failure
+        advanced = {entry.topic for _, entry in sealed} | {plan.topic for plan in plans if not plan.runs}
+        advanced |= {plan.topic for each in packs for plan, _ in each.pieces}
+        changed: set[str] = set()
         async with self._changing:
-            changes = self._changes([entry for _, entry in sealed], now_ms=now_ms)
-            if not changes.is_empty:
-                await self._commit(changes)
+            for group in _entries(packs):
+                before = self.catalog
+                changes = self._changes(
+                    [entry for _, entry in sealed],
+                    [each.pack for each in group],
+                    now_ms=now_ms,
+                    coming=[each.pack for each in packs],
+                )
+                if not changes.is_empty:
+                    await self._commit(changes)
+                for plan, entry in sealed:
+                    self._backlog.committed(plan)
+                    self._tell_demands(demands, _outcome(entry))
+                for each in group:
+                    for plan, _ in each.pieces:
+                        self._backlog.committed(plan)
+                    self._tell_demands_of_pack(demands, each)
+                sealed = []
+                changed |= _changed_topics(changes, before)
         for plan in plans:
             if not plan.runs:
                 self._backlog.committed(plan)
-        for plan, entry in sealed:
-            self._backlog.committed(plan)
-            self._tell_demands(demands, entry)
-        advanced = {entry.topic for _, entry in sealed} | {plan.topic for plan in plans if not plan.runs}
-        changed = {change.topic for change in changes.topics} | {gone.topic for gone in changes.topics_deleted}
-        changed |= {gone.topic for gone in (*changes.segments_out, *changes.quarantine_out)}
         self._publish(frozenset(advanced | changed))
         if failure is not None:
             raise failure
         return sorted(advanced)
+
+    def _small_topics(self, plans: Sequence[SealPlan], demands: Iterable[_Demand]) -> frozenset[str]:
+        """The topics that go into packs: too small to fill a segment, and not asked for by name."""
+        if self._pack_sealer is None:
+            return frozenset()
+        named = frozenset[str]().union(*(demand.topics for demand in demands if demand.topics is not None))
+        return frozenset(plan.topic for plan in plans if plan.topic not in named and not self._is_full(plan.topic))
+
+    async def _seal_packs(self, plans: Sequence[SealPlan]) -> tuple[list[SealedPack], BaseException | None]:
+        """Seal small topics' plans into packs, one after another; as `_seal_all`, what succeeded counts."""
+        sealed: list[SealedPack] = []
+        if self._pack_sealer is None:
+            return sealed, None
+        try:
+            for ttl_class_name, group in self._pack_sealer.divide(plans, class_of=self.class_of):
+                each = await self._pack_sealer.seal(ttl_class_name, group)
+                if each is not None:
+                    sealed.append(each)
+        except ObjectStoreUnavailableError as error:
+            return sealed, error
+        except BaseException:
+            for each in sealed:
+                self._writer.abandon(each.pack.id, (each.pack.key,))
+            raise
+        return sealed, None
 
     def _publish(self, topics: frozenset[str]) -> None:
         """Tell of topics whose cold ranges changed, and of a gate that moved."""
@@ -387,12 +530,23 @@ class TierService:
                 failure = outcome
         return sealed, failure
 
-    def _changes(self, segments: list[SegmentEntry], *, now_ms: int) -> LedgerChanges:
-        """What one commit is to change. Pure, but for the time of the next sweep."""
+    def _changes(
+        self,
+        segments: Sequence[SegmentEntry],
+        packs: Sequence[PackEntry] = (),
+        *,
+        now_ms: int,
+        coming: Sequence[PackEntry] | None = None,
+    ) -> LedgerChanges:
+        """What one commit is to change. Pure, but for the time of the next sweep, and the holes that pend no more.
+
+        `coming`: all that is sealed and may still come into the ledger, `packs` too; unless that is known, nothing that
+        was dropped is declared.
+        """
         catalog = self.catalog
         deletes: list[TopicDelete] = []
         changes: list[TopicChange] = []
-        new_topics = {segment.topic for segment in segments}
+        new_topics = {segment.topic for segment in segments} | {topic for pack in packs for topic in pack.topics}
         for report in self._reports.values():
             entry = catalog.topics.get(report.topic)
             is_named = entry is not None and not entry.deleted
@@ -404,7 +558,9 @@ class TierService:
                 continue
             known_ttl_ms = catalog.ttl_ms(report.topic) if is_named else None
             known_cut_ms = entry.expired_before_ms if entry is not None and is_named else 0
-            holes = self._holes_of(report, entry if is_named else None, segments) if self._holes else ()
+            holes: tuple[QueueHole, ...] = ()
+            if self._holes and coming is not None:
+                holes = self._holes_of(report, entry if is_named else None, segments, coming)
             if known_ttl_ms != report.ttl_ms or known_cut_ms < report.expired_before_ms or holes:
                 changes.append(
                     TopicChange(
@@ -426,8 +582,18 @@ class TierService:
         swept = LedgerChanges()
         if now_ms >= self._next_sweep_ms:
             self._next_sweep_ms = now_ms + self._config.sweep_interval_ms
+            self._owes_sweep = True
+        # What has expired is visible nowhere anyway: it may wait for a commit that is made for something else.
+        if self._owes_sweep and (live or packs or changes or deletes or self._can_pay(self._writer.commit_cost_max)):
+            self._owes_sweep = False
             swept = sweep(catalog, self._cuts_ms(catalog))
         ending = {delete.topic for delete in deletes}
+        packs_out: tuple[str, ...] = ()
+        is_idle = not (live or packs or swept.segments_out or changes or deletes)
+        if now_ms >= self._next_pack_sweep_ms + (SWEEPS_WAITED_MAX * self._config.sweep_interval_ms if is_idle else 0):
+            self._next_pack_sweep_ms = now_ms + self._config.sweep_interval_ms
+            if not is_idle or self._can_pay(self._writer.commit_cost_max):
+                packs_out = self._expired_packs(catalog, ending)
         grace_ms = self._config.grace_ms
         is_known = catalog.settings.grace_ms == grace_ms
         return LedgerChanges(
@@ -435,20 +601,34 @@ class TierService:
             segments_out=tuple(gone for gone in swept.segments_out if gone.topic not in ending),
             topics=tuple(changes),
             topics_deleted=tuple(deletes),
+            packs_in=tuple(packs),
+            packs_out=packs_out,
             quarantine_out=tuple(gone for gone in swept.quarantine_out if gone.topic not in ending),
             settings=None if is_known else msgspec.structs.replace(catalog.settings, grace_ms=grace_ms),
         )
 
     def _holes_of(
-        self, report: TopicReport, entry: TopicEntry | None, coming: list[SegmentEntry]
+        self,
+        report: TopicReport,
+        entry: TopicEntry | None,
+        segments: Sequence[SegmentEntry],
+        coming: Sequence[PackEntry],
     ) -> tuple[QueueHole, ...]:
-        """What of a topic was dropped and is held by no segment, those included that come with this entry."""
-        held: list[QueueRun | LostRange | QueueHole] = [] if entry is None else [*entry.ranges(), *entry.holes]
-        held += [run for segment in coming if segment.topic == report.topic for run in segment.runs]
-        self._holes.forget_before(report.topic, report.incarnation)
-        return self._holes.take(
-            report.topic, report.incarnation, ((each.queue_id, each.start_offset, each.end_offset) for each in held)
-        )
+        """What of a topic was dropped and is held by no segment or pack, those included that are sealed already."""
+        topic, incarnation = report.topic, report.incarnation
+        self._holes.forget_before(topic, incarnation)
+
+        def held() -> Iterator[tuple[int, int, int]]:
+            packed = self.catalog.packed.get(topic) if entry is not None else None
+            packs = [self.catalog.packs[pack_id] for pack_id in packed.packs] if packed is not None else []
+            for each in itertools.chain(
+                (*entry.ranges(), *entry.holes) if entry is not None else (),
+                (run for segment in segments if segment.topic == topic for run in segment.runs),
+                (queue for pack in (*packs, *coming) for queue in pack.ranges_of(topic, incarnation)),
+            ):
+                yield each.queue_id, each.start_offset, each.end_offset
+
+        return self._holes.take(topic, incarnation, held())
 
     def _cuts_ms(self, catalog: Catalog) -> dict[str, int]:
         """Topic -> cut, of the topics that both the hot process and the catalog have under one incarnation."""
@@ -473,28 +653,42 @@ class TierService:
                 return
             except ObjectStoreUnavailableError as error:
                 is_begun = is_begun or not isinstance(error, EarlierCommitUnsettledError)
-                logger.log(logging.DEBUG if self._last_error else logging.WARNING, "commit got no answer: %s", error)
+                logger.debug("commit got no answer: %s", error)
                 self._last_error = str(error)
-                await asyncio.sleep(delay_ms / 1_000)
+                await self._sleep(delay_ms / 1_000)
                 delay_ms = min(delay_ms * 2, RETRY_DELAY_MS_MAX)
 
-    def _tell_demands(self, demands: Iterable[_Demand], entry: SegmentEntry) -> None:
-        outcome = SealOutcome(
-            topic=entry.topic,
-            segment_id=entry.segment_id,
-            record_count=entry.record_count,
-            raw_bytes=entry.raw_bytes,
-            stored_bytes=entry.stored_bytes,
+    def _expired_packs(self, catalog: Catalog, ending: set[str]) -> tuple[str, ...]:
+        """Packs that have expired, none of which goes anyway with the topics that end in the same commit."""
+        return tuple(
+            pack_id
+            for pack_id in expired_packs(catalog, self._cuts_ms(catalog))
+            if ending.isdisjoint(catalog.packs[pack_id].topics)
         )
+
+    def _tell_demands(self, demands: Iterable[_Demand], outcome: SealOutcome) -> None:
         for demand in demands:
-            if demand.topics is None or entry.topic in demand.topics:
+            if demand.topics is None or outcome.topic in demand.topics:
                 demand.outcomes.append(outcome)
+
+    def _tell_demands_of_pack(self, demands: Iterable[_Demand], sealed: SealedPack) -> None:
+        for plan, extent in sealed.pieces:
+            outcome = SealOutcome(
+                topic=plan.topic,
+                segment_id=sealed.pack.pack_id,
+                record_count=sum(queue.end_offset - queue.start_offset for queue in extent.queues),
+                raw_bytes=extent.raw_bytes,
+                stored_bytes=extent.stored_bytes,
+            )
+            self._tell_demands(demands, outcome)
 
     async def _collect_garbage(self, now_ms: int) -> None:
         """Delete what is due. Orphans of earlier writers are looked for once, by listing."""
         if now_ms < self._garbage_not_before_ms:
             return
         if self._has_swept_orphans and not self._garbage.is_due(now_ms=now_ms):
+            return
+        if self._has_swept_orphans and not self._can_pay(COLLECTION_COST + self._writer.commit_cost_max):
             return
         async with self._changing:
             try:
@@ -508,5 +702,43 @@ class TierService:
             self._garbage_error = ""
             report = await self._garbage.execute(plan, now_ms=now_ms)
         self._has_swept_orphans = True
+        if not plan.needs_checkpoint:  # else the next round goes on with it
+            self._garbage_not_before_ms = now_ms + self._config.grace_ms // COLLECTIONS_PER_GRACE
         if report.deleted_count:
             logger.info("garbage deleted objects=%d bytes=%d", report.deleted_count, report.deleted_bytes)
+
+
+def _outcome(entry: SegmentEntry) -> SealOutcome:
+    return SealOutcome(
+        topic=entry.topic,
+        segment_id=entry.segment_id,
+        record_count=entry.record_count,
+        raw_bytes=entry.raw_bytes,
+        stored_bytes=entry.stored_bytes,
+    )
+
+
+def _entries(packs: Sequence[SealedPack]) -> list[list[SealedPack]]:
+    """The packs of each ledger entry, of which there is always one: as many as it may name."""
+    groups: list[list[SealedPack]] = [[]]
+    size_bytes = 0
+    for each in packs:
+        said_bytes = (len(each.pack.pieces) + len(each.pack.times)) * 4 // 3 + sum(
+            len(topic.encode()) + 3 for topic in each.pack.topics
+        )
+        if groups[-1] and size_bytes + said_bytes > ENTRY_BYTES_MAX:
+            groups.append([])
+            size_bytes = 0
+        groups[-1].append(each)
+        size_bytes += said_bytes
+    return groups
+
+
+def _changed_topics(changes: LedgerChanges, before: Catalog) -> frozenset[str]:
+    """The topics whose cold ranges or settings a commit upon `before` changed."""
+    topics = {segment.topic for segment in changes.segments_in} | {kept.segment.topic for kept in changes.quarantine}
+    topics |= {gone.topic for gone in (*changes.segments_out, *changes.quarantine_out)}
+    topics |= {gone.topic for gone in changes.topics_deleted}
+    topics |= {topic for pack in changes.packs_in for topic in pack.topics}
+    topics |= {topic for pack_id in changes.packs_out for topic in before.packs[pack_id].topics}
+    return frozenset(topics | {change.topic for change in changes.topics})

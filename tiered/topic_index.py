@@ -1,5 +1,8 @@
 """TopicIndex: from an offset of a queue to the segment that holds it; built from one topic's catalog entry.
 
+Of what lies in a pack the catalog knows the offsets only: such a span is a `PackedSpan` until somebody needs more of
+it, and puts what he has loaded in its place.
+
 Records that are lost (`Quarantine`) have a span of their own: whoever comes to it gets QuarantinedError, not the
 records behind it.
 """
@@ -7,13 +10,17 @@ records behind it.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar, TypeAlias
 
 import msgspec
 
 from thermocline.tiered.catalog import TopicEntry
 from thermocline.tiered.errors import QuarantinedError, QueueGapError
 from thermocline.tiered.ledger_entry import LostRange, Quarantine, QueueHole
+from thermocline.tiered.packs.pack_entry import PackEntry
+from thermocline.tiered.packs.piece_table import PieceTable
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_format import QueueRun
 
@@ -43,12 +50,28 @@ class QueueSpan:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class PackedSpan:
+    """A piece's run of the queue that is not loaded: of `run` only the offsets are exact, its times are the piece's
+    or the pack's, which bound them."""
+
+    quarantine: ClassVar[None] = None
+    """A piece that is lost is none of its pack's any more."""
+
+    pack: PackEntry
+    topic: str
+    run: QueueRun
+
+
+Span: TypeAlias = QueueSpan | PackedSpan
+
+
 class QueueIndex:
     """The runs of one queue, by rising offset. There is at least one."""
 
     __slots__ = ("_holes", "_starts", "queue_id", "spans")
 
-    def __init__(self, queue_id: int, spans: list[QueueSpan], holes: tuple[QueueHole, ...]) -> None:
+    def __init__(self, queue_id: int, spans: Iterable[Span], holes: tuple[QueueHole, ...]) -> None:
         self.queue_id = queue_id
         self.spans = _with_times(sorted(spans, key=lambda span: span.run.start_offset))
         self._starts = [span.run.start_offset for span in self.spans]
@@ -91,16 +114,44 @@ class TopicIndex:
 
     __slots__ = ("entry", "queues")
 
-    def __init__(self, entry: TopicEntry) -> None:
-        spans: dict[int, list[QueueSpan]] = {}
+    def __init__(
+        self,
+        entry: TopicEntry,
+        *,
+        packs: Sequence[PackEntry] = (),
+        table_of: Callable[[PackEntry], PieceTable] = PackEntry.table,
+    ) -> None:
+        """`packs`: those that the topic lives in."""
+        spans: dict[int, list[Span]] = {}
         for segment in entry.segments:
             for run in segment.runs:
                 spans.setdefault(run.queue_id, []).append(QueueSpan(segment, run))
+        for pack in packs:
+            for span in _packed_spans(pack, entry.topic, table_of(pack)):
+                spans.setdefault(span.run.queue_id, []).append(span)
         for kept in entry.quarantine:
             for lost in kept.lost:
                 spans.setdefault(lost.queue_id, []).append(_lost_span(kept, lost))
         self.entry = entry
         self.queues = {queue_id: QueueIndex(queue_id, found, entry.holes) for queue_id, found in spans.items()}
+
+
+def _packed_spans(pack: PackEntry, topic: str, table: PieceTable) -> Iterable[PackedSpan]:
+    for index in pack.indexes_of(topic):
+        times = table.times.of(index) if table.times is not None else (pack.min_store_ms, pack.max_store_ms)
+        for queue in table.piece(index).queues:
+            run = QueueRun(
+                queue_id=queue.queue_id,
+                start_offset=queue.start_offset,
+                end_offset=queue.end_offset,
+                min_store_ms=times[0],
+                max_store_ms=times[1],
+                frame_start=0,
+                frame_end=0,
+                min_physical_offset=pack.min_physical_offset,
+                end_physical_offset=pack.end_physical_offset,
+            )
+            yield PackedSpan(pack, topic, run)
 
 
 def _lost_span(kept: Quarantine, lost: LostRange) -> QueueSpan:
@@ -116,20 +167,26 @@ def _replace_run(run: QueueRun, **changes: int) -> QueueRun:
     return msgspec.structs.replace(run, **changes)
 
 
-def _with_times(spans: list[QueueSpan]) -> list[QueueSpan]:
+def _with_times(spans: list[Span]) -> list[Span]:
     """Store times rise along a queue: lost records are no older than those before them, no newer than those behind."""
     if all(span.quarantine is None for span in spans):
         return spans
-    known: list[QueueSpan] = []
+    known: list[Span] = []
     for number, span in enumerate(spans):
-        if span.quarantine is not None:
+        if isinstance(span, QueueSpan) and span.quarantine is not None:
             oldest_ms, newest_ms = span.run.min_store_ms, span.run.max_store_ms
             if known:
-                before_ms = known[-1].run.max_store_ms if known[-1].quarantine is None else known[-1].run.min_store_ms
-                oldest_ms = max(oldest_ms, before_ms)
+                before = known[-1].run
+                oldest_ms = max(oldest_ms, before.max_store_ms if _has_times(known[-1]) else before.min_store_ms)
             following = next((later for later in spans[number + 1 :] if later.quarantine is None), None)
             if following is not None:
-                newest_ms = max(oldest_ms, min(newest_ms, following.run.min_store_ms))
+                bound_ms = following.run.min_store_ms if _has_times(following) else following.run.max_store_ms
+                newest_ms = max(oldest_ms, min(newest_ms, bound_ms))
             span = replace(span, run=_replace_run(span.run, min_store_ms=oldest_ms, max_store_ms=newest_ms))
         known.append(span)
     return known
+
+
+def _has_times(span: Span) -> bool:
+    """Whether its store times are exact: of what is lost they are guessed, of a packed one they are its piece's."""
+    return isinstance(span, QueueSpan) and span.quarantine is None

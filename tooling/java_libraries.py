@@ -1,4 +1,5 @@
-"""Java libraries by Maven coordinates: the official RocketMQ software, and Hadoop's s3a connector for Spark.
+"""Java libraries by Maven coordinates: the official RocketMQ software of two generations, and Hadoop's s3a connector
+for Spark.
 
 Each set is one pom file beside this one. Its jars lie in one flat directory of the cache whose name carries a digest of
 the pom, so a changed pin never meets an old directory; a directory under its final name is complete.
@@ -19,6 +20,7 @@ from tooling.system_packages import ensure_java_home, ensure_maven
 TOOLING = Path(__file__).resolve().parent
 CACHE = TOOLING.parent / ".cache"
 OFFICIAL_ROCKETMQ = "official-rocketmq"
+OFFICIAL_ROCKETMQ_4 = "official-rocketmq-4"
 SPARK_S3A = "spark-s3a"
 # A pinned plugin, so that the goal means the same with every Maven.
 COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"

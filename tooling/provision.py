@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from thermocline.localstack import RECIPES, UNFIT_RECIPES, LocalStackError
 from thermocline.localstack.cache_directory import default_cache_directory
-from tooling.java_libraries import OFFICIAL_ROCKETMQ, SPARK_S3A, ensure_jars
+from tooling.java_libraries import OFFICIAL_ROCKETMQ, OFFICIAL_ROCKETMQ_4, SPARK_S3A, ensure_jars
 from tooling.system_packages import ensure_c_compiler, ensure_go, ensure_java_home
 
 GOALS = ("demo", "test", "bench")
@@ -58,6 +58,7 @@ def _cached_parts(goal: str, cold: str) -> dict[str, Part]:
     if goal in ("test", "bench"):
         parts[OFFICIAL_ROCKETMQ] = lambda: ensure_jars(OFFICIAL_ROCKETMQ)
     if goal == "test":
+        parts[OFFICIAL_ROCKETMQ_4] = lambda: ensure_jars(OFFICIAL_ROCKETMQ_4)
         parts[SPARK_S3A] = lambda: ensure_jars(SPARK_S3A)
     return parts
 

@@ -1,4 +1,8 @@
-"""Queue records: the records that half and op queue point at, as far as they can be read."""
+"""Queue records: the records that half and op queue point at, as far as they can be read, and those that others name.
+
+A queue points at what is there: a record that cannot be read is worth a line. A producer that decides once more, or a
+consumer's retry of a committed message, may name any place: nothing readable there is an answer and no trouble.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +34,18 @@ def records_from(store: MessageStore, queue: ConsumeQueue, start: int) -> Iterat
 
 
 def read_record(store: MessageStore, physical_offset: int) -> MessageRecord | None:
-    """The record at a place in the log; None when there is no readable one."""
+    """The record at a place in the log that we know of; None when there is no readable one."""
     try:
         return store.read_record(physical_offset)
     except (OffsetOutOfRangeError, CorruptDataError) as error:
         logger.warning("record cannot be read physical_offset=%d error=%s", physical_offset, error)
+        return None
+
+
+def find_record(store: MessageStore, physical_offset: int) -> MessageRecord | None:
+    """The record at a place in the log that somebody else names; None when there is none."""
+    try:
+        return store.read_record(physical_offset)
+    except (OffsetOutOfRangeError, CorruptDataError) as error:
+        logger.debug("no record there physical_offset=%d error=%s", physical_offset, error)
         return None

@@ -20,7 +20,7 @@ from thermocline.remoting.topic_validation import TRANSACTION_HALF_TOPIC, TRANSA
 from thermocline.store.message_store import MessageStore
 from thermocline.transactions.half_message import HALF_QUEUE_ID, HalfMessage
 from thermocline.transactions.op_message import OpBuffer, decode_op_body, op_draft
-from thermocline.transactions.queue_records import read_record, records_from
+from thermocline.transactions.queue_records import find_record, read_record, records_from
 from thermocline.transactions.transaction_config import TransactionConfig
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ def settle_commits(store: MessageStore) -> None:
 def _half_offset_of(store: MessageStore, physical_offset: int) -> int | None:
     """The half queue offset of the transaction that a record has committed; None when it is no commit."""
     record = read_record(store, physical_offset)
-    half_record = None if record is None else read_record(store, record.prepared_transaction_offset)
+    half_record = None if record is None else find_record(store, record.prepared_transaction_offset)
     if record is None or half_record is None or half_record.topic != TRANSACTION_HALF_TOPIC:
         return None
     half = HalfMessage.read(half_record)

@@ -50,7 +50,7 @@ from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import DISK_NEARLY_FULL
 from thermocline.transactions.half_message import HALF_QUEUE_ID, HalfMessage
 from thermocline.transactions.op_message import op_draft
-from thermocline.transactions.queue_records import read_record, record_at
+from thermocline.transactions.queue_records import find_record, record_at
 from thermocline.transactions.transaction_config import TransactionConfig
 from thermocline.transactions.transaction_table import TransactionState, TransactionTable
 
@@ -295,7 +295,7 @@ class TransactionCoordinator:
 
     def _named(self, request: EndRequest) -> HalfMessage:
         """The half message that a decision names."""
-        record = read_record(self._store, request.physical_offset)
+        record = find_record(self._store, request.physical_offset)
         half = None if record is None else HalfMessage.read(record)
         if half is None or half.record.topic != TRANSACTION_HALF_TOPIC:
             raise InvalidRequestError("Find prepared transaction message failed")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -26,7 +27,7 @@ from thermocline.broker.helper_protocol import (
     TierReportReply,
     TierSettings,
 )
-from thermocline.broker.tier_process import now_ms, tell_absence
+from thermocline.broker.tier_process import now_ms, tell_outage
 from thermocline.broker.tier_reads import TierReads
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
@@ -44,12 +45,13 @@ from thermocline.tiered.ledger_reader import LedgerReader
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.object_store_url import ObjectStoreOptions, open_object_store
+from thermocline.tiered.packs.pack_entry import PackedTopic
 from thermocline.tiered.state.snapshot import TOPICS
 from thermocline.tiered.state.state_log import read_newest
 from thermocline.tiered.tier_budgets import TierBudgets
 from thermocline.tiered.tier_config import TierConfig
 from thermocline.tiered.ttl import topic_visible_from_ms
-from thermocline.tiered.wrappers import StoreCounters, StoreRates, WatchingObjectStore
+from thermocline.tiered.wrappers import OutageWatch, OutageWatchingObjectStore, StoreCounters, StoreRates
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +71,7 @@ class FollowerRole:
         self._budgets = TierBudgets()
         self._last_error = "the cold tier is being opened"
         self._sent = 0
-        self._told: dict[str, TopicEntry] = {}
+        self._told: dict[str, _Told] = {}
         self._configs: dict[str, Any] = {}
         self._configs_ms = 0
 
@@ -79,11 +81,10 @@ class FollowerRole:
         config = settings.tier
         keys = BrokerKeys.of(cluster=settings.cluster_name, broker_name=settings.broker_name)
         self._follow(config)
-        store = WatchingObjectStore(
+        store = OutageWatchingObjectStore(
             await open_object_store(config.cold_url, ObjectStoreOptions(counters=self._counters, rates=self._rates)),
-            clock_ms=now_ms,
+            OutageWatch(now_ms, on_change=lambda watch: tell_outage(link, watch)),
             check_key=keys.head_hint,
-            on_change=lambda absence: tell_absence(link, absence),
         )
         cache = FrameCache(bytes_max=config.cache_bytes, budget=self._budgets.reads)
         cold = ColdReader(store, catalog=self._catalog, cache=cache, read_ahead_frames_max=config.read_ahead_frames_max)
@@ -95,7 +96,7 @@ class FollowerRole:
                     pause_s = interval_s if has_moved else min(pause_s * 2, interval_s * FOLLOW_PAUSES_MAX)
                     self._last_error = ""
                 except (ObjectStoreUnavailableError, CorruptDataError) as error:
-                    if not self._last_error:
+                    if not self._last_error and isinstance(error, CorruptDataError):
                         logger.warning("the ledger cannot be followed: %s", error)
                     self._last_error, pause_s = str(error), max(interval_s, RETRY_PAUSE_S)
                 await asyncio.sleep(pause_s)
@@ -136,14 +137,24 @@ class FollowerRole:
         return True
 
     def _tell(self, link: HelperLink, catalog: Catalog) -> None:
-        changed = {
-            name: entry
-            for name, entry in catalog.topics.items()
-            if self._told.get(name) is not entry and not is_internal_topic(name)
-        }
-        topics = [self._followed(catalog, entry) for entry in changed.values()]
-        ranges = [each for entry in changed.values() for each in self._ranges(entry, self._told.get(entry.topic))]
-        self._told.update(changed)
+        topics: list[FollowedTopic] = []
+        ranges: list[ColdRange] = []
+        for name, entry in catalog.topics.items():
+            told, packed = self._told.get(name), catalog.packed.get(name)
+            if is_internal_topic(name) or (told is not None and told.entry is entry and told.packed is packed):
+                continue
+            bounds = catalog.queue_bounds(name)
+            if told is not None and told.entry.incarnation == entry.incarnation:
+                # A queue that has lost its last segment is told of as empty, at its end.
+                bounds = {queue_id: (end, end) for queue_id, (_, end) in told.bounds.items()} | bounds
+            self._told[name] = _Told(entry, packed, bounds)
+            topics.append(self._followed(catalog, entry, queue_count=max(bounds, default=-1) + 1))
+            ranges += [
+                ColdRange(
+                    topic=name, incarnation=entry.incarnation, queue_id=queue_id, min_offset=start, end_offset=end
+                )
+                for queue_id, (start, end) in sorted(bounds.items())
+            ]
         link.tell(HelperRequestCode.FOLLOWED_TOPICS, FollowedTopics(topics=topics))
         self._sent += 1
         link.tell(
@@ -151,38 +162,16 @@ class FollowerRole:
             CatalogTable(sequence=self._sent, version=catalog.version, committed_offset=0, ranges=ranges),
         )
 
-    def _followed(self, catalog: Catalog, entry: TopicEntry) -> FollowedTopic:
-        ends = entry.queue_ends()
+    def _followed(self, catalog: Catalog, entry: TopicEntry, *, queue_count: int) -> FollowedTopic:
         return FollowedTopic(
             topic=entry.topic,
             incarnation=entry.incarnation,
             deleted=entry.deleted,
             ttl_ms=catalog.ttl_ms(entry.topic),
             expired_before_ms=entry.expired_before_ms,
-            queue_count=max(ends, default=-1) + 1,
+            queue_count=queue_count,
             config=self._configs.get(entry.topic),
         )
-
-    @staticmethod
-    def _ranges(entry: TopicEntry, before: TopicEntry | None) -> list[ColdRange]:
-        """The range of each queue; of one that has lost its last segment an empty one, at its end."""
-        starts: dict[int, int] = {}
-        for segment in entry.segments:
-            for run in segment.runs:
-                starts[run.queue_id] = min(run.start_offset, starts.get(run.queue_id, run.start_offset))
-        ends = entry.queue_ends()
-        if before is not None and before.incarnation == entry.incarnation:
-            ends = {**before.queue_ends(), **ends}
-        return [
-            ColdRange(
-                topic=entry.topic,
-                incarnation=entry.incarnation,
-                queue_id=queue_id,
-                min_offset=starts.get(queue_id, end),
-                end_offset=end,
-            )
-            for queue_id, end in sorted(ends.items())
-        ]
 
     # -- RequestHandler ------------------------------------------------------------------------------------------------
 
@@ -201,6 +190,8 @@ class FollowerRole:
             return self._report(command)
         if command.code == HelperRequestCode.SEAL:
             raise InvalidRequestError("a read-only broker seals nothing")
+        if command.code == HelperRequestCode.TIER_COST:
+            raise InvalidRequestError("a read-only broker keeps no account; ask the broker that writes")
         if self._reads is None:
             raise UnavailableError("the cold tier is not open yet", reason=self._last_error)
         return await self._reads.handle(command)
@@ -222,6 +213,15 @@ class FollowerRole:
             topics=[],
         )
         return RemotingCommand.response(command, body=msgspec.msgpack.encode(reply))
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What was said of a topic last: by which entries, and the range of each queue."""
+
+    entry: TopicEntry
+    packed: PackedTopic | None
+    bounds: dict[int, tuple[int, int]]
 
 
 async def serve(options: HelperOptions, stop: asyncio.Event) -> None:

@@ -5,11 +5,13 @@
     90103 TIER_EXPLAIN   topic, queueId?  the same in sentences: where each range is, what happens next and why
     90104 TTL_PREVIEW    topic, ttlMs?    what another time to live would take away
     90105 TTL_SET        topic, ttlMs?    change it; without ttlMs the topic follows the broker's default again
+    90130 TIER_PURGE     topic            delete now what is hidden of a topic, which may have been deleted
 
 Answers are JSON. The tier process is asked for what only it knows; while it is away the answers say so.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
@@ -19,6 +21,8 @@ from thermocline.broker.dropped_ranges import DroppedRange
 from thermocline.broker.helper_hub import HelperHub, decode_body
 from thermocline.broker.helper_protocol import (
     HelperRequestCode,
+    PurgeReply,
+    PurgeRequest,
     SealReply,
     SealRequest,
     TierReportReply,
@@ -27,7 +31,7 @@ from thermocline.broker.helper_protocol import (
 )
 from thermocline.broker.processors.dispatcher import Handler
 from thermocline.broker.supervisor import HelperStatus
-from thermocline.broker.tier_explanation import QueueTierState, TopicTierState, explain
+from thermocline.broker.tier_explanation import QueueTierState, TierCondition, TopicTierState, explain
 from thermocline.broker.tier_link import ROLE
 from thermocline.broker.tiered_topics import is_tiered_topic
 from thermocline.broker.topic_attributes import TTL_MS
@@ -35,8 +39,9 @@ from thermocline.broker.topic_attributes import ttl_ms as effective_ttl_ms
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
-from thermocline.remoting.errors import TopicNotFoundError, UnavailableError
+from thermocline.remoting.errors import InvalidParameterError, TopicNotFoundError, UnavailableError
 from thermocline.remoting.header_codec import Header, Int, Long
+from thermocline.store.retention import FileVerdict, RetentionGate
 from thermocline.tiered.scrub.findings import ScrubReport
 
 TIER_STATUS = 90101
@@ -44,6 +49,7 @@ TIER_SEAL = 90102
 TIER_EXPLAIN = 90103
 TTL_PREVIEW = 90104
 TTL_SET = 90105
+TIER_PURGE = 90130
 
 REPORT_TIMEOUT_MS = 10_000
 SEAL_TIMEOUT_MS = 600_000
@@ -54,6 +60,12 @@ class TierRequestHeader(Header, kw_only=True):
 
     topic: str | None = None
     queue_id: Int | None = None
+
+
+class TopicHeader(Header, kw_only=True):
+    """90130."""
+
+    topic: str
 
 
 class TtlRequestHeader(Header, kw_only=True):
@@ -73,10 +85,12 @@ class TierProcessor:
         *,
         helpers: Callable[[], Sequence[HelperStatus]],
         report_now: Callable[[], Awaitable[None]],
+        gate: Callable[[], RetentionGate],
         dropped: Callable[[], Sequence[DroppedRange]] = list,
     ) -> None:
-        """`report_now`: flush, write queue files and tell the tier process all that is new. `dropped`: what a full disk
-        has cost."""
+        """`report_now`: flush, write queue files and tell the tier process all that is new. `gate`: what local deletion
+        waits for. `dropped`: what a full disk has cost."""
+        self._gate = gate
         self._context = context
         self._hub = hub
         self._helpers = helpers
@@ -91,6 +105,7 @@ class TierProcessor:
             TIER_EXPLAIN: self.explain,
             TTL_PREVIEW: self.preview_ttl,
             TTL_SET: self.set_ttl,
+            TIER_PURGE: self.purge,
         }
 
     async def status(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -110,6 +125,8 @@ class TierProcessor:
             "dropped": [each for each in self._dropped() if header.topic in (None, each.topic)],
             "topics": states,
             "lastScrub": _scrub_row(reply.last_scrub) if reply and reply.last_scrub else None,
+            "budget": reply.budget if reply else None,
+            "oldestWaiting": reply.oldest_waiting if reply else None,
         }
         return RemotingCommand.response(command, body=msgspec.json.encode(body))
 
@@ -118,10 +135,18 @@ class TierProcessor:
         header = command.header(TierRequestHeader)
         states, reply = await self._states(header.topic, header.queue_id)
         now_ms, tier = self._context.clock(), self._context.settings.tier
+        is_tier_away = reply is None and tier.is_enabled
         rows = [
             row
             for state in states
-            for row in explain(state, tier, now_ms=now_ms, is_tier_away=reply is None and tier.is_enabled)
+            for row in explain(
+                state,
+                tier,
+                now_ms=now_ms,
+                is_tier_away=is_tier_away,
+                condition=_condition(reply),
+                verdicts=self._verdicts(state, now_ms=now_ms),
+            )
         ]
         return RemotingCommand.response(command, body=msgspec.json.encode({"queues": rows}))
 
@@ -138,7 +163,8 @@ class TierProcessor:
         return RemotingCommand.response(command, body=msgspec.json.encode({"segments": reply.segments}))
 
     async def preview_ttl(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """90104: messages exactly, by their store times; segments and bytes as far as whole segments go."""
+        """90104: messages exactly, by their store times; segments, packs and bytes as far as they go
+        whole; what has expired in packs that stay for other topics is held."""
         header = command.header(TtlRequestHeader)
         config = self._config(header.topic)
         lookup, topics = self._context.lookup, self._context.topics
@@ -168,7 +194,9 @@ class TierProcessor:
             "ttlMs": ttl_ms,
             "messages": messages,
             "segments": expired.expired_segments if expired else 0,
+            "packs": expired.expired_packs if expired else 0,
             "bytes": expired.expired_stored_bytes if expired else 0,
+            "heldBytes": expired.held_bytes if expired else 0,
             "oldestSurvivingMs": oldest_ms,
         }
         return RemotingCommand.response(command, body=msgspec.json.encode(body))
@@ -183,6 +211,16 @@ class TierProcessor:
             await self._context.topics.update(config, {f"-{TTL_MS}": ""})
         body = {"topic": header.topic, "ttlMs": self._context.topics.time_to_live_ms(header.topic)}
         return RemotingCommand.response(command, body=msgspec.json.encode(body))
+
+    async def purge(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """90130."""
+        header = command.header(TopicHeader)
+        if not is_tiered_topic(header.topic):
+            raise InvalidParameterError("the cold tier holds nothing of this topic", topic=header.topic)
+        await self._report_now()
+        request = PurgeRequest(topic=header.topic)
+        response = await self._hub.ask(ROLE, HelperRequestCode.PURGE, request, timeout_ms=SEAL_TIMEOUT_MS)
+        return RemotingCommand.response(command, body=msgspec.json.encode(decode_body(response.body, PurgeReply)))
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
@@ -248,7 +286,23 @@ class TierProcessor:
             raw_bytes=report.raw_bytes if report else None,
             stored_bytes=report.stored_bytes if report else None,
             queues=queues,
+            packs=report.packs if report else None,
+            first_newest_ms=report.first_newest_ms if report else None,
         )
+
+    def _verdicts(self, state: TopicTierState, *, now_ms: int) -> dict[int, FileVerdict]:
+        """By queue id, why the log still holds its first local message."""
+        store = self._context.store
+        gate, hour = self._gate(), time.localtime(now_ms / 1_000).tm_hour
+        verdicts: dict[int, FileVerdict] = {}
+        for each in state.queues:
+            queue = store.queues.find(state.topic, each.queue_id)
+            if queue is None or queue.min_offset >= queue.next_offset:
+                continue
+            unit = queue.unit(queue.min_offset)
+            if not unit.is_empty:
+                verdicts[each.queue_id] = store.retention.verdict(unit.physical_offset, gate, now_ms=now_ms, hour=hour)
+        return verdicts
 
     def _helper_rows(self) -> list["HelperRow"]:
         return [
@@ -262,6 +316,17 @@ class TierProcessor:
             )
             for status in self._helpers()
         ]
+
+
+def _condition(reply: TierReportReply | None) -> TierCondition:
+    if reply is None:
+        return TierCondition()
+    return TierCondition(
+        outage_ms=reply.outage_ms,
+        waits_for_budget=frozenset(reply.waits_for_budget),
+        requests_per_hour=reply.budget.requests_per_hour if reply.budget is not None else 0,
+        oldest_waiting=reply.oldest_waiting,
+    )
 
 
 def _scrub_row(report: ScrubReport) -> dict[str, object]:

@@ -33,7 +33,6 @@ from thermocline.store.consume_queue import UNIT
 from thermocline.store.disk import Disk, make_durable_directory
 from thermocline.store.origin import StoreOrigin
 from thermocline.store.store_config import StoreConfig
-from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.ledger_reader import find_entry_or_hint, find_roots
 from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
 from thermocline.tiered.object_keys import BrokerKeys
@@ -139,7 +138,7 @@ async def _recover(
             recovered_ms=now_ms,
         ),
         log_ceiling=ceiling,
-        store_timestamp_ms=max(snapshot.captured_ms, _newest_ms(catalog)),
+        store_timestamp_ms=max(snapshot.captured_ms, catalog.newest_store_ms),
         report="".join(f"{line}\n" for line in report.lines()),
     )
     logger.info("recovered root=%s topics=%d log_offset=%d", writer.keys.root, len(plan.topics), plan.log_offset)
@@ -195,8 +194,3 @@ def _topic_states(plan: RecoveryPlan) -> tuple[TopicState, ...]:
         )
         for topic in plan.topics
     )
-
-
-def _newest_ms(catalog: Catalog) -> int:
-    """Store time of the newest message in the catalog."""
-    return max((each.max_store_ms for entry in catalog.topics.values() for each in entry.segments), default=0)

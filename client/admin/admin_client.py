@@ -83,7 +83,10 @@ class AdminClient(ClientOptions, BlockingHalf[AsyncAdminClient]):
 
     tier_status = blocking(AsyncAdminClient.tier_status)
     tier_seal = blocking(AsyncAdminClient.tier_seal)
+    tier_purge = blocking(AsyncAdminClient.tier_purge)
     tier_explain = blocking(AsyncAdminClient.tier_explain)
+    tier_cost = blocking(AsyncAdminClient.tier_cost)
+    forecast_tier_cost = blocking(AsyncAdminClient.forecast_tier_cost)
     start_tier_scrub = blocking(AsyncAdminClient.start_tier_scrub)
     tier_scrub_state = blocking(AsyncAdminClient.tier_scrub_state)
     preview_ttl = blocking(AsyncAdminClient.preview_ttl)

@@ -21,6 +21,7 @@ __all__ = ["TierAdministration"]
 
 SEAL_TIMEOUT_MS = 600_000
 REPORT_TIMEOUT_MS = 30_000
+FORECAST_TIMEOUT_MS = 60_000
 
 
 class TierAdministration(AdminBase):
@@ -37,6 +38,42 @@ class TierAdministration(AdminBase):
     async def tier_explain(self, topic: str, *, queue_id: int | None = None) -> dict[str, dict[str, Any]]:
         """Return, by broker name, where each range of a topic is, what happens to it next and why."""
         return await self._ask_each(TierRequestCode.TIER_EXPLAIN, topic=topic, queue_id=queue_id)
+
+    async def tier_cost(self, topic: str | None = None) -> dict[str, dict[str, Any]]:
+        """Return, by broker name, what has been asked of the object store, by purpose and topic, and what it holds."""
+        masters = await self._masters() if topic is None else await self._topic_masters(topic)
+        return await self._ask_masters(TierRequestCode.TIER_COST, masters, {"topic": topic}, FORECAST_TIMEOUT_MS)
+
+    async def forecast_tier_cost(
+        self,
+        topic: str | None = None,
+        *,
+        ttl_ms: int | None = None,
+        segment_bytes: int | None = None,
+        seal_age_ms: int | None = None,
+    ) -> dict[str, dict[str, Any]]:
+        """Return the same with `forecast`: what it would be with these settings, and the traffic of the last hour.
+
+        None leaves a setting as it is. The time to live, 0 for ever, is that of `topic`, or of all topics.
+        """
+        fields = {
+            "topic": topic,
+            "forecast": True,
+            "ttlMs": _checked(ttl_ms),
+            "segmentBytes": segment_bytes,
+            "sealAgeMs": seal_age_ms,
+        }
+        masters = await self._masters() if topic is None else await self._topic_masters(topic)
+        return await self._ask_masters(TierRequestCode.TIER_COST, masters, fields, FORECAST_TIMEOUT_MS)
+
+    async def tier_purge(self, topic: str) -> dict[str, dict[str, Any]]:
+        """Delete from the bucket now what has expired of a topic, or is left of a deleted one; return what was done.
+
+        Readers of older versions of the catalog lose what they read, unless they pinned it.
+        """
+        return await self._ask_each(
+            TierRequestCode.TIER_PURGE, topic=topic, timeout_ms=SEAL_TIMEOUT_MS, of_all_masters=True
+        )
 
     async def start_tier_scrub(
         self,
@@ -83,8 +120,10 @@ class TierAdministration(AdminBase):
         queue_id: int | None = None,
         ttl_ms: int | None = None,
         timeout_ms: int = REPORT_TIMEOUT_MS,
+        of_all_masters: bool = False,
     ) -> dict[str, dict[str, Any]]:
-        masters: list[BrokerAddress] = await self._masters() if topic is None else await self._topic_masters(topic)
+        is_of_all = topic is None or of_all_masters
+        masters: list[BrokerAddress] = await self._masters() if is_of_all else await self._topic_masters(topic or "")
         fields = {"topic": topic, "queueId": queue_id, "ttlMs": ttl_ms}
         return await self._ask_masters(code, masters, fields, timeout_ms)
 

@@ -33,6 +33,7 @@ from typing import Self
 from thermocline.client.consumer.options import POP_MESSAGES_MAX, ConsumeFromWhere, PopConsumerOptions
 from thermocline.client.consumer.pop_calls import PopCalls
 from thermocline.client.consumer.popped_message import PoppedMessage
+from thermocline.client.consumer.running_info import answer_running_info
 from thermocline.client.session import ClientSession, wall_clock_ms
 from thermocline.remoting.bodies import CLUSTERING, CONSUME_POP, ConsumerData, SubscriptionData
 from thermocline.remoting.command import RemotingCommand
@@ -68,6 +69,7 @@ class AsyncPopConsumer(PopConsumerOptions):
         self._attempts: dict[Place, str] = {}
         self._turn = 0
         self._closed = False
+        self._start_timestamp_ms = 0
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -77,6 +79,7 @@ class AsyncPopConsumer(PopConsumerOptions):
             raise ClosedError("a consumer starts once")
         session = self._session = ClientSession(self, _Owner(self), zone_name=self.zone_name)
         self._calls = PopCalls(session, group=self.group)
+        self._start_timestamp_ms = wall_clock_ms()
         for topic in self._subscriptions:
             session.routes.watch(topic)
         await session.start()
@@ -203,6 +206,18 @@ class AsyncPopConsumer(PopConsumerOptions):
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
+    def running_info(self, command: RemotingCommand) -> RemotingCommand:
+        """Answer a broker that asks how this consumer is doing; it has no queues of its own."""
+        return answer_running_info(
+            command,
+            self,
+            group=self.group,
+            consume_type=CONSUME_POP,
+            start_timestamp_ms=self._start_timestamp_ms,
+            subscriptions=self._subscriptions.values(),
+            queues={},
+        )
+
     def consumer_data(self) -> list[ConsumerData]:
         """Return what heartbeats say of this consumer."""
         return [
@@ -320,6 +335,8 @@ class _Owner:
         """Who else is in the group does not matter: messages are shared, not queues."""
         if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
             return None
+        if command.code == RequestCode.GET_CONSUMER_RUNNING_INFO:
+            return self._consumer.running_info(command)
         raise UnsupportedRequestError(code=command.code)
 
     def connection_closed(self, connection: Connection) -> None:

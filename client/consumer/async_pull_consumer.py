@@ -30,6 +30,7 @@ from thermocline.client.consumer.offset_store import LocalOffsetStore, OffsetSto
 from thermocline.client.consumer.options import MIB, MessageModel, PullConsumerOptions
 from thermocline.client.consumer.pulled_queue import PulledQueue
 from thermocline.client.consumer.rebalancer import RETRY_PAUSE_S, Rebalancer
+from thermocline.client.consumer.running_info import answer_running_info
 from thermocline.client.consumer.start_offset import find_start_offset
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.received_message import ReceivedMessage
@@ -71,6 +72,7 @@ class AsyncPullConsumer(PullConsumerOptions):
         self._arrived = asyncio.Event()
         self._changed = asyncio.Event()
         self._closed = False
+        self._start_timestamp_ms = 0
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -110,6 +112,7 @@ class AsyncPullConsumer(PullConsumerOptions):
             interval_ms=self.rebalance_interval_ms,
         )
         self._parts = parts = _Parts(session, calls, store, flow, rebalancer)
+        self._start_timestamp_ms = wall_clock_ms()
         for topic in {*self._subscriptions, *(queue.topic for queue in self._assigned)}:
             session.routes.watch(topic)
         await session.start()
@@ -469,6 +472,18 @@ class AsyncPullConsumer(PullConsumerOptions):
         for pulled in self._table.values():
             pulled.mark_consumed()
 
+    def running_info(self, command: RemotingCommand) -> RemotingCommand:
+        """Answer a broker that asks how this consumer is doing."""
+        return answer_running_info(
+            command,
+            self,
+            group=self.group,
+            consume_type=CONSUME_ACTIVELY,
+            start_timestamp_ms=self._start_timestamp_ms,
+            subscriptions=[*self._subscriptions.values(), *self._assigned.values()],
+            queues={queue: pulled.info() for queue, pulled in self._table.items()},
+        )
+
     def _committable(self) -> dict[MessageQueue, int]:
         return {queue: pulled.committable for queue, pulled in self._table.items()}
 
@@ -527,10 +542,12 @@ class _Owner:
         return self._consumer.consumer_data()
 
     def answer(self, command: RemotingCommand) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
-        """Take note of changes in the group; a pull consumer serves nothing else."""
+        """Take note of changes in the group, and tell how the consumer is doing."""
         if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
             self._consumer.rebalance_soon()
             return None
+        if command.code == RequestCode.GET_CONSUMER_RUNNING_INFO:
+            return self._consumer.running_info(command)
         raise UnsupportedRequestError(code=command.code)
 
     def connection_closed(self, connection: Connection) -> None:

@@ -138,11 +138,11 @@ class AsyncPushConsumer(PushConsumerOptions):
         self._closed = True
         if parts is None:
             return
+        parts.dispatcher.stop()
         for task in parts.tasks:
             task.cancel()
         await asyncio.gather(*parts.tasks, return_exceptions=True)
         await parts.workers.stop()
-        parts.dispatcher.stop()
         if await parts.runner.close(timeout_ms=self.await_termination_ms):
             await parts.dispatcher.settle()
         await parts.workers.commit(is_confirmed=True)

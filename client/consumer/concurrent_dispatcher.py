@@ -89,6 +89,8 @@ class ConcurrentDispatcher:
     def stop(self) -> None:
         """Begin no further call; see `Dispatcher`."""
         self._stopped = True
+        for job in self._running:
+            job.is_cancelled = True
 
     def give_back_expired(self) -> None:
         """Send back what has been with a listener for too long, and stop waiting for it; see `Dispatcher`."""

@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from thermocline.client.consumer.options import MIB
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.received_message import ReceivedMessage
+from thermocline.remoting.bodies import ProcessQueueInfo
 
 __all__ = ["PulledQueue"]
 
@@ -83,3 +85,14 @@ class PulledQueue:
         self.next_pull_offset = offset
         self.committable = offset
         self.generation += 1
+
+    def info(self) -> ProcessQueueInfo:
+        """How it is, for operators."""
+        return ProcessQueueInfo(
+            commit_offset=self.committable,
+            cached_msg_min_offset=self.position,
+            cached_msg_max_offset=self.next_pull_offset,
+            cached_msg_count=self.cached_count,
+            cached_msg_size_in_mib=self.cached_bytes // MIB,
+            droped=self.dropped,
+        )

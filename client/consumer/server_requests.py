@@ -12,10 +12,7 @@ Source: client/impl/ClientRemotingProcessor.java, Apache RocketMQ 5.3.
 
 from __future__ import annotations
 
-import sys
-import threading
 import time
-import traceback
 from collections.abc import Awaitable, Callable, Mapping
 
 from thermocline.client.consumer.consumer_stats import ConsumerStats
@@ -23,21 +20,21 @@ from thermocline.client.consumer.dispatcher import Dispatcher
 from thermocline.client.consumer.listener import ConsumeResult, OrderlyResult
 from thermocline.client.consumer.options import PushConsumerOptions
 from thermocline.client.consumer.queue_workers import QueueWorkers
+from thermocline.client.consumer.running_info import answer_running_info, check_group
 from thermocline.client.message_queue import MessageQueue, from_wire, to_wire
 from thermocline.client.received_message import ReceivedMessage, restore_topic
 from thermocline.remoting.bodies import (
+    CONSUME_PASSIVELY,
     ConsumeMessageDirectlyResult,
-    ConsumerRunningInfo,
     GetConsumerStatusBody,
     ProcessQueueInfo,
     ResetOffsetBody,
     SubscriptionData,
 )
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.errors import InvalidRequestError, UnsupportedRequestError
+from thermocline.remoting.errors import UnsupportedRequestError
 from thermocline.remoting.headers import (
     ConsumeMessageDirectlyRequestHeader,
-    GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
     ResetOffsetRequestHeader,
 )
@@ -93,7 +90,7 @@ class ServerRequests:
 
     async def _reset(self, command: RemotingCommand) -> RemotingCommand | None:
         header = command.header(ResetOffsetRequestHeader)
-        self._check_group(header.group)
+        check_group(header.group, self._options.group)
         table = ResetOffsetBody.decode(command.body).offset_table
         offsets = {from_wire(queue): offset for queue, offset in table.items() if queue.topic == header.topic}
         await self._workers.reset(offsets)
@@ -101,7 +98,7 @@ class ServerRequests:
 
     def _status(self, command: RemotingCommand) -> RemotingCommand:
         header = command.header(GetConsumerStatusRequestHeader)
-        self._check_group(header.group)
+        check_group(header.group, self._options.group)
         table = {
             to_wire(queue): process_queue.commit_offset
             for queue, process_queue in self._workers.table.items()
@@ -110,26 +107,21 @@ class ServerRequests:
         return RemotingCommand.response(command, body=GetConsumerStatusBody(message_queue_table=table).encode())
 
     def _running_info(self, command: RemotingCommand) -> RemotingCommand:
-        header = command.header(GetConsumerRunningInfoRequestHeader)
-        self._check_group(header.consumer_group)
         options = self._options
-        body = ConsumerRunningInfo(
+        return answer_running_info(
+            command,
+            options,
+            group=options.group,
+            consume_type=CONSUME_PASSIVELY,
+            start_timestamp_ms=self._start_timestamp_ms,
+            subscriptions=self._subscriptions.values(),
+            queues={queue: self._queue_info(queue) for queue in self._workers.table},
             properties={
-                "PROP_NAMESERVER_ADDR": options.namesrv
-                if isinstance(options.namesrv, str)
-                else ";".join(options.namesrv),
-                "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
                 "PROP_CONSUMEORDERLY": str(self._dispatcher.is_orderly).lower(),
                 "PROP_THREADPOOL_CORE_SIZE": str(options.consume_threads),
-                "PROP_CONSUMER_START_TIMESTAMP": str(self._start_timestamp_ms),
-                "PROP_CLIENT_VERSION": "V5_5_0",
             },
-            subscription_set=list(self._subscriptions.values()),
-            mq_table={to_wire(queue): self._queue_info(queue) for queue in sorted(self._workers.table)},
-            status_table={topic: self._stats.status(topic) for topic in self._subscriptions},
-            jstack=_stacks() if header.jstack_enable else None,
+            statuses={topic: self._stats.status(topic) for topic in self._subscriptions},
         )
-        return RemotingCommand.response(command, body=body.encode())
 
     def _queue_info(self, queue: MessageQueue) -> ProcessQueueInfo:
         process_queue = self._workers.table[queue]
@@ -153,7 +145,7 @@ class ServerRequests:
 
     async def _consume_directly(self, command: RemotingCommand) -> RemotingCommand:
         header = command.header(ConsumeMessageDirectlyRequestHeader)
-        self._check_group(header.consumer_group)
+        check_group(header.consumer_group, self._options.group)
         record = decode_record(command.body)
         queue = MessageQueue(
             topic=record.topic,
@@ -178,15 +170,3 @@ class ServerRequests:
             spent_time_mills=int((time.monotonic() - started_at) * 1000),
         )
         return RemotingCommand.response(command, body=body.encode())
-
-    def _check_group(self, group: str) -> None:
-        if group != self._options.group:
-            raise InvalidRequestError("this client is not in that group", group=group)
-
-
-def _stacks() -> str:
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
-    return "\n".join(
-        f"{names.get(ident, ident)}\n{''.join(traceback.format_stack(frame))}"
-        for ident, frame in sys._current_frames().items()
-    )

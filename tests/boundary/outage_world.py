@@ -47,12 +47,12 @@ from thermocline.tiered.wrappers import (
     Fault,
     FaultInjectingObjectStore,
     MeteringObjectStore,
+    OutageWatch,
+    OutageWatchingObjectStore,
     RetryingObjectStore,
     RetryPolicy,
-    StoreAbsence,
     StoreCall,
     Verb,
-    WatchingObjectStore,
 )
 
 START_MS = 4_000_000_000_000
@@ -107,7 +107,8 @@ class OutageWorld:
         self.acknowledged: defaultdict[Place, list[bytes]] = defaultdict(list)
         self.read: defaultdict[Place, dict[int, bytes]] = defaultdict(dict)
         self.next_read: Counter[Place] = Counter()
-        self.absences: list[StoreAbsence | None] = []
+        self.outages: list[int | None] = []
+        """When each outage began, and None when it ended."""
         self.is_producing = True
         self._local = StoreConfig(
             root_path="/store",
@@ -195,15 +196,14 @@ class OutageWorld:
         )
 
     async def _run_tier(self) -> None:
-        store = WatchingObjectStore(
+        store = OutageWatchingObjectStore(
             RetryingObjectStore(
                 FaultInjectingObjectStore(self.bucket.metered, self.bucket),
                 policy=RetryPolicy(attempts_max=3),
                 random=self.random,
             ),
-            clock_ms=self.now_ms,
+            OutageWatch(self.now_ms, on_change=lambda watch: self.outages.append(watch.since_ms)),
             check_key=KEYS.head_hint,
-            on_change=self.absences.append,
         )
         while True:
             try:

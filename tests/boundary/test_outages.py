@@ -81,7 +81,7 @@ async def catch_up(world: OutageWorld) -> None:
         while True:
             await asyncio.sleep(1)
             service = world.service
-            if service is None or world.absences[-1:] not in ([], [None]):
+            if service is None or world.outages[-1:] not in ([], [None]):
                 continue
             end_offset = world.store.commit_log.append_offset
             is_committed = world.committed_offset == end_offset

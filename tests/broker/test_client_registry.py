@@ -106,9 +106,10 @@ def test_changes_of_one_tick_make_one_notice(setup: Setup) -> None:
     assert all(notices(peer) == ["G"] for peer in peers)
 
 
-def test_who_joins_and_leaves_at_once_is_told_still(setup: Setup) -> None:
+def test_who_joins_is_told_before_it_can_be_answered(setup: Setup) -> None:
     one = Peer("one")
     setup.join("G", one, "T")
+    assert notices(one) == ["G"]
     setup.leave(one)
     setup.next_tick()
     assert notices(one) == ["G"]

@@ -5,7 +5,8 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from thermocline.broker.tier_explanation import QueueTierState, TopicTierState, explain
+from thermocline.broker.tier_explanation import QueueTierState, TierCondition, TopicTierState, explain
+from thermocline.store.retention import FileVerdict
 from thermocline.tiered.tier_config import TierConfig
 
 TIER = TierConfig(cold_url="memory://explained", segment_bytes=1 << 20, frame_bytes=1 << 16, seal_age_ms=60_000)
@@ -30,7 +31,7 @@ def test_a_waiting_queue_says_when_it_is_sealed_and_why() -> None:
     assert (row.local, row.cold, row.waiting) == ("[10, 30)", "[0, 20)", "10 messages, 256.0 KiB")
     assert row.ttl == "expires after 1 d"
     assert row.next.startswith("sealed in 30 s, ")
-    assert row.next.endswith("or sooner after another 768.0 KiB")
+    assert row.next.endswith("into a pack; into segments of its own after another 768.0 KiB")
 
 
 def test_a_seal_that_is_overdue_is_not_in_the_past() -> None:
@@ -75,3 +76,68 @@ def test_what_only_the_tier_process_knows_is_unknown_while_it_is_away() -> None:
     queue = msgspec.structs.replace(WAITING, cold_min=None, cold_end=None, waiting_messages=None, waiting_bytes=None)
     (row,) = explain(msgspec.structs.replace(TOPIC, queues=[queue]), TIER, now_ms=0, is_tier_away=True)
     assert (row.cold, row.waiting) == ("unknown", "unknown")
+
+
+@pytest.mark.parametrize(
+    ("segments", "packs", "expected"),
+    [
+        (2, 0, "2 segments"),
+        (0, 3, "3 packs shared with other topics"),
+        (2, 3, "2 segments and 3 packs shared with other topics"),
+        (0, 0, "nothing"),
+        (None, None, "unknown"),
+    ],
+)
+def test_what_a_topic_lies_in(segments: int | None, packs: int | None, expected: str) -> None:
+    (row,) = explain(msgspec.structs.replace(TOPIC, segments=segments, packs=packs), TIER, now_ms=0, is_tier_away=False)
+    assert row.stored == expected
+
+
+def why(state: TopicTierState, verdict: FileVerdict | None = None, condition: TierCondition | None = None) -> list[str]:
+    """Next, why local, why in the bucket."""
+    verdicts = {} if verdict is None else {3: verdict}
+    (row,) = explain(state, TIER, now_ms=130_000, is_tier_away=False, condition=condition, verdicts=verdicts)
+    return [row.next, row.why_local, row.why_in_bucket]
+
+
+def test_what_a_message_waits_for_is_named() -> None:
+    away = why(TOPIC, condition=TierCondition(outage_ms=90_000))[0]
+    assert away.startswith("waits for the object store, which has not answered for 1.5 min")
+    poor = TierCondition(waits_for_budget=frozenset(["orders"]), requests_per_hour=500)
+    assert why(TOPIC, condition=poor)[0].startswith("due, and waits for the request budget (500 an hour)")
+
+
+@pytest.mark.parametrize(
+    ("held_by", "old_at_ms", "is_time", "expected"),
+    [
+        ((), None, True, "log file 1024 is the newest, which always stays"),
+        (("committed",), 0, True, "log file 1024 stays: not all in it is in the bucket, first of billing"),
+        (
+            ("index", "timers"),
+            0,
+            True,
+            "log file 1024 stays: the key index has not read it to its end; a message in it waits for its time",
+        ),
+        ((), 130_000 + 3_600_000, True, "log file 1024 is kept for another 1 h (fileReservedTime)"),
+        ((), 0, False, "log file 1024 goes at the next hour for deleting (deleteWhen)"),
+        ((), 0, True, "log file 1024 goes within seconds"),
+    ],
+)
+def test_why_a_message_is_still_local(
+    held_by: tuple[str, ...], old_at_ms: int | None, is_time: bool, expected: str
+) -> None:
+    verdict = FileVerdict(file_name=f"{1024:020}", held_by=held_by, old_at_ms=old_at_ms, is_time=is_time)
+    assert why(TOPIC, verdict, TierCondition(oldest_waiting="billing"))[1] == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"ttl_ms": None}, "kept for ever"),
+        ({"first_newest_ms": None}, "unknown"),
+        ({"first_newest_ms": 130_000 - 86_400_000}, "the first of it goes with the next sweep, its objects 1 d later"),
+        ({"first_newest_ms": 130_000}, "the first of it goes in 1 d, when its newest message has expired"),
+    ],
+)
+def test_why_a_message_is_still_in_the_bucket(changes: dict[str, int | None], expected: str) -> None:
+    assert why(msgspec.structs.replace(TOPIC, **changes))[2].startswith(expected)

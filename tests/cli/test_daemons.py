@@ -21,7 +21,7 @@ from thermocline.client.message import Message
 from thermocline.client.producer.producer import Producer
 
 COMMAND = [sys.executable, "-m", "thermocline.cli"]
-START_TIMEOUT_S = 60
+START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 20
 
 
@@ -111,6 +111,25 @@ def test_messages_go_to_the_cold_tier_and_come_back(dev: dict[str, str], capsys:
     assert len(ask(capsys, dev, "message", "pull", "orders")) == 20
     query = ("message", "query", "orders", "--key", "k7")
     eventually(lambda: len(ask(capsys, dev, *query)) == 1, what="the index follows")
+
+
+def test_what_is_left_of_a_deleted_topic_is_purged(dev: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("keep", "purge"):
+        ask(capsys, dev, "topic", "create", name, "--queues", "1")
+        with Producer(namesrv=dev["namesrv"]) as producer:
+            producer.send_many(Message(name, b"%d" % i) for i in range(10))
+        eventually(lambda name=name: waiting(capsys, dev, name) == 10, what="the tier process knows of the messages")
+    sealed = {row["topic"]: row["segment"] for row in ask(capsys, dev, "tier", "seal")}
+    assert sealed["keep"] == sealed["purge"], "both in one pack"
+    folder = Path(dev["cold"].removeprefix("file://"))
+    (pack,) = folder.rglob(f"{sealed['purge']}.pack")
+    ask(capsys, dev, "topic", "delete", "purge", "--yes")
+    (row,) = ask(capsys, dev, "tier", "purge", "purge", "--now", "--yes")
+    assert (row["packs_rewritten"], row["left_packs"], row["left_segments"]) == (1, 0, 0)
+    assert row["deleted_objects"] >= 1
+    assert not pack.exists()
+    assert len(ask(capsys, dev, "message", "pull", "keep")) == 10
+    assert run(["tier", "purge", "keep", "--yes", "--namesrv", dev["namesrv"]]) == 2, "--now is said by name"
 
 
 def test_time_to_live(dev: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:

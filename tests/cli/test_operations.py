@@ -10,6 +10,7 @@ import pytest
 from tests.cli.shell import Shell
 from thermocline.cli.broker_operations import CLEANINGS
 from thermocline.client import (
+    AsyncPullConsumer,
     ConsumeContext,
     ConsumeFromWhere,
     ConsumeResult,
@@ -21,6 +22,8 @@ from thermocline.client import (
 )
 from thermocline.client.admin.broker_administration import CLEANING_CODES
 from thermocline.client.testing import FakeBroker
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.errors import UnsupportedRequestError
 from thermocline.remoting.request_code import RequestCode
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
@@ -150,7 +153,22 @@ def test_members_say_how_they_are(broker: FakeBroker, shell: Shell) -> None:
         shell("group", "members", "billing", "--client-id", "nobody", status=1)
 
 
-def test_a_member_that_does_not_say_how_it_is(broker: FakeBroker, shell: Shell) -> None:
+def test_a_pull_consumer_says_how_it_is(broker: FakeBroker, shell: Shell) -> None:
+    with PullConsumer(group="audit", namesrv=broker.namesrv_address) as consumer:
+        consumer.subscribe("orders")
+        broker.wait_until(lambda: len(consumer.assignment()) > 0)
+        (row,) = shell.json("group", "members", "audit")
+        assert row["queues"] == len(consumer.assignment())
+        assert row["state"] == "active"
+
+
+def test_a_member_that_does_not_say_how_it_is(
+    broker: FakeBroker, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: AsyncPullConsumer, command: RemotingCommand) -> RemotingCommand:
+        raise UnsupportedRequestError(code=command.code)
+
+    monkeypatch.setattr(AsyncPullConsumer, "running_info", refuse)
     with PullConsumer(group="audit", namesrv=broker.namesrv_address) as consumer:
         consumer.subscribe("orders")
         broker.wait_until(lambda: bool(broker.group_members("audit")))

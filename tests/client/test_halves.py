@@ -43,6 +43,7 @@ INNER = {
     "give_up",
     "subscription_of",
     "rebalance_soon",
+    "running_info",
     "watched_topics",
     "set_transaction_listener",
     "start_checking_with",

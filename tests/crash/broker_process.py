@@ -12,6 +12,34 @@ from pathlib import Path
 
 START_TIMEOUT_S = 60.0
 HELPERS = ("index", "tier")
+SMALL_FILES = {
+    "mappedFileSizeCommitLog": str(1 << 20),
+    "mappedFileSizeConsumeQueue": "6000",
+    "maxHashSlotNum": "500",
+    "maxIndexNum": "2000",
+}
+"""So that a short test goes through many of them."""
+FILES_GO_AT_ONCE = {
+    "fileReservedTime": "0",
+    "deleteWhen": "",
+    "coldSegmentBytes": str(512 << 10),
+    "coldFrameBytes": str(64 << 10),
+    "coldSealAgeMs": "300",
+    "coldAccountIntervalMs": "50",
+}
+TINY_FILES_GO_AT_ONCE = {**SMALL_FILES, "mappedFileSizeConsumeQueue": "600", **FILES_GO_AT_ONCE}
+KEPT, GONE_AT_ONCE = "kept", "gone at once"
+"""What becomes of local files that are full."""
+
+
+def cold_settings(files: str, folder: Path) -> dict[str, str]:
+    """Settings of a broker whose files are `KEPT`, or `GONE_AT_ONCE` to a cold tier in `folder`."""
+    return {"coldUrl": f"file://{folder}/cold", **FILES_GO_AT_ONCE} if files == GONE_AT_ONCE else {}
+
+
+def now_ms() -> int:
+    """The wall clock."""
+    return time.time_ns() // 1_000_000
 
 
 class BrokerProcess:
@@ -151,11 +179,11 @@ class BrokerProcess:
             assert not is_bug or any(text in line for text in expected), "\n".join(lines[max(0, number - 3) :][:60])
 
 
-async def until(condition: Callable[[], bool], *, timeout_s: float = 120.0) -> None:
-    """Wait for a condition of another process, which nothing here can wait on."""
+async def until(condition: Callable[[], bool], *, timeout_s: float = 120.0, pause_s: float = 0.005) -> None:
+    """Wait for a condition of another process, which nothing here can wait on; one that is dear to ask wants pauses."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 - the condition lies in another process
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(pause_s)
 
 
 def resident_bytes(pid: int) -> int:

@@ -31,7 +31,7 @@ async def named_keys(store: ObjectStore) -> set[str]:
         checkpoint = await load_head_if_good(store, KEYS, version)
         if checkpoint is not None:
             named.add(KEYS.checkpoint_head(version))
-            named.update(reference.key for reference in checkpoint.buckets)
+            named.update(checkpoint.object_keys)
     for name in (await list_names(store, KEYS))[-KEPT_COUNT:]:
         named.add(KEYS.state(epoch=name.epoch, sequence=name.sequence))
     return named

@@ -18,8 +18,9 @@ from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.message_record import MessageRecord
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.tiered.catalog import TopicEntry
+from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.packs.pack_pieces import PackPieces, with_pieces
 from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS, StateSnapshot
 from thermocline.tiered.state.state_log import read_newest
 
@@ -111,24 +112,28 @@ class Remains:
     """What a lost broker left in its bucket."""
 
     state: StateSnapshot
-    topics: dict[str, TopicEntry]
+    catalog: Catalog
+    spans: dict[tuple[str, int], list[tuple[int, int]]]
+    """Topic, queue id -> every range of offsets that segments and packs hold."""
 
     @classmethod
     async def look(cls, bucket: ObjectStore) -> Remains:
         """Read it."""
         state = await read_newest(bucket, KEYS)
         assert state is not None
-        return cls(state, (await newest(bucket)).topics)
+        catalog = await newest(bucket)
+        spans: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        for topic in TOPICS:
+            entry = await with_pieces(PackPieces(bucket), catalog, topic)
+            for segment in entry.segments if entry is not None else ():
+                for run in segment.runs:
+                    spans.setdefault((topic, run.queue_id), []).append((run.start_offset, run.end_offset))
+        return cls(state, catalog, spans)
 
     def is_committed(self, place: Place) -> bool:
-        """Whether a segment holds the message."""
+        """Whether a segment or a pack holds the message."""
         topic, queue_id, offset = place
-        entry = self.topics.get(topic)
-        return entry is not None and any(
-            run.queue_id == queue_id and run.start_offset <= offset < run.end_offset
-            for segment in entry.segments
-            for run in segment.runs
-        )
+        return any(start <= offset < end for start, end in self.spans.get((topic, queue_id), ()))
 
     def group_offsets(self) -> dict[tuple[str, int], int]:
         """Where the group stood in each queue, by the snapshot."""
@@ -140,9 +145,11 @@ class Remains:
         }
 
     def lost(self, topic: str) -> int:
-        """How many messages the snapshot counted that no segment holds, nor a hole declared before."""
-        entry = self.topics.get(topic)
-        cold = entry.queue_ends() if entry is not None else {}
+        """How many messages the snapshot counted that no segment or pack holds, nor a hole declared before."""
+        entry = self.catalog.topics.get(topic)
+        cold = {
+            queue_id: max(end for _, end in spans) for (name, queue_id), spans in self.spans.items() if name == topic
+        }
         for hole in entry.holes if entry is not None else ():
             cold[hole.queue_id] = max(hole.end_offset, cold.get(hole.queue_id, 0))
         state = next(state for state in self.state.topics if state.topic == topic)

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from tests.crash import wire
-from tests.crash.broker_process import BrokerProcess, until
-from tests.crash.test_kill_nine import MOVE_TIMEOUT_S, SMALL_FILES, local_minimums, move_to_cold
+from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess, until
+from tests.crash.test_kill_nine import MOVE_TIMEOUT_S, local_minimums, move_to_cold
 from thermocline.localstack import S3Server
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
@@ -157,7 +157,7 @@ async def replay_through(
     broker = BrokerProcess(
         folder / "broker",
         {
-            **SMALL_FILES,
+            **TINY_FILES_GO_AT_ONCE,
             "namesrvAddr": name_server_address,
             "coldUrl": cold_url,
             "mappedFileSizeCommitLog": str(128 << 10),

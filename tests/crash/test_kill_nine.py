@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash import wire
-from tests.crash.broker_process import BrokerProcess, until
+from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess, until
 from tests.crash.mixed_load import MixedLoad
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.errors import UnavailableError
@@ -19,24 +19,12 @@ SEED = 20_261_121
 START_SECONDS_MAX = 20.0
 MOVE_TIMEOUT_S = wire.PATIENCE_S
 """A tier process that was killed a hundred times has much to catch up with."""
-SMALL_FILES = {
-    "mappedFileSizeCommitLog": str(1 << 20),
-    "mappedFileSizeConsumeQueue": "600",
-    "maxHashSlotNum": "500",
-    "maxIndexNum": "2000",
-    "fileReservedTime": "0",
-    "deleteWhen": "",
-    "coldSegmentBytes": str(512 << 10),
-    "coldFrameBytes": str(64 << 10),
-    "coldSealAgeMs": "300",
-    "coldAccountIntervalMs": "50",
-}
 VICTIMS = ("tier", "hot", "all", "index")
 
 
 def segments_in(folder: Path) -> int:
-    """How many segments lie in a cold tier of files, committed or not."""
-    return sum(1 for _ in folder.glob("*/*/topics/*/*.log"))
+    """How many segments and packs lie in a cold tier of files, committed or not."""
+    return sum(1 for pattern in ("topics/*/*.log", "packs/*/*.pack") for _ in folder.glob(f"*/*/{pattern}"))
 
 
 def victims(chance: random.Random) -> Iterator[str]:
@@ -51,7 +39,9 @@ async def test_kills_lose_nothing_acknowledged(tmp_path: Path, case_count: Calla
     kills = case_count(quick=3, soak=100)
     chance = random.Random(f"{SEED}/{flush}")
     cold = tmp_path / "cold"
-    broker = BrokerProcess(tmp_path / "broker", {**SMALL_FILES, "flushDiskType": flush, "coldUrl": f"file://{cold}"})
+    broker = BrokerProcess(
+        tmp_path / "broker", {**TINY_FILES_GO_AT_ONCE, "flushDiskType": flush, "coldUrl": f"file://{cold}"}
+    )
     await broker.start()
     load = MixedLoad(broker, f"{SEED}/{flush}", pause_s=0.005)
     await load.start(6)

@@ -17,8 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash import wire
-from tests.crash.broker_process import BrokerProcess, resident_bytes
-from tests.crash.test_kill_nine import SMALL_FILES
+from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess, resident_bytes
 from tests.remoting.wire_fuzz import FuzzCases, throw
 from thermocline.remoting.client import ClientConnection, RemotingClient
 from thermocline.remoting.command import RemotingCommand
@@ -77,7 +76,7 @@ async def live(tmp_path: Path) -> AsyncIterator[Live]:
         line = (await name_server.stdout.readline()).decode()
     assert line.startswith("ready "), log_path.read_text()
     address = dict(part.split("=", 1) for part in line.split()[1:])["namesrv"]
-    settings = {**SMALL_FILES, "namesrvAddr": address, "coldUrl": f"file://{tmp_path}/cold"}
+    settings = {**TINY_FILES_GO_AT_ONCE, "namesrvAddr": address, "coldUrl": f"file://{tmp_path}/cold"}
     broker = BrokerProcess(tmp_path / "broker", settings)
     try:
         await broker.start()

@@ -18,7 +18,7 @@ import pytest
 
 from tests.broker.popping import GROUP, TOPIC, Popped, batch_ack_body, changed_receipt, popped, receipt_fields
 from tests.crash import wire
-from tests.crash.broker_process import BrokerProcess
+from tests.crash.broker_process import GONE_AT_ONCE, KEPT, SMALL_FILES, BrokerProcess, cold_settings, now_ms
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import UnavailableError
@@ -38,24 +38,9 @@ LATE_MS = 60
 """An acknowledgement that was answered this shortly before the message came back may have been the later of the two."""
 NOTHING = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL})
 SETTINGS = {
-    "mappedFileSizeCommitLog": str(1 << 20),
-    "mappedFileSizeConsumeQueue": "6000",
-    "maxHashSlotNum": "500",
-    "maxIndexNum": "2000",
+    **SMALL_FILES,
     "flushConsumerOffsetInterval": "300",
 }
-FILES_GO_AT_ONCE = {
-    "fileReservedTime": "0",
-    "deleteWhen": "",
-    "coldSegmentBytes": str(512 << 10),
-    "coldFrameBytes": str(64 << 10),
-    "coldSealAgeMs": "300",
-    "coldAccountIntervalMs": "50",
-}
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 async def pop(
@@ -272,21 +257,16 @@ class PopLoad:
 async def until_local_files_go(connection: ClientConnection) -> None:
     """Wait until messages of the topic lie in the cold tier alone."""
     async with asyncio.timeout(wire.PATIENCE_S):
-        while True:
-            status = await wire.tier_status(connection)
-            queues = [queue for topic in status["topics"] if topic["topic"] == TOPIC for queue in topic["queues"]]
-            if any(queue["localMin"] > 0 for queue in queues):
-                return
+        while not await wire.has_let_go(connection, TOPIC):  # noqa: ASYNC110 - what another process does
             await asyncio.sleep(0.1)
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("files", ["kept", "gone at once"])
+@pytest.mark.parametrize("files", [KEPT, GONE_AT_ONCE])
 async def test_kills_lose_nothing_that_is_popped(tmp_path: Path, case_count: Callable[..., int], files: str) -> None:
     kills = case_count(quick=4, soak=100)
     chance = random.Random(f"{SEED}/{files}")
-    extra = {"coldUrl": f"file://{tmp_path}/cold", **FILES_GO_AT_ONCE} if files == "gone at once" else {}
-    broker = BrokerProcess(tmp_path / "broker", {**SETTINGS, **extra})
+    broker = BrokerProcess(tmp_path / "broker", {**SETTINGS, **cold_settings(files, tmp_path)})
     await broker.start()
     load = PopLoad(broker, f"{SEED}/{files}")
     await load.start()
@@ -299,7 +279,7 @@ async def test_kills_lose_nothing_that_is_popped(tmp_path: Path, case_count: Cal
         await asyncio.sleep(1.0)
         await load.stop()
         connection = await ClientConnection.open(broker.address)
-        if files == "gone at once":
+        if files == GONE_AT_ONCE:
             await until_local_files_go(connection)
         await load.finish(connection)
         await load.finish_in_order(connection)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.crash import wire
-from tests.crash.broker_process import BrokerProcess
+from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess
+from tests.crash.bucket import newest
 from tests.crash.recovery_load import read_across_holes
-from tests.crash.test_kill_nine import SMALL_FILES
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
 from thermocline.remoting.bodies import TopicRouteData
@@ -19,6 +19,7 @@ from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.headers.namesrv import GetRouteInfoRequestHeader
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
+from thermocline.tiered.object_store_url import open_object_store
 
 pytestmark = pytest.mark.crash
 
@@ -37,7 +38,7 @@ async def name_server() -> AsyncIterator[str]:
 @pytest.fixture
 async def writer(tmp_path: Path) -> AsyncIterator[BrokerProcess]:
     """The broker whose history is served."""
-    settings = {**SMALL_FILES, "coldUrl": (tmp_path / "cold").as_uri(), "coldStateIntervalMs": "200"}
+    settings = {**TINY_FILES_GO_AT_ONCE, "coldUrl": (tmp_path / "cold").as_uri(), "coldStateIntervalMs": "200"}
     process = BrokerProcess(tmp_path / "writer", settings)
     await process.start()
     yield process
@@ -49,7 +50,7 @@ async def writer(tmp_path: Path) -> AsyncIterator[BrokerProcess]:
 async def reader(tmp_path: Path, writer: BrokerProcess, name_server: str) -> AsyncIterator[BrokerProcess]:
     """The read-only broker; not started."""
     process = BrokerProcess(
-        tmp_path / "reader", {**SMALL_FILES, "coldFollowIntervalMs": "50", "namesrvAddr": name_server}
+        tmp_path / "reader", {**TINY_FILES_GO_AT_ONCE, "coldFollowIntervalMs": "50", "namesrvAddr": name_server}
     )
     process.arguments = ("--read-only-from", writer.properties["coldUrl"])
     yield process
@@ -85,6 +86,9 @@ async def test_history_is_served_while_the_writer_lives(
     await wire.make_topic(source, TOPIC, queues=2)
     await wire.make_topic(source, EXPIRING, queues=1, ttl_ms=TTL_MS)
     places = await fill(source, *range(40))
+    bucket = await open_object_store(writer.properties["coldUrl"])
+    assert TOPIC in (await newest(bucket)).packed, "it lies in packs, as small topics do"
+    await bucket.close()
     await reader.start()
     connection = await ClientConnection.open(reader.address)
     await until_end(connection, 0, 20)

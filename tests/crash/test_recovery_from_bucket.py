@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash import wire
-from tests.crash.broker_process import BrokerProcess, until
+from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess, until
 from tests.crash.bucket import newest
 from tests.crash.recovery_load import (
     FLEETING,
@@ -23,7 +23,6 @@ from tests.crash.recovery_load import (
     check_recovered,
     read_across_holes,
 )
-from tests.crash.test_kill_nine import SMALL_FILES
 from tests.fixtures_s3 import new_bucket
 from thermocline.localstack import S3Server
 from thermocline.remoting.client import ClientConnection
@@ -36,7 +35,7 @@ pytestmark = pytest.mark.crash
 SEED = 20_261_122
 RESERVE_BYTES = 64 << 20
 SETTINGS = {
-    **SMALL_FILES,
+    **TINY_FILES_GO_AT_ONCE,
     "coldStateIntervalMs": "200",
     "flushConsumerOffsetInterval": "200",
     "flushDelayOffsetInterval": "200",
@@ -66,7 +65,7 @@ async def saved_since(bucket: ObjectStore, version: int) -> Remains:
     async with asyncio.timeout(wire.PATIENCE_S):
         while True:
             catalog = await newest(bucket)
-            if catalog.version > version and catalog.segment_count:
+            if catalog.version > version and catalog.packs:
                 remains = await Remains.look(bucket)
                 if remains.state.epoch == catalog.epoch and any(topic.ends for topic in remains.state.topics):
                     return remains
@@ -96,24 +95,14 @@ def losses(lines: Iterable[str]) -> dict[str, int]:
 
 
 def check_holes(remains: Remains) -> None:
-    """Between what segments hold, everything is declared lost."""
-    for topic in TOPICS:
-        entry = remains.topics[topic]
-        queues = {run.queue_id for segment in entry.segments for run in segment.runs}
-        for queue_id in queues:
-            spans = sorted(
-                [
-                    (run.start_offset, run.end_offset)
-                    for segment in entry.segments
-                    for run in segment.runs
-                    if run.queue_id == queue_id
-                ]
-                + [(hole.start_offset, hole.end_offset) for hole in entry.holes if hole.queue_id == queue_id]
-            )
-            position = spans[0][0]
-            for start, end in spans:
-                assert start <= position, f"{topic}/{queue_id}: nobody says what became of [{position}, {start})"
-                position = max(position, end)
+    """Between what segments and packs hold, everything is declared lost."""
+    for (topic, queue_id), held in remains.spans.items():
+        holes = remains.catalog.topics[topic].holes
+        spans = sorted(held + [(hole.start_offset, hole.end_offset) for hole in holes if hole.queue_id == queue_id])
+        position = spans[0][0]
+        for start, end in spans:
+            assert start <= position, f"{topic}/{queue_id}: nobody says what became of [{position}, {start})"
+            position = max(position, end)
 
 
 @pytest.mark.s3

@@ -19,10 +19,10 @@ from pathlib import Path
 import pytest
 
 from tests.crash import wire
-from tests.crash.broker_process import BrokerProcess, until
+from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess, now_ms, until
 from tests.crash.bucket import KEYS, listed_keys, named_keys, newest
 from tests.crash.mixed_load import KEYED, QUEUES, SMALL, MixedLoad
-from tests.crash.test_kill_nine import SMALL_FILES, check_from_both_tiers, move_to_cold, write_log_files
+from tests.crash.test_kill_nine import check_from_both_tiers, move_to_cold, write_log_files
 from tests.fixtures_s3 import new_bucket
 from thermocline.localstack import S3Server
 from thermocline.remoting.client import ClientConnection
@@ -37,7 +37,7 @@ TTL_MS = 2_000
 GRACE_MS = 400
 MOMENTS = ("seal", "upload", "commit", "checkpoint", "delete", "start")
 SETTINGS = {
-    **SMALL_FILES,
+    **TINY_FILES_GO_AT_ONCE,
     "mappedFileSizeCommitLog": str(128 << 10),
     "coldSegmentBytes": str(64 << 10),
     "coldFrameBytes": str(8 << 10),
@@ -91,11 +91,6 @@ class FleetingLoad:
             assert record.body == self.bodies.get(record.queue_offset, record.body)
 
 
-def now_ms() -> int:
-    """Milliseconds of the wall clock."""
-    return time.time_ns() // 1_000_000
-
-
 async def minimum_of(connection: ClientConnection, topic: str, queue_id: int) -> int:
     """A queue's minimum, asked until the tier process is there to say it."""
     return await wire.patiently(lambda: wire.min_offset(connection, topic, queue_id))
@@ -133,7 +128,7 @@ class Moments:
             case "seal":
                 await asyncio.sleep(self._chance.random() * 0.5)
             case "upload":
-                await self._see_new(KEYS.topics_prefix)
+                await self._see_new(KEYS.topics_prefix, KEYS.packs_prefix)
             case "commit":
                 await self._see_new(KEYS.ledger_prefix)
             case "checkpoint":
@@ -142,10 +137,13 @@ class Moments:
                 await self._see_gone(KEYS.ledger_prefix)
         await asyncio.sleep(self._chance.choice((0, 0.01, 0.05, 0.2)) * self._chance.random())
 
-    async def _see_new(self, prefix: str) -> None:
-        known = await listed_keys(self._store, prefix)
+    async def _see_new(self, *prefixes: str) -> None:
+        async def listed() -> set[str]:
+            return set().union(*[await listed_keys(self._store, prefix) for prefix in prefixes])
+
+        known = await listed()
         async with asyncio.timeout(MOMENT_TIMEOUT_S):
-            while not await listed_keys(self._store, prefix) - known:  # noqa: ASYNC110 - another process
+            while not await listed() - known:  # noqa: ASYNC110 - another process
                 await asyncio.sleep(POLL_S)
 
     async def _see_gone(self, prefix: str) -> None:
@@ -246,6 +244,7 @@ async def check_bucket(store: ObjectStore) -> None:
             named, there, catalog = {str(error)}, set(), None
         fleeting = None if catalog is None else catalog.topics.get(FLEETING)
         is_resting = catalog is not None and not catalog.removed and (fleeting is None or not fleeting.segments)
+        is_resting = is_resting and catalog is not None and FLEETING not in catalog.packed
         if is_resting and named == there:
             break
         assert time.monotonic() < deadline, (

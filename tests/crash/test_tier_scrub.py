@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.crash import wire
-from tests.crash.broker_process import BrokerProcess, until
+from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess, until
 from tests.crash.bucket import newest
-from tests.crash.test_kill_nine import SMALL_FILES, local_minimums, move_to_cold
+from tests.crash.test_kill_nine import local_minimums, move_to_cold
 from thermocline.remoting.client import ClientConnection
 from thermocline.store.disk import RealDisk
 from thermocline.tiered.file import FileObjectStore
@@ -21,7 +21,7 @@ BODY_BYTES = 2_000
 TIER_SCRUB = 90120
 TIER_SCRUB_STATE = 90121
 SETTINGS = {
-    **SMALL_FILES,
+    **TINY_FILES_GO_AT_ONCE,
     "mappedFileSizeCommitLog": str(64 << 10),
     "coldSegmentBytes": str(64 << 10),
     "coldFrameBytes": str(8 << 10),

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash import wire
-from tests.crash.broker_process import BrokerProcess
+from tests.crash.broker_process import GONE_AT_ONCE, KEPT, SMALL_FILES, BrokerProcess, cold_settings
 from thermocline.remoting.bodies import HeartbeatData, ProducerData
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
@@ -47,23 +47,12 @@ PRODUCERS = 24
 FILLER_BYTES_MAX = 3_000
 KILLS_MIN = 3
 SETTINGS = {
-    "mappedFileSizeCommitLog": str(1 << 20),
-    "mappedFileSizeConsumeQueue": "6000",
-    "maxHashSlotNum": "500",
-    "maxIndexNum": "2000",
+    **SMALL_FILES,
     "transactionTimeOut": "1000",
     "transactionCheckInterval": "500",
     "transactionCheckMax": "1000000",
     "transactionOpBatchInterval": "700",
     "transactionMetricFlushInterval": "100",
-}
-FILES_GO_AT_ONCE = {
-    "fileReservedTime": "0",
-    "deleteWhen": "",
-    "coldSegmentBytes": str(512 << 10),
-    "coldFrameBytes": str(64 << 10),
-    "coldSealAgeMs": "300",
-    "coldAccountIntervalMs": "50",
 }
 
 
@@ -228,22 +217,15 @@ async def read_all(connection: ClientConnection) -> Counter[bytes]:
     return visible
 
 
-async def has_let_go(connection: ClientConnection) -> bool:
-    """Whether log files have gone, so that messages are read from the cold tier."""
-    status = await wire.tier_status(connection)
-    return any(queue["localMin"] > 0 for topic in status["topics"] for queue in topic["queues"])
-
-
 @pytest.mark.crash
-@pytest.mark.parametrize("files", ["kept", "gone at once"])
+@pytest.mark.parametrize("files", [KEPT, GONE_AT_ONCE])
 async def test_kills_neither_lose_nor_repeat_a_decision(
     tmp_path: Path, case_count: Callable[..., int], files: str
 ) -> None:
     transactions = case_count(quick=600, soak=100_000)
     per_kill = case_count(quick=200, soak=1_000)
     chance = random.Random(f"{SEED}/{files}")
-    extra = {"coldUrl": f"file://{tmp_path}/cold", **FILES_GO_AT_ONCE} if files == "gone at once" else {}
-    broker = BrokerProcess(tmp_path / "broker", {**SETTINGS, **extra})
+    broker = BrokerProcess(tmp_path / "broker", {**SETTINGS, **cold_settings(files, tmp_path)})
     await broker.start()
     load = TransactionLoad(broker, f"{SEED}/{files}")
     await load.start()
@@ -264,10 +246,10 @@ async def test_kills_neither_lose_nor_repeat_a_decision(
         async with asyncio.timeout(wire.PATIENCE_S):
             while open_count(broker):  # noqa: ASYNC110 - what another process does
                 await asyncio.sleep(0.1)
-        if files == "gone at once":
+        if files == GONE_AT_ONCE:
             await wire.patiently(lambda: wire.seal(producers[0], TOPIC))
             async with asyncio.timeout(wire.PATIENCE_S):
-                while not await has_let_go(producers[0]):  # noqa: ASYNC110 - what another process does
+                while not await wire.has_let_go(producers[0]):  # noqa: ASYNC110 - what another process does
                     await asyncio.sleep(0.1)
         visible = await read_all(producers[0])
         for producer in producers:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.crash import wire
 from tests.crash.broker_process import BrokerProcess, until
 from tests.fixtures_s3 import S3Bucket, new_bucket, objects_in
 from thermocline.localstack import S3Server
@@ -46,7 +47,11 @@ async def test_with_ballots_it_runs_and_each_start_takes_the_ledger_over(
     broker = BrokerProcess(tmp_path, {"coldUrl": bucket.cold_url, "coldFencing": "ballots"})
     for count in (1, 2):
         await broker.start()
-        await until(lambda count=count: len(keys(server, bucket, "ledger")) >= count)  # type: ignore[misc]
+        await until(
+            lambda count=count: len(keys(server, bucket, "ledger")) >= count,  # type: ignore[misc]
+            timeout_s=wire.PATIENCE_S,
+            pause_s=0.2,
+        )
         assert len(keys(server, bucket, "ballots")) == count
         await broker.kill()
     assert keys(server, bucket, "doctor") == []

@@ -229,6 +229,13 @@ async def tier_status(connection: ClientConnection) -> dict[str, Any]:
     return status
 
 
+async def has_let_go(connection: ClientConnection, topic: str | None = None) -> bool:
+    """Whether messages (of one topic) lie in the cold tier alone, as their log files have gone. Raises as `ask`."""
+    topics = (await tier_status(connection))["topics"]
+    queues = [queue for each in topics if topic in (None, each["topic"]) for queue in each["queues"]]
+    return any(queue["localMin"] > 0 for queue in queues)
+
+
 # -- offsets and times -------------------------------------------------------------------------------------------------
 
 

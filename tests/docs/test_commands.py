@@ -107,6 +107,9 @@ def test_the_common_options_are_those_that_commands_share() -> None:
         "namesrv",
         "spark-catch-up",
         "store doctor",
+        "tier cat",
+        "tier ls",
+        "tier verify",
     ]
 
 
@@ -213,6 +216,8 @@ def test_a_command_that_is_shown_works(
         request.getfixturevalue("java_home")
         assert run(["tier", "seal", "orders"]) == 0
         words[words.index("--from") + 1] = cluster["cold"]
+    if words[0] == "tier" and words[1] in ("ls", "cat", "verify"):
+        assert run(["tier", "seal", "orders"]) == 0
     if "$HANDLE" in words:
         words[words.index("$HANDLE")] = recallable(capsys)
     if "$TRACED_ID" in words:

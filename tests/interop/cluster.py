@@ -100,6 +100,7 @@ def official_cluster(
             agent=agent,
             process=daemons.process,
         )
+        agent.call("stop_producers", namesrv=daemons.namesrv)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +201,7 @@ def thermocline_cluster(
             agent=agent,
             process=daemons.process,
         )
+        agent.call("stop_producers", namesrv=daemons.namesrv)
 
 
 def settings_environment(settings: Mapping[str, str]) -> dict[str, str]:

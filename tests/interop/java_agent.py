@@ -1,5 +1,8 @@
 """The JVM that drives official clients and mqadmin for the tests; its other half is `java/interop/Agent.java`.
 
+There are two generations of clients, 4.9 and 5.x, whose classes have the same names: an agent has one of them. Our
+sources in `java/` serve both; what differs lies in `java4/` and `java5/`.
+
 One agent serves all tests of a worker, so that none pays a JVM start. Requests are answered one after another; what
 consumers receive meanwhile waits in the agent.
 """
@@ -8,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import enum
 import fcntl
 import hashlib
 import json
@@ -22,12 +26,25 @@ from typing import Any
 
 from thermocline.localstack.cache_directory import default_cache_directory
 from thermocline.localstack.child_process import die_with_parent
+from tooling.java_libraries import OFFICIAL_ROCKETMQ, OFFICIAL_ROCKETMQ_4
 from tooling.official_rocketmq import OPEN_MODULES, OfficialSoftware
 
-SOURCES = Path(__file__).resolve().parent / "java"
+SOURCES = Path(__file__).resolve().parent
 MAIN_CLASS = "interop.Agent"
 ANSWER_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 10.0
+
+
+class JavaClients(enum.Enum):
+    """A generation of the official clients; the value is its folder of our sources."""
+
+    V4 = "java4"
+    V5 = "java5"
+
+    @property
+    def jars_name(self) -> str:
+        """Of its jars, for `find_jars`."""
+        return OFFICIAL_ROCKETMQ if self is JavaClients.V5 else OFFICIAL_ROCKETMQ_4
 
 
 class JavaAgentError(Exception):
@@ -80,9 +97,9 @@ def message_body(prefix: str, index: int, size_bytes: int = 0) -> bytes:
     return f"{prefix}-{index}".ljust(size_bytes, ".").encode()
 
 
-def compiled_classes(software: OfficialSoftware) -> Path:
+def compiled_classes(software: OfficialSoftware, clients: JavaClients) -> Path:
     """The directory of our compiled Java programs; compiled again only when they, or the jars, have changed."""
-    sources = sorted(SOURCES.rglob("*.java"))
+    sources = sorted(path for folder in ("java", clients.value) for path in (SOURCES / folder).rglob("*.java"))
     digest = hashlib.sha256(software.jars.name.encode())
     for source in sources:
         digest.update(source.read_bytes())
@@ -189,14 +206,22 @@ class JavaAgent:
 
 
 @contextlib.contextmanager
-def java_agent(software: OfficialSoftware, directory: Path, *, options: Sequence[str] = ()) -> Iterator[JavaAgent]:
-    """Run an agent; its log and the clients' own logs lie in `directory`."""
+def java_agent(
+    software: OfficialSoftware,
+    directory: Path,
+    *,
+    clients: JavaClients = JavaClients.V5,
+    options: Sequence[str] = (),
+) -> Iterator[JavaAgent]:
+    """Run an agent; its log and the clients' own logs lie in `directory`. The jars of `software` are the clients'."""
     directory.mkdir(parents=True, exist_ok=True)
     log_path = directory / "agent.log"
     java = str(software.java_home / "bin" / "java")
-    class_path = f"{compiled_classes(software)}:{software.jars}/*"
+    class_path = f"{compiled_classes(software, clients)}:{software.jars}/*"
     # The clients read HOME-relative files and write logs below it; both stay in the test's directory.
     jvm_options = [f"-Duser.home={directory}", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *OPEN_MODULES]
+    if clients is JavaClients.V4:
+        jvm_options.append(_home_for_mqadmin_4(directory))
     with log_path.open("wb") as log_file:
         process = subprocess.Popen(
             [java, *jvm_options, *options, "-cp", class_path, MAIN_CLASS],
@@ -219,3 +244,11 @@ def java_agent(software: OfficialSoftware, directory: Path, *, options: Sequence
             process.kill()
             process.wait()
         process.stdout.close()
+
+
+def _home_for_mqadmin_4(directory: Path) -> str:
+    """The JVM option that names it: without a logging configuration there, mqadmin 4.9 runs no command."""
+    configuration = directory / "conf" / "logback_tools.xml"
+    configuration.parent.mkdir()
+    configuration.write_text("<configuration/>\n")
+    return f"-Drocketmq.home.dir={directory}"

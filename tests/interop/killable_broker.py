@@ -60,6 +60,12 @@ class KillableBroker:
         if self._process is not None:
             self._process.kill()
 
+    @property
+    def process_id(self) -> int:
+        """Of the hot process, which serves."""
+        assert self._process is not None
+        return self._process.process_id
+
     def check_log(self) -> None:
         """Fail on what it has written about bugs of its own, in all of its lives."""
         log = (self._directory / "broker.log").read_text(errors="replace")

@@ -190,6 +190,11 @@ class GroupReceptions:
             known_ms = 0  # it has not said anything yet
         if last_part == VICTIM and part != VICTIM and before.received_ms >= known_ms:
             return "consumer"
+        # The victim had sent it back without having said so; whoever got its queue did so again.
+        is_other_copy = received.reconsume_times == before.reconsume_times > 0 and received.store_ms != before.store_ms
+        earliest_ms = killed_ms - group.commit_ms - SLACK_MS
+        if is_other_copy and earliest_ms <= before.store_ms <= events.broker_back_ms + REFIND_MS:
+            return "sent back twice"
         known_ms = events.broker_killed_ms - group.commit_ms - OFFSET_FLUSH_MS - SLACK_MS
         if known_ms <= before.received_ms <= events.broker_back_ms + REFIND_MS:
             return "broker"

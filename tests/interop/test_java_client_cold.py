@@ -60,7 +60,14 @@ def cold(cluster: Cluster) -> ColdTopic:
     produce(cluster, topic, count=2 * PART_COUNT)
     before = cluster.agent.read_topic(cluster.namesrv, topic)
     assert len(before) == 2 * PART_COUNT
-    end = max(message.physical_offset + message.store_size for message in before)
+    let_go_locally(cluster, before)
+    produce(cluster, topic, count=PART_COUNT, start=2 * PART_COUNT)
+    return ColdTopic(topic=topic, cold_count=2 * PART_COUNT, messages=before)
+
+
+def let_go_locally(cluster: Cluster, messages: list[ReceivedMessage]) -> None:
+    """See to it that the local files of these messages are sealed and deleted."""
+    end = max(message.physical_offset + message.store_size for message in messages)
     log_directory = Path(broker_config(cluster)["storePathRootDir"]) / "commitlog"
     filler = cluster.make_topic("ColdFiller")
 
@@ -69,9 +76,7 @@ def cold(cluster: Cluster) -> ColdTopic:
         produce(cluster, filler, count=50)
         return min(int(path.name) for path in log_directory.iterdir()) >= end
 
-    wait_until(local_files_are_gone, what="the topic's local files are sealed and deleted", interval_s=0.5)
-    produce(cluster, topic, count=PART_COUNT, start=2 * PART_COUNT)
-    return ColdTopic(topic=topic, cold_count=2 * PART_COUNT, messages=before)
+    wait_until(local_files_are_gone, what="the messages' local files are sealed and deleted", interval_s=0.5)
 
 
 @pytest.fixture
@@ -278,3 +283,49 @@ def test_messages_of_history_are_found_by_key_and_by_id(cluster: Cluster, cold: 
         *("-o", str(message.queue_offset)),
     )
     assert f"index={message.properties['index']}" in by_offset
+
+
+def may_consume(cluster: Cluster, group: str, *, is_allowed: bool) -> None:
+    """Let the broker refuse a group's pulls, or no longer."""
+    cluster.admin("updateSubGroup", "-b", cluster.broker_address, "-g", group, "-s", str(is_allowed).lower())
+
+
+def test_retries_and_dead_letters_come_from_history(
+    cluster: Cluster, name: str, start_push: Callable[..., str]
+) -> None:
+    """While their group is away its retries turn cold; so do the dead letters that they become."""
+    topic, group = cluster.make_topic(name, queue_count=2), f"{name}-group"
+    once = {"group": group, "topics": {topic: "*"}, "refuse_all": True, "max_reconsume_times": 1}
+    # A group's retry topic is asked for when it starts: a later start finds it.
+    cluster.agent.call("stop_consumer", name=start_push(f"{name}-first", **once))
+    failing = start_push(f"{name}-failing", **once)
+    produce(cluster, topic, count=6)
+    assert len(cluster.agent.received(failing, count=6)) == 6
+    # What it has sent back does not come again while it is away, nor before it has said that it did so.
+    may_consume(cluster, group, is_allowed=False)
+    wait_until(lambda: progress(cluster, group, topic) == 6, what="the group has sent all of them back")
+    cluster.agent.call("stop_consumer", name=failing)
+
+    def gone_cold(system_topic: str) -> list[ReceivedMessage]:
+        found: list[ReceivedMessage] = []
+        wait_until(lambda: cluster.broker_name in cluster.admin("topicRoute", "-t", system_topic), what=system_topic)
+
+        def have_all_come() -> bool:
+            found[:] = cluster.agent.read_topic(cluster.namesrv, system_topic)
+            return len(found) == 6
+
+        wait_until(have_all_come, what=f"six messages in {system_topic}", interval_s=1)
+        let_go_locally(cluster, found)
+        return found
+
+    retries = gone_cold(f"%RETRY%{group}")
+    may_consume(cluster, group, is_allowed=True)
+    again = cluster.agent.received(start_push(f"{name}-again", **once), count=6)
+    assert Counter(message.reconsume_times for message in again) == {1: 6}
+    assert {message.message_id for message in again} == {message.message_id for message in retries}
+    buried = gone_cold(f"%DLQ%{group}")
+    dead = cluster.agent.read_topic(cluster.namesrv, f"%DLQ%{group}")
+    assert [(m.queue_offset, m.message_id, m.body) for m in dead] == [
+        (m.queue_offset, m.message_id, m.body) for m in buried
+    ]
+    assert {message.message_id for message in dead} == {message.message_id for message in retries}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -76,6 +79,7 @@ def start(tmp_path: Path, java_agent_process: JavaAgent) -> Iterator[Any]:
             return Brokers(namesrv, brokers, java_agent_process, topic)
 
         yield begin
+        java_agent_process.call("stop_producers", namesrv=namesrv)
 
 
 def test_a_producer_goes_round_a_broker_that_has_died(start: Any) -> None:
@@ -131,3 +135,45 @@ def test_a_full_queue_of_sends_is_told_as_busy(start: Any) -> None:
     assert len(brokers.agent.read_topic(brokers.namesrv, brokers.topic)) == stored
     # What official clients do by themselves: they try a plain send again.
     assert len(brokers.send("patient", count=20)) == 20
+
+
+def test_a_broker_that_does_not_keep_up_says_so(start: Any) -> None:
+    """Its process gets a tenth of the time, so sends wait for half a second before it comes to them."""
+    brokers: Brokers = start("broker-a")
+    brokers.send("before", count=1)
+    stored, refused = 1, []
+    deadline = time.monotonic() + BUSY_TIMEOUT_S
+    with slowed_down(brokers.by_name["broker-a"].process_id):
+        while not refused:
+            assert time.monotonic() < deadline, "no send was refused"
+            for answer in brokers.send_all("hasty", count=50):
+                if isinstance(answer, str):
+                    refused.append(answer)
+                else:
+                    stored += 1
+    assert all("CODE: 2" in text and "[TIMEOUT_CLEAN_QUEUE]broker busy" in text for text in refused), refused[:3]
+    assert len(brokers.agent.read_topic(brokers.namesrv, brokers.topic)) == stored
+    # It takes sends again with the first look that is in time; the client's retries are over in milliseconds.
+    wait_until(lambda: not brokers.send_one_by_one("again", count=1)["failed"], what="the broker keeps up again")
+    assert len(brokers.send("after", count=20)) == 20
+
+
+@contextmanager
+def slowed_down(process_id: int) -> Iterator[None]:
+    """Let a process run for 50 ms of every 500 ms."""
+    is_over = Event()
+
+    def work() -> None:
+        while not is_over.is_set():
+            os.kill(process_id, signal.SIGSTOP)
+            is_over.wait(0.45)
+            os.kill(process_id, signal.SIGCONT)
+            is_over.wait(0.05)
+
+    worker = Thread(target=work)
+    worker.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        worker.join()

@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.crash import wire
-from tests.crash.broker_process import BrokerProcess
+from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess
 from tests.crash.bucket import KEYS
-from tests.crash.test_kill_nine import SMALL_FILES
 from tests.fixtures_s3 import new_bucket
 from tests.interop.java_agent import JavaAgent
 from tests.interop.test_java_replay_outage import JavaReplay
@@ -90,7 +89,7 @@ async def test_consumers_go_on_without_a_reset(
 ) -> None:
     url = new_bucket(s3_servers("minio")).cold_url
     settings = {
-        **SMALL_FILES,
+        **TINY_FILES_GO_AT_ONCE,
         "namesrvAddr": name_server,
         "coldUrl": url,
         "coldSealAgeMs": "3600000",

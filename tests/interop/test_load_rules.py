@@ -124,6 +124,19 @@ def test_a_refused_message_is_asked_for() -> None:
     assert check_group("java-push", [(SURVIVOR, refused), (SURVIVOR, again)]).check()["asked for"] == 1
 
 
+def test_what_the_victim_had_sent_back_may_be_sent_back_again() -> None:
+    def copy(at: int, store_ms: int) -> tuple[str, Received]:
+        return SURVIVOR, there("java-sync-0", at, reconsume_times=1, store_ms=store_ms)
+
+    first = copy(101_100, EVENTS.consumers_killed_ms + 1_000)
+    second = copy(101_700, EVENTS.consumers_killed_ms + 1_600)
+    assert check_group("java-push", [first, second]).check()["sent back twice"] == 1
+    with pytest.raises(AssertionError, match="1 repetitions without a cause"):
+        check_group("java-push", [first, (SURVIVOR, replace(first[1], received_ms=101_700))]).check()
+    with pytest.raises(AssertionError, match="1 repetitions without a cause"):
+        check_group("java-push", [copy(51_000, 50_000), copy(51_600, 50_500)]).check()
+
+
 def test_filters_hold() -> None:
     assert check_group("java-tags", [(SURVIVOR, there("java-sync-0"))]).check()["messages"] == 1
     with pytest.raises(AssertionError, match="does not want"):

@@ -67,6 +67,11 @@ def without_consume_rate(lines: list[str]) -> list[str]:
     return [re.sub(r" \d+ (\d+)$", r" RATE \1", line) for line in lines]
 
 
+def without_those_who_left(lines: list[str]) -> list[str]:
+    """The lines without numbers, and without the group that is away: it counts as active for a minute after it left."""
+    return [line for line in without_numbers(lines) if OFFLINE_GROUP not in line]
+
+
 def first_words(lines: list[str]) -> list[str]:
     """The first word of each line, once."""
     return sorted({line.split()[0] for line in lines})
@@ -206,7 +211,7 @@ COMMANDS = (
     Command(f"queryCq -t {TOPIC} -q 9 -i 0 -c 5 -b {{broker}}"),
     Command(f"checkRocksdbCqWriteProgress -c {CLUSTER} -t {TOPIC}"),
     Command(f"statsAll -t {TOPIC}", keeps=without_numbers),
-    Command("statsAll -a true", keeps=without_numbers),
+    Command("statsAll -a true", keeps=without_those_who_left),
     # what sends to queues of its own choice
     Command(f"queryMsgById -t {TOPIC} -i {{offset_id}} -s true", keeps=without_numbers),
     Command(f"sendMessage -t {TOPIC} -p hello", keeps=without_numbers),

@@ -15,7 +15,7 @@ from thermocline.spark.read_plan import (
     cut_queue,
     pack_tasks,
 )
-from thermocline.tiered.segment_entry import CoarseFrame, PartLocator, SegmentEntry
+from thermocline.tiered.segment_entry import CoarseFrame, CoarseRows, PartLocator, RunRows, SegmentEntry
 from thermocline.tiered.segment_format import QueueRun
 
 SOURCE = ColdSource(url="memory://cold", root="c/broker-a", broker_name="broker-a", version=3)
@@ -50,8 +50,8 @@ def segment(number: int, *runs: tuple[int, int, int], store_ms: int = 0) -> Segm
         log=locator,
         cq=locator,
         idx=locator,
-        runs=tuple(queue_runs),
-        coarse=tuple(coarse),
+        runs=RunRows.of(queue_runs),
+        coarse=CoarseRows.of(coarse),
         record_count=sum(run.record_count for run in queue_runs),
         raw_bytes=frame_index * FRAME_BYTES,
         key_count=0,

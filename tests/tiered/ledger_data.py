@@ -8,7 +8,7 @@ from thermocline.tiered.ledger_entry import LedgerChanges
 from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.segment_entry import CoarseFrame, PartLocator, SegmentEntry
+from thermocline.tiered.segment_entry import CoarseFrame, CoarseRows, PartLocator, RunRows, SegmentEntry
 from thermocline.tiered.segment_format import QueueRun, SegmentId
 
 KEYS = BrokerKeys.of(cluster="DefaultCluster", broker_name="broker-a")
@@ -67,8 +67,8 @@ def make_entry(
         log=PartLocator(log_key, 0, 1000, 900, 1),
         cq=PartLocator(cq_key, 0, 100, 50, 2),
         idx=PartLocator(idx_key, 0, 100, 50, 3),
-        runs=(run,),
-        coarse=(CoarseFrame(0, start, 8, 0, min_store_ms),),
+        runs=RunRows.of([run]),
+        coarse=CoarseRows.of([CoarseFrame(0, start, 8, 0, min_store_ms)]),
         record_count=count,
         raw_bytes=count * 100,
         key_count=count,

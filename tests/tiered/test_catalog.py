@@ -53,7 +53,7 @@ def test_entries_come_back_from_json() -> None:
     data = encode_entry(entry)
     assert decode_entry(data, version=1) == entry
     assert decode_entry(data[:-1] + b',"later":1}', version=1) == entry
-    for damaged in (b"", data[:-5], data.replace(b'"format":1', b'"format":2')):
+    for damaged in (b"", data[:-5], data.replace(b'"format":1', b'"format":9')):
         with pytest.raises(LedgerCorruptError):
             decode_entry(damaged, version=1)
     with pytest.raises(LedgerCorruptError):

@@ -22,6 +22,7 @@ from thermocline.remoting.errors import (
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.errors import EarlierCommitUnsettledError, ForeignLedgerError
 from thermocline.tiered.file import FileObjectStore
+from thermocline.tiered.garbage import GarbageCollector
 from thermocline.tiered.ledger_entry import CatalogSettings, LedgerChanges, SegmentOut, TopicChange, TopicDelete
 from thermocline.tiered.ledger_reader import LedgerReader, open_catalog, read_hint
 from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
@@ -105,7 +106,7 @@ async def test_requests_of_a_commit_are_bounded() -> None:
 async def test_unchanged_buckets_are_written_once() -> None:
     store = MemoryObjectStore()
     writer = await open_writer(store, checkpoint_interval=64)
-    entries = tuple(make_entry(writer.next_segment_id(), topic=f"topic-{number}") for number in range(1200))
+    entries = tuple(make_entry(writer.next_segment_id(), topic=f"topic-{number}") for number in range(4100))
     await writer.commit(LedgerChanges(segments_in=entries))
     await writer.write_checkpoint()
     first = writer.checkpoint
@@ -395,6 +396,39 @@ async def test_a_missing_or_wrong_hint_costs_one_listing() -> None:
         assert metered.counters.since(before).requests[Verb.LIST] == 1
     await store.put(KEYS.head_hint, b'{"version":0,"checkpoint":0}')
     assert (await open_catalog(metered, KEYS)).topics == writer.catalog.topics
+
+
+async def test_a_hint_to_a_checkpoint_without_its_bucket_is_passed_over() -> None:
+    """A writer slept between a checkpoint's bucket and its head; its successor collected the bucket. Then it woke."""
+    store = MemoryObjectStore()
+    asleep, woken = asyncio.Event(), asyncio.Event()
+
+    class Sleepy(FaultInjectingObjectStore):
+        async def create_if_absent(self, key: str, data: bytes | bytearray | memoryview) -> None:
+            if key.endswith("/head.json"):
+                asleep.set()
+                await woken.wait()
+            await super().create_if_absent(key, data)
+
+    sleeper = await open_writer(Sleepy(store, crash_at(-1, Fault.NONE)), seed=1, checkpoint_interval=3)
+    await commit_segment(sleeper)
+    sleeping = asyncio.create_task(commit_segment(sleeper, start=10))
+    await asleep.wait()
+    successor = await open_writer(store, seed=2, checkpoint_interval=3)
+    for number in range(2, 6):
+        await commit_segment(successor, start=number * 10)
+    await successor.write_checkpoint()
+    relic = KEYS.checkpoint_bucket(sleeper.version, 0, epoch=1)
+    plan = await GarbageCollector(successor).plan(now_ms=Clock().now_ms, sweep=True)
+    assert relic in plan.checkpoint_buckets
+    await GarbageCollector(successor).execute(plan, now_ms=Clock().now_ms)
+    woken.set()
+    await sleeping  # its entry counts: it was there before the successor's
+    hint = await read_hint(store, KEYS)
+    assert hint is not None
+    assert hint.checkpoint == sleeper.version, "it has left a hint to its checkpoint"
+    assert await open_catalog(store, KEYS) == successor.catalog
+    assert (await open_writer(store, seed=3)).epoch == 3
 
 
 async def test_closing_leaves_a_fresh_hint() -> None:

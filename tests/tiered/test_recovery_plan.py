@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from tests.tiered.ledger_data import make_entry
 from thermocline.tiered.catalog import Catalog, TopicEntry
 from thermocline.tiered.ledger_entry import QueueHole
+from thermocline.tiered.packs.pack_entry import PackedTopic, PackEntry, QueueBounds
+from thermocline.tiered.packs.piece_table import PieceExtent, QueueRange, encode_piece_table
 from thermocline.tiered.segment_format import SegmentId
 from thermocline.tiered.state.recovery_plan import INCARNATIONS_SKIPPED, QueuePlan, RecoveryPlan, plan_recovery
 from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS, QueueEnd, StateSnapshot, TopicState
@@ -70,6 +72,56 @@ def test_a_queue_goes_on_behind_all_that_it_can_have_reached() -> None:
     assert planned.log_offset == 9_000, "behind the cold tier's records, too, at a file's start"
     assert planned.last_incarnation == 4 + INCARNATIONS_SKIPPED
     assert planned.new_queue_offset == 100
+
+
+def packed(start: int, end: int, *, topic: str = "orders", incarnation: int = 1, **fields: object) -> Catalog:
+    """A catalog with one pack, which holds queue 0 of a topic."""
+    extent = PieceExtent(incarnation=incarnation, raw_bytes=1, stored_bytes=1, queues=(QueueRange(0, start, end),))
+    pack = PackEntry(
+        pack_id="0000000001-0000000001",
+        ttl_class="forever",
+        key="packs/forever/0000000001-0000000001.pack",
+        object_bytes=100,
+        footer_start=50,
+        section_ends=(68,),
+        crc32=0,
+        topics=(topic,),
+        pieces=encode_piece_table([extent]),
+        record_count=end - start,
+        raw_bytes=1,
+        min_store_ms=1,
+        max_store_ms=2,
+        min_physical_offset=700,
+        end_physical_offset=8_500,
+        created_ms=3,
+    )
+    share = PackedTopic(
+        topic=topic,
+        incarnation=incarnation,
+        packs=(pack.pack_id,),
+        queues=(QueueBounds(0, start, end),),
+        raw_bytes=1,
+        stored_bytes=1,
+    )
+    known = catalog(TopicEntry(topic=topic, incarnation=incarnation, **fields))  # type: ignore[arg-type]
+    return msgspec.structs.replace(known, packs={pack.pack_id: pack}, packed={topic: share})
+
+
+def test_what_lies_in_packs_is_committed() -> None:
+    planned = plan(state(orders((0, 95))), packed(0, 90))
+    assert planned.topics[0].queues == (
+        QueuePlan(queue_id=0, cold_end=90, hole_start=90, next_offset=200, known_lost_count=5),
+    )
+    assert planned.topics[0].committed_count == 90
+    assert planned.log_offset == 9_000, "behind a pack's records, too"
+    unknown = plan(state(), packed(0, 250)).topics[0]
+    assert (unknown.start_offset, unknown.queues[0].hole_start) == (700, 250)
+
+
+def test_packs_of_an_earlier_life_are_not_the_topics() -> None:
+    planned = plan(state(orders((0, 95), incarnation=3)), packed(0, 900))
+    assert (planned.topics[0].committed_count, planned.topics[0].queues[0].cold_end) == (0, 0)
+    assert planned.changes(packed(0, 900)) == [], "the broker ends that life in the ledger when it runs"
 
 
 def test_the_log_goes_on_behind_the_ceiling() -> None:

@@ -17,13 +17,11 @@ from thermocline.tiered.wrappers import (
     ProcessCrash,
     RetryingObjectStore,
     RetryPolicy,
-    StoreAbsence,
     StoreCall,
     StoreLimits,
     StoreRates,
     ThrottlingObjectStore,
     Verb,
-    WatchingObjectStore,
 )
 from thermocline.tiered.wrappers.fault_injection import crash_at
 
@@ -207,38 +205,80 @@ async def test_faults_happen_where_they_are_asked_for() -> None:
         await store.get("not there")
 
 
-async def test_watching_tells_once_that_the_store_is_away_and_once_that_it_is_back() -> None:
-    memory, told, is_away = MemoryObjectStore(), [], True
-    await memory.put("a", b"")
-    faulty = FaultInjectingObjectStore(memory, lambda _number, _call: Fault.UNREACHED if is_away else Fault.NONE)
-    store = WatchingObjectStore(faulty, clock_ms=lambda: 7, check_key="hint", on_change=told.append)
-    await store.check()
-    assert faulty.step_count == 0, "nobody has said that it is away"
-    for _ in range(3):
-        with pytest.raises(ObjectStoreUnavailableError):
-            await store.get("a")
-        with pytest.raises(ObjectStoreUnavailableError):
-            await store.check()
-    (absence,) = told
-    assert absence is not None
-    assert absence.since_ms == 7
-    assert "injected" in absence.reason
-    is_away = False
-    await store.check()  # an answer, though there is no such object
-    assert told == [absence, None]
-    assert store.absence is None
-    is_away = True
+async def test_a_late_call_arrives_behind_its_retry() -> None:
+    memory = MemoryObjectStore()
+    store = FaultInjectingObjectStore(memory, crash_at(0, Fault.LATE), late_by=1)
     with pytest.raises(ObjectStoreUnavailableError):
-        [info async for info in store.list("")]
-    assert store.absence is not None
-    is_away = False
-    assert [info.key async for info in store.list("")] == ["a"]
-    assert store.absence is None
+        await store.put("a", b"first")
+    assert "a" not in memory.objects
+    await store.put("a", b"second")
+    assert memory.objects["a"] == b"second"
+    await store.head("a")
+    assert memory.objects["a"] == b"first"
+    assert store.late_count == 0
 
 
-async def test_watching_takes_an_object_that_is_missing_for_an_answer() -> None:
-    told: list[StoreAbsence | None] = []
-    store = WatchingObjectStore(MemoryObjectStore(), clock_ms=lambda: 7, check_key="hint", on_change=told.append)
-    with pytest.raises(ObjectNotFoundError):
-        await store.get("missing")
-    assert told == []
+async def test_a_late_create_loses_against_its_retry() -> None:
+    memory = MemoryObjectStore()
+    store = FaultInjectingObjectStore(memory, crash_at(0, Fault.LATE), late_by=1)
+    with pytest.raises(ObjectStoreUnavailableError):
+        await store.create_if_absent("a", b"first")
+    await store.create_if_absent("a", b"second")
+    await store.arrive()
+    assert memory.objects["a"] == b"second"
+
+
+async def test_what_is_on_its_way_outlives_its_sender() -> None:
+    """A call that is carried out twice, the second time when the process is long dead."""
+    memory = MemoryObjectStore()
+    faults = [Fault.TWICE, Fault.CRASH_BEFORE]
+    store = FaultInjectingObjectStore(memory, lambda number, _call: faults[number], late_by=100)
+    await store.delete("a")
+    with pytest.raises(ProcessCrash):
+        await store.put("b", b"")
+    await memory.put("a", b"of somebody else")
+    assert store.late_count == 1
+    await store.arrive()
+    assert memory.objects == {}
+
+
+async def test_stale_answers_are_of_the_past_but_lose_nothing() -> None:
+    memory = MemoryObjectStore()
+    await memory.put("old", b"")
+    stale_from = 4
+
+    def plan(number: int, _call: StoreCall) -> Fault:
+        return Fault.STALE if number >= stale_from else Fault.NONE
+
+    store = FaultInjectingObjectStore(memory, plan, history=memory)
+    await store.put("hint", b"1")
+    await store.put("hint", b"2")
+    await store.create_if_absent("new", b"x")
+    await store.delete("old")
+    assert [info.key async for info in store.list("")] == ["hint", "old"]
+    assert await store.get("hint") == b"1"
+    assert await store.get("new") == b"x", "what was created is seen"
+
+
+async def test_a_call_sleeps_on_either_side() -> None:
+    memory = MemoryObjectStore()
+    seen: list[bool] = []
+
+    async def sleep() -> None:
+        seen.append("a" in memory.objects)
+
+    for fault in (Fault.SLEEP_BEFORE, Fault.SLEEP_AFTER):
+        await memory.delete("a")
+        await FaultInjectingObjectStore(memory, crash_at(0, fault), sleep=sleep).put("a", b"")
+    assert seen == [False, True]
+
+
+async def test_a_crash_may_be_a_real_one() -> None:
+    """What ends the process is told in its place, before anything is raised."""
+    ends: list[str] = []
+    store = FaultInjectingObjectStore(
+        MemoryObjectStore(), crash_at(0, Fault.CRASH_BEFORE), crash=lambda: ends.append("here")
+    )
+    with pytest.raises(ProcessCrash):
+        await store.get("a")
+    assert ends == ["here"]

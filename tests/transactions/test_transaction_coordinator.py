@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from tests.store.store_parts import draft
@@ -88,7 +90,7 @@ def test_a_rollback_that_somebody_waits_for_is_written_at_once() -> None:
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_decision_must_name() -> None:
+def test_what_a_decision_must_name(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     half = world.send()
     other = world.send()
@@ -107,6 +109,18 @@ def test_what_a_decision_must_name() -> None:
     assert world.committed() == []
     world.coordinator.catch_up()
     assert world.coordinator.table.open_count == 2
+    assert not caplog.records, "whoever refuses the request says so once"
+
+
+def test_a_record_that_looks_like_a_commit_of_nothing_is_no_trouble(caplog: pytest.LogCaptureFixture) -> None:
+    """A consumer's retry of a committed message keeps the bits, and names a place where nothing begins."""
+    world = World()
+    world.store.put(draft("plain"))
+    world.store.put(draft("%RETRY%group", sys_flag=TRANSACTION_COMMIT, prepared_transaction_offset=1))
+    world = world.kill()
+    assert world.store.recovery_report.committed_offsets, "it was looked at"
+    assert world.committed() == []
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def test_a_half_message_without_a_group_can_only_be_parked() -> None:

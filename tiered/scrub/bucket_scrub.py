@@ -8,6 +8,7 @@ A deep one with a budget goes on where the last one stopped when it is told a fi
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import time
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from thermocline.tiered.object_store_url import open_object_store
 from thermocline.tiered.scrub.findings import ScrubReport
 from thermocline.tiered.scrub.scrubber import Scrubber, ScrubOptions
 from thermocline.tiered.scrub.view import BucketView
-from thermocline.tiered.wrappers import ThrottlingObjectStore
+from thermocline.tiered.wrappers import StoreLimits, StoreRates, ThrottlingObjectStore
 
 
 def scrub_bucket(
@@ -46,9 +47,8 @@ def scrub_bucket(
         try:
             throttled: ObjectStore = store
             if bytes_per_second is not None:
-                throttled = ThrottlingObjectStore(
-                    store, clock_ms=lambda: time.monotonic() * 1_000, bytes_per_second=bytes_per_second
-                )
+                rates = StoreRates(StoreLimits(read_bytes_per_second=bytes_per_second))
+                throttled = ThrottlingObjectStore(store, rates=rates, clock_ms=lambda: time.monotonic() * 1_000)
             return await _scrub_roots(throttled, url, cursors, deep=deep, budget_bytes=budget_bytes)
         finally:
             await store.close()
@@ -72,7 +72,13 @@ async def _scrub_roots(
     for root in roots:
         keys = BrokerKeys(root)
         options = ScrubOptions(deep=deep, budget_bytes=budget_bytes, cursor=cursors.get(root, ""))
-        scrubber = Scrubber(store, keys, BucketView(store, keys), lambda: time.time_ns() // 1_000_000)
+        scrubber = Scrubber(
+            store,
+            keys,
+            BucketView(store, keys),
+            lambda: time.time_ns() // 1_000_000,
+            spool_folder=Path(tempfile.gettempdir()),
+        )
         report = await scrubber.run(options)
         if budget_bytes is not None:
             budget_bytes = max(0, budget_bytes - report.read_bytes)

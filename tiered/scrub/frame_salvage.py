@@ -3,6 +3,8 @@
     the footer is whole      its table says where each frame lies
     it is not                the body is walked: from its first byte, and anew from each frame that the catalog's coarse
                              table knows, frame by frame until one does not decompress
+    of a pack's piece nobody knows where it lay
+                             every `.log` part of its topic in the pack is looked into (log_parts.py)
 
 A frame counts when it decompresses to records of the topic, queue, offsets, times and places that the catalog speaks
 of: an object that belongs to another segment gives none, whatever its name.
@@ -19,6 +21,7 @@ import zstandard
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
 from thermocline.remoting.record_heads import find_records
 from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.scrub.log_parts import LogParts
 from thermocline.tiered.scrub.segment_check import check_records, read_frame
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_format import (
@@ -44,10 +47,12 @@ class SalvagedFrame:
 class FrameSalvage:
     """Looks for the frames of one segment in the object where they should be, or in another that holds them."""
 
-    def __init__(self, store: ObjectStore, segment: SegmentEntry) -> None:
+    def __init__(self, store: ObjectStore, segment: SegmentEntry, parts: LogParts) -> None:
         self._store = store
         self._segment = segment
-        self.frames: dict[int, SalvagedFrame] = {}
+        self._parts = parts
+        self.frames: dict[tuple[int, int], SalvagedFrame] = {}
+        """By queue id and first offset."""
         self.footer: LogFooter | None = None
 
     async def look(self, key: str, *, start: int, end: int) -> None:
@@ -63,9 +68,9 @@ class FrameSalvage:
         footer = await self._footer_of(key, start=start, end=end)
         if footer is not None:
             self.footer = footer
-            for run in footer.runs:
-                for index in range(run.frame_start, run.frame_end):
-                    await self._look_at(key, start, footer.frame(index), run)
+            await self._look_at_all(key, start, footer)
+        elif is_unknown(self._segment):
+            await self._look_into_parts(key, size_bytes)
         else:
             await self._walk(key, start, end)
 
@@ -82,15 +87,27 @@ class FrameSalvage:
         is_ours = str(footer.segment_id) == segment.segment_id and footer.runs == segment.runs
         return footer if is_ours else None
 
+    async def _look_at_all(self, key: str, start: int, footer: LogFooter) -> None:
+        for run in footer.runs:
+            for index in range(run.frame_start, run.frame_end):
+                await self._look_at(key, start, footer.frame(index), run)
+
+    async def _look_into_parts(self, key: str, size_bytes: int) -> None:
+        segment = self._segment
+        for part in await self._parts.of(key, size_bytes=size_bytes):
+            if (part.topic, part.incarnation) == (segment.topic, segment.incarnation):
+                await self._look_at_all(key, part.start, await self._parts.footer(key, part))
+
     async def _look_at(self, key: str, start: int, info: FrameInfo, run: QueueRun) -> None:
-        if info.index in self.frames:
+        name = run.queue_id, info.start_offset
+        if name in self.frames:
             return
         try:
             stored = await self._store.get_range(key, start=start + info.position, end=start + info.end_position)
             await asyncio.to_thread(read_frame, stored, info, run, topic=self._segment.topic)
         except (CorruptDataError, ObjectNotFoundError):
             return
-        self.frames[info.index] = SalvagedFrame(key=key, start=start, info=info, run=run)
+        self.frames[name] = SalvagedFrame(key=key, start=start, info=info, run=run)
 
     # -- without a footer ----------------------------------------------------------------------------------------------
 
@@ -120,7 +137,13 @@ class FrameSalvage:
                 start_offset=known.start_offset,
             )
             for info in found:
-                self.frames.setdefault(info.index, SalvagedFrame(key=key, start=start, info=info, run=run))
+                salvaged = SalvagedFrame(key=key, start=start, info=info, run=run)
+                self.frames.setdefault((run.queue_id, info.start_offset), salvaged)
+
+
+def is_unknown(segment: SegmentEntry) -> bool:
+    """Whether the entry stands for pieces of a pack of which no entry can be read: it knows no frame."""
+    return not segment.coarse
 
 
 def walk_frames(

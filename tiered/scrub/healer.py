@@ -4,6 +4,7 @@
                       epoch, uploaded, and then committed in its place by one ledger entry, like any segment
     not all found     what was found makes new segments; the broken one goes into quarantine with the offsets that are
                       lost, by the same entry: reads of those are errors, everything else is read as before
+    broken pack       pack_healer.py; what is lost of it goes into quarantine piece by piece
     in quarantine     looked at again: when its object has been restored, its records come back the same way
     ledger and pins   ledger_healer.py
     orphans           one more sweep of the garbage collector takes them
@@ -25,10 +26,12 @@ from thermocline.tiered.ledger_entry import DamagedPart, LedgerChanges, LostRang
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.scrub.findings import Finding, ObjectKind, Outcome, Problem, ScrubReport
 from thermocline.tiered.scrub.ledger_healer import LEDGER_KINDS, LedgerHealer
+from thermocline.tiered.scrub.pack_check import pack_lying_in
+from thermocline.tiered.scrub.pack_healer import PackHealer
 from thermocline.tiered.scrub.scrubber import Scrubber, ScrubOptions, quarantine_findings
 from thermocline.tiered.scrub.segment_recovery import RecoveryPlan, SegmentRecovery, check_equal
 from thermocline.tiered.segment_entry import SegmentEntry
-from thermocline.tiered.segment_reader import read_log_footer
+from thermocline.tiered.segment_reader import read_segment_id
 from thermocline.tiered.segment_upload import upload_segment
 from thermocline.tiered.tier_service import TierService
 
@@ -47,12 +50,14 @@ class Healer:
         writer: LedgerWriter,
         service: TierService,
         recovery: SegmentRecovery,
+        packs: PackHealer,
         find_copy: Callable[[str], bytes | None],
         clock_ms: Callable[[], int],
     ) -> None:
         self._writer = writer
         self._service = service
         self._recovery = recovery
+        self._packs = packs
         self._find_copy = find_copy
         self._clock_ms = clock_ms
 
@@ -78,6 +83,7 @@ class Healer:
                 break
             findings += await self._heal_ledger(more)
         findings = await self._heal_segments(findings)
+        findings = await self._heal_packs(findings)
         is_swept = await self._sweep(findings, is_needed=bool(report.garbage_count))
         if is_swept:
             findings = [await self._collected(finding) for finding in findings]
@@ -115,6 +121,37 @@ class Healer:
         except ObjectNotFoundError:
             return _with(finding, Outcome.HEALED)
         return finding
+
+    # -- packs ---------------------------------------------------------------------------------------------------------
+
+    async def _heal_packs(self, findings: list[Finding]) -> list[Finding]:
+        """What became of each broken pack, and what is in quarantine since."""
+        broken = [each for each in findings if each.kind is ObjectKind.PACK and each.problem is not Problem.EXTRA]
+        found_at: dict[str, str] = {}
+        for finding in broken:
+            try:
+                owner = await pack_lying_in(self._writer.store, finding.key)
+            except ObjectNotFoundError:
+                continue
+            if owner is not None and owner != finding.key:
+                found_at[owner] = finding.key
+        result: list[Finding] = []
+        for finding in findings:
+            if finding not in broken:
+                result.append(finding)
+                continue
+            try:
+                outcome = await self._packs.heal(finding, found_at=found_at)
+            except CorruptDataError as error:
+                logger.error("pack not healed key=%s: %s", finding.key, error)
+                outcome = Outcome.FOUND
+            if outcome is None:
+                continue
+            result.append(_with(finding, outcome))
+            if outcome is Outcome.QUARANTINED:
+                kept = quarantine_findings(self._writer.catalog)
+                result += [each for each in kept if each.key == finding.key and each not in result]
+        return result
 
     # -- segments ------------------------------------------------------------------------------------------------------
 
@@ -155,11 +192,11 @@ class Healer:
             if segment is None:
                 continue
             try:
-                footer = await read_log_footer(self._writer.store, segment.log.key)
+                segment_id = await read_segment_id(self._writer.store, segment.log.key)
             except (CorruptDataError, ObjectNotFoundError):
                 continue
-            if str(footer.segment_id) != segment.segment_id:
-                found.setdefault(str(footer.segment_id), []).append(segment.log.key)
+            if segment_id != segment.segment_id:
+                found.setdefault(segment_id, []).append(segment.log.key)
         return found
 
     async def _heal_segment(
@@ -201,7 +238,7 @@ class Healer:
             return LedgerChanges(segments_in=tuple(segments), segments_out=out)
 
         try:
-            is_in = await self._service.repair(change)
+            is_in = await self._service.amend(change)
         except MQError:
             # It says that nothing was begun. What is cancelled may be in all the same, and is left as under way.
             self._abandon(segments)

@@ -15,7 +15,14 @@ from dataclasses import dataclass, field
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
 from thermocline.tiered.catalog import Catalog, apply
-from thermocline.tiered.checkpoint import BucketContent, BucketReference, CheckpointHead, catalog_of, decode_bucket
+from thermocline.tiered.checkpoint import (
+    BucketContent,
+    BucketReference,
+    CheckpointHead,
+    PacksContent,
+    catalog_of,
+    decode_object,
+)
 from thermocline.tiered.checkpoint import decode_head as decode_checkpoint_head
 from thermocline.tiered.errors import LedgerCorruptError
 from thermocline.tiered.ledger_entry import LedgerEntry, RemovedSegment, decode_entry
@@ -154,11 +161,11 @@ class LedgerCheck:
         heads = await run_all([self._check_head(version) for version in self._checkpoint_versions])
         good = [head for head in heads if head is not None]
         self._state.checkpoint_count = len(self._checkpoint_versions)
-        references = {(reference.key, reference.crc32): reference for head in good for reference in head.buckets}
+        references = {(reference.key, reference.crc32): reference for head in good for reference in head.objects}
         contents = await run_all([self._check_bucket(reference) for reference in references.values()])
         by_name = dict(zip(references, contents, strict=True))
         for head in good:
-            parts = [by_name[reference.key, reference.crc32] for reference in head.buckets]
+            parts = [by_name[reference.key, reference.crc32] for reference in head.objects]
             if all(part is not None for part in parts):
                 self._saved[head.version] = catalog_of(head, [part for part in parts if part is not None])
 
@@ -186,7 +193,7 @@ class LedgerCheck:
             return None
         return head
 
-    async def _check_bucket(self, reference: BucketReference) -> BucketContent | None:
+    async def _check_bucket(self, reference: BucketReference) -> BucketContent | PacksContent | None:
         key = reference.key
         data = await self._get(key)
         if data is None:
@@ -197,7 +204,7 @@ class LedgerCheck:
             self._find(ObjectKind.CHECKPOINT_BUCKET, Problem.SIZE, key, detail)
             return None
         try:
-            return decode_bucket(data, reference)
+            return decode_object(data, reference)
         except CorruptDataError as error:
             self._find(ObjectKind.CHECKPOINT_BUCKET, Problem.DAMAGED, key, error)
             return None
@@ -282,6 +289,8 @@ def _is_same(one: Catalog, other: Catalog) -> bool:
         == (other.version, other.nonce, other.epoch, other.readable_from)
         and one.settings == other.settings
         and one.topics == other.topics
+        and one.packs == other.packs
+        and one.packed == other.packed
         and removed(one) == removed(other)
     )
 
@@ -298,7 +307,7 @@ async def rescue_catalog(store: ObjectStore, keys: BrokerKeys, listed: Iterable[
     for version in versions:
         try:
             head = decode_checkpoint_head(await store.get(keys.checkpoint_head(version)), version=version)
-            contents = [decode_bucket(await store.get(part.key), part) for part in head.buckets]
+            contents = [decode_object(await store.get(part.key), part) for part in head.objects]
         except (CorruptDataError, ObjectNotFoundError):
             continue
         catalog = catalog_of(head, contents)

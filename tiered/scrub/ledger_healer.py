@@ -21,7 +21,7 @@ import zstandard
 
 from thermocline.remoting.errors import CorruptDataError, FencedError, ObjectNotFoundError
 from thermocline.tiered.checked_json import is_sealed
-from thermocline.tiered.checkpoint import BucketReference, decode_bucket, decode_head
+from thermocline.tiered.checkpoint import BucketReference, decode_head, decode_object
 from thermocline.tiered.errors import LedgerCorruptError
 from thermocline.tiered.ledger_entry import LedgerEntry, decode_entry
 from thermocline.tiered.ledger_reader import find_entry
@@ -97,7 +97,7 @@ class LedgerHealer:
             return False
         if finding.kind is ObjectKind.CHECKPOINT_HEAD:
             return finding.version == checkpoint.version
-        return finding.key in {reference.key for reference in checkpoint.buckets}
+        return finding.key in checkpoint.object_keys
 
     # -- from the local copy -------------------------------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ class LedgerHealer:
             entry = await self._entry(finding.version)
             return decode_head(data, version=finding.version).nonce == entry.nonce
         reference = await self._reference_to(finding.key)
-        decode_bucket(data, reference)
+        decode_object(data, reference)
         return True
 
     async def _entry_fits(self, entry: LedgerEntry) -> bool:
@@ -158,7 +158,7 @@ class LedgerHealer:
         """How a kept checkpoint names this bucket."""
         writer = self._writer
         if writer.checkpoint is not None:
-            for reference in writer.checkpoint.buckets:
+            for reference in writer.checkpoint.objects:
                 if reference.key == key:
                     return reference
         for mark in reversed(writer.catalog.checkpoints):
@@ -167,7 +167,7 @@ class LedgerHealer:
                 head = decode_head(await writer.store.get(head_key), version=mark.version)
             except (CorruptDataError, ObjectNotFoundError):
                 continue
-            for reference in head.buckets:
+            for reference in head.objects:
                 if reference.key == key:
                     return reference
         raise LedgerCorruptError("no checkpoint names this bucket", key=key)

@@ -15,12 +15,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.object_keys import PART_SUFFIXES, BrokerKeys, segment_id_of
+from thermocline.tiered.object_keys import BrokerKeys, segment_id_of
+from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.scrub.findings import Finding, ObjectKind, Problem
 from thermocline.tiered.scrub.view import ScrubView
 from thermocline.tiered.segment_entry import PartLocator, SegmentEntry
 
-_KINDS = {".log": ObjectKind.LOG, ".cq": ObjectKind.COLUMNS, ".idx": ObjectKind.KEY_INDEX}
+_KINDS = {
+    ".log": ObjectKind.LOG,
+    ".cq": ObjectKind.COLUMNS,
+    ".idx": ObjectKind.KEY_INDEX,
+    ".pack": ObjectKind.PACK,
+}
 
 
 @dataclass(slots=True)
@@ -56,6 +62,8 @@ def check_listing(
     for topic in catalog.topics.values():
         for segment in topic.segments:
             state.findings += check_sizes(segment, listed)
+    for pack in catalog.packs.values():
+        state.findings += check_pack_size(pack, listed)
     for gone in catalog.removed:
         if gone.removed_in > catalog.readable_from:
             named.update(gone.keys)
@@ -75,24 +83,27 @@ def check_sizes(segment: SegmentEntry, listed: Mapping[str, int]) -> list[Findin
     """Whether the parts of a segment are there and as large as they should be."""
     findings: list[Finding] = []
     for kind, part in parts_of(segment):
-        size_bytes = listed.get(part.key)
-        if size_bytes is None:
-            problem, detail = Problem.MISSING, ""
-        elif size_bytes < part.end or (part.key.endswith(PART_SUFFIXES) and size_bytes != part.end):
-            problem, detail = Problem.SIZE, f"{size_bytes} bytes instead of {part.end}"
-        else:
-            continue
-        findings.append(
-            Finding(
-                kind=kind,
-                problem=problem,
-                key=part.key,
-                detail=detail,
-                topic=segment.topic,
-                segment_id=segment.segment_id,
-            )
-        )
+        # Parts of one object lie end to end: it ends where the last of them does.
+        end = max(each.end for _, each in parts_of(segment) if each.key == part.key)
+        findings += _size_finding(kind, part.key, end, listed, topic=segment.topic, segment_id=segment.segment_id)
     return findings
+
+
+def check_pack_size(pack: PackEntry, listed: Mapping[str, int]) -> list[Finding]:
+    """Whether a pack is there and as large as it should be."""
+    return _size_finding(ObjectKind.PACK, pack.key, pack.object_bytes, listed, segment_id=pack.pack_id)
+
+
+def _size_finding(
+    kind: ObjectKind, key: str, expected: int, listed: Mapping[str, int], *, segment_id: str, topic: str = ""
+) -> list[Finding]:
+    size_bytes = listed.get(key)
+    if size_bytes == expected:
+        return []
+    problem, detail = Problem.MISSING, ""
+    if size_bytes is not None:
+        problem, detail = Problem.SIZE, f"{size_bytes} bytes instead of {expected}"
+    return [Finding(kind=kind, problem=problem, key=key, detail=detail, topic=topic, segment_id=segment_id)]
 
 
 def _kind_of(key: str, keys: BrokerKeys) -> ObjectKind | None:

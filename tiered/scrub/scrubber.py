@@ -15,29 +15,34 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.parallel import run_all
 from thermocline.tiered.scrub.findings import Finding, ObjectKind, Outcome, Problem, ScrubReport
 from thermocline.tiered.scrub.ledger_check import LedgerCheck, LedgerState, rescue_catalog
 from thermocline.tiered.scrub.listing_check import ListingState, check_listing
+from thermocline.tiered.scrub.pack_check import PackCheck
 from thermocline.tiered.scrub.segment_check import SegmentCheck
 from thermocline.tiered.scrub.view import ScrubView
 from thermocline.tiered.segment_entry import SegmentEntry
 
 SegmentName = tuple[str, str]
-"""Topic and segment id: the order in which segments are read."""
+"""Topic and segment id: the order in which segments are read; packs come last, as if of a topic `PACKS`."""
+
+PACKS = "~"
 
 START: SegmentName = ("", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScrubOptions:
-    """`deep`: every byte of every segment. `budget_bytes`: how many of these at most, None for all. `cursor`: where an
-    earlier scrub stopped."""
+    """`deep`: every byte of every segment and pack. `budget_bytes`: how many of these at most, None for all. `cursor`:
+    where an earlier scrub stopped."""
 
     deep: bool = False
     budget_bytes: int | None = None
@@ -60,7 +65,7 @@ class _Look:
 
 @dataclass(slots=True)
 class ScrubProgress:
-    """How far a scrub has come; read by whoever wants to show it."""
+    """How far a scrub has come, packs counted as segments; read by whoever wants to show it."""
 
     segment_count: int = 0
     deep_segment_count: int = 0
@@ -77,6 +82,7 @@ class Scrubber:
     view: ScrubView
     clock_ms: Callable[[], int]
     progress: ScrubProgress = field(default_factory=ScrubProgress)
+    spool_folder: Path | None = None
 
     async def run(self, options: ScrubOptions) -> ScrubReport:
         """Look at everything, or at as much as the budget allows.
@@ -87,7 +93,7 @@ class Scrubber:
         started_ms = self.clock_ms()
         listed = await self._list()
         look = await self._look(listed)
-        self.progress.segment_count = look.catalog.segment_count
+        self.progress.segment_count = look.catalog.segment_count + len(look.catalog.packs)
         self.progress.suspect_count = len(look.findings)
         deep, cursor = (await self._read_segments(look.catalog, options)) if options.deep else ([], "")
         confirmed = await self._confirmed(listed, look.findings, deep)
@@ -109,6 +115,7 @@ class Scrubber:
             entry_count=look.ledger.entry_count,
             checkpoint_count=look.ledger.checkpoint_count,
             segment_count=look.catalog.segment_count,
+            pack_count=len(look.catalog.packs),
             deep_segment_count=self.progress.deep_segment_count,
             read_bytes=self.progress.read_bytes,
             missing_old_count=await self._count_missing_old(look.listing.missing_old),
@@ -161,28 +168,34 @@ class Scrubber:
         return _Look(catalog=catalog, is_rescued=is_rescued, ledger=ledger, listing=listing)
 
     async def _read_segments(self, catalog: Catalog, options: ScrubOptions) -> tuple[list[Finding], str]:
-        """What is wrong with the segments behind the cursor, and where to go on; empty at the end."""
-        segments = sorted((segment for topic in catalog.topics.values() for segment in topic.segments), key=_name_of)
+        """What is wrong with the segments and packs behind the cursor, and where to go on; empty at the end."""
         start = _parse_cursor(options.cursor)
         findings: list[Finding] = []
         spent_bytes, cursor = 0, ""
-        for segment in segments:
-            if _name_of(segment) <= start:
+        for name, item in sorted(_items(catalog).items(), key=lambda named: named[0]):
+            if name <= start:
                 continue
+            size_bytes = item.object_bytes if isinstance(item, PackEntry) else item.stored_bytes
             is_bounded = cursor and options.budget_bytes is not None
-            if is_bounded and spent_bytes + segment.stored_bytes > (options.budget_bytes or 0):
+            if is_bounded and spent_bytes + size_bytes > (options.budget_bytes or 0):
                 return findings, cursor
-            findings += await self._read_segment(segment)
-            spent_bytes += segment.stored_bytes
-            cursor = "\t".join(_name_of(segment))
+            found = await self._read(item)
+            self.progress.deep_segment_count += 1
+            self.progress.suspect_count += len(found)
+            findings += found
+            spent_bytes += size_bytes
+            cursor = "\t".join(name)
         return findings, ""
 
-    async def _read_segment(self, segment: SegmentEntry) -> list[Finding]:
-        check = SegmentCheck(self.store, segment)
+    async def _read(self, item: SegmentEntry | PackEntry) -> list[Finding]:
+        """Every byte of a segment or a pack."""
+        check: SegmentCheck | PackCheck
+        if isinstance(item, PackEntry):
+            check = PackCheck(self.store, item, self.spool_folder)
+        else:
+            check = SegmentCheck(self.store, item)
         findings = await check.run()
         self.progress.read_bytes += check.read_bytes
-        self.progress.deep_segment_count += 1
-        self.progress.suspect_count += len(findings)
         return findings
 
     # -- the second look -----------------------------------------------------------------------------------------------
@@ -200,17 +213,13 @@ class Scrubber:
         look = await self._look(again)
         names = {finding.name for finding in look.findings}
         confirmed = [finding for finding in first if finding.name in names]
-        live = {_name_of(segment): segment for topic in look.catalog.topics.values() for segment in topic.segments}
-        for name in dict.fromkeys((finding.topic, finding.segment_id) for finding in deep):
-            segment = live.get(name)
-            if segment is None:
+        live = _items(look.catalog)
+        for name in dict.fromkeys(map(_name_in, deep)):
+            item = live.get(name)
+            if item is None:
                 continue
-            check = SegmentCheck(self.store, segment)
-            found = {finding.key for finding in await check.run()}
-            self.progress.read_bytes += check.read_bytes
-            confirmed += [
-                finding for finding in deep if (finding.topic, finding.segment_id) == name and finding.key in found
-            ]
+            found = {finding.key for finding in await self._read(item)}
+            confirmed += [finding for finding in deep if _name_in(finding) == name and finding.key in found]
         return list({finding.key: finding for finding in reversed(confirmed)}.values())[::-1]
 
     async def _count_missing_old(self, missing: list[str]) -> int:
@@ -249,8 +258,16 @@ def quarantine_findings(catalog: Catalog) -> list[Finding]:
     ]
 
 
-def _name_of(segment: SegmentEntry) -> SegmentName:
-    return segment.topic, segment.segment_id
+def _items(catalog: Catalog) -> dict[SegmentName, SegmentEntry | PackEntry]:
+    """Everything that can be read, by name."""
+    items: dict[SegmentName, SegmentEntry | PackEntry] = {
+        (segment.topic, segment.segment_id): segment for topic in catalog.topics.values() for segment in topic.segments
+    }
+    return items | {(PACKS, pack.pack_id): pack for pack in catalog.packs.values()}
+
+
+def _name_in(finding: Finding) -> SegmentName:
+    return PACKS if finding.kind is ObjectKind.PACK else finding.topic, finding.segment_id
 
 
 def _parse_cursor(cursor: str) -> SegmentName:

@@ -227,7 +227,7 @@ class OtherSegmentError(SegmentFormatError):
 def check_log_footer(footer: LogFooter, entry: SegmentEntry) -> None:
     """SegmentFormatError unless footer and catalog speak of the same records."""
     said = (footer.topic, footer.incarnation, footer.record_count, footer.raw_bytes, footer.runs)
-    if said != (entry.topic, entry.incarnation, entry.record_count, entry.raw_bytes, entry.runs):
+    if said != (entry.topic, entry.incarnation, entry.record_count, entry.raw_bytes, tuple(entry.runs)):
         raise SegmentFormatError("footer and catalog speak of different records", key=entry.log.key)
 
 

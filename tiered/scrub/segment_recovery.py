@@ -25,6 +25,7 @@ from thermocline.tiered.local_files import Units
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.scrub.frame_salvage import FrameSalvage, SalvagedFrame
 from thermocline.tiered.scrub.hot_records import HotRecords
+from thermocline.tiered.scrub.log_parts import LogParts
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_format import LogFooter, QueueRun, SegmentId
 from thermocline.tiered.segment_reader import SegmentReader
@@ -63,12 +64,30 @@ class SegmentRecovery:
     """Belongs to the tier process's loop; decoding, compressing and the looks at local files run in a worker thread."""
 
     def __init__(
-        self, *, store: ObjectStore, hot: HotRecords, options: SegmentOptions, spool_folder: Path | None
+        self,
+        *,
+        store: ObjectStore,
+        hot: HotRecords,
+        options: SegmentOptions,
+        spool_folder: Path | None,
+        parts: LogParts | None = None,
     ) -> None:
+        """`parts`: what is known of objects that do not change any more."""
         self._store = store
+        self._parts = parts
         self._hot = hot
         self._options = options
         self._spool_folder = spool_folder
+
+    def reading(self, store: ObjectStore) -> SegmentRecovery:
+        """The same for segments that are read from another store."""
+        return SegmentRecovery(
+            store=store,
+            hot=self._hot,
+            options=self._options,
+            spool_folder=self._spool_folder,
+            parts=LogParts(store),
+        )
 
     async def plan(
         self, segment: SegmentEntry, wanted: Iterable[LostRange], *, other_keys: Sequence[str] = ()
@@ -83,7 +102,7 @@ class SegmentRecovery:
             hot[part] = await asyncio.to_thread(
                 self._hot.find, segment, part.queue_id, start_offset=part.start_offset, end_offset=part.end_offset
             )
-        salvage = FrameSalvage(self._store, segment)
+        salvage = FrameSalvage(self._store, segment, self._parts or LogParts(self._store))
         if any(start > part.start_offset for part, (start, _) in hot.items()):
             await salvage.look(segment.log.key, start=segment.log.start, end=segment.log.end)
             for key in other_keys:

@@ -18,8 +18,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from thermocline.tiered.catalog import Catalog, TopicEntry
+from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.ledger_entry import LedgerChanges, QueueHole, TopicChange
+from thermocline.tiered.packs.packed_catalog import packed_record_counts
 from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS, StateSnapshot, TopicState
 
 INCARNATIONS_SKIPPED = 1_000_000
@@ -77,7 +78,7 @@ class RecoveryPlan:
                 continue
             entry = catalog.topics.get(topic.topic)
             is_same = entry is not None and entry.incarnation == topic.incarnation
-            if entry is not None and not is_same and entry.segments:
+            if entry is not None and not is_same and (entry.segments or topic.topic in catalog.packed):
                 continue  # an earlier life, which the broker ends in the ledger when it runs
             batch.append(
                 TopicChange(
@@ -111,12 +112,14 @@ def plan_recovery(
     group_ends = _group_ends(snapshot.documents.get(CONSUMER_OFFSETS, {}))
     states = {state.topic: state for state in snapshot.topics}
     new_queue_offset = _round_up(snapshot.queue_ceiling(snapshot.new_queue_offset), units_per_file)
+    packed_counts = packed_record_counts(catalog.packs.values(), catalog.packed)
     topics = [
         _plan_topic(
             topic,
             states.get(topic),
-            catalog.topics.get(topic),
+            catalog,
             snapshot,
+            packed_counts.get(topic, 0),
             group_ends.get(topic, {}),
             new_queue_offset=new_queue_offset,
             units_per_file=units_per_file,
@@ -124,12 +127,9 @@ def plan_recovery(
         for topic in sorted(states.keys() | catalog.topics.keys())
         if not is_internal(topic)
     ]
-    cold_end = max(
-        (segment.end_physical_offset for entry in catalog.topics.values() for segment in entry.segments), default=0
-    )
     incarnations = [snapshot.last_incarnation, *(topic.incarnation for topic in topics)]
     return RecoveryPlan(
-        log_offset=_round_up(max(snapshot.log_ceiling, cold_end), log_file_bytes),
+        log_offset=_round_up(max(snapshot.log_ceiling, catalog.end_physical_offset), log_file_bytes),
         new_queue_offset=new_queue_offset,
         last_incarnation=max(incarnations) + INCARNATIONS_SKIPPED,
         topics=tuple(topics),
@@ -139,13 +139,15 @@ def plan_recovery(
 def _plan_topic(
     topic: str,
     state: TopicState | None,
-    entry: TopicEntry | None,
+    catalog: Catalog,
     snapshot: StateSnapshot,
+    packed_count: int,
     group_ends: Mapping[int, int],
     *,
     new_queue_offset: int,
     units_per_file: int,
 ) -> TopicPlan:
+    entry = catalog.topics.get(topic)
     incarnation = max(known.incarnation for known in (state, entry) if known is not None)
     if state is not None and state.incarnation != incarnation:
         state = None  # of an earlier life
@@ -153,9 +155,12 @@ def _plan_topic(
         entry = None
     deleted = any(known is not None and known.deleted for known in (state, entry))
     segments = entry.segments if entry is not None else ()
-    start_offset = min((segment.min_physical_offset for segment in segments), default=snapshot.log_offset)
+    packed = catalog.packed.get(topic) if entry is not None else None
+    places = [segment.min_physical_offset for segment in segments]
+    places += [catalog.packs[pack_id].min_physical_offset for pack_id in (packed.packs if packed is not None else ())]
+    start_offset = min(places, default=snapshot.log_offset)
     ends = {end.queue_id: end.end_offset for end in state.ends} if state is not None else {}
-    cold_ends = entry.queue_ends() if entry is not None else {}
+    cold_ends = catalog.queue_ends(topic) if entry is not None else {}
     hole_ends: dict[int, int] = {}
     for hole in entry.holes if entry is not None else ():
         hole_ends[hole.queue_id] = max(hole.end_offset, hole_ends.get(hole.queue_id, 0))
@@ -185,7 +190,7 @@ def _plan_topic(
         expired_before_ms=max(cuts),
         ttl_ms=entry.ttl_ms if entry is not None else None,
         is_known=state is not None,
-        committed_count=sum(segment.record_count for segment in segments),
+        committed_count=sum(segment.record_count for segment in segments) + (packed_count if entry is not None else 0),
         queues=() if deleted else tuple(queues),
     )
 

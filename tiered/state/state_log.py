@@ -108,7 +108,7 @@ class StateLog:
             try:
                 await self._writer.store.delete(self._writer.keys.state(epoch=name.epoch, sequence=name.sequence))
             except ObjectStoreUnavailableError as error:
-                logger.warning("old state not deleted epoch=%d sequence=%d: %s", name.epoch, name.sequence, error)
+                logger.debug("old state not deleted epoch=%d sequence=%d: %s", name.epoch, name.sequence, error)
                 return
             self._names.remove(name)
 

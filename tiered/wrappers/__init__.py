@@ -1,26 +1,26 @@
-"""Wrappers around an object store, each an object store itself: retrying, metering, throttling, watching,
-fault injection."""
+"""Wrappers around an object store, each an object store itself: retrying, metering, throttling, watching
+for outages, fault injection."""
 
 from thermocline.tiered.wrappers.fault_injection import Fault, FaultInjectingObjectStore, ProcessCrash
 from thermocline.tiered.wrappers.metering import MeteringObjectStore, StoreCounters
+from thermocline.tiered.wrappers.outage import OutageWatch, OutageWatchingObjectStore
 from thermocline.tiered.wrappers.retrying import RetryingObjectStore, RetryPolicy
 from thermocline.tiered.wrappers.throttling import StoreLimits, StoreRates, ThrottlingObjectStore
-from thermocline.tiered.wrappers.watching import StoreAbsence, WatchingObjectStore
 from thermocline.tiered.wrappers.wrapping import StoreCall, Verb
 
 __all__ = [
     "Fault",
     "FaultInjectingObjectStore",
     "MeteringObjectStore",
+    "OutageWatch",
+    "OutageWatchingObjectStore",
     "ProcessCrash",
     "RetryPolicy",
     "RetryingObjectStore",
-    "StoreAbsence",
     "StoreCall",
     "StoreCounters",
     "StoreLimits",
     "StoreRates",
     "ThrottlingObjectStore",
     "Verb",
-    "WatchingObjectStore",
 ]

@@ -1,4 +1,4 @@
-"""Metering: counts requests, failures and bytes by verb.
+"""Metering: counts requests, failures and bytes by verb, and into further accounts by key where it is given any.
 
 Stands below retrying, so that it counts what the store was really asked. A `put` counts once however it is cut into
 parts; a listing counts once for each started page of 1000 keys.
@@ -7,7 +7,7 @@ parts; a listing counts once for each started page of 1000 keys.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 from thermocline.remoting.errors import MQError
@@ -55,38 +55,62 @@ class StoreCounters:
         )
 
 
-class MeteringObjectStore(WrappingObjectStore):
-    """Counts into `counters`."""
+AccountsOf = Callable[[str], tuple[StoreCounters, ...]]
+"""Which counters a request for a key, or for names that begin like it, counts into as well."""
 
-    def __init__(self, inner: ObjectStore, counters: StoreCounters | None = None) -> None:
+
+class MeteringObjectStore(WrappingObjectStore):
+    """Counts into `counters`, and by `accounts_of` where there is one."""
+
+    def __init__(
+        self, inner: ObjectStore, counters: StoreCounters | None = None, accounts_of: AccountsOf | None = None
+    ) -> None:
         super().__init__(inner)
         self.counters = counters if counters is not None else StoreCounters()
+        self._accounts_of = accounts_of
+
+    def _books(self, key: str) -> tuple[StoreCounters, ...]:
+        return (self.counters,) if self._accounts_of is None else (self.counters, *self._accounts_of(key))
 
     async def _around(self, call: StoreCall, attempt: Callable[[], Awaitable[Result]]) -> Result:
-        counters = self.counters
-        counters.requests[call.verb] += 1
-        counters.sent_bytes += call.sent_bytes
+        books = self._books(call.key)
+        for counters in books:
+            counters.requests[call.verb] += 1
+            counters.sent_bytes += call.sent_bytes
         try:
             result = await attempt()
         except MQError:
-            counters.errors[call.verb] += 1
+            for counters in books:
+                counters.errors[call.verb] += 1
             raise
-        if isinstance(result, bytes):
-            counters.received_bytes += len(result)
-        elif isinstance(result, ObjectSuffix):
-            counters.received_bytes += len(result.data)
+        received_bytes = _received_bytes(result)
+        if received_bytes:
+            for counters in books:
+                counters.received_bytes += received_bytes
         return result
 
     async def list(self, prefix: str, *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         """See ObjectStore."""
-        counters, count = self.counters, 0
-        counters.requests[Verb.LIST] += 1
+        books, count = self._books(prefix), 0
+        _count_page(books)
         try:
             async for info in self._inner.list(prefix, start_after=start_after):
                 if count and count % LIST_PAGE_COUNT == 0:
-                    counters.requests[Verb.LIST] += 1
+                    _count_page(books)
                 count += 1
                 yield info
         except MQError:
-            counters.errors[Verb.LIST] += 1
+            for counters in books:
+                counters.errors[Verb.LIST] += 1
             raise
+
+
+def _received_bytes(result: object) -> int:
+    if isinstance(result, bytes):
+        return len(result)
+    return len(result.data) if isinstance(result, ObjectSuffix) else 0
+
+
+def _count_page(books: Iterable[StoreCounters]) -> None:
+    for counters in books:
+        counters.requests[Verb.LIST] += 1

@@ -557,6 +557,22 @@ async def test_too_many_sends_that_wait_for_the_flush_are_refused(
     assert (answer.opaque, answer.code) == (3, 0)
 
 
+@pytest.mark.parametrize("through_chunks", [True, False])
+async def test_sends_that_have_waited_for_too_long_are_refused(broker: DataBroker, through_chunks: bool) -> None:
+    broker.change_config(send_wait_ms_max=200)
+    producer = Producer(broker, through_chunks=through_chunks)
+    broker.hot.came_late(900)
+    assert (await producer.send(send_frame(opaque=1))).code == 0, "late once: what has come is taken"
+    broker.hot.came_late(250)
+    refused = await producer.send(send_frame(opaque=2))
+    assert (refused.code, refused.remark) == (
+        2,
+        "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: 250ms, size of queue: 0",
+    )
+    broker.hot.came_late(0)
+    assert (await producer.send(send_frame(opaque=3))).code == 0
+
+
 async def test_one_way_sends_are_never_answered(broker: DataBroker) -> None:
     for through_chunks in (True, False):
         producer = Producer(broker, through_chunks=through_chunks)

@@ -23,10 +23,17 @@ from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.local_files import LocalLog, LocalQueues
 from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.packs.merge_policy import MergePolicy
+from thermocline.tiered.packs.merging import MergeBudget, Merging
+from thermocline.tiered.packs.pack_merger import PackMerger
+from thermocline.tiered.packs.pack_pieces import PackPieces
+from thermocline.tiered.packs.pack_sealer import PackSealer
+from thermocline.tiered.packs.purge import Purger
 from thermocline.tiered.scrub.findings import ScrubReport
 from thermocline.tiered.scrub.healer import Healer
 from thermocline.tiered.scrub.hot_records import HotRecords
 from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
+from thermocline.tiered.scrub.pack_healer import PackHealer
 from thermocline.tiered.scrub.scrubber import Scrubber, ScrubOptions
 from thermocline.tiered.scrub.segment_recovery import SegmentRecovery
 from thermocline.tiered.scrub.view import BucketView, WriterView
@@ -48,13 +55,25 @@ class ScrubRig:
     service: TierService
     writer: LedgerWriter
     healer: Healer
+    merging: Merging
+    purger: Purger
 
-    def __init__(self, folder: Path, *, wrap: Callable[[ObjectStore], ObjectStore] = lambda store: store) -> None:
+    def __init__(
+        self, folder: Path, *, wrap: Callable[[ObjectStore], ObjectStore] = lambda store: store, packs: bool = False
+    ) -> None:
+        """`packs`: what is sealed goes into packs, as in a broker, instead of segments."""
+        self.packs = packs
+        self.ttl_ms: dict[str, int] = {}
+        self.deleted: set[str] = set()
+        self.kept_from_ms: dict[str, int] = {}
+        """Cuts of topics that do not follow `cut_ms`."""
         self.clock = Clock(START_MS)
         self.objects = MemoryObjectStore()
         self.store: ObjectStore = wrap(self.objects)
         self.folder = folder
         self.local_from = 0
+        self.own_bytes = 1 << 20
+        """What a topic has in a merge from which on it gets segments of its own."""
         self.cut_ms = 0
         self._seed = 0
         self._local = StoreConfig(root_path=str(folder / "store"), log_file_bytes=1 << 20, queue_file_bytes=20 * 5_000)
@@ -81,23 +100,47 @@ class ScrubRig:
         backlog = SealBacklog(
             queues=queues, log=log, policy=SealPolicy(segment_bytes=1 << 20), log_min_offset=lambda: self.local_from
         )
+        sealer = Sealer(store=copy, keys=KEYS, log=log, spool_folder=None, options=OPTIONS, clock=self.clock)
+        pack_sealer = PackSealer(
+            writer=self.writer, sealer=sealer, spool_folder=None, pack_bytes=1 << 20, clock=self.clock
+        )
         self.service = TierService(
             writer=self.writer,
             backlog=backlog,
-            sealer=Sealer(store=copy, keys=KEYS, log=log, spool_folder=None, options=OPTIONS, clock=self.clock),
+            sealer=sealer,
             config=TierConfig(grace_ms=GRACE_MS, sweep_interval_ms=1_000, account_interval_ms=10),
             clock=self.clock,
             flush_offset=lambda: self.messages.commit_log.flush_offset,
             on_committed=lambda catalog, topics: None,
+            pack_sealer=pack_sealer if self.packs else None,
+        )
+        self.merging = Merging(
+            merger=PackMerger(writer=self.writer, options=OPTIONS, spool_folder=None, clock=self.clock),
+            policy=MergePolicy(fan_in=3, pack_bytes=1 << 20),
+            budget=MergeBudget(bytes_per_second=1 << 30, clock=self.clock),
+            segment_bytes=self.own_bytes * 2,
+            catalog=lambda: self.catalog,
+            class_of=self.service.class_of,
+            cuts_ms=self.service.cuts_ms,
+            amend=self.service.amend,
+        )
+        self.purger = Purger(service=self.service, merging=self.merging, pieces=PackPieces(copy))
+        recovery = SegmentRecovery(
+            store=copy,
+            hot=HotRecords(backlog=backlog, queues=queues, log=log, log_min_offset=lambda: self.local_from),
+            options=OPTIONS,
+            spool_folder=None,
         )
         self.healer = Healer(
             writer=self.writer,
             service=self.service,
-            recovery=SegmentRecovery(
-                store=copy,
-                hot=HotRecords(backlog=backlog, queues=queues, log=log, log_min_offset=lambda: self.local_from),
-                options=OPTIONS,
+            recovery=recovery,
+            packs=PackHealer(
+                writer=self.writer,
+                service=self.service,
+                recovery=recovery,
                 spool_folder=None,
+                clock_ms=self.clock,
             ),
             find_copy=copy.find,
             clock_ms=self.clock,
@@ -142,11 +185,11 @@ class ScrubRig:
                 TopicReport(
                     topic=queue.topic,
                     incarnation=1,
-                    ttl_ms=None,
-                    expired_before_ms=self.cut_ms,
-                    cut_ms=self.cut_ms,
+                    ttl_ms=self.ttl_ms.get(queue.topic),
+                    expired_before_ms=self.kept_from_ms.get(queue.topic, self.cut_ms),
+                    cut_ms=self.kept_from_ms.get(queue.topic, self.cut_ms),
                     tiered=True,
-                    deleted=False,
+                    deleted=queue.topic in self.deleted,
                 )
             )
             self.service.report_queue(queue.topic, queue.queue_id, min_offset=0, end_offset=queue.next_offset)
@@ -180,7 +223,7 @@ class ScrubRig:
         reader = ColdReader(self.store, catalog=lambda: catalog, cache=cache)
         found: dict[int, list[bytes]] = {}
         try:
-            for queue_id in catalog.topics[topic].queue_ends():
+            for queue_id in catalog.queue_ends(topic):
                 offset = await reader.min_offset(topic, queue_id, cut_ms=0) or 0
                 parts: list[bytes] = []
                 while True:

@@ -1,4 +1,4 @@
-"""Clean scrubs beside sealing, expiry and garbage collection: none of them finds anything.
+"""Clean scrubs beside sealing, merging, purging, expiry and garbage collection: none of them finds anything.
 
 Everything runs in one loop, at whose every request to the store the others may go on, as a seed decides.
 """
@@ -38,9 +38,9 @@ class ShufflingStore(WrappingObjectStore):
 
 
 async def live(rig: ScrubRig, random: Random) -> None:
-    """Messages come, segments go up, expire and are collected, time passes; for ever."""
+    """Messages come, segments or packs go up, are merged, purged, expire and are collected, time passes; for ever."""
     while True:
-        match random.randrange(5):
+        match random.randrange(7):
             case 0 | 1:
                 rig.put(random.choice(("orders", "audits")), random.randint(1, 60))
             case 2:
@@ -48,12 +48,17 @@ async def live(rig: ScrubRig, random: Random) -> None:
                 rig.clock.now_ms += 1_001  # the next sweep is due
             case 3:
                 rig.clock.now_ms += random.choice((1, GRACE_MS // 2, 2 * GRACE_MS))
+            case 4 if rig.packs:
+                await rig.merging.run_once()
+            case 5 if rig.packs:
+                await rig.purger.purge(random.choice(("orders", "audits")))
         await rig.seal()
 
 
-async def scrub_beside_life(folder: Path, seed: str) -> None:
+async def scrub_beside_life(folder: Path, seed: str, *, packs: bool) -> None:
     random = Random(seed)
-    rig = ScrubRig(folder, wrap=lambda store: ShufflingStore(store, random))
+    rig = ScrubRig(folder, wrap=lambda store: ShufflingStore(store, random), packs=packs)
+    rig.own_bytes = 64 << 10
     try:
         async with rig.opened():
             for _ in range(5):
@@ -79,6 +84,7 @@ async def scrub_beside_life(folder: Path, seed: str) -> None:
 
 
 @pytest.mark.timeout(3_600)
-async def test_clean_scrubs_find_nothing(tmp_path: Path, case_count: Callable[..., int]) -> None:
+@pytest.mark.parametrize("packs", [False, True])
+async def test_clean_scrubs_find_nothing(tmp_path: Path, case_count: Callable[..., int], packs: bool) -> None:
     for number in range(case_count(quick=30, soak=1_000) // SCRUBS_PER_RUN):
-        await scrub_beside_life(tmp_path / str(number), f"clean/{number}")
+        await scrub_beside_life(tmp_path / str(number), f"clean/{number}", packs=packs)

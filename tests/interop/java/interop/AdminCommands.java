@@ -7,10 +7,9 @@ import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.Set;
 import java.util.regex.Pattern;
-import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /** The official mqadmin commands, run in this process with what they print captured. */
-final class AdminCommands extends MQAdminStartup {
+final class AdminCommands {
     private AdminCommands() {}
 
     /**
@@ -22,10 +21,7 @@ final class AdminCommands extends MQAdminStartup {
         PrintStream out = System.out;
         PrintStream capture = new PrintStream(printed, true, StandardCharsets.UTF_8);
         Thread command = new Thread(
-                () -> {
-                    SUB_COMMANDS.clear();
-                    MQAdminStartup.main0(request.getList("arguments", String.class).toArray(new String[0]), null);
-                },
+                () -> MqAdmin.run(request.getList("arguments", String.class).toArray(new String[0])),
                 "endless-command");
         Pattern pattern = Pattern.compile(request.getString("pattern"));
         long deadline = System.nanoTime() + request.getLongValue("timeout_ms") * 1_000_000;
@@ -57,9 +53,7 @@ final class AdminCommands extends MQAdminStartup {
         System.setErr(capture);
         Thread hastener = hastenShutdown(Thread.currentThread());
         try {
-            // Command objects keep a client from the run before; every run gets new ones, as in a process of its own.
-            SUB_COMMANDS.clear();
-            MQAdminStartup.main0(arguments, null);
+            MqAdmin.run(arguments);
         } finally {
             hastener.interrupt();
             System.setOut(out);

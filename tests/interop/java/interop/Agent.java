@@ -10,14 +10,15 @@ import java.util.Map;
 import java.util.TreeMap;
 
 /**
- * One JVM that drives official RocketMQ clients for the tests, so that a test pays no JVM start.
+ * One JVM that drives official RocketMQ clients for the tests, so that a test pays no JVM start. It is compiled for one
+ * generation of them: what differs is in classes that each has of its own, under one name.
  *
  * <p>Protocol: one JSON object a line. In: {"operation": NAME, ...arguments}. Out: {"result": ...} or {"error": TEXT},
  * in the order of the requests. Producers and consumers live on between requests under the names the caller gave them.
  * What the clients themselves print goes to standard error.
  */
 public final class Agent {
-    private interface Operation {
+    interface Operation {
         Object run(JSONObject arguments) throws Exception;
     }
 
@@ -27,14 +28,12 @@ public final class Agent {
         Producers producers = new Producers();
         Transactions transactions = new Transactions();
         Consumers consumers = new Consumers();
-        Pops pops = new Pops();
-        Load load = new Load();
         operations.put("admin", AdminCommands::run);
         operations.put("admin_until", AdminCommands::runUntil);
         operations.put("produce", producers::produce);
-        operations.put("recall", producers::recall);
         operations.put("request", producers::request);
         operations.put("stop_producer", producers::stop);
+        operations.put("stop_producers", producers::stopAll);
         operations.put("start_transaction_producer", transactions::start);
         operations.put("transact", transactions::transact);
         operations.put("checks", transactions::checks);
@@ -45,17 +44,12 @@ public final class Agent {
         operations.put("start_lite_pull_consumer", consumers::startLitePull);
         operations.put("received", consumers::received);
         operations.put("assigned", consumers::assigned);
+        operations.put("rebalance", consumers::rebalance);
         operations.put("stop_consumer", consumers::stop);
-        operations.put("start_load", load::start);
-        operations.put("finish_load", load::finish);
         operations.put("read_topic", TopicReader::read);
         operations.put("journal_topic", TopicReader::journal);
         operations.put("queue_offsets", TopicReader::offsets);
-        operations.put("pop", pops::pop);
-        operations.put("ack", pops::ack);
-        operations.put("batch_ack", pops::batchAck);
-        operations.put("change_invisible", pops::changeInvisible);
-        operations.put("read_receipt", pops::readReceipt);
+        operations.putAll(Generation.operations(producers));
     }
 
     public static void main(String[] arguments) throws Exception {

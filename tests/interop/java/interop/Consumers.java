@@ -15,13 +15,11 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
-import org.apache.rocketmq.client.impl.consumer.RebalanceImpl;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
-import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
 /** Running consumers by name, each with the messages it has received and not yet handed over. */
 final class Consumers {
@@ -49,6 +47,9 @@ final class Consumers {
         int refuseEvery;
 
         abstract Collection<MessageQueue> assigned() throws Exception;
+
+        /** Looks for the queues that are its own now, as when a broker says that its group has changed. */
+        void rebalance() {}
 
         abstract void stop() throws Exception;
 
@@ -109,9 +110,8 @@ final class Consumers {
     /**
      * Starts a push consumer: {name, namesrv, group, topics: {topic: tags or {sql: expression}}, orderly, broadcast, from,
      * timestamp, refuse_first, refuse_all, max_reconsume_times, trace, pull_batch_size, pull_threshold_for_queue,
-     * pull_interval_ms}; for POP also {client_rebalance, pop_batch_size, pop_invisible_ms, pop_threshold_for_queue,
-     * threads, hold_ms, retry_delay_level}. With {journal} receptions are noted there, and no message waits to be
-     * taken: {journal, refuse_every, heartbeat_ms}.
+     * pull_interval_ms, threads, hold_ms, retry_delay_level}; for POP also what {@link Generation} reads. With {journal}
+     * receptions are noted there, and no message waits to be taken: {journal, refuse_every, heartbeat_ms}.
      */
     Object startPush(JSONObject request) throws Exception {
         DefaultMQPushConsumer consumer = push(request);
@@ -119,11 +119,6 @@ final class Consumers {
         consumer.setPullThresholdForQueue(
                 request.getIntValue("pull_threshold_for_queue", consumer.getPullThresholdForQueue()));
         consumer.setPullInterval(request.getLongValue("pull_interval_ms", consumer.getPullInterval()));
-        consumer.setClientRebalance(request.getBooleanValue("client_rebalance", true));
-        consumer.setPopBatchNums(request.getIntValue("pop_batch_size", consumer.getPopBatchNums()));
-        consumer.setPopInvisibleTime(request.getLongValue("pop_invisible_ms", consumer.getPopInvisibleTime()));
-        consumer.setPopThresholdForQueue(
-                request.getIntValue("pop_threshold_for_queue", consumer.getPopThresholdForQueue()));
         if (request.containsKey("threads")) {
             consumer.setConsumeThreadMin(request.getIntValue("threads"));
             consumer.setConsumeThreadMax(request.getIntValue("threads"));
@@ -140,10 +135,12 @@ final class Consumers {
         Running handle = new Running() {
             @Override
             Collection<MessageQueue> assigned() {
-                RebalanceImpl rebalance = consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl();
-                Collection<MessageQueue> queues = new ArrayList<>(rebalance.getProcessQueueTable().keySet());
-                queues.addAll(rebalance.getPopProcessQueueTable().keySet());
-                return queues;
+                return Generation.queues(consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl());
+            }
+
+            @Override
+            void rebalance() {
+                consumer.getDefaultMQPushConsumerImpl().getmQClientFactory().rebalanceImmediately();
             }
 
             @Override
@@ -202,7 +199,7 @@ final class Consumers {
         running.put(request.getString("name"), new Running() {
             @Override
             Collection<MessageQueue> assigned() {
-                return consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().keySet();
+                return Generation.queues(consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl());
             }
 
             @Override
@@ -215,18 +212,12 @@ final class Consumers {
     }
 
     private static DefaultMQPushConsumer push(JSONObject request) {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(request.getString("group"));
+        DefaultMQPushConsumer consumer = Generation.pushConsumer(request);
         consumer.setNamesrvAddr(request.getString("namesrv"));
         consumer.setInstanceName(request.getString("name"));
         consumer.setConsumeFromWhere(from(request));
         if (request.containsKey("timestamp")) {
             consumer.setConsumeTimestamp(request.getString("timestamp"));
-        }
-        if (request.getBooleanValue("broadcast")) {
-            consumer.setMessageModel(MessageModel.BROADCASTING);
-        }
-        if (request.getBooleanValue("trace")) {
-            consumer.setEnableTrace(true);
         }
         consumer.setMaxReconsumeTimes(request.getIntValue("max_reconsume_times", consumer.getMaxReconsumeTimes()));
         consumer.setPersistConsumerOffsetInterval(500);
@@ -312,6 +303,12 @@ final class Consumers {
             queues.add(JSONArray.of(queue.getBrokerName(), queue.getTopic(), queue.getQueueId()));
         }
         return queues;
+    }
+
+    /** Has {name} look for its queues now, rather than when the client next does so by itself. */
+    Object rebalance(JSONObject request) {
+        find(request).rebalance();
+        return null;
     }
 
     /** Stops {name} and hands over what it has received and nobody has taken. */

@@ -57,15 +57,7 @@ final class MessageJson {
         if (request.containsKey("delay_level")) {
             message.setDelayTimeLevel(request.getIntValue("delay_level"));
         }
-        if (request.containsKey("delay_sec")) {
-            message.setDelayTimeSec(request.getLongValue("delay_sec"));
-        }
-        if (request.containsKey("delay_ms")) {
-            message.setDelayTimeMs(request.getLongValue("delay_ms"));
-        }
-        if (request.containsKey("deliver_at_ms")) {
-            message.setDeliverTimeMs(request.getLongValue("deliver_at_ms"));
-        }
+        Generation.setTime(message, request);
         return message;
     }
 }

@@ -12,7 +12,6 @@ import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
-import org.apache.rocketmq.common.compression.CompressionType;
 import org.apache.rocketmq.common.message.Message;
 
 /** Producers by name: made at the first send, kept until they are stopped. */
@@ -54,11 +53,6 @@ final class Producers {
         }
     }
 
-    /** Takes a timed message back by its handle; the answer is its unique id. */
-    Object recall(JSONObject request) throws Exception {
-        return producer(request).recallMessage(request.getString("topic"), request.getString("handle"));
-    }
-
     /** Asks with message {@code start} to {@code start + count} and returns the bodies of the replies, as text. */
     Object request(JSONObject request) throws Exception {
         DefaultMQProducer producer = producer(request);
@@ -74,6 +68,19 @@ final class Producers {
         if (producer != null) {
             producer.shutdown();
         }
+        return null;
+    }
+
+    /** Stops those of one NameServer: they would ask at its port for ever, whoever gets it next. */
+    Object stopAll(JSONObject request) {
+        String namesrv = request.getString("namesrv");
+        producers.values().removeIf(producer -> {
+            boolean isOfIt = namesrv.equals(producer.getNamesrvAddr());
+            if (isOfIt) {
+                producer.shutdown();
+            }
+            return isOfIt;
+        });
         return null;
     }
 
@@ -138,27 +145,21 @@ final class Producers {
         json.put("queue_id", result.getMessageQueue().getQueueId());
         json.put("queue_offset", result.getQueueOffset());
         json.put("region", result.getRegionId());
-        json.put("recall_handle", result.getRecallHandle());
+        json.put("recall_handle", Generation.recallHandle(result));
         return json;
     }
 
-    private DefaultMQProducer producer(JSONObject request) throws Exception {
+    DefaultMQProducer producer(JSONObject request) throws Exception {
         String name = request.getString("name");
         DefaultMQProducer producer = producers.get(name);
         if (producer == null) {
-            producer = new DefaultMQProducer(request.getString("group"));
+            producer = Generation.producer(request);
             producer.setNamesrvAddr(request.getString("namesrv"));
             producer.setInstanceName(name);
             producer.setSendMsgTimeout(SEND_TIMEOUT_MS);
             producer.setDefaultTopicQueueNums(request.getIntValue("default_queue_count", 4));
             if (request.containsKey("compress_over_bytes")) {
                 producer.setCompressMsgBodyOverHowmuch(request.getIntValue("compress_over_bytes"));
-            }
-            if (request.containsKey("compression")) {
-                producer.setCompressType(CompressionType.valueOf(request.getString("compression")));
-            }
-            if (request.getBooleanValue("trace")) {
-                producer.setEnableTrace(true);
             }
             producer.setSendLatencyFaultEnable(request.getBooleanValue("send_latency_fault"));
             producer.setRetryTimesWhenSendFailed(request.getIntValue("retries", producer.getRetryTimesWhenSendFailed()));

@@ -2,8 +2,6 @@ package interop;
 
 import com.alibaba.fastjson2.JSONArray;
 import com.alibaba.fastjson2.JSONObject;
-import java.util.HashMap;
-import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.consumer.AckCallback;
@@ -11,7 +9,6 @@ import org.apache.rocketmq.client.consumer.AckResult;
 import org.apache.rocketmq.client.consumer.PopCallback;
 import org.apache.rocketmq.client.consumer.PopResult;
 import org.apache.rocketmq.client.impl.MQClientAPIImpl;
-import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.consumer.ReceiptHandle;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.remoting.protocol.header.AckMessageRequestHeader;
@@ -23,8 +20,12 @@ import org.apache.rocketmq.remoting.protocol.header.PopMessageRequestHeader;
 final class Pops {
     private static final long ANSWER_TIMEOUT_MS = 40_000;
 
-    /** By NameServer address: started producers, of which only the request layer is used. */
-    private final Map<String, DefaultMQProducer> clients = new HashMap<>();
+    /** Of one for each NameServer only the request layer is used. */
+    private final Producers producers;
+
+    Pops(Producers producers) {
+        this.producers = producers;
+    }
 
     /**
      * Takes messages: {namesrv, broker_name, broker_address, topic, group, queue_id, count, invisible_ms, poll_ms,
@@ -145,15 +146,8 @@ final class Pops {
 
     private MQClientAPIImpl api(JSONObject request) throws Exception {
         String namesrv = request.getString("namesrv");
-        DefaultMQProducer client = clients.get(namesrv);
-        if (client == null) {
-            client = new DefaultMQProducer("interop-pops");
-            client.setNamesrvAddr(namesrv);
-            client.setInstanceName("pops-" + System.nanoTime());
-            client.start();
-            clients.put(namesrv, client);
-        }
-        return client.getDefaultMQProducerImpl().getMqClientFactory().getMQClientAPIImpl();
+        JSONObject client = JSONObject.of("name", "pops-" + namesrv, "group", "interop-pops", "namesrv", namesrv);
+        return producers.producer(client).getDefaultMQProducerImpl().getMqClientFactory().getMQClientAPIImpl();
     }
 
     private static final class Answer implements AckCallback {

@@ -1,0 +1,161 @@
+"""The cold tier of a broker without the broker: tier service, packs, merging, purging and cold reads above a
+`SyntheticHotTier`, put together as the tier process does, on a clock that is moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+
+from benchmarks.synthetic_hot_tier import SyntheticHotTier
+from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.cold_reader import ColdReader
+from thermocline.tiered.frame_cache import FrameCache
+from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
+from thermocline.tiered.object_keys import BrokerKeys
+from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.packs.merge_policy import MergePolicy
+from thermocline.tiered.packs.merging import MergeBudget, Merging
+from thermocline.tiered.packs.pack_merger import PackMerger
+from thermocline.tiered.packs.pack_pieces import PackPieces
+from thermocline.tiered.packs.pack_sealer import PackSealer
+from thermocline.tiered.packs.purge import Purger
+from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
+from thermocline.tiered.sealer import Sealer
+from thermocline.tiered.segment_writer import SegmentOptions
+from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.tier_service import TierService, TopicReport
+
+KEYS = BrokerKeys.of(cluster="DefaultCluster", broker_name="broker-a")
+IDENTITY = LedgerIdentity(store_uuid="synthetic", cluster="DefaultCluster", broker_name="broker-a")
+
+
+@dataclass(slots=True)
+class SyntheticTopic:
+    """A topic as the hot process would report it."""
+
+    incarnation: int = 1
+    ttl_ms: int | None = None
+    fixed_cut_ms: int = 0
+    deleted: bool = False
+
+    def cut_ms(self, now_ms: int) -> int:
+        """The store time before which nothing is visible."""
+        return self.fixed_cut_ms if self.ttl_ms is None else max(self.fixed_cut_ms, now_ms - self.ttl_ms)
+
+
+@dataclass(slots=True)
+class SyntheticColdTier:
+    """Made by `opened`. `topics` are what is reported; change them, then `report`."""
+
+    hot: SyntheticHotTier
+    topics: dict[str, SyntheticTopic]
+    writer: LedgerWriter
+    service: TierService
+    merging: Merging
+    purger: Purger
+    reader: ColdReader
+    cache: FrameCache
+    changed: set[tuple[str, int]] = field(default_factory=set)
+
+    @property
+    def catalog(self) -> Catalog:
+        """The newest catalog."""
+        return self.service.catalog
+
+    def report(self, *, only_changed: bool = False) -> None:
+        """Tell the service everything, or topics and the queues in `changed`."""
+        hot = self.hot
+        names = {name for name, _ in self.changed} if only_changed else set(self.topics)
+        for name in sorted(names):
+            topic = self.topics[name]
+            self.service.report_topic(
+                TopicReport(
+                    topic=name,
+                    incarnation=topic.incarnation,
+                    ttl_ms=topic.ttl_ms,
+                    expired_before_ms=topic.fixed_cut_ms,
+                    cut_ms=topic.cut_ms(hot.now_ms),
+                    tiered=True,
+                    deleted=topic.deleted,
+                )
+            )
+        queues = self.changed if only_changed else hot.queues.keys()
+        for name, queue_id in sorted(queues):
+            queue = hot.queues.get((name, queue_id))
+            if queue is not None:
+                self.service.report_queue(name, queue_id, min_offset=queue.first_offset, end_offset=queue.end_offset)
+        self.changed.clear()
+        self.service.reported(log_offset=hot.append_offset, pressure=False)
+
+    async def merge_all(self, *, rounds_max: int = 64) -> int:
+        """Merge as long as anything is due, budget or not; how many merges there were."""
+        for count in range(rounds_max):
+            if await self.merging.run_once() is None:
+                return count
+        return rounds_max
+
+
+@asynccontextmanager
+async def opened(
+    store: ObjectStore,
+    config: TierConfig,
+    *,
+    hot: SyntheticHotTier,
+    topics: dict[str, SyntheticTopic],
+    seed: int = 1,
+    spool_folder: Path | None = None,
+    checkpoint_interval: int = 32,
+    on_committed: Callable[[Catalog, frozenset[str]], None] | None = None,
+) -> AsyncIterator[SyntheticColdTier]:
+    """Claim the ledger, and let everything be as in the tier process. Closing leaves the store open."""
+
+    def clock() -> int:
+        return hot.now_ms
+
+    writer = await LedgerWriter.open(
+        store, KEYS, identity=IDENTITY, clock_ms=clock, random=Random(seed), checkpoint_interval=checkpoint_interval
+    )
+    options = SegmentOptions(frame_bytes=config.frame_bytes, compression_level=config.compression_level)
+    local = cast(Any, hot)  # it stands for LocalLog and LocalQueues
+    sealer = Sealer(store=store, keys=KEYS, log=local, spool_folder=spool_folder, options=options, clock=clock)
+    service = TierService(
+        writer=writer,
+        backlog=SealBacklog(
+            queues=local,
+            log=local,
+            policy=SealPolicy(segment_bytes=config.segment_bytes, age_ms=config.seal_age_ms),
+            log_min_offset=lambda: hot.min_offset,
+        ),
+        sealer=sealer,
+        config=config,
+        clock=clock,
+        flush_offset=lambda: hot.append_offset,
+        on_committed=on_committed or (lambda catalog, topics: None),
+        pack_sealer=PackSealer(
+            writer=writer, sealer=sealer, spool_folder=spool_folder, pack_bytes=config.pack_bytes, clock=clock
+        ),
+    )
+    merging = Merging(
+        merger=PackMerger(writer=writer, options=options, spool_folder=spool_folder, clock=clock),
+        policy=MergePolicy(fan_in=config.merge_fan_in, pack_bytes=config.pack_bytes),
+        budget=MergeBudget(bytes_per_second=config.merge_bytes_per_second, clock=clock),
+        segment_bytes=config.segment_bytes,
+        catalog=lambda: service.catalog,
+        class_of=service.class_of,
+        cuts_ms=service.cuts_ms,
+        amend=service.amend,
+    )
+    cache = FrameCache(bytes_max=config.cache_bytes)
+    reader = ColdReader(store, catalog=lambda: service.catalog, cache=cache)
+    purger = Purger(service=service, merging=merging, pieces=PackPieces(store))
+    try:
+        yield SyntheticColdTier(hot, topics, writer, service, merging, purger, reader, cache)
+    finally:
+        await reader.close()
+        await cache.close()
+        await writer.close()

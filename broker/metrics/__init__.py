@@ -1,0 +1,1 @@
+"""Figures for monitoring systems, as Prometheus reads them."""

@@ -1,0 +1,122 @@
+"""MetricsPage: the text behind GET /metrics of one broker, put together when it is asked for.
+
+Counters of the hot path are read where they are counted anyway, so nothing is counted twice; consumer lag is worked out
+in slices, with the loop free between two of them. The tier process is asked; while it does not answer its families are
+missing. Bounded: `metricsTopicsMax` topics have a label (labelled_topics.py), and GROUPS_PER_TOPIC_MAX consumer groups
+of each. Belongs to the hot process's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from thermocline.broker.context import BrokerContext
+from thermocline.broker.helper_hub import HelperHub, decode_body
+from thermocline.broker.helper_protocol import HelperRequestCode
+from thermocline.broker.metrics.exposition import Exposition
+from thermocline.broker.metrics.labelled_topics import LabelledTopics
+from thermocline.broker.metrics.tier_figures import TierFigures, TierFiguresRequest, show_tier
+from thermocline.broker.supervisor import HelperStatus
+from thermocline.broker.tier_link import ROLE
+from thermocline.remoting.errors import UnavailableError
+
+TIER_TIMEOUT_MS = 3_000
+ENTRIES_PER_SLICE = 200
+GROUPS_PER_TOPIC_MAX = 50
+
+
+class MetricsPage:
+    """See the module's header."""
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        hub: HelperHub,
+        *,
+        helpers: Callable[[], Sequence[HelperStatus]],
+        committed_offset: Callable[[], int | None],
+        is_fenced: Callable[[], bool],
+    ) -> None:
+        """`committed_offset`: None without a cold tier."""
+        self._context = context
+        self._hub = hub
+        self._helpers = helpers
+        self._committed_offset = committed_offset
+        self._is_fenced = is_fenced
+        self._topics = LabelledTopics(topics_max=context.config.metrics_topics_max)
+
+    async def text(self) -> bytes:
+        """The whole page."""
+        page = Exposition()
+        self._add_broker(page)
+        await self._add_topics(page)
+        await self._add_lag(page)
+        await self._add_tier(page)
+        return page.text()
+
+    def _add_broker(self, page: Exposition) -> None:
+        context, log = self._context, self._context.store.commit_log
+        config = context.config
+        page.add("thermocline_broker_info", 1, {"cluster": config.cluster_name, "broker": config.broker_name})
+        page.add("thermocline_broker_writable", not self._is_fenced() and log.refusal is None)
+        page.add("thermocline_broker_fenced", self._is_fenced())
+        for helper in self._helpers():
+            labels = {"helper": helper.name}
+            page.add("thermocline_helper_connected", self._hub.is_connected(helper.name), labels)
+            page.add("thermocline_helper_restarts_total", helper.restarts, labels)
+        page.add("thermocline_disk_used_ratio", context.store.retention.used_ratio())
+        page.add("thermocline_log_append_offset_bytes", log.append_offset)
+        page.add("thermocline_log_flush_offset_bytes", log.flush_offset)
+        page.add("thermocline_log_min_offset_bytes", log.min_offset)
+        committed_offset = self._committed_offset()
+        if committed_offset is not None:
+            page.add("thermocline_log_committed_offset_bytes", committed_offset)
+        rates = context.stats.rates
+        page.add("thermocline_put_failed_total", rates.put_failed_times)
+        page.add("thermocline_get_messages_total", rates.transferred_count)
+        page.add("thermocline_get_bytes_total", rates.transferred_bytes)
+
+    async def _add_topics(self, page: Exposition) -> None:
+        context = self._context
+        totals = context.stats.topic_put_totals()
+        self._topics.refresh(
+            context.topics,
+            exists=lambda topic: topic in context.topics,
+            traffic=lambda topic: totals.get(topic, (0, 0))[1],
+        )
+        sums: dict[str, list[int]] = {}
+        for number, (topic, (messages, size_bytes)) in enumerate(totals.items()):
+            labelled = sums.setdefault(self._topics.label_of(topic), [0, 0])
+            labelled[0] += messages
+            labelled[1] += size_bytes
+            if number % ENTRIES_PER_SLICE == ENTRIES_PER_SLICE - 1:
+                await asyncio.sleep(0)
+        for topic, (messages, size_bytes) in sums.items():
+            page.add("thermocline_put_messages_total", messages, {"topic": topic})
+            page.add("thermocline_put_bytes_total", size_bytes, {"topic": topic})
+
+    async def _add_lag(self, page: Exposition) -> None:
+        """How far groups are behind in the topics that have a label."""
+        context, seen = self._context, 0
+        for topic in self._topics.names:
+            for group in sorted(context.offsets.groups_of(topic))[:GROUPS_PER_TOPIC_MAX]:
+                lag = 0
+                for queue_id, offset in list(context.offsets.of_group(topic, group).items()):
+                    queue = context.store.queues.find(topic, queue_id)
+                    if queue is not None:
+                        lag += max(0, queue.next_offset - offset)
+                    seen += 1
+                    if seen % ENTRIES_PER_SLICE == 0:
+                        await asyncio.sleep(0)
+                page.add("thermocline_consumer_lag_messages", lag, {"group": group, "topic": topic})
+
+    async def _add_tier(self, page: Exposition) -> None:
+        if not self._hub.is_connected(ROLE):
+            return
+        request = TierFiguresRequest(topics=self._topics.names)
+        try:
+            reply = await self._hub.ask(ROLE, HelperRequestCode.TIER_METRICS, request, timeout_ms=TIER_TIMEOUT_MS)
+        except UnavailableError:
+            return
+        show_tier(page, decode_body(reply.body, TierFigures))

@@ -1,0 +1,93 @@
+"""Tier figures: what the tier process tells for metrics, and how they are shown.
+
+Asked with the topics that have a label; of the others it tells the sum. It is worked out when it is asked for.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from thermocline.broker.metrics.exposition import Exposition
+from thermocline.broker.metrics.labelled_topics import OTHER
+
+
+class TierFiguresRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """TIER_METRICS. `topics`: to be told of one by one."""
+
+    topics: list[str]
+
+
+class TopicFigures(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """One topic, or all others together."""
+
+    topic: str
+    waiting_bytes: int
+    waiting_ms: int
+    stored_bytes: int
+
+
+class PurposeFigures(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """What the object store was asked for one purpose."""
+
+    purpose: str
+    requests: dict[str, int]
+    errors: int
+    sent_bytes: int
+    received_bytes: int
+
+
+class TierFigures(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """Answer to TIER_METRICS. `budget_left` None: there is no budget; `scrub_ms` None: no scrub has ended yet."""
+
+    topics: list[TopicFigures]
+    purposes: list[PurposeFigures]
+    removed_bytes: int
+    ledger_version: int
+    committed_ms: int
+    outage_ms: int
+    is_widened: bool
+    budget_left: int | None
+    scrub_ms: int | None
+    scrub_broken: int
+    cache_bytes: int
+    cache_hits: int
+    cache_misses: int
+
+
+def show_tier(page: Exposition, figures: TierFigures) -> None:
+    """Add what the tier process told."""
+    for each in figures.topics:
+        labels = {"topic": each.topic}
+        page.add("thermocline_tier_waiting_bytes", each.waiting_bytes, labels)
+        page.add("thermocline_tier_waiting_seconds", each.waiting_ms / 1_000, labels)
+        page.add("thermocline_tier_stored_bytes", each.stored_bytes, labels)
+    for purpose in figures.purposes:
+        labels = {"purpose": purpose.purpose}
+        for kind, count in purpose.requests.items():
+            page.add("thermocline_store_requests_total", count, labels | {"kind": kind})
+        page.add("thermocline_store_errors_total", purpose.errors, labels)
+        page.add("thermocline_store_sent_bytes_total", purpose.sent_bytes, labels)
+        page.add("thermocline_store_received_bytes_total", purpose.received_bytes, labels)
+    page.add("thermocline_tier_removed_bytes", figures.removed_bytes)
+    page.add("thermocline_tier_ledger_version", figures.ledger_version)
+    page.add("thermocline_tier_committed_timestamp_seconds", figures.committed_ms / 1_000)
+    page.add("thermocline_tier_outage_seconds", figures.outage_ms / 1_000)
+    page.add("thermocline_tier_seal_age_widened", figures.is_widened)
+    if figures.budget_left is not None:
+        page.add("thermocline_tier_request_budget_left", figures.budget_left)
+    if figures.scrub_ms is not None:
+        page.add("thermocline_tier_scrub_timestamp_seconds", figures.scrub_ms / 1_000)
+        page.add("thermocline_tier_scrub_broken", figures.scrub_broken)
+    page.add("thermocline_cache_bytes", figures.cache_bytes)
+    page.add("thermocline_cache_hits_total", figures.cache_hits)
+    page.add("thermocline_cache_misses_total", figures.cache_misses)
+
+
+def sum_of_others(others: list[TopicFigures]) -> TopicFigures:
+    """Topics without a label of their own: sums, and the greatest age."""
+    return TopicFigures(
+        topic=OTHER,
+        waiting_bytes=sum(each.waiting_bytes for each in others),
+        waiting_ms=max((each.waiting_ms for each in others), default=0),
+        stored_bytes=sum(each.stored_bytes for each in others),
+    )

@@ -1,0 +1,269 @@
+"""Tier work: everything that works on one cold tier while its writer holds the ledger, put together.
+
+    sealing      TierService above SealBacklog, Sealer, PackSealer      StateRounds save what the broker is besides
+    merging      Merging and Purger                                     TierScrub with Healer and PackHealer
+    cold reads   TierReads above ColdReader and FrameCache
+
+It is made anew whenever the ledger is opened. Belongs to the tier process's loop.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+
+from thermocline.broker.helper_process import HelperLink
+from thermocline.broker.helper_protocol import HelperRequestCode, StateSaved
+from thermocline.broker.hot_state import HotState
+from thermocline.broker.log_reservation import reserve_bytes
+from thermocline.broker.metrics.tier_figures import TierFigures, TierFiguresRequest, sum_of_others
+from thermocline.broker.state_capture import StateCapture, queue_ends
+from thermocline.broker.state_rounds import StateRounds
+from thermocline.broker.tier_account import TierAccount
+from thermocline.broker.tier_reads import TierReads
+from thermocline.broker.tier_scrub import TierScrub
+from thermocline.store.disk import Disk
+from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.cold_reader import ColdReader
+from thermocline.tiered.frame_cache import FrameCache
+from thermocline.tiered.ledger_writer import LedgerWriter
+from thermocline.tiered.local_files import LocalLog, LocalQueues
+from thermocline.tiered.packs.merge_policy import MergePolicy
+from thermocline.tiered.packs.merging import MergeBudget, Merging
+from thermocline.tiered.packs.pack_merger import PackMerger
+from thermocline.tiered.packs.pack_pieces import PackPieces
+from thermocline.tiered.packs.pack_sealer import PackSealer
+from thermocline.tiered.packs.purge import Purger
+from thermocline.tiered.scrub.healer import Healer
+from thermocline.tiered.scrub.hot_records import HotRecords
+from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
+from thermocline.tiered.scrub.pack_healer import PackHealer
+from thermocline.tiered.scrub.segment_recovery import SegmentRecovery
+from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
+from thermocline.tiered.sealer import Sealer
+from thermocline.tiered.segment_writer import SegmentOptions
+from thermocline.tiered.tier_budgets import TierBudgets
+from thermocline.tiered.tier_service import TierService
+
+NOTHING_VISIBLE_MS = 1 << 62
+
+
+class TierWork:
+    """`close` it, whatever became of it."""
+
+    def __init__(
+        self,
+        link: HelperLink,
+        store: LedgerCopyStore,
+        writer: LedgerWriter,
+        account: TierAccount,
+        *,
+        disk: Disk,
+        clock: Callable[[], int],
+        keeps_spool_in_memory: bool,
+        hot_state: HotState,
+        on_committed: Callable[[Catalog, frozenset[str]], None],
+        budgets: TierBudgets,
+        check_store: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`budgets`: how many bytes may be held at a time. `check_store`: see TierService."""
+        self.account = account
+        self._link = link
+        self._writer = writer
+        self._disk = disk
+        self._clock = clock
+        self._hot_state = hot_state
+        self._on_committed = on_committed
+        self._budgets = budgets
+        self._check_store = check_store
+        self._changed = asyncio.Event()
+        local, config = link.settings.store, link.settings.tier
+        self._spool_folder = None if keeps_spool_in_memory else Path(local.own_path) / "spool"
+        if self._spool_folder is not None:
+            self._spool_folder.mkdir(exist_ok=True)
+        self._log = LocalLog(disk, path=local.commit_log_path, file_bytes=local.log_file_bytes)
+        self._queues = LocalQueues(disk, path=local.consume_queue_path, file_bytes=local.queue_file_bytes)
+        self._options = SegmentOptions(frame_bytes=config.frame_bytes, compression_level=config.compression_level)
+        self._cache = FrameCache(bytes_max=config.cache_bytes, budget=budgets.reads)
+        self._reader = ColdReader(
+            store, catalog=self._catalog, cache=self._cache, read_ahead_frames_max=config.read_ahead_frames_max
+        )
+        self.service = self._new_service(store)
+        self._merging = self._new_merging()
+        self.purger = Purger(service=self.service, merging=self._merging, pieces=PackPieces(store))
+        self.scrub = self._new_scrub(store)
+        self.reads = TierReads(self._reader, catalog=self._catalog, cut_ms=self._cut_ms)
+
+    async def run(self) -> None:
+        """Seal, merge and save until cancelled.
+
+        Raises:
+            FencedError: Another writer has taken over.
+        """
+        merging: asyncio.Task[None] | None = None
+        if self._link.settings.tier.merge_bytes_per_second:
+            merging = asyncio.create_task(self._merging.run(self._changed), name="merging")
+        try:
+            await first_to_end(self.service.run(), self._new_state_rounds().run())
+        finally:
+            if merging is not None:
+                merging.cancel()
+                await asyncio.gather(merging, return_exceptions=True)
+
+    def figures(self, request: TierFiguresRequest) -> TierFigures:
+        """What TIER_METRICS asks for."""
+        service, cache, report = self.service, self._cache, self.scrub.last_report
+        catalog, now_ms, account = service.catalog, self._clock(), self.account
+        topics = account.topic_figures(service, now_ms=now_ms)
+        wanted = set(request.topics)
+        others = [each for each in topics if each.topic not in wanted]
+        budget = account.budget_state()
+        return TierFigures(
+            topics=[each for each in topics if each.topic in wanted] + ([sum_of_others(others)] if others else []),
+            purposes=account.purpose_figures(),
+            removed_bytes=sum(each.stored_bytes for each in catalog.removed),
+            ledger_version=catalog.version,
+            committed_ms=catalog.committed_ms,
+            outage_ms=account.outage_ms,
+            is_widened=budget is not None and budget.is_widened,
+            budget_left=None if budget is None else budget.left,
+            scrub_ms=None if report is None else report.finished_ms,
+            scrub_broken=0 if report is None else report.broken_count,
+            cache_bytes=cache.size_bytes,
+            cache_hits=cache.hit_count,
+            cache_misses=cache.miss_count,
+        )
+
+    async def close(self) -> None:
+        """Stop what runs, and let go of caches and files; idempotent."""
+        await self.scrub.close()
+        await self._reader.close()
+        await self._cache.close()
+        self._log.close()
+
+    def _catalog(self) -> Catalog:
+        return self.service.catalog
+
+    def _cut_ms(self, topic: str) -> int:
+        progress = self.service.backlog.topics.get(topic)
+        return progress.cut_ms if progress is not None else NOTHING_VISIBLE_MS
+
+    def _committed(self, catalog: Catalog, topics: frozenset[str]) -> None:
+        self._changed.set()
+        self._on_committed(catalog, topics)
+
+    def _log_min_offset(self) -> int:
+        return self._link.page.read().min_offset
+
+    # -- the parts -----------------------------------------------------------------------------------------------------
+
+    def _new_service(self, store: LedgerCopyStore) -> TierService:
+        config = self._link.settings.tier
+        sealer = Sealer(
+            store=store,
+            keys=self._writer.keys,
+            log=self._log,
+            spool_folder=self._spool_folder,
+            options=self._options,
+            clock=self._clock,
+            budgets=self._budgets,
+        )
+        return TierService(
+            writer=self._writer,
+            backlog=SealBacklog(
+                queues=self._queues,
+                log=self._log,
+                policy=SealPolicy(segment_bytes=config.segment_bytes, age_ms=config.seal_age_ms),
+                log_min_offset=self._log_min_offset,
+                traffic=self.account.traffic,
+            ),
+            sealer=sealer,
+            config=config,
+            clock=self._clock,
+            flush_offset=lambda: self._link.page.read().flush_offset,
+            on_committed=self._committed,
+            pack_sealer=PackSealer(
+                writer=self._writer,
+                sealer=sealer,
+                spool_folder=self._spool_folder,
+                pack_bytes=config.pack_bytes,
+                clock=self._clock,
+            ),
+            admission=self.account.admission,
+            check_store=self._check_store,
+        )
+
+    def _new_merging(self) -> Merging:
+        config, service = self._link.settings.tier, self.service
+        return Merging(
+            merger=PackMerger(
+                writer=self._writer, options=self._options, spool_folder=self._spool_folder, clock=self._clock
+            ),
+            policy=MergePolicy(fan_in=config.merge_fan_in, pack_bytes=config.pack_bytes),
+            budget=MergeBudget(bytes_per_second=config.merge_bytes_per_second, clock=self._clock),
+            segment_bytes=config.segment_bytes,
+            catalog=self._catalog,
+            class_of=service.class_of,
+            cuts_ms=service.cuts_ms,
+            amend=service.amend,
+            can_pay=self.account.can_pay,
+        )
+
+    def _new_scrub(self, store: LedgerCopyStore) -> TierScrub:
+        hot = HotRecords(
+            backlog=self.service.backlog, queues=self._queues, log=self._log, log_min_offset=self._log_min_offset
+        )
+        recovery = SegmentRecovery(store=store, hot=hot, options=self._options, spool_folder=self._spool_folder)
+        packs = PackHealer(
+            writer=self._writer,
+            service=self.service,
+            recovery=recovery,
+            spool_folder=self._spool_folder,
+            clock_ms=self._clock,
+        )
+        healer = Healer(
+            writer=self._writer,
+            service=self.service,
+            recovery=recovery,
+            packs=packs,
+            find_copy=store.find,
+            clock_ms=self._clock,
+        )
+        return TierScrub(
+            store=store,
+            writer=self._writer,
+            healer=healer,
+            clock=self._clock,
+            disk=self._disk,
+            state_path=f"{self._link.settings.store.own_path}/scrub.json",
+            spool_folder=self._spool_folder,
+        )
+
+    def _new_state_rounds(self) -> StateRounds:
+        link, service = self._link, self.service
+        local, config = link.settings.store, link.settings.tier
+        return StateRounds(
+            self._writer,
+            StateCapture(self._disk, local, clock=self._clock),
+            ends=lambda: queue_ends(service.backlog),
+            reported_offset=lambda: service.backlog.reported_offset,
+            popped=lambda: self._hot_state.popped(link),
+            append_offset=lambda: link.page.read().append_offset,
+            saved=lambda ceiling: link.tell(HelperRequestCode.STATE_SAVED, StateSaved(log_ceiling=ceiling)),
+            reserve_bytes=reserve_bytes(self._disk, local, configured=config.reserve_bytes),
+            interval_ms=config.state_interval_ms,
+            clock=self._clock,
+        )
+
+
+async def first_to_end(*works: Coroutine[object, object, None]) -> None:
+    """Run works side by side, none of which ends but by its failure; with the first the others are cancelled."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.result()

@@ -1,0 +1,178 @@
+"""`thermocline tier ls`, `cat` and `verify`: what lies in a bucket, without any broker."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from thermocline.cli.output import Output, bytes_text
+from thermocline.cli.parsing import duration_text
+from thermocline.remoting.compression import decompress
+from thermocline.remoting.sys_flag import compression_type, is_compressed
+
+if TYPE_CHECKING:
+    from thermocline.remoting.message_record import MessageRecord
+
+__all__ = ["cat", "ls", "verify"]
+
+BODY_SHOWN_CHARACTERS = 80
+EXIT_DONE, EXIT_BROKEN = 0, 1
+CAT_COLUMNS = ("broker", "queue", "queue_offset", "store_timestamp_ms", "tags", "keys", "message_id", "body")
+
+_json = click.option("--json", "as_json", is_flag=True, help="Write JSON for programs instead of a table.")
+_broker = click.option("--broker", help="Only this broker's cold tier, where several share the bucket.")
+
+
+@click.command("ls", short_help="List what lies in a bucket.")
+@click.argument("url")
+@click.argument("topic", required=False)
+@_broker
+@_json
+def ls(url: str, topic: str | None, broker: str | None, as_json: bool) -> None:
+    """List the topics in the bucket at URL, or the segments and packs that TOPIC lies in, by queue and offset.
+
+    URL is what the brokers' coldUrl is. No broker is asked, nor needed.
+
+    \b
+    Example:
+      thermocline tier ls file:///var/lib/thermocline/cold orders
+    """
+    from thermocline.tiered.bucket.bucket_contents import list_pieces, list_topics
+
+    output = Output(as_json=as_json)
+    if topic is not None:
+        output.rows(list_pieces(url, topic, broker=broker))
+        return
+    rows = list_topics(url, broker=broker)
+    if as_json:
+        output.rows(rows)
+        return
+    for row in rows:
+        ttl_ms = row.pop("ttl_ms")
+        row["ttl"] = duration_text(ttl_ms if isinstance(ttl_ms, int) else None)
+    output.rows(rows)
+
+
+@click.command("cat", short_help="Print messages from a bucket.")
+@click.argument("url")
+@click.argument("topic")
+@click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Only the queue with this number.")
+@click.option("--offset", type=click.IntRange(min=0), default=0, help="Begin at this queue offset.")
+@click.option("--end", type=click.IntRange(min=0), help="End before this queue offset.")
+@click.option("--count", type=click.IntRange(min=1), default=32, show_default=True, help="At most so many a queue.")
+@click.option("--full", is_flag=True, help="Show whole bodies.")
+@_broker
+@_json
+def cat(
+    url: str,
+    topic: str,
+    queue_id: int | None,
+    offset: int,
+    end: int | None,
+    count: int,
+    full: bool,
+    broker: str | None,
+    as_json: bool,
+) -> None:
+    """Print messages of TOPIC from the bucket at URL: all that its broker would give, none that has expired.
+
+    \b
+    Example:
+      thermocline tier cat s3://history/production orders --queue 0 --offset 1000 --end 1010 --full
+    """
+    from thermocline.tiered.bucket.bucket_messages import WantedMessages, read_messages
+
+    wanted = WantedMessages(topic=topic, queue_id=queue_id, start_offset=offset, end_offset=end, count_max=count)
+    found = read_messages(url, wanted, broker=broker)
+    rows = (_message(name, record, full=full or as_json) for name, record in found)
+    Output(as_json=as_json).rows(rows, columns=CAT_COLUMNS)
+
+
+@click.command("verify", short_help="Check a topic or an object in a bucket.")
+@click.argument("url")
+@click.argument("topic", required=False)
+@click.option("--key", help="Instead of a topic: the segment or pack that lies in this object.")
+@_broker
+@_json
+def verify(url: str, topic: str | None, key: str | None, broker: str | None, as_json: bool) -> int:
+    """Read every byte that TOPIC lies in, or one object, in the bucket at URL, and hold it against the catalog.
+
+    Exits with 1 when something is broken. `tier scrub URL --deep` does so with everything.
+
+    \b
+    Example:
+      thermocline tier verify s3://history/production orders
+    """
+    from thermocline.tiered.bucket import bucket_verify
+
+    if (topic is None) == (key is None):
+        raise click.UsageError("Give either TOPIC or --key.")
+    output = Output(as_json=as_json)
+    reports = bucket_verify.verify(url, topic=topic, key=key, broker=broker)
+    if as_json:
+        output.value({"reports": [_report(report) for report in reports]})
+    else:
+        rows = [
+            {"broker": report.broker, "object": finding.kind.value, "problem": finding.problem.value}
+            | {"key": finding.key, "lost": finding.lost, "detail": finding.detail}
+            for report in reports
+            for finding in report.findings
+        ]
+        if rows:
+            output.rows(rows)
+        for report in reports:
+            output.text(
+                f"{report.broker}: {report.segment_count} segments and {report.pack_count} packs read,"
+                f" {bytes_text(report.read_bytes)}, {len(report.findings)} broken",
+                value={},
+            )
+    return EXIT_BROKEN if any(report.findings for report in reports) else EXIT_DONE
+
+
+def _report(report: Any) -> dict[str, Any]:
+    return {
+        "broker": report.broker,
+        "segment_count": report.segment_count,
+        "pack_count": report.pack_count,
+        "read_bytes": report.read_bytes,
+        "findings": [
+            {
+                "object": finding.kind.value,
+                "problem": finding.problem.value,
+                "key": finding.key,
+                "topic": finding.topic,
+                "segment_id": finding.segment_id,
+                "lost": list(finding.lost),
+                "detail": finding.detail,
+            }
+            for finding in report.findings
+        ],
+    }
+
+
+def _message(broker: str, record: MessageRecord, *, full: bool) -> dict[str, object]:
+    data = record.body
+    if is_compressed(record.sys_flag):
+        data = decompress(data, compression_type(record.sys_flag))
+    try:
+        body = data.decode()
+    except UnicodeDecodeError:
+        body = "base64:" + base64.b64encode(data).decode()
+    if not full and len(body) > BODY_SHOWN_CHARACTERS:
+        body = body[:BODY_SHOWN_CHARACTERS] + "…"
+    return {
+        "topic": record.topic,
+        "broker": broker,
+        "queue": record.queue_id,
+        "queue_offset": record.queue_offset,
+        "message_id": record.unique_key,
+        "tags": record.tags,
+        "keys": record.keys,
+        "born_timestamp_ms": record.born_timestamp_ms,
+        "store_timestamp_ms": record.store_timestamp_ms,
+        "physical_offset": record.physical_offset,
+        "properties": dict(record.properties),
+        "body": body,
+    }

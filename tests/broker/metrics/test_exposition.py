@@ -1,0 +1,110 @@
+"""The text of GET /metrics, which topics have a label in it, and that the alert rules speak of what is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import yaml
+
+from thermocline.broker.metrics.exposition import Exposition
+from thermocline.broker.metrics.families import FAMILIES, MetricType
+from thermocline.broker.metrics.labelled_topics import OTHER, LabelledTopics
+from thermocline.broker.metrics.tier_figures import (
+    PurposeFigures,
+    TierFigures,
+    TopicFigures,
+    show_tier,
+    sum_of_others,
+)
+
+ROOT = Path(__file__).resolve().parents[3]
+RULES = ROOT / "docs" / "prometheus-alerts.yaml"
+FIGURES = TierFigures(
+    topics=[TopicFigures(topic="orders", waiting_bytes=10, waiting_ms=2_500, stored_bytes=7)],
+    purposes=[
+        PurposeFigures(purpose="ledger", requests={"put": 3, "get": 4}, errors=1, sent_bytes=30, received_bytes=40)
+    ],
+    removed_bytes=5,
+    ledger_version=9,
+    committed_ms=1_700_000_000_500,
+    outage_ms=90_000,
+    is_widened=True,
+    budget_left=-3,
+    scrub_ms=1_700_000_000_000,
+    scrub_broken=2,
+    cache_bytes=11,
+    cache_hits=12,
+    cache_misses=13,
+)
+
+
+def test_families_are_shown_in_their_order_with_help_and_type() -> None:
+    page = Exposition()
+    page.add("thermocline_put_bytes_total", 7, {"topic": 'a"b\\c\nd'})
+    page.add("thermocline_broker_writable", True)
+    page.add("thermocline_put_bytes_total", 2**60, {"topic": "orders"})
+    page.add("thermocline_disk_used_ratio", 0.25)
+    assert page.text().decode() == (
+        "# HELP thermocline_broker_writable 1 while sends are taken, 0 while they are refused.\n"
+        "# TYPE thermocline_broker_writable gauge\n"
+        "thermocline_broker_writable 1\n"
+        "# HELP thermocline_disk_used_ratio How full the log's file system is, 0 to 1.\n"
+        "# TYPE thermocline_disk_used_ratio gauge\n"
+        "thermocline_disk_used_ratio 0.25\n"
+        "# HELP thermocline_put_bytes_total Record bytes stored, by topic.\n"
+        "# TYPE thermocline_put_bytes_total counter\n"
+        'thermocline_put_bytes_total{topic="a\\"b\\\\c\\nd"} 7\n'
+        'thermocline_put_bytes_total{topic="orders"} 1152921504606846976\n'
+    )
+
+
+def test_names_say_their_type() -> None:
+    for name, (metric_type, description) in FAMILIES.items():
+        assert re.fullmatch(r"thermocline_[a-z]+(_[a-z]+)*", name)
+        assert name.endswith("_total") == (metric_type is MetricType.COUNTER), name
+        assert description.endswith(".")
+        assert "\n" not in description
+
+
+def test_a_topic_keeps_its_label_as_long_as_it_exists() -> None:
+    topics = LabelledTopics(topics_max=2)
+    traffic = {"a": 1, "b": 9, "c": 5}
+    topics.refresh(traffic, exists=lambda topic: topic in traffic, traffic=lambda topic: traffic[topic])
+    assert topics.names == ["b", "c"]
+    traffic["a"] = 1_000
+    topics.refresh(traffic, exists=lambda topic: topic in traffic, traffic=lambda topic: traffic[topic])
+    assert [topics.label_of(topic) for topic in "abc"] == [OTHER, "b", "c"]
+    del traffic["b"]
+    topics.refresh(traffic, exists=lambda topic: topic in traffic, traffic=lambda topic: traffic[topic])
+    assert [topics.label_of(topic) for topic in "abc"] == ["a", OTHER, "c"]
+    none = LabelledTopics(topics_max=0)
+    none.refresh(traffic, exists=lambda topic: topic in traffic, traffic=lambda topic: traffic[topic])
+    assert none.names == []
+
+
+def test_what_the_tier_process_tells_is_shown() -> None:
+    page = Exposition()
+    show_tier(page, FIGURES)
+    lines = page.text().decode().splitlines()
+    assert 'thermocline_tier_waiting_seconds{topic="orders"} 2.5' in lines
+    assert 'thermocline_store_requests_total{purpose="ledger",kind="put"} 3' in lines
+    assert "thermocline_tier_outage_seconds 90" in lines
+    assert "thermocline_tier_request_budget_left -3" in lines
+    assert "thermocline_tier_committed_timestamp_seconds 1700000000.5" in lines
+    others = sum_of_others([*FIGURES.topics, *FIGURES.topics])
+    assert (others.topic, others.waiting_bytes, others.waiting_ms, others.stored_bytes) == (OTHER, 20, 2_500, 14)
+
+
+def test_alert_rules_name_only_metrics_that_there_are() -> None:
+    document = yaml.safe_load(RULES.read_text(encoding="utf-8"))
+    rules = [rule for group in document["groups"] for rule in group["rules"]]
+    assert len({rule["alert"] for rule in rules}) == len(rules) > 5
+    for rule in rules:
+        named = set(re.findall(r"thermocline_\w+", rule["expr"]))
+        assert named, rule["alert"]
+        assert named <= FAMILIES.keys(), rule["alert"]
+        assert {"summary"} <= rule["annotations"].keys()
+        assert rule["labels"]["severity"] in {"critical", "warning", "info"}
+    said = set(re.findall(r"thermocline [a-z]+(?: [a-z]+)*", RULES.read_text(encoding="utf-8")))
+    assert said, "the commands that help are named"

@@ -1,0 +1,127 @@
+"""Mutations: the cold tier with one of its rules taken away, for the time of a `with`. Each has to be noticed.
+
+with MUTATIONS["entry before upload"]():
+    carry_out(trial)                        some trial fails
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager
+from unittest.mock import patch
+
+from thermocline.store.retention import RetentionGate
+from thermocline.tiered import sealer
+from thermocline.tiered.errors import AlreadyExistsError
+from thermocline.tiered.garbage import GarbageCollector
+from thermocline.tiered.ledger_entry import LedgerChanges, LedgerEntry
+from thermocline.tiered.ledger_writer import LedgerWriter, _Pending
+from thermocline.tiered.object_keys import BrokerKeys, segment_id_of
+from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.segment_entry import SegmentEntry
+from thermocline.tiered.segment_writer import FinishedSegment
+from thermocline.tiered.tier_service import TierService
+
+_commit = TierService._commit
+
+
+@contextlib.contextmanager
+def entry_before_upload() -> Iterator[None]:
+    """A segment is committed, then its parts are uploaded."""
+    waiting: list[tuple[ObjectStore, str, bytes]] = []
+
+    async def upload(
+        store: ObjectStore, keys: BrokerKeys, finished: FinishedSegment, *, created_ms: int
+    ) -> SegmentEntry:
+        log_key, cq_key, idx_key = keys.segment(finished.footer.topic, finished.footer.segment_id)
+        for key, part in ((log_key, finished.log), (cq_key, finished.cq), (idx_key, finished.idx)):
+            waiting.append((store, key, bytes(part)))
+        return finished.entry(log_key=log_key, cq_key=cq_key, idx_key=idx_key, created_ms=created_ms)
+
+    async def commit(service: TierService, changes: LedgerChanges) -> None:
+        await _commit(service, changes)
+        while waiting:
+            store, key, part = waiting[0]
+            await store.put(key, part)
+            del waiting[0]
+
+    with patch.object(sealer, "upload_segment", upload), patch.object(TierService, "_commit", commit):
+        yield
+
+
+@contextlib.contextmanager
+def delete_before_entry() -> Iterator[None]:
+    """What has expired is deleted, then an entry says so."""
+
+    async def commit(service: TierService, changes: LedgerChanges) -> None:
+        gone = {(out.topic, out.segment_id) for out in changes.segments_out}
+        for topic in service.catalog.topics.values():
+            for segment in topic.segments:
+                if (topic.topic, segment.segment_id) in gone:
+                    await service._writer.store.delete_many(segment.keys)
+        await _commit(service, changes)
+
+    with patch.object(TierService, "_commit", commit):
+        yield
+
+
+def no_epoch_check() -> AbstractContextManager[object]:
+    """Whoever finds the next version taken takes it for his own."""
+
+    async def create(writer: LedgerWriter, pending: _Pending) -> None:
+        with contextlib.suppress(AlreadyExistsError):
+            await writer.arbiter.create(pending.entry.version, pending.data)
+        pending.created = True
+
+    return patch.object(LedgerWriter, "_create", create)
+
+
+def no_look_at_the_one_before() -> AbstractContextManager[object]:
+    """Whoever has created an entry has committed it."""
+
+    async def follows(_writer: LedgerWriter, _entry: LedgerEntry) -> bool:
+        return True
+
+    return patch.object(LedgerWriter, "_follows_what_we_know", follows)
+
+
+def gate_by_age_only() -> AbstractContextManager[object]:
+    """Local files go when they are old, whatever is committed."""
+    return patch.object(RetentionGate, "offset", property(lambda _gate: 1 << 62))
+
+
+def collection_of_its_own_epoch() -> AbstractContextManager[object]:
+    """What a listing shows of this epoch and no version names is taken for garbage, too."""
+
+    async def orphans(collector: GarbageCollector, protected: set[str]) -> AsyncIterator[tuple[str, int]]:
+        writer = collector._writer
+        async for info in writer.store.list(writer.keys.topics_prefix):
+            segment_id = segment_id_of(info.key)
+            if segment_id is not None and segment_id.epoch <= writer.epoch and info.key not in protected:
+                yield info.key, info.size_bytes
+
+    return patch.object(GarbageCollector, "_orphans", orphans)
+
+
+@contextlib.contextmanager
+def sealed_before_it_is_flushed() -> Iterator[None]:
+    """Segments follow the append offset: the bucket knows more than the disk."""
+    original = TierService.__init__
+
+    def init(service: TierService, **arguments: object) -> None:
+        original(service, **{**arguments, "flush_offset": lambda: 1 << 62})  # type: ignore[arg-type]
+
+    with patch.object(TierService, "__init__", init):
+        yield
+
+
+MUTATIONS: dict[str, Callable[[], AbstractContextManager[object]]] = {
+    "entry before upload": entry_before_upload,
+    "delete before entry": delete_before_entry,
+    "no epoch check": no_epoch_check,
+    "no look at v-1": no_look_at_the_one_before,
+    "gate by age only": gate_by_age_only,
+    "collection of its own epoch by listing": collection_of_its_own_epoch,
+    "sealed before it is flushed": sealed_before_it_is_flushed,
+}

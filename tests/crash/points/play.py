@@ -1,0 +1,227 @@
+"""Play: the steps that scripts are made of. Each drives the broker and notes what is promised by it.
+
+Before a step the promises say what the step may turn out to have done, so that a run can be cut off anywhere in it.
+`noted` is called whenever they change: a process that will be killed writes them down there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+
+from tests.crash.bucket import KEYS
+from tests.crash.points.promises import ChangingTtl, Deleting, Making, Message, Promises, Topic
+from tests.crash.points.slumber import Slumber
+from tests.crash.points.small_broker import SmallBroker, World
+from tests.crash.points.tape import Tape
+from thermocline.remoting.bodies import TopicConfig
+from thermocline.remoting.errors import ObjectStoreUnavailableError
+from thermocline.store.message_draft import MessageDraft
+from thermocline.tiered.ledger_reader import open_catalog
+
+QUEUES = 2
+BODY_SIZES = (20, 150, 400, 700)
+TTL_ATTRIBUTE = "thermocline.ttl.ms"
+RETRY_DELAY_S = 0.5
+
+
+async def again(call: Callable[[], Awaitable[object]]) -> None:
+    """Until the store answers, as whoever calls it in a daemon does."""
+    while True:
+        try:
+            await call()
+        except ObjectStoreUnavailableError:
+            await asyncio.sleep(RETRY_DELAY_S)
+        else:
+            return
+
+
+class Play:
+    """One broker, what it promised, and the script's own chance."""
+
+    def __init__(
+        self,
+        world: World,
+        tape: Tape,
+        *,
+        slumber: Slumber | None = None,
+        noted: Callable[[Promises], None] = lambda _promises: None,
+    ) -> None:
+        """`slumber`: see SmallBroker."""
+        self.world = world
+        self.tape = tape
+        self.promises = Promises()
+        self.random = Random(f"{world.seed} script")
+        self.broker: SmallBroker
+        self._noted = noted
+        self._slumber = slumber
+
+    def _note(self) -> None:
+        self.promises.now_ms = self.world.now_ms()
+        self._noted(self.promises)
+
+    def at(self, operation: str) -> None:
+        """What comes now is called this."""
+        self.tape.operation = operation
+        self._note()
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    async def start(self, operation: str = "start") -> None:
+        """Start a broker on what there is."""
+        self.at(operation)
+        self.broker = SmallBroker(self.world, self.tape, slumber=self._slumber)
+        await self.broker.start()
+
+    async def stop(self) -> None:
+        """Stop it cleanly."""
+        self.at("stop")
+        await self.broker.close()
+        self.promises.flushed()
+
+    async def die_and_start(self) -> None:
+        """It is killed between two steps, and started."""
+        self.broker.die()
+        self.promises.survived()
+        await asyncio.sleep(0.1)
+        await self.start("recover")
+
+    async def lose_disk(self) -> None:
+        """The machine is gone, and its disk. What the process has sent arrives before anybody recovers."""
+        self.broker.die()
+        await asyncio.sleep(0.1)
+        for store in self.world.stores:
+            await store.arrive()
+        self.promises.disk_lost(await open_catalog(self.world.bucket, KEYS))
+        self.world.lose_disk()
+        self._note()
+
+    async def recover(self) -> None:
+        """Another machine goes on from the bucket."""
+        self.at("recover from the bucket")
+        self.broker = SmallBroker(self.world, self.tape, slumber=self._slumber)
+        await again(self.broker.recover)
+        await self.start("start recovered")
+
+    async def restart_tier(self) -> None:
+        """Another tier process takes over."""
+        self.at("restart tier")
+        await self.broker.stop_tier()
+        await self.broker.start_tier()
+
+    async def sleep(self, duration_ms: int) -> None:
+        """Time passes."""
+        await asyncio.sleep(duration_ms / 1_000)
+
+    # -- topics --------------------------------------------------------------------------------------------------------
+
+    async def make_topic(self, name: str, *, ttl_ms: int | None = None) -> None:
+        """Make a topic."""
+        self.promises.pending = Making(name, ttl_ms)
+        self.at("make topic")
+        await self._update(name, ttl_ms)
+        self.promises.pending = None
+        self.promises.topics[name] = Topic(ttl_ms)
+        self._note()
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic."""
+        self.promises.pending = Deleting(name)
+        self.at("delete topic")
+        await self.broker.context.topics.delete(name)
+        self.promises.pending = None
+        del self.promises.topics[name]
+        self._note()
+
+    async def set_ttl(self, name: str, ttl_ms: int | None) -> None:
+        """Give a topic another time to live."""
+        began_ms = self.world.now_ms()
+        self.promises.pending = ChangingTtl(name, ttl_ms, began_ms)
+        self.at("set ttl")
+        await self._update(name, ttl_ms)
+        self.promises.pending = None
+        topic = self.promises.topics[name]
+        topic.fixed_cut_ms, topic.ttl_ms = topic.cut_ms(began_ms), ttl_ms
+        self._note()
+
+    async def _update(self, name: str, ttl_ms: int | None) -> None:
+        config = TopicConfig(topic_name=name, read_queue_nums=QUEUES, write_queue_nums=QUEUES)
+        await self.broker.context.topics.update(config, {f"+{TTL_ATTRIBUTE}": str(ttl_ms or 0)})
+
+    # -- messages ------------------------------------------------------------------------------------------------------
+
+    def append(self, topic: str, count: int, *, flush: bool = True) -> None:
+        """Put messages; with `flush` they are acknowledged when this returns, else when something flushes."""
+        self.at("append")
+        store = self.broker.store
+        for _ in range(count):
+            queue_id = self.random.randrange(QUEUES)
+            message = Message(self.promises.next_body(self.random.choice(BODY_SIZES)))
+            queue = self.promises.queue(topic, queue_id)
+            queue.append(message)
+            self._note()
+            number = self.promises.last_body
+            result = store.put(
+                MessageDraft(
+                    topic=topic,
+                    queue_id=queue_id,
+                    body=message.body,
+                    properties_text=f"KEYS\x01k{number % 3}\x02TAGS\x01t{number % 2}\x02".encode(),
+                    born_timestamp_ms=self.world.now_ms(),
+                    born_host=("10.0.0.2", 4000),
+                )
+            )
+            before = [each.queue_offset for each in queue[:-1]]
+            assert all(offset is None or offset < result.queue_offset for offset in before), "an offset comes twice"
+            assert result.queue_offset >= self.promises.topics[topic].floors.get(queue_id, 0), "an offset comes again"
+            message.queue_offset = result.queue_offset
+            message.store_ms = result.store_timestamp_ms
+            message.record = bytes(store.commit_log.record_view(result.physical_offset, result.size_bytes))
+            self._note()
+        if flush:
+            self.flush()
+
+    def flush(self) -> None:
+        """What was put is acknowledged."""
+        self.at("flush")
+        self.broker.store.flush.flush()
+        self.promises.flushed()
+        self._note()
+
+    # -- cold tier -----------------------------------------------------------------------------------------------------
+
+    async def seal(self, *, flush: bool = True) -> None:
+        """Move to the cold tier what is flushed; sweep and collect what is due."""
+        self.at("seal" if flush else "seal what is flushed")
+        await self.broker.report(flush=flush)
+        if flush:
+            self.promises.flushed()
+            self._note()
+        await self.broker.seal()
+
+    async def seal_beside_a_sweep(self) -> None:
+        """Orphans are looked for while segments are on their way."""
+        self.at("seal beside a sweep")
+        await self.broker.report()
+        self.promises.flushed()
+        self._note()
+        sealing = asyncio.ensure_future(self.broker.seal())
+        try:
+            while not sealing.done():
+                await asyncio.sleep(0.001)
+                await again(self.broker.service.sweep_orphans)
+        finally:
+            await sealing
+
+    async def collect(self) -> None:
+        """One garbage collection, with a look for orphans."""
+        self.at("collect")
+        await again(self.broker.service.sweep_orphans)
+
+    async def delete_local_files(self) -> None:
+        """Let go of local files."""
+        self.at("delete local files")
+        await self.broker.delete_local_files()
+        self.promises.flushed()
+        self._note()

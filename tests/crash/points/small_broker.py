@@ -1,0 +1,368 @@
+"""SmallBroker: one process of a whole broker, over a taped disk and a taped object store, in one virtual loop.
+
+Every part is the real one, put together as the hot and the tier process do it; only sockets are missing (`direct_hub`)
+and what runs by time in a daemon is called: flush, report, sync and retention. The tier process's own rounds run by
+themselves, in virtual time.
+
+    World         what outlives a process: files, bucket, clock
+    SmallBroker   what does not
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import mmap
+from dataclasses import dataclass, field
+from random import Random
+
+from tests.boundary.whole_broker import BuiltIndex
+from tests.crash.points.direct_hub import DirectHub
+from tests.crash.points.slumber import SleepingObjectStore, Slumber
+from tests.crash.points.tape import Tape
+from tests.crash.points.taped_disk import TapedDisk
+from tests.simulated_disk import SimulatedDisk
+from tests.store.inline_executor import InlineExecutor
+from tests.tiered.ledger_races import SlowStore
+from thermocline.broker import log_reservation
+from thermocline.broker.broker_config import BrokerConfig
+from thermocline.broker.broker_settings import BrokerSettings
+from thermocline.broker.config_persister import load_file
+from thermocline.broker.context import BrokerContext
+from thermocline.broker.context_builder import build_context
+from thermocline.broker.helper_protocol import Fenced, HelloReply, HelperRequestCode, SealRequest, TierReportRequest
+from thermocline.broker.log_reservation import LogReservation, reserve_bytes
+from thermocline.broker.pull_finder import PullFinder
+from thermocline.broker.recovery.bucket_recovery import recover_from_bucket
+from thermocline.broker.shared_page import PAGE_BYTES, SharedPage
+from thermocline.broker.state_link import StateLink
+from thermocline.broker.store_rounds import StoreRounds
+from thermocline.broker.tier_feed import TierFeed
+from thermocline.broker.tier_link import ROLE, TierLink
+from thermocline.broker.tier_process import TierRole
+from thermocline.remoting.errors import FencedError, UnavailableError
+from thermocline.store.disk import Disk
+from thermocline.store.message_store import MessageStore
+from thermocline.store.retention import RetentionGate
+from thermocline.store.store_config import FlushDiskType, StoreConfig
+from thermocline.tiered.errors import ForeignLedgerError
+from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.object_store_url import ObjectStoreOptions
+from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.tier_service import TierService
+from thermocline.tiered.wrappers import Fault, FaultInjectingObjectStore, ProcessCrash, RetryingObjectStore, StoreCall
+
+START_MS = 4_000_000_000_000
+"""Far in the future, so that no file seems to be written to later than now."""
+NEVER_MS = 1 << 40
+GRACE_MS = 1_000
+STATE_INTERVAL_MS = 2_000
+CHECKPOINT_INTERVAL = 4
+RESERVE_BYTES = 64 << 20
+ASK_TIMEOUT_MS = 600_000
+
+
+@dataclass
+class World:
+    """What is there beside processes. `disk` and `bucket` are bare; each process puts its tape before them."""
+
+    disk: Disk
+    bucket: ObjectStore
+    seed: int
+    root_path: str = "/store"
+    start_ms: int = START_MS
+    flush: FlushDiskType = FlushDiskType.ASYNC_FLUSH
+    is_retrying: bool = True
+    process_count: int = 0
+    stores: list[FaultInjectingObjectStore] = field(default_factory=list)
+    """Of every process there was: what they have sent may still be on its way."""
+
+    def lose_disk(self) -> None:
+        """Every file is gone, for good."""
+        self.disk.remove_tree(self.root_path)
+        if isinstance(self.disk, SimulatedDisk):
+            self.disk.sync_everything()
+
+    def now_ms(self) -> int:
+        """The clock of everything: the loop's."""
+        return self.start_ms + int(asyncio.get_running_loop().time() * 1_000)
+
+    @property
+    def store_config(self) -> StoreConfig:
+        """Small files, so that they roll."""
+        return StoreConfig(
+            root_path=self.root_path,
+            log_file_bytes=4_096,
+            queue_file_bytes=20 * 7,
+            index_slot_count=50,
+            index_entry_count=60,
+            flush_disk_type=self.flush,
+            file_reserved_ms=0,
+            delete_when_hours=(),
+            disk_used_ratio_max=0.99,
+            disk_used_ratio_force=0.99,
+            disk_used_ratio_refuse=0.99,
+        )
+
+    @property
+    def tier_config(self) -> TierConfig:
+        """Sealed on demand; everything else by its time."""
+        return TierConfig(
+            cold_url="memory://crash-points",
+            segment_bytes=64 << 10,
+            seal_age_ms=NEVER_MS,
+            frame_bytes=4 << 10,
+            sweep_interval_ms=100,
+            grace_ms=GRACE_MS,
+            cache_bytes=1 << 20,
+            account_interval_ms=NEVER_MS,
+            state_interval_ms=STATE_INTERVAL_MS,
+            reserve_bytes=RESERVE_BYTES,
+        )
+
+
+BROKER_CONFIG = BrokerConfig(listen_host="127.0.0.1", timer_wheel=False, property_filter=False)
+
+
+class SmallBroker:
+    """One process. `start`, then whatever a script does, then `close`, or `die`."""
+
+    def __init__(
+        self,
+        world: World,
+        tape: Tape,
+        *,
+        slumber: Slumber | None = None,
+    ) -> None:
+        """`slumber`: where it sleeps when the tape says so."""
+        world.process_count += 1
+        self.world = world
+        self.random = Random(f"{world.seed} process {world.process_count}")
+        self.disk = TapedDisk(world.disk, tape, root_path=world.root_path)
+        self._tape = tape
+        self._slumber = slumber or Slumber()
+        self.fenced: Fenced | None = None
+        self.role: TierRole | None = None
+        self.tier_task: asyncio.Task[None] | None = None
+        self.store: MessageStore
+        self.context: BrokerContext
+        self.cold: TierLink
+        self.rounds: StoreRounds
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    async def recover(self) -> None:
+        """Make the directory from the bucket, as `--recover-from` does."""
+        store = self._open_store()
+        try:
+            await recover_from_bucket(
+                store,
+                broker=BROKER_CONFIG,
+                store=self.world.store_config,
+                tier=self.world.tier_config,
+                disk=self.disk,
+                clock=self.world.now_ms,
+                random=self.random,
+                make_id=lambda: f"{self.random.getrandbits(64):016x}",
+            )
+        finally:
+            await store.close()
+
+    async def start(self) -> None:
+        """Recover what is on the disk, and serve."""
+        world, config, tier = self.world, self.world.store_config, self.world.tier_config
+        store = self.store = MessageStore.open(
+            config,
+            disk=self.disk,
+            clock=world.now_ms,
+            allocator_executor=InlineExecutor(),
+            make_id=lambda: f"{self.random.getrandbits(64):016x}",
+            process_id=1,
+        )
+        page = SharedPage(mmap.mmap(-1, PAGE_BYTES), generation=1, build_id=1)
+        hub = self._hub = DirectHub(
+            HelloReply(
+                store=config,
+                tier=tier,
+                store_uuid=store.identity.store_id,
+                cluster_name=BROKER_CONFIG.cluster_name,
+                broker_name=BROKER_CONFIG.broker_name,
+                was_clean=store.recovery_report.was_clean,
+            ),
+            page,
+        )
+        self.cold = TierLink(
+            hub,  # type: ignore[arg-type]
+            incarnation_of=lambda topic: store.incarnations.find(topic).id,
+            timeout_ms=ASK_TIMEOUT_MS,
+            on_connected=lambda: self.feed.restart(),
+            on_fenced=self._fence,
+            on_state=lambda code, body: self._state.told(code, body),
+        )
+        settings = BrokerSettings(broker=BROKER_CONFIG, store=config, tier=tier, clock=world.now_ms)
+        context = self.context = await build_context(
+            settings,
+            store,
+            disk=self.disk,
+            cold=self.cold,
+            store_host=("127.0.0.1", 10911),
+            arrived=lambda _queues: None,
+            clock=world.now_ms,
+            seed=7,
+        )
+        reservation = LogReservation(
+            store.commit_log,
+            reserve_bytes=reserve_bytes(self.disk, config, configured=tier.reserve_bytes),
+            request_save=lambda: context.persister.request(log_reservation.FILE_NAME),
+        )
+        context.persister.register(log_reservation.FILE_NAME, config.log_ceiling_path, reservation.encode)
+        reservation.load(load_file(self.disk, config.log_ceiling_path))
+        self._state = StateLink(hub, in_flight=context.pops.in_flight, reservation=reservation)  # type: ignore[arg-type]
+        self._index = BuiltIndex(self.disk, config, store, world.now_ms)
+        self.feed = TierFeed(
+            hub,  # type: ignore[arg-type]
+            topics=context.topics,
+            queues=store.queues,
+            incarnations=store.incarnations,
+            cut_interval_ms=NEVER_MS,
+        )
+        self.rounds = StoreRounds(
+            store,
+            retention=store.retention,
+            page=page,
+            clock=world.now_ms,
+            gate=self.gate,
+            index_timestamp_ms=lambda: 0,
+            on_tick=lambda _pressure: None,
+        )
+        self.rounds.publish()
+        self.finder = PullFinder(context, context.visible, near_bytes=0)
+        await self.start_tier()
+
+    async def close(self) -> None:
+        """Stop cleanly."""
+        await self.stop_tier()
+        await self._state.close()
+        await self.context.persister.close()
+        await self.rounds.close()
+        self._index.service.close()
+        self.store.close()
+        self.disk.die()
+
+    def die(self) -> None:
+        """As `kill -9`: nothing that it still has in hand comes to pass."""
+        self.disk.die()
+        if self.tier_task is not None:
+            self.tier_task.cancel()
+
+    async def start_tier(self) -> None:
+        """Let a new tier process take the next epoch; serves when this returns."""
+
+        async def open_store(_url: str, _options: ObjectStoreOptions) -> ObjectStore:
+            return self._open_store()
+
+        role = self.role = TierRole(
+            disk=self.disk,
+            clock=self.world.now_ms,
+            keeps_spool_in_memory=True,
+            open_store=open_store,
+            make_random=lambda: Random(self.random.getrandbits(64)),
+            checkpoint_interval=CHECKPOINT_INTERVAL,
+        )
+        link = self._hub.connect(ROLE, role)
+        self.tier_task = asyncio.get_running_loop().create_task(self._run_tier(role, link))
+        await self.report()
+        while not role.is_serving:
+            if self.tier_task.done():
+                self.tier_task.result()
+                raise FencedError("the tier process has ended")
+            await asyncio.sleep(0.01)
+        # Its answer comes behind what it tells of the ledger.
+        request = TierReportRequest(topic=None, visible_from_ms=None)
+        await self._hub.ask(ROLE, HelperRequestCode.TIER_REPORT, request, timeout_ms=ASK_TIMEOUT_MS)
+
+    async def stop_tier(self) -> None:
+        """End the tier process; what is not committed is lost with it."""
+        self._hub.disconnect(ROLE)
+        if self.tier_task is not None:
+            self.tier_task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, ProcessCrash, FencedError):
+                await self.tier_task
+
+    async def _run_tier(self, role: TierRole, link: object) -> None:
+        try:
+            await role.run(link)  # type: ignore[arg-type]
+        except (FencedError, ForeignLedgerError) as error:
+            role.fenced(error)
+            await asyncio.sleep(0)  # said before the connection closes
+            self._hub.disconnect(ROLE)
+
+    def _open_store(self) -> ObjectStore:
+        world = self.world
+        slow = SlowStore(world.bucket, self.random)
+        faulty = FaultInjectingObjectStore(
+            slow,
+            self._plan,
+            crash=self._crash,
+            late_by=self.random.choice((1, 3, 60)),
+            history=world.bucket,
+            sleep=self._slumber.sleep,
+        )
+        world.stores.append(faulty)
+        store = SleepingObjectStore(faulty, self._slumber)
+        return RetryingObjectStore(store, random=self.random) if world.is_retrying else store
+
+    def _plan(self, number: int, call: StoreCall) -> Fault:
+        self.disk.check()  # a process that is dead on one side is dead
+        return self._tape.store_plan(number, call)
+
+    def _crash(self) -> None:
+        self.disk.die()
+        self._tape.stop()
+
+    def _fence(self, fenced: Fenced) -> None:
+        """As the hot process does it: take no message any more, delete nothing."""
+        self.fenced = fenced
+        self.store.commit_log.fail(f"fenced: {fenced.reason}")
+
+    # -- rounds --------------------------------------------------------------------------------------------------------
+
+    def gate(self) -> RetentionGate:
+        """What local deletion waits for, as in the hot process."""
+        context = self.context
+        return RetentionGate(
+            committed_offset=0 if self.fenced else self.cold.committed_offset,
+            index_offset=self._index.service.durable_offset,
+            held_offset=context.delays.earliest_undelivered_offset(),
+            transactions_offset=context.transactions.held_offset,
+        )
+
+    async def report(self, *, flush: bool = True) -> None:
+        """Write queue files, and tell the tier process what is new; flushed, unless that has not come round yet."""
+        if flush:
+            self.store.flush.flush()
+        self.store.queues.write_dirty()
+        self.rounds.publish()
+        self.feed.tell_cuts()
+        await self.feed.flush()
+
+    async def seal(self) -> None:
+        """Everything that is reported and flushed goes to the cold tier; a round that sweeps and collects, too."""
+        await self._hub.ask(ROLE, HelperRequestCode.SEAL, SealRequest(topic=None), timeout_ms=ASK_TIMEOUT_MS)
+
+    async def delete_local_files(self) -> None:
+        """Make everything durable, and let go of every local file that may go."""
+        await self.report()
+        self._index.build()
+        self._index.service.checkpoint()
+        await self.rounds.sync_derived()
+        await self.rounds.run_retention()
+
+    @property
+    def service(self) -> TierService:
+        """The tier process's. UnavailableError while there is none."""
+        assert self.role is not None
+        service = self.role._service
+        if service is None:
+            raise UnavailableError("the tier process is away")
+        return service

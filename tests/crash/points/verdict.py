@@ -1,0 +1,184 @@
+"""Verdict: what is to be true of a broker that has come back, whatever it was stopped at.
+
+    messages   every acknowledged one is read once, at its offset, byte for byte; nothing else but what may have been
+               written when it stopped, behind all others; nothing that has expired
+    bucket     after one garbage collection it holds what the ledger's readable versions name, and nothing more
+
+Read is as pulls are: by `PullFinder`, which asks the hot tier or the cold one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from tests.crash.bucket import KEYS, listed_keys
+from tests.crash.points.play import QUEUES, RETRY_DELAY_S, TTL_ATTRIBUTE
+from tests.crash.points.promises import Message, Promises
+from tests.crash.points.small_broker import SmallBroker
+from thermocline.broker.pull_finder import ColdNeeded
+from thermocline.broker.pull_request import PullRequest
+from thermocline.broker.request_expressions import ALL
+from thermocline.broker.tiered_topics import is_tiered_topic
+from thermocline.remoting.command import SerializeType
+from thermocline.remoting.errors import UnavailableError
+from thermocline.remoting.headers.read import PullMessageRequestHeader
+from thermocline.remoting.message_record import MessageRecord, iterate_records
+from thermocline.remoting.response_code import ResponseCode
+from thermocline.tiered.catalog import apply
+from thermocline.tiered.checkpoint import load_head_if_good
+from thermocline.tiered.ledger_reader import find_entry, open_catalog
+from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.state.state_log import KEPT_COUNT, list_names
+
+PULLS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One record as a reader gets it."""
+
+    record: MessageRecord
+    data: bytes
+
+
+async def read_queue(broker: SmallBroker, topic: str, queue_id: int) -> list[Found]:
+    """Everything that is visible of a queue, by pulls from its beginning to its end."""
+    found: list[Found] = []
+    offset = 0
+    for _ in range(PULLS_MAX):
+        header = PullMessageRequestHeader(
+            consumer_group="reader", topic=topic, queue_id=queue_id, queue_offset=offset, max_msg_nums=5, sys_flag=0
+        )
+        request = PullRequest(
+            None,  # type: ignore[arg-type] - nobody waits
+            header,
+            code=11,
+            opaque=0,
+            serialize_type=SerializeType.JSON,
+        )
+        try:
+            answer = broker.finder.find(request, ALL)
+        except ColdNeeded:
+            try:
+                answer = await broker.finder.find_cold(request, ALL)
+            except UnavailableError:
+                await asyncio.sleep(RETRY_DELAY_S)
+                continue
+        match answer.code:
+            case ResponseCode.SUCCESS:
+                for buffer in answer.buffers:
+                    view = memoryview(buffer)
+                    for record in iterate_records(view):
+                        found.append(Found(record, bytes(view[: record.size_bytes])))
+                        view = view[record.size_bytes :]
+                assert answer.next_offset > offset
+            case ResponseCode.PULL_NOT_FOUND:
+                return found
+            case ResponseCode.PULL_RETRY_IMMEDIATELY | ResponseCode.PULL_OFFSET_MOVED:
+                assert answer.next_offset > offset, f"{topic}/{queue_id}/{offset}: {answer.code}, {answer.status}"
+        offset = answer.next_offset
+    raise AssertionError(f"{topic}/{queue_id}: never comes to an end")
+
+
+def present_topics(broker: SmallBroker) -> dict[str, int | None]:
+    """Topics of users that there are, with their times to live."""
+    context = broker.context
+    return {
+        name: context.topics.time_to_live_ms(name)
+        for name in context.topics
+        if is_tiered_topic(name) and TTL_ATTRIBUTE in context.topics.configs()[name].attributes
+    }
+
+
+async def check_messages(broker: SmallBroker, promises: Promises, *, settles: bool) -> None:
+    """Every queue of every topic. `settles`: the broker has just come back; what was not promised may be missing, and
+    is forgotten then."""
+    if settles:
+        promises.settle(present_topics(broker))
+    for name, topic in promises.topics.items():
+        for queue_id in range(QUEUES):
+            found = await read_queue(broker, name, queue_id)
+            # Read in one instant: nothing has expired between.
+            cut_ms = topic.cut_ms(broker.world.now_ms())
+            _check_queue(f"{name}/{queue_id}", found, topic.queues.setdefault(queue_id, []), cut_ms, settles=settles)
+
+
+def _check_queue(place: str, found: list[Found], messages: list[Message], cut_ms: int, *, settles: bool) -> None:
+    for each in found:
+        record = each.record
+        assert record.store_timestamp_ms >= cut_ms, f"{place}/{record.queue_offset} has expired, and is read"
+    offsets = [each.record.queue_offset for each in found]
+    assert offsets == sorted(set(offsets)), f"{place}: offsets {offsets}"
+    by_body = {each.record.body: each for each in found}
+    assert len(by_body) == len(found), f"{place}: a message is read twice: {offsets}"
+    kept: list[Message] = []
+    for message in messages:
+        here = by_body.pop(message.body, None)
+        if here is None:
+            is_expired = message.store_ms is not None and message.store_ms < cut_ms
+            if is_expired and (message.is_durable or not settles):
+                kept.append(message)
+                continue
+            is_forgivable = settles and not message.is_durable
+            assert is_forgivable, f"{place}/{message.queue_offset} is lost"
+            continue
+        record = here.record
+        if message.record is None:
+            message.queue_offset, message.store_ms, message.record = (
+                record.queue_offset,
+                record.store_timestamp_ms,
+                here.data,
+            )
+        assert record.queue_offset == message.queue_offset, f"{place}/{message.queue_offset} has moved"
+        assert here.data == message.record, f"{place}/{message.queue_offset} is another"
+        kept.append(message)
+    assert not by_body, f"{place}: never sent: {sorted(by_body)}"
+    if settles:
+        lost = [message for message in messages if message not in kept]
+        first_lost = min((messages.index(message) for message in lost), default=len(messages))
+        later = [message for message in messages[first_lost:] if message in kept and message.store_ms is not None]
+        assert all(message.store_ms is not None and message.store_ms < cut_ms for message in later), (
+            f"{place}: one is missing before others that are there"
+        )
+        messages[:] = kept
+        for message in messages:
+            # What a consumer has seen does not go away any more; it was flushed when the store was opened.
+            message.is_durable = True
+
+
+async def named_keys(bucket: ObjectStore) -> set[str]:
+    """Every object that some readable version names, what it takes to read these versions, and the newest states."""
+    head = await open_catalog(bucket, KEYS)
+    named = {KEYS.head_hint}
+    catalog = await open_catalog(bucket, KEYS, version=head.readable_from) if head.readable_from else None
+    first = head.readable_from if catalog is not None else 1
+    for version in range(first, head.version + 1):
+        entry = await find_entry(bucket, KEYS, version)
+        assert entry is not None, f"version {version} of [{first}, {head.version}] is gone"
+        if catalog is None or version > first:
+            before = catalog if catalog is not None else type(head).empty()
+            catalog = apply(before, entry)
+        named |= catalog.live_keys()
+        named.add(KEYS.ledger_entry(version))
+        checkpoint = await load_head_if_good(bucket, KEYS, version)
+        if checkpoint is not None:
+            named.add(KEYS.checkpoint_head(version))
+            named.update(reference.key for reference in checkpoint.buckets)
+    assert catalog == head, "the ledger's sum is not what its head says"
+    for name in (await list_names(bucket, KEYS))[-KEPT_COUNT:]:
+        named.add(KEYS.state(epoch=name.epoch, sequence=name.sequence))
+    return named
+
+
+async def check_nothing_missing(bucket: ObjectStore) -> set[str]:
+    """What is named is there, of every version that can be read; what else there is."""
+    there, named = await listed_keys(bucket), await named_keys(bucket)
+    assert not named - there, f"missing: {sorted(named - there)}"
+    return there - named
+
+
+async def check_bucket(bucket: ObjectStore) -> None:
+    """What is there is what is named."""
+    orphans = await check_nothing_missing(bucket)
+    assert not orphans, f"orphans: {sorted(orphans)}"

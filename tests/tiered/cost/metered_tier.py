@@ -1,0 +1,175 @@
+"""A cold tier with a meter, fed by topics that send at random, on a clock that moves a second a step.
+
+Everything from the seal backlog to the object store is the real part; a round of the tier service is run each second,
+and behind it whatever merges are due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import Any, cast
+
+from benchmarks.synthetic_hot_tier import SyntheticHotTier
+from thermocline.tiered.cost.cost_meter import CostMeter
+from thermocline.tiered.cost.seal_admission import SealAdmission
+from thermocline.tiered.cost.traffic_record import TrafficRecord
+from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
+from thermocline.tiered.memory import MemoryObjectStore
+from thermocline.tiered.object_keys import BrokerKeys
+from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.packs.merge_policy import MergePolicy
+from thermocline.tiered.packs.merging import MergeBudget, Merging
+from thermocline.tiered.packs.pack_merger import PackMerger
+from thermocline.tiered.packs.pack_sealer import PackSealer
+from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
+from thermocline.tiered.sealer import Sealer
+from thermocline.tiered.segment_writer import SegmentOptions
+from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.tier_service import TierService, TopicReport
+from thermocline.tiered.wrappers import MeteringObjectStore
+
+KEYS = BrokerKeys.of(cluster="DefaultCluster", broker_name="broker-a")
+IDENTITY = LedgerIdentity(store_uuid="metered", cluster="DefaultCluster", broker_name="broker-a")
+STEP_MS = 1_000
+FORGET_STEPS = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sender:
+    """A topic that sends messages at random times, so many a minute, over its queues."""
+
+    per_minute: float
+    body_bytes: int = 300
+    queues: int = 2
+    ttl_ms: int | None = None
+
+
+class MeteredTier:
+    """One broker's cold tier. `opened` with settings, as often as wanted: the bucket and the log stay."""
+
+    def __init__(
+        self, senders: Mapping[str, Sender], *, seed: int = 1, step_ms: int = STEP_MS, store: ObjectStore | None = None
+    ) -> None:
+        self.senders = dict(senders)
+        self.hot = SyntheticHotTier(seed=seed)
+        self.meter = CostMeter(KEYS, lambda: self.hot.now_ms)
+        self.traffic = TrafficRecord(lambda: self.hot.now_ms)
+        self.store = MeteringObjectStore(store or MemoryObjectStore(), self.meter.totals, self.meter.accounts_of)
+        self.service: TierService
+        self.merging: Merging
+        self.pressure = False
+        self._random = Random(seed)
+        self._steps = 0
+        self._changed: set[tuple[str, int]] = set()
+        self._step_ms = step_ms
+
+    @asynccontextmanager
+    async def opened(self, config: TierConfig, *, admission: SealAdmission | None = None) -> AsyncIterator[TierService]:
+        """Claim the ledger, and let everything be as in the tier process."""
+        hot, local = self.hot, cast(Any, self.hot)  # it stands for LocalLog and LocalQueues
+
+        def clock() -> int:
+            return hot.now_ms
+
+        writer = await LedgerWriter.open(self.store, KEYS, identity=IDENTITY, clock_ms=clock, random=Random(hot.now_ms))
+        options = SegmentOptions(frame_bytes=config.frame_bytes, compression_level=1)
+        sealer = Sealer(store=self.store, keys=KEYS, log=local, spool_folder=None, options=options, clock=clock)
+        service = self.service = TierService(
+            writer=writer,
+            backlog=SealBacklog(
+                queues=local,
+                log=local,
+                policy=SealPolicy(segment_bytes=config.segment_bytes, age_ms=config.seal_age_ms),
+                log_min_offset=lambda: hot.min_offset,
+                traffic=self.traffic,
+            ),
+            sealer=sealer,
+            config=config,
+            clock=clock,
+            flush_offset=lambda: hot.append_offset,
+            on_committed=lambda catalog, topics: None,
+            pack_sealer=PackSealer(
+                writer=writer, sealer=sealer, spool_folder=None, pack_bytes=config.pack_bytes, clock=clock
+            ),
+            admission=admission,
+            sleep=self._sleep,
+        )
+        self.merging = Merging(
+            merger=PackMerger(writer=writer, options=options, spool_folder=None, clock=clock),
+            policy=MergePolicy(fan_in=config.merge_fan_in, pack_bytes=config.pack_bytes),
+            budget=MergeBudget(bytes_per_second=config.merge_bytes_per_second, clock=clock),
+            segment_bytes=config.segment_bytes,
+            catalog=lambda: service.catalog,
+            class_of=service.class_of,
+            cuts_ms=service.cuts_ms,
+            amend=service.amend,
+            can_pay=lambda count: admission is None or admission.budget.allows(count),
+        )
+        self.report()
+        try:
+            yield self.service
+        finally:
+            await writer.close()
+
+    def report(self, *, only_changed: bool = False) -> None:
+        """Tell the service everything, or what has changed and what has expired, as the hot process does."""
+        hot = self.hot
+        for topic, sender in self.senders.items():
+            if only_changed and sender.ttl_ms is None:
+                continue
+            self.service.report_topic(
+                TopicReport(
+                    topic=topic,
+                    incarnation=1,
+                    ttl_ms=sender.ttl_ms,
+                    expired_before_ms=0,
+                    cut_ms=0 if sender.ttl_ms is None else hot.now_ms - sender.ttl_ms,
+                    tiered=True,
+                    deleted=False,
+                )
+            )
+        for topic, queue_id in sorted(self._changed if only_changed else hot.queues):
+            queue = hot.queues[topic, queue_id]
+            self.service.report_queue(topic, queue_id, min_offset=queue.first_offset, end_offset=queue.end_offset)
+        self._changed.clear()
+        self.service.reported(log_offset=hot.append_offset, pressure=self.pressure)
+
+    async def step(self) -> None:
+        """A step passes: a second, unless another was chosen."""
+        hot, random = self.hot, self._random
+        hot.now_ms += self._step_ms
+        for topic, sender in self.senders.items():
+            for _ in range(_poisson(random, sender.per_minute * self._step_ms / 60_000)):
+                queue_id = random.randrange(sender.queues)
+                hot.append(topic, queue_id, body_bytes=sender.body_bytes)
+                self._changed.add((topic, queue_id))
+        self.report(only_changed=True)
+        await self.service.run_once()
+        while await self.merging.run_once() is not None:
+            pass
+        self._steps += 1
+        if self._steps % FORGET_STEPS == 0:
+            hot.forget_before(self.service.backlog.committed_offset())
+
+    async def _sleep(self, seconds: float) -> None:
+        """Of a commit that got no answer."""
+        self.hot.now_ms += int(seconds * 1_000)
+        await asyncio.sleep(0)
+
+    async def run(self, minutes: float) -> None:
+        """So long passes."""
+        for _ in range(round(minutes * 60_000 / self._step_ms)):
+            await self.step()
+
+
+def _poisson(random: Random, mean: float) -> int:
+    """How many come in a step of this mean."""
+    count, waited = 0, random.expovariate(1.0)
+    while waited < mean:
+        count += 1
+        waited += random.expovariate(1.0)
+    return count

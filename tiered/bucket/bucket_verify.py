@@ -1,0 +1,91 @@
+"""Checks every byte of a part of a bucket: what a topic lies in, or one object, by the checks of a scrub.
+
+A scrub (`scrub/`) looks at everything; this is for whoever wants to know of one topic or key, now. What is found wrong
+is looked at once more, by a newer catalog, for a broker may have taken it away meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from thermocline.remoting.errors import InvalidRequestError, TopicNotFoundError
+from thermocline.tiered.bucket.opened_bucket import BrokerTier, opened_bucket
+from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.ledger_reader import open_catalog
+from thermocline.tiered.packs.pack_entry import PackEntry
+from thermocline.tiered.scrub.findings import Finding
+from thermocline.tiered.scrub.pack_check import PackCheck
+from thermocline.tiered.scrub.scrubber import quarantine_findings
+from thermocline.tiered.scrub.segment_check import SegmentCheck
+from thermocline.tiered.segment_entry import SegmentEntry
+
+
+@dataclass(slots=True, kw_only=True)
+class VerifyReport:
+    """What one broker's part was found to be."""
+
+    broker: str
+    segment_count: int = 0
+    pack_count: int = 0
+    read_bytes: int = 0
+    findings: tuple[Finding, ...] = ()
+
+
+def verify(url: str, *, topic: str | None, key: str | None, broker: str | None = None) -> list[VerifyReport]:
+    """Check a topic, or the segment or pack that an object belongs to; a report for each broker that has it.
+
+    Raises as `opened_bucket`, and
+        TopicNotFoundError: Nobody has the topic.
+        InvalidRequestError: No catalog names the object.
+    """
+    assert (topic is None) != (key is None)
+
+    async def run() -> list[VerifyReport]:
+        only = None if topic is None else frozenset([topic])
+        async with opened_bucket(url, broker=broker, only_topics=only) as tiers:
+            reports = [report for tier in tiers if (report := await _verify(tier, topic, key)) is not None]
+        if not reports and topic is not None:
+            raise TopicNotFoundError("the bucket holds no topic of this name", topic=topic)
+        if not reports:
+            raise InvalidRequestError("no live segment or pack lies in this object", key=key)
+        return reports
+
+    return asyncio.run(run())
+
+
+async def _verify(tier: BrokerTier, topic: str | None, key: str | None) -> VerifyReport | None:
+    segments, packs = _parts(tier.catalog, topic, key)
+    known = tier.catalog.topics.get(topic) if topic is not None else None
+    lost = [each for each in quarantine_findings(tier.catalog) if each.topic == topic or each.key == key]
+    if not segments and not packs and not lost and (known is None or known.deleted):
+        return None
+    report = VerifyReport(broker=tier.catalog.broker_name, segment_count=len(segments), pack_count=len(packs))
+    findings: list[Finding] = []
+    for segment in segments:
+        check = SegmentCheck(tier.store, segment)
+        findings += await check.run()
+        report.read_bytes += check.read_bytes
+    for pack in packs:
+        pack_check = PackCheck(tier.store, pack)
+        findings += await pack_check.run()
+        report.read_bytes += pack_check.read_bytes
+    if findings:
+        newest = await open_catalog(tier.store, tier.keys, only_topics=tier.catalog.only_topics)
+        segments, packs = _parts(newest, topic, key)
+        live = {each.segment_id for each in segments} | {each.pack_id for each in packs}
+        findings = [finding for finding in findings if finding.segment_id in live]
+    report.findings = (*findings, *lost)
+    return report
+
+
+def _parts(catalog: Catalog, topic: str | None, key: str | None) -> tuple[list[SegmentEntry], list[PackEntry]]:
+    segments = [segment for entry in catalog.topics.values() for segment in entry.segments]
+    if topic is not None:
+        packed = catalog.packed.get(topic)
+        names = packed.packs if packed is not None else ()
+        return [each for each in segments if each.topic == topic], [catalog.packs[name] for name in names]
+    return (
+        [each for each in segments if key in each.keys],
+        [pack for pack in catalog.packs.values() if pack.key == key],
+    )

@@ -1,0 +1,123 @@
+"""What merging of packs would ask for, on average.
+
+    level 0    a generation is what goes up at one moment (seal_forecast.py)
+    level n    a generation is what one merge of level n - 1 has made; it comes `fan_in` times more seldom
+
+Packs of a level are merged when there are `fan_in` generations of them, each range of topics by itself, unless they
+span too much of the time to live (merge_policy.py). What comes out is cut into twice as many ranges, as often as it
+takes for a pack to be of `pack_bytes`. A topic that reaches half a segment in a merge goes by itself from then on.
+Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+
+from thermocline.tiered.cost.cost_meter import HOUR_MS
+from thermocline.tiered.cost.seal_forecast import ForecastSeals, SealRules, TopicLoad
+from thermocline.tiered.packs.merge_policy import MERGE_COUNT_MIN, SPAN_OF_TTL
+from thermocline.tiered.packs.merging import OWN_PART
+from thermocline.tiered.packs.pack_merger import BUFFERS_BYTES_MAX
+from thermocline.tiered.packs.piece_stream import BUFFER_BYTES
+from thermocline.tiered.packs.ttl_class import longest_ttl_ms, ttl_class
+
+LEVELS_MAX = 8
+GETS_PER_PACK = 2
+"""Its footer and the columns, beside the records."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeForecast:
+    """In an hour: merges, PUTs of packs, segments (one PUT each), GETs of packs; packs that expire, and leave the
+    catalog."""
+
+    merges: float = 0.0
+    puts: float = 0.0
+    segments: float = 0.0
+    gets: float = 0.0
+    expired: float = 0.0
+
+    def plus(self, other: MergeForecast) -> MergeForecast:
+        """Both."""
+        return MergeForecast(
+            merges=self.merges + other.merges,
+            puts=self.puts + other.puts,
+            segments=self.segments + other.segments,
+            gets=self.gets + other.gets,
+            expired=self.expired + other.expired,
+        )
+
+
+def forecast_merges(
+    loads: Sequence[TopicLoad], seals: ForecastSeals, rules: SealRules, *, fan_in: int | None, hours: float
+) -> MergeForecast:
+    """What merging asks for in an hour, if `seals` were sealed in so many. `fan_in` None: nothing is merged."""
+    rates: dict[str, dict[str, float]] = {}
+    for load in loads:
+        packed_bytes = seals.packed_bytes.get(load.topic, 0.0)
+        if packed_bytes:
+            rates.setdefault(ttl_class(load.ttl_ms), {})[load.topic] = packed_bytes / hours
+    merged = MergeForecast()
+    for name, of_class in rates.items():
+        generations = len(seals.moments) / hours
+        filling = {topic for topic in of_class if len(seals.segments[topic]) >= len(seals.moments)}
+        ttl_ms = longest_ttl_ms(name)
+        merged = merged.plus(_of_class(of_class, filling, ttl_ms, rules, fan_in=fan_in, generations=generations))
+    return merged
+
+
+def _of_class(
+    rates: dict[str, float],
+    filling: Set[str],
+    ttl_ms: int | None,
+    rules: SealRules,
+    *,
+    fan_in: int | None,
+    generations: float,
+) -> MergeForecast:
+    """Level by level. `rates`: bytes an hour of each topic that is packed; `filling`: those that fill segments between
+    two moments; `generations`: of level 0, in an hour."""
+    rates, merged, ranges = dict(rates), MergeForecast(), 1
+    packs_per_generation = math.ceil(sum(rates.values()) / generations / rules.pack_bytes) if generations else 0
+    for _ in range(LEVELS_MAX if fan_in is not None and generations else 0):
+        assert fan_in is not None
+        count = fan_in
+        if ttl_ms is not None:
+            count = min(count, math.floor(ttl_ms / SPAN_OF_TTL / HOUR_MS * generations))
+        if count < MERGE_COUNT_MIN or not rates:
+            break
+        generations /= count
+        level, bits = _of_level(
+            rates, filling, rules, generations=generations, ranges=ranges, pack_count=count * packs_per_generation
+        )
+        merged = merged.plus(level)
+        ranges, packs_per_generation = ranges * 2**bits, 1
+    return merged.plus(MergeForecast(expired=generations if ttl_ms is not None else 0.0))
+
+
+def _of_level(
+    rates: dict[str, float],
+    filling: Set[str],
+    rules: SealRules,
+    *,
+    generations: float,
+    ranges: int,
+    pack_count: int,
+) -> tuple[MergeForecast, int]:
+    """One level, and by how many bits its ranges are cut; topics that go by themselves leave `rates`."""
+    merge_bytes = sum(rates.values()) / generations / ranges
+    bits = max(0, math.ceil(math.log2(merge_bytes / rules.pack_bytes)))
+    segments = 0.0
+    for topic, rate in list(rates.items()):
+        if rate / generations >= rules.segment_bytes // OWN_PART:
+            count = math.ceil(rate / generations / rules.segment_bytes)
+            # Pieces with segments between them are not joined.
+            segments += max(count, pack_count if topic in filling else 0) * generations
+            del rates[topic]
+    outputs = min(2**bits, len(rates))
+    buffer_bytes = min(BUFFER_BYTES, BUFFERS_BYTES_MAX // pack_count)
+    gets = pack_count * (GETS_PER_PACK + math.ceil(merge_bytes / pack_count / buffer_bytes))
+    merges = generations * ranges
+    return MergeForecast(merges=merges, puts=merges * outputs, segments=segments, gets=merges * gets), bits

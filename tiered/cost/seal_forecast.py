@@ -1,0 +1,181 @@
+"""When topics would be sealed under given rules, if what came in lately came in again and again.
+
+    full      `segment_bytes` of a topic wait: it takes a segment of its own, of so much
+    moment    the oldest waiting message of any topic is `age_ms` old: all that waits goes, in packs, one for each TTL
+              class, more where that is more than `pack_bytes` or more topics than one ledger entry may name
+
+As in `seal_backlog.py` and `tier_service.py`, which look once a round. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from thermocline.tiered.cost.arrivals import Arrivals
+from thermocline.tiered.cost.traffic_record import TopicTraffic
+from thermocline.tiered.packs.pack_sealer import ENTRY_BYTES_MAX
+from thermocline.tiered.packs.ttl_class import ttl_class
+
+_SAID_BYTES = 40
+"""About what a ledger entry says of a topic of a few queues in a pack, beside its name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealRules:
+    """As in TierConfig; `round_ms`: how often topics are looked at."""
+
+    segment_bytes: int
+    age_ms: int
+    pack_bytes: int
+    round_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicLoad:
+    """A topic to forecast. What waits now: so many bytes, the oldest stored `waited_ms` ago."""
+
+    traffic: TopicTraffic
+    ttl_ms: int | None = None
+    waiting_bytes: int = 0
+    waited_ms: int = 0
+
+    @property
+    def topic(self) -> str:
+        """Its name."""
+        return self.traffic.topic
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastSeal:
+    """One segment: sealed in the round at `round_ms`; its newest message was stored at `newest_ms`."""
+
+    round_ms: int
+    newest_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastMoment:
+    """All that waits is sealed in the round at `round_ms`, into so many packs."""
+
+    round_ms: int
+    pack_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastSeals:
+    """What is sealed in a stretch of time, from its start: moments, segments by topic, packed bytes by topic."""
+
+    moments: Sequence[ForecastMoment]
+    segments: Mapping[str, Sequence[ForecastSeal]]
+    packed_bytes: Mapping[str, float]
+
+
+class _Waiting:
+    """What waits of one topic."""
+
+    def __init__(self, load: TopicLoad, arrivals: Arrivals, rules: SealRules) -> None:
+        self.load = load
+        self.seals: list[ForecastSeal] = []
+        self.packed_bytes = 0.0
+        self._arrivals = arrivals
+        self._position = -float(load.waiting_bytes)
+        self.first_ms = -float(load.waited_ms) if load.waiting_bytes else arrivals.first_from(0)
+        """When the oldest waiting message came; `full_ms`: when so much waits that it fills a segment."""
+        self.full_ms = 0.0
+        self._look(rules)
+
+    def seal_full(self, rules: SealRules) -> None:
+        """The segment that it has filled at `full_ms`."""
+        self.seals.append(ForecastSeal(_round_from(self.full_ms, rules.round_ms), int(self.full_ms)))
+        self._position += rules.segment_bytes
+        if self._position > 0:
+            self.first_ms = self._arrivals.time_of(self._position)
+        self._look(rules)
+
+    def go(self, round_ms: int, rules: SealRules) -> float:
+        """All that waits goes; how many bytes that is."""
+        end = max(self._arrivals.bytes_before(round_ms), self._position)
+        size_bytes, self._position = end - self._position, end
+        self.first_ms = self._arrivals.first_from(round_ms)
+        self.packed_bytes += size_bytes
+        self._look(rules)
+        return size_bytes
+
+    def _look(self, rules: SealRules) -> None:
+        full_position = self._position + rules.segment_bytes
+        self.full_ms = self._arrivals.time_of(full_position - 1) if full_position > 0 else 0.0
+
+
+def forecast_seals(
+    loads: Sequence[TopicLoad],
+    rules: SealRules,
+    arrivals: Mapping[str, Arrivals],
+    *,
+    start_ms: int,
+    horizon_ms: int,
+) -> ForecastSeals:
+    """What is sealed in [start_ms, start_ms + horizon_ms) from now, and until then what is not told."""
+    topics = [_Waiting(load, arrivals[load.topic], rules) for load in loads]
+    moments: list[ForecastMoment] = []
+    packed_before: dict[str, float] = {}
+    end_ms = start_ms + horizon_ms
+    while topics:
+        round_ms = _round_from(_seal_full(topics, rules, end_ms=end_ms), rules.round_ms)
+        if round_ms >= end_ms:
+            break
+        pack_count = _seal_small(topics, rules, round_ms=round_ms)
+        if round_ms >= start_ms:
+            moments.append(ForecastMoment(round_ms - start_ms, pack_count))
+        else:
+            packed_before = {topic.load.topic: topic.packed_bytes for topic in topics}
+    return ForecastSeals(
+        moments=moments,
+        segments={
+            topic.load.topic: [
+                ForecastSeal(seal.round_ms - start_ms, seal.newest_ms - start_ms)
+                for seal in topic.seals
+                if start_ms <= seal.round_ms < end_ms
+            ]
+            for topic in topics
+        },
+        packed_bytes={
+            topic.load.topic: topic.packed_bytes - packed_before.get(topic.load.topic, 0.0) for topic in topics
+        },
+    )
+
+
+def _seal_full(topics: Sequence[_Waiting], rules: SealRules, *, end_ms: int) -> float:
+    """The segments that topics fill before the next moment, in the order of time; when that is due, or `end_ms`."""
+    filling = [topic for topic in topics if topic.full_ms <= topic.first_ms + rules.age_ms]
+    others = [topic for topic in topics if topic.full_ms > topic.first_ms + rules.age_ms]
+    due_of_others = min((topic.first_ms + rules.age_ms for topic in others), default=end_ms)
+    while True:
+        due_ms = min((topic.first_ms + rules.age_ms for topic in filling), default=end_ms)
+        due_ms = min(due_ms, due_of_others, end_ms)
+        first = min(filling, key=lambda topic: topic.full_ms, default=None)
+        if first is None or first.full_ms > due_ms:
+            return due_ms
+        first.seal_full(rules)
+
+
+def _seal_small(topics: Sequence[_Waiting], rules: SealRules, *, round_ms: int) -> int:
+    """All that waits goes; into how many packs."""
+    raw_bytes: dict[str, float] = {}
+    said_bytes: dict[str, int] = {}
+    for topic in topics:
+        size_bytes = topic.go(round_ms, rules)
+        if size_bytes:
+            name = ttl_class(topic.load.ttl_ms)
+            raw_bytes[name] = raw_bytes.get(name, 0.0) + size_bytes
+            said_bytes[name] = said_bytes.get(name, 0) + len(topic.load.topic) + _SAID_BYTES
+    return sum(
+        max(math.ceil(size_bytes / rules.pack_bytes), math.ceil(said_bytes[name] / ENTRY_BYTES_MAX))
+        for name, size_bytes in raw_bytes.items()
+    )
+
+
+def _round_from(time_ms: float, round_ms: int) -> int:
+    """The first round at or after a time, and not before now."""
+    return max(0, -int(-time_ms // round_ms)) * round_ms

@@ -1,0 +1,119 @@
+"""The forecast for a running tier service: of its topics, their recorded traffic, what waits and what is stored.
+
+requests    what sealing, expiry and garbage would ask for (bill_forecast.py), and as counted what they do not decide
+            about: state snapshots, reads
+storage     what will be there once expiry has set in: of a topic with a time to live what comes within that and the
+            grace period; of others what is there now or waits, and what comes for every hour
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.cost.bill_forecast import BillForecast, ForecastSettings, Requests, forecast_bill
+from thermocline.tiered.cost.cost_meter import HOUR_MS, Purpose, Recent
+from thermocline.tiered.cost.request_kind import RequestKind, requests_by_kind
+from thermocline.tiered.cost.seal_forecast import SealRules, TopicLoad
+from thermocline.tiered.cost.stored_bytes import stored_by_topic
+from thermocline.tiered.cost.traffic_record import TrafficWindow
+from thermocline.tiered.fencing import FencingMode
+from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.tier_service import COLLECTIONS_PER_GRACE, TierService
+
+GETS_PER_STATE = 2
+"""Entries that a state snapshot looks for, to know that nobody else has claimed the ledger."""
+_AS_COUNTED = (
+    (Purpose.SEGMENTS, RequestKind.GET),
+    *((Purpose.STATE, kind) for kind in RequestKind),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageForecast:
+    """`stored_bytes` once expiry has set in, and what is added to it every hour for ever."""
+
+    stored_bytes: float
+    growth_bytes_per_hour: float
+
+
+def loads_of(
+    service: TierService, window: TrafficWindow, *, now_ms: int, ttls_ms: Mapping[str, int | None]
+) -> list[TopicLoad]:
+    """The topics of a service that something came of. `ttls_ms`: of those that would have another time to live than
+    they have; None: for ever."""
+    loads: list[TopicLoad] = []
+    for traffic in window.topics:
+        progress = service.backlog.topics.get(traffic.topic)
+        if progress is not None and not progress.tiered:
+            continue
+        first_ms = progress.first_waiting_ms if progress is not None else None
+        loads.append(
+            TopicLoad(
+                traffic=traffic,
+                ttl_ms=ttls_ms[traffic.topic] if traffic.topic in ttls_ms else service.ttl_ms(traffic.topic),
+                waiting_bytes=progress.waiting_bytes if progress is not None and first_ms is not None else 0,
+                waited_ms=max(0, now_ms - first_ms) if first_ms is not None else 0,
+            )
+        )
+    return loads
+
+
+def forecast_requests(
+    loads: list[TopicLoad], config: TierConfig, *, catalog: Catalog, cycle_ms: int, recent: Recent | None = None
+) -> BillForecast:
+    """What would be asked for in an hour of such traffic under these settings; `recent`: with what was counted of what
+    they do not decide about."""
+    settings = ForecastSettings(
+        rules=SealRules(
+            segment_bytes=config.segment_bytes,
+            age_ms=config.seal_age_ms,
+            pack_bytes=config.pack_bytes,
+            round_ms=config.account_interval_ms,
+        ),
+        fan_in=config.merge_fan_in if config.merge_bytes_per_second else None,
+        sweep_ms=config.sweep_interval_ms,
+        grace_ms=config.grace_ms,
+        collect_ms=config.grace_ms // COLLECTIONS_PER_GRACE,
+        is_ballots=config.fencing_mode is FencingMode.BALLOTS,
+        segment_count=catalog.segment_count,
+    )
+    forecast = forecast_bill(loads, settings, cycle_ms=cycle_ms)
+    if recent is None:
+        return forecast
+    return forecast.plus(_as_counted(recent))
+
+
+def forecast_storage(
+    loads: list[TopicLoad], *, catalog: Catalog, cycle_ms: int, grace_ms: int, ttls_ms: Mapping[str, int | None]
+) -> StorageForecast:
+    """See the module's header. `ttls_ms` as for `loads_of`, here also for topics that nothing came of: what they hold
+    expires, or stays."""
+    stored = stored_by_topic(catalog)
+    raw_bytes = sum(each.raw_bytes for each in stored.values())
+    part = sum(each.stored_bytes for each in stored.values()) / raw_bytes if raw_bytes else 1.0
+    ttls_ms = {load.topic: load.ttl_ms for load in loads} | dict(ttls_ms)
+    stored_bytes = growth_bytes = 0.0
+    for load in loads:
+        per_hour = int(load.traffic.raw_bytes.sum()) * part * HOUR_MS / cycle_ms
+        if load.ttl_ms is None:
+            growth_bytes += per_hour
+            stored_bytes += load.waiting_bytes * part
+        else:
+            stored_bytes += per_hour * (load.ttl_ms + grace_ms) / HOUR_MS
+    for topic, each in stored.items():
+        if (ttls_ms[topic] if topic in ttls_ms else catalog.ttl_ms(topic)) is None:
+            stored_bytes += each.stored_bytes
+    return StorageForecast(stored_bytes=stored_bytes, growth_bytes_per_hour=growth_bytes)
+
+
+def _as_counted(recent: Recent) -> Requests:
+    hours = recent.elapsed_ms / HOUR_MS
+    counts = {purpose: requests_by_kind(account.requests) for purpose, account in recent.by_purpose.items()}
+    requests: Requests = defaultdict(float)
+    for purpose, kind in _AS_COUNTED:
+        requests[purpose, kind] += counts[purpose][kind] / hours
+    requests[Purpose.LEDGER, RequestKind.GET] += GETS_PER_STATE * counts[Purpose.STATE][RequestKind.PUT] / hours
+    return requests

@@ -1,0 +1,95 @@
+"""Layout of a pack: the three parts of many small segments in one object. Specification: docs/cold-format.md.
+
+    8 bytes   PACK_MAGIC
+    logs      the .log parts of its pieces end to end, in the order of `topic_key`
+    columns   their .cq parts, in the same order: one request reads all of them
+    indexes   their .idx parts
+    footer    sections end to end: one zstd frame each, around a JSON array of up to SECTION_PIECES segment entries
+    trailer   as every part has it (`segment_format.py`); the content size is that of all sections together
+
+A part of a piece is the same bytes as if it were an object of its own; its locator says where it lies.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+
+import msgspec
+import zstandard
+
+from thermocline.tiered.errors import FrameChecksumError, SegmentFormatError
+from thermocline.tiered.packed_rows import dec_hook, enc_hook
+from thermocline.tiered.packs.pack_entry import SECTION_PIECES
+from thermocline.tiered.segment_entry import SegmentEntry
+from thermocline.tiered.segment_format import (
+    FOOTER_BYTES_MAX,
+    FORMAT_VERSION,
+    TRAILER,
+    TRAILER_CHECKED_BYTES,
+    decode_trailer,
+    decompress,
+)
+
+PACK_MAGIC = b"THERMPAK"
+
+_encoder = msgspec.json.Encoder(enc_hook=enc_hook)
+_decoder = msgspec.json.Decoder(list[SegmentEntry], dec_hook=dec_hook)
+
+
+def encode_sections(entries: Sequence[SegmentEntry]) -> list[bytes]:
+    """The footer's sections as stored."""
+    compressor = zstandard.ZstdCompressor(level=6, write_checksum=True)
+    return [
+        compressor.compress(_encoder.encode(entries[start : start + SECTION_PIECES]))
+        for start in range(0, len(entries), SECTION_PIECES)
+    ]
+
+
+def encode_trailer(sections: Sequence[bytes], *, body_end: int) -> bytes:
+    """The trailer behind the sections of a pack whose magic and parts take up `body_end` bytes."""
+    footer_bytes = sum(map(len, sections))
+    raw_bytes = sum(zstandard.frame_content_size(section) for section in sections)
+    pack_bytes = body_end + footer_bytes + TRAILER.size
+    checked = TRAILER.pack(pack_bytes, footer_bytes, raw_bytes, FORMAT_VERSION, 0, 0, PACK_MAGIC)
+    checked = checked[:TRAILER_CHECKED_BYTES]
+    crc32 = 0
+    for section in (*sections, checked):
+        crc32 = zlib.crc32(section, crc32)
+    return checked + struct.pack("<I", crc32) + PACK_MAGIC
+
+
+def decode_section(stored: bytes | memoryview) -> list[SegmentEntry]:
+    """The entries in one section. SegmentFormatError or FrameChecksumError when damaged."""
+    try:
+        raw_bytes = zstandard.frame_content_size(stored)
+    except zstandard.ZstdError as error:
+        raise FrameChecksumError("a pack's section is no zstd frame", size_bytes=len(stored)) from error
+    if not 0 < raw_bytes <= FOOTER_BYTES_MAX:
+        raise SegmentFormatError("impossible size of a pack's section", raw_bytes=raw_bytes)
+    try:
+        return _decoder.decode(decompress(stored, raw_bytes=raw_bytes))
+    except msgspec.DecodeError as error:
+        raise SegmentFormatError("a pack's section cannot be decoded") from error
+
+
+def decode_first_section(footer: bytes | memoryview) -> list[SegmentEntry]:
+    """The entries in the first of the sections that a footer begins with. Raises as `decode_section`."""
+    try:
+        walker = zstandard.ZstdDecompressor().decompressobj()
+        walker.decompress(footer)
+    except zstandard.ZstdError as error:
+        raise FrameChecksumError("a pack's section is no zstd frame", size_bytes=len(footer)) from error
+    return decode_section(footer[: len(footer) - len(walker.unused_data)])
+
+
+def check_footer(tail: bytes | memoryview) -> None:
+    """FrameChecksumError unless footer and trailer at the end of a pack, all of them, are as they were written."""
+    trailer = decode_trailer(tail, magic=PACK_MAGIC)
+    start = len(tail) - trailer.tail_bytes
+    if start < 0:
+        raise SegmentFormatError("the pack's footer is cut off", missing_bytes=-start)
+    checked = memoryview(tail)[start : len(tail) - TRAILER.size + TRAILER_CHECKED_BYTES]
+    if zlib.crc32(checked) != trailer.crc32:
+        raise FrameChecksumError("the pack's footer is damaged")

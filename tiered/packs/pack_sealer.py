@@ -1,0 +1,130 @@
+"""PackSealer: what is due by age from small topics, as one uploaded pack for each TTL class.
+
+    plans (seal_backlog) -> by TTL class, in the order of topics in a pack -> packs of at most `pack_bytes` -> objects
+
+A pack is complete before the ledger names it; a topic whose local files have gone meanwhile is left out of it.
+Reading, hashing and compressing run in a worker thread; the loop only uploads. Belongs to the tier process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
+from thermocline.tiered.ledger_writer import LedgerWriter
+from thermocline.tiered.packs.pack_entry import PackEntry, topic_key
+from thermocline.tiered.packs.pack_writer import FinishedObject, PackWriter
+from thermocline.tiered.packs.piece_table import PieceExtent
+from thermocline.tiered.seal_backlog import SealPlan
+from thermocline.tiered.sealer import Sealer
+from thermocline.tiered.segment_format import SegmentId
+
+logger = logging.getLogger(__name__)
+
+ENTRY_BYTES_MAX = 192 * 1024
+"""About what one ledger entry may say of packs: names and ranges of their topics."""
+_RANGE_BYTES = 5
+_PIECE_BYTES = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedPack:
+    """An uploaded pack, and the plans that went into it with what became of them."""
+
+    pack: PackEntry
+    pieces: tuple[tuple[SealPlan, PieceExtent], ...]
+
+
+class PackSealer:
+    """See the module's header."""
+
+    def __init__(
+        self,
+        *,
+        writer: LedgerWriter,
+        sealer: Sealer,
+        spool_folder: Path | None,
+        pack_bytes: int,
+        clock: Callable[[], int],
+    ) -> None:
+        self._writer = writer
+        self._sealer = sealer
+        self._spool_folder = spool_folder
+        self._pack_bytes = pack_bytes
+        self._clock = clock
+
+    def divide(
+        self, plans: Iterable[SealPlan], *, class_of: Callable[[str], str]
+    ) -> Iterator[tuple[str, list[SealPlan]]]:
+        """TTL class and plans of each pack, none larger than it may be unless it is one topic's."""
+        by_class: dict[str, list[SealPlan]] = {}
+        for plan in plans:
+            by_class.setdefault(class_of(plan.topic), []).append(plan)
+        for ttl_class, members in sorted(by_class.items()):
+            group: list[SealPlan] = []
+            raw_bytes = entry_bytes = 0
+            for plan in sorted(members, key=lambda each: topic_key(each.topic)):
+                said_bytes = len(plan.topic.encode()) + _PIECE_BYTES + _RANGE_BYTES * len(plan.runs)
+                if group and (
+                    raw_bytes + plan.raw_bytes > self._pack_bytes or entry_bytes + said_bytes > ENTRY_BYTES_MAX
+                ):
+                    yield ttl_class, group
+                    group, raw_bytes, entry_bytes = [], 0, 0
+                group.append(plan)
+                raw_bytes += plan.raw_bytes
+                entry_bytes += said_bytes
+            if group:
+                yield ttl_class, group
+
+    async def seal(self, ttl_class: str, plans: Sequence[SealPlan]) -> SealedPack | None:
+        """Write and upload one pack; None when none of the topics could be read.
+
+        Raises:
+            ObjectStoreUnavailableError: It could not be stored; its id has been given up.
+        """
+        pack_id = self._writer.next_segment_id()
+        key = self._writer.keys.pack(ttl_class, pack_id)
+        ids = self._writer.next_piece_ids(len(plans))
+        try:
+            written = await asyncio.to_thread(self._write, pack_id, key, ttl_class, plans, ids)
+            if written is None:
+                self._writer.abandon(pack_id, ())
+                return None
+            sealed, content = written
+            with content:
+                await self._writer.store.put(key, content.data)
+        except BaseException:
+            self._writer.abandon(pack_id, (key,))
+            raise
+        return sealed
+
+    def _write(
+        self, pack_id: SegmentId, key: str, ttl_class: str, plans: Sequence[SealPlan], ids: Sequence[SegmentId]
+    ) -> tuple[SealedPack, FinishedObject] | None:
+        writer = PackWriter(pack_id=pack_id, key=key, ttl_class=ttl_class, folder=self._spool_folder)
+        now_ms = self._clock()
+        written: list[SealPlan] = []
+        try:
+            for plan, segment_id in zip(plans, ids, strict=True):
+                try:
+                    finished = self._sealer.write(plan, segment_id, folder=None)
+                except (ObjectNotFoundError, CorruptDataError) as error:
+                    logger.error("topic not sealed topic=%s: %s", plan.topic, error)
+                    continue
+                with finished:
+                    writer.add(finished, created_ms=now_ms)
+                written.append(plan)
+            if not written:
+                writer.close()
+                return None
+            pack, content = writer.finish(level=0, depth=0, created_ms=now_ms)
+        except BaseException:
+            writer.close()
+            raise
+        table = pack.table()
+        pieces = tuple((plan, table.piece(index)) for index, plan in enumerate(written))
+        return SealedPack(pack=pack, pieces=pieces), content

@@ -1,0 +1,131 @@
+"""Pack check: reads every byte of one pack, holds it against the catalog, and its pieces against themselves.
+
+    the object   its size and CRC-32 as the catalog has them; it holds no other pack
+    footer       its checksum; every section decodes; topics, incarnations and ranges as the catalog has them
+    parts        end to end, nothing between them
+    each piece   as any segment (`segment_check.py`)
+
+The pack is fetched once (`spooled_object.py`). Bounded: one pack on the disk, the entries of its pieces in memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+
+from thermocline.remoting.errors import CorruptDataError, SegmentSizeError
+from thermocline.tiered.errors import SegmentFormatError
+from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.packs.pack_entry import PackEntry
+from thermocline.tiered.packs.pack_pieces import PackPieces
+from thermocline.tiered.packs.pack_writer import extent_of
+from thermocline.tiered.packs.piece_table import PieceExtent
+from thermocline.tiered.scrub.findings import Finding, ObjectKind, Problem
+from thermocline.tiered.scrub.segment_check import OtherSegmentError, SegmentCheck
+from thermocline.tiered.scrub.spooled_object import SpooledObject
+from thermocline.tiered.segment_entry import SegmentEntry
+from thermocline.tiered.segment_format import MAGIC_BYTES
+
+PIECES_NAMED_MAX = 8
+
+
+@dataclass(slots=True)
+class PackCheck:
+    """One look at one pack. `read_bytes` counts what was fetched."""
+
+    store: ObjectStore
+    pack: PackEntry
+    folder: Path | None = None
+    read_bytes: int = 0
+
+    async def run(self) -> list[Finding]:
+        """What is wrong with it, at most one finding. ObjectStoreUnavailableError when the store gives no answer."""
+        async with await SpooledObject.fetch(self.store, self.pack.key, folder=self.folder) as spooled:
+            self.read_bytes += spooled.size_bytes
+            if not spooled.is_there:
+                return [self._finding(Problem.MISSING)]
+            try:
+                await self._look(spooled)
+            except OtherSegmentError as error:
+                return [self._finding(Problem.MISPLACED, error)]
+            except SegmentSizeError as error:
+                return [self._finding(Problem.SIZE, error)]
+            except CorruptDataError as error:
+                return [self._finding(Problem.DAMAGED, error)]
+        return []
+
+    def _finding(self, problem: Problem, error: Exception | str = "") -> Finding:
+        pack = self.pack
+        return Finding(kind=ObjectKind.PACK, problem=problem, key=pack.key, detail=str(error), segment_id=pack.pack_id)
+
+    async def _look(self, spooled: SpooledObject) -> None:
+        pack = self.pack
+        owner = await pack_lying_in(spooled, pack.key)
+        if owner is not None and owner != pack.key:
+            raise OtherSegmentError("another pack lies here", expected=pack.key, found=owner)
+        if spooled.size_bytes != pack.object_bytes:
+            raise SegmentSizeError("another size", size_bytes=spooled.size_bytes, expected=pack.object_bytes)
+        pieces = await PackPieces(spooled).all_of(pack)
+        check_places(pack, pieces)
+        check_extents(pack, pieces)
+        broken: list[str] = []
+        for piece in pieces:
+            found = await SegmentCheck(spooled, piece).run()
+            if found:
+                broken.append(f"{piece.topic} ({', '.join(f'{each.kind}: {each.detail}' for each in found)})")
+        if broken:
+            named = "; ".join(broken[:PIECES_NAMED_MAX])
+            raise SegmentFormatError("pieces are damaged", count=len(broken), pieces=named)
+        if spooled.crc32 != pack.crc32:
+            raise SegmentFormatError("the object's checksum is another", expected=pack.crc32, found=spooled.crc32)
+
+
+async def pack_lying_in(store: ObjectStore, key: str) -> str | None:
+    """The key under which the pack at `key` was written, by its own footer; None when that cannot be told."""
+    try:
+        footer = await PackPieces(store).first_section(key)
+    except CorruptDataError:
+        return None
+    return footer[0].log.key if footer else None
+
+
+def check_places(pack: PackEntry, pieces: list[SegmentEntry]) -> None:
+    """SegmentFormatError unless the parts lie in this pack, end to end between its magic and its footer."""
+    position = MAGIC_BYTES
+    parts = itertools.chain((each.log for each in pieces), (each.cq for each in pieces), (each.idx for each in pieces))
+    for part in parts:
+        if (part.key, part.start) != (pack.key, position):
+            raise SegmentFormatError("parts do not lie end to end", key=part.key, start=part.start, expected=position)
+        position = part.end
+    if position != pack.footer_start:
+        raise SegmentFormatError("parts do not fill the pack", end=position, footer_start=pack.footer_start)
+
+
+def check_extents(pack: PackEntry, pieces: list[SegmentEntry]) -> None:
+    """SegmentFormatError unless footer and ledger speak of the same records."""
+
+    def told(extent: PieceExtent) -> tuple[object, ...]:
+        return extent.incarnation, extent.raw_bytes, extent.stored_bytes, extent.queues
+
+    for piece, extent in zip(pieces, pack.table().pieces(), strict=True):
+        if told(extent_of(piece)) != told(extent):
+            raise SegmentFormatError("pack and ledger speak of different records", key=pack.key, topic=piece.topic)
+    sums = (
+        sum(piece.record_count for piece in pieces),
+        sum(piece.raw_bytes for piece in pieces),
+        min(piece.min_store_ms for piece in pieces),
+        max(piece.max_store_ms for piece in pieces),
+        min(piece.min_physical_offset for piece in pieces),
+        max(piece.end_physical_offset for piece in pieces),
+    )
+    said = (
+        pack.record_count,
+        pack.raw_bytes,
+        pack.min_store_ms,
+        pack.max_store_ms,
+        pack.min_physical_offset,
+        pack.end_physical_offset,
+    )
+    if sums != said:
+        raise SegmentFormatError("the ledger's sums are not those of the pieces", key=pack.key)
