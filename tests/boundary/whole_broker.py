@@ -212,17 +212,21 @@ class WholeBroker:
         self._feed = TierFeed(
             hub, topics=context.topics, queues=store.queues, incarnations=store.incarnations, cut_interval_ms=NEVER_MS
         )
+
+        def gate() -> RetentionGate:
+            return RetentionGate(
+                committed_offset=self.cold.committed_offset,
+                index_offset=self._index.service.durable_offset,
+                held_offset=context.delays.earliest_undelivered_offset(),
+                timers_offset=timers.held_offset,
+            )
+
         self._rounds = StoreRounds(
             store,
             retention=store.retention,
             page=page,
             clock=self.clock,
-            gate=lambda: RetentionGate(
-                committed_offset=self.cold.committed_offset,
-                index_offset=self._index.service.durable_offset,
-                held_offset=context.delays.earliest_undelivered_offset(),
-                timers_offset=timers.held_offset,
-            ),
+            gate=gate,
             index_timestamp_ms=lambda: 0,
             on_tick=lambda _pressure: None,
             timers=timers,
@@ -230,7 +234,7 @@ class WholeBroker:
         resources.push_async_callback(self._rounds.close)
         self._rounds.publish()
         hot = HotServer(context, key_index=self._index, long_polling=long_polling)
-        tier = TierProcessor(context, hub, helpers=list, report_now=self.report)
+        tier = TierProcessor(context, hub, helpers=list, report_now=self.report, gate=gate)
         server = RemotingServer(
             Dispatcher((*hot.processors, TopicProcessor(context), tier), on_closed=(hot.connection_closed,)),
             chunk_handler=hot,
