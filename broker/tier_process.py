@@ -64,7 +64,13 @@ from thermocline.tiered.tier_budgets import TierBudgets
 from thermocline.tiered.tier_config import TierConfig
 from thermocline.tiered.tier_service import TierService, TopicReport
 from thermocline.tiered.ttl import report as expired_report
-from thermocline.tiered.wrappers import OutageWatch, OutageWatchingObjectStore, StoreCounters, StoreRates
+from thermocline.tiered.wrappers import (
+    BoundingObjectStore,
+    OutageWatch,
+    OutageWatchingObjectStore,
+    StoreCounters,
+    StoreRates,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -141,7 +147,8 @@ class TierRole:
             counters=account.meter.totals, accounts_of=account.meter.accounts_of, rates=self.rates
         )
         opened = await self._open_store(config.cold_url, options)
-        watched = OutageWatchingObjectStore(opened, account.outage, check_key=keys.head_hint)
+        bounded = BoundingObjectStore(opened, self.budgets.reads)
+        watched = OutageWatchingObjectStore(bounded, account.outage, check_key=keys.head_hint)
         store = LedgerCopyStore(watched, keys=keys, disk=self._disk, folder=folder)
         try:
             writer = await open_ledger(

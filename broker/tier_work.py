@@ -83,7 +83,7 @@ class TierWork:
         self._log = LocalLog(disk, path=local.commit_log_path, file_bytes=local.log_file_bytes)
         self._queues = LocalQueues(disk, path=local.consume_queue_path, file_bytes=local.queue_file_bytes)
         self._options = SegmentOptions(frame_bytes=config.frame_bytes, compression_level=config.compression_level)
-        self._cache = FrameCache(bytes_max=config.cache_bytes, budget=budgets.reads)
+        self._cache = FrameCache(bytes_max=config.cache_bytes)
         self._reader = ColdReader(
             store, catalog=self._catalog, cache=self._cache, read_ahead_frames_max=config.read_ahead_frames_max
         )
@@ -187,6 +187,7 @@ class TierWork:
                 spool_folder=self._spool_folder,
                 pack_bytes=config.pack_bytes,
                 clock=self._clock,
+                budgets=self._budgets,
             ),
             admission=self.account.admission,
             check_store=self._check_store,
@@ -196,7 +197,11 @@ class TierWork:
         config, service = self._link.settings.tier, self.service
         return Merging(
             merger=PackMerger(
-                writer=self._writer, options=self._options, spool_folder=self._spool_folder, clock=self._clock
+                writer=self._writer,
+                options=self._options,
+                spool_folder=self._spool_folder,
+                clock=self._clock,
+                budgets=self._budgets,
             ),
             policy=MergePolicy(fan_in=config.merge_fan_in, pack_bytes=config.pack_bytes),
             budget=MergeBudget(bytes_per_second=config.merge_bytes_per_second, clock=self._clock),

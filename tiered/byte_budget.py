@@ -1,7 +1,8 @@
 """ByteBudget: how many bytes several users of one resource may hold at a time.
 
 Who comes first is served first: a large share is not overtaken by small ones for ever. A share larger than the whole
-budget passes when nobody else holds anything: it makes progress, alone. Cancelling whoever waits frees its place.
+budget passes when nobody else holds anything: it makes progress, alone. Cancelling whoever waits frees its place. Who
+holds a share and wants another on top (`own_bytes`) must be the only one to do so: two would wait for each other.
 Belongs to one event loop.
 """
 
@@ -19,7 +20,7 @@ class ByteBudget:
     def __init__(self, bytes_max: int) -> None:
         assert bytes_max > 0
         self._bytes_max = bytes_max
-        self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
+        self._waiting: deque[tuple[asyncio.Future[None], int, int]] = deque()
         self.used_bytes = 0
 
     @property
@@ -39,9 +40,10 @@ class ByteBudget:
         self._serve()
 
     @asynccontextmanager
-    async def hold(self, size_bytes: int) -> AsyncIterator[None]:
-        """Hold a share for the block; waits until there is room. Cancelling is safe."""
-        await self._acquire(size_bytes)
+    async def hold(self, size_bytes: int, *, own_bytes: int = 0) -> AsyncIterator[None]:
+        """Hold a share for the block; waits until there is room, or nobody else holds anything: `own_bytes` is what the
+        caller holds already. Cancelling is safe."""
+        await self._acquire(size_bytes, own_bytes)
         try:
             yield
         finally:
@@ -49,12 +51,12 @@ class ByteBudget:
             assert self.used_bytes >= 0
             self._serve()
 
-    async def _acquire(self, size_bytes: int) -> None:
-        if not self._waiting and self._fits(size_bytes):
+    async def _acquire(self, size_bytes: int, own_bytes: int) -> None:
+        if not self._waiting and self._fits(size_bytes, own_bytes):
             self.used_bytes += size_bytes
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        place = turn, size_bytes
+        place = turn, size_bytes, own_bytes
         self._waiting.append(place)
         try:
             await turn
@@ -66,11 +68,11 @@ class ByteBudget:
             self._serve()
             raise
 
-    def _fits(self, size_bytes: int) -> bool:
-        return not self.used_bytes or self.used_bytes + size_bytes <= self._bytes_max
+    def _fits(self, size_bytes: int, own_bytes: int) -> bool:
+        return self.used_bytes <= own_bytes or self.used_bytes + size_bytes <= self._bytes_max
 
     def _serve(self) -> None:
-        while self._waiting and self._fits(self._waiting[0][1]):
-            turn, size_bytes = self._waiting.popleft()
+        while self._waiting and self._fits(*self._waiting[0][1:]):
+            turn, size_bytes, _ = self._waiting.popleft()
             self.used_bytes += size_bytes
             turn.set_result(None)

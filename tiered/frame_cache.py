@@ -5,10 +5,9 @@
 Rules
   - One frame is fetched once, however many wait for it. Fetches belong to the cache: a call that is cancelled stops
     waiting, what it asked for still lands. When a reader leaves (`forget`), what was fetched for nobody else is given
-    up, on its way or here unused, and its share of the budget is free at once.
+    up, on its way or here unused, at once.
   - Bounded in bytes: what was used longest ago goes first. A frame read ahead is kept compressed until it is used. The
     newest frame stays, however small the cache is: whoever reads it comes back for its other records.
-  - What is on its way from the store is held in `budget`, if there is one; fetches beyond it wait for their turn.
   - Reading ahead is refused while `ahead_bytes_max` are under way, or lie here unused: it is a guess, a demand is not.
   - A frame that does not decode is fetched once more before the error is raised.
   - A cache of a few frames is for frames in use alone: nothing is read ahead into it.
@@ -20,11 +19,9 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 
-from thermocline.tiered.byte_budget import ByteBudget
 from thermocline.tiered.errors import FrameChecksumError
 from thermocline.tiered.frame import DecodedFrame, decode_frame
 from thermocline.tiered.segment_format import FrameInfo
@@ -77,10 +74,8 @@ class FrameCache:
         bytes_max: int = CACHE_BYTES,
         fetch_bytes_max: int = FETCH_BYTES_MAX,
         ahead_bytes_max: int = AHEAD_BYTES_MAX,
-        budget: ByteBudget | None = None,
     ) -> None:
         self._bytes_max = bytes_max
-        self._budget = budget
         self._fetch_bytes_max = fetch_bytes_max
         self._ahead_bytes_max = min(ahead_bytes_max, bytes_max // AHEAD_CACHE_SHARE)
         self._entries: OrderedDict[FrameKey, _Stored | DecodedFrame] = OrderedDict()
@@ -201,9 +196,8 @@ class FrameCache:
 
     async def _fetch(self, reader: SegmentReader, group: list[FrameInfo], fetch: _Fetch) -> None:
         """Fetch adjacent frames and hand them to whoever waits."""
-        async with nullcontext() if self._budget is None else self._budget.hold(_stored_bytes(group)):
-            self.fetch_count += 1
-            views = await reader.fetch(group)
+        self.fetch_count += 1
+        views = await reader.fetch(group)
         for key, view in zip(fetch.keys, views, strict=True):
             stored = bytes(view)
             self.fetched_bytes += len(stored)
@@ -255,10 +249,6 @@ class FrameCache:
 def _key(reader: SegmentReader, info: FrameInfo) -> FrameKey:
     part = reader.entry.log
     return part.key, part.start + info.position
-
-
-def _stored_bytes(group: list[FrameInfo]) -> int:
-    return sum(info.stored_bytes for info in group)
 
 
 def _size(entry: _Stored | DecodedFrame) -> int:

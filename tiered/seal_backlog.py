@@ -68,6 +68,11 @@ class SealPlan:
     skipped_to: dict[int, int]
     raw_bytes: int
 
+    @property
+    def record_count(self) -> int:
+        """Messages."""
+        return sum(len(run.units) for run in self.runs)
+
 
 @dataclass(slots=True, kw_only=True)
 class QueueProgress:

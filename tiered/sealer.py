@@ -82,8 +82,7 @@ class Sealer:
 
     def memory_bytes(self, plan: SealPlan) -> int:
         """About what writing it takes besides `.log`."""
-        record_count = sum(len(run.units) for run in plan.runs)
-        return record_count * RECORD_MEMORY_BYTES + FRAMES_IN_MEMORY * self._options.frame_bytes
+        return plan.record_count * RECORD_MEMORY_BYTES + FRAMES_IN_MEMORY * self._options.frame_bytes
 
     async def _write_and_upload(self, plan: SealPlan, segment_id: SegmentId, folder: Path | None) -> SegmentEntry:
         with await asyncio.to_thread(self.write, plan, segment_id, folder=folder) as finished:

@@ -1,10 +1,11 @@
 """Tier budgets: how many bytes the parts of one tier process hold at a time; `tier_config.py` says how many.
 
-    reads     bytes of frames on their way from the store (FrameCache)
-    uploads   memory of segments that are written and uploaded (Sealer)
-    spool     raw bytes of segments whose `.log` is on local disk meanwhile (Sealer)
+    reads     bytes of parts of objects on their way from the store, whoever reads them (wrappers/bounding.py)
+    uploads   memory of what is written and uploaded: segments, packs, merges (Sealer, PackSealer, PackMerger)
+    spool     raw bytes of the same that are on local disk meanwhile
 
-What is decoded and kept is bounded by the frame cache itself, open segments by SegmentReaders.
+Who takes of both takes of `spool` first. What is decoded and kept is bounded by the frame cache itself, open segments
+by SegmentReaders, entries of packs by PackPieces.
 """
 
 from __future__ import annotations

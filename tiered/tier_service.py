@@ -19,6 +19,7 @@ A topic is named in the ledger from its first segment on. Belongs to the tier pr
 """
 
 import asyncio
+import contextlib
 import itertools
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
@@ -482,10 +483,9 @@ class TierService:
         if self._pack_sealer is None:
             return sealed, None
         try:
-            for ttl_class_name, group in self._pack_sealer.divide(plans, class_of=self.class_of):
-                each = await self._pack_sealer.seal(ttl_class_name, group)
-                if each is not None:
-                    sealed.append(each)
+            async with contextlib.aclosing(self._pack_sealer.seal(plans, class_of=self.class_of)) as packs:
+                async for each in packs:
+                    sealed.append(each)  # noqa: PERF401 - what came before a failure counts
         except ObjectStoreUnavailableError as error:
             return sealed, error
         except BaseException:

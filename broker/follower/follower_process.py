@@ -51,7 +51,13 @@ from thermocline.tiered.state.state_log import read_newest
 from thermocline.tiered.tier_budgets import TierBudgets
 from thermocline.tiered.tier_config import TierConfig
 from thermocline.tiered.ttl import topic_visible_from_ms
-from thermocline.tiered.wrappers import OutageWatch, OutageWatchingObjectStore, StoreCounters, StoreRates
+from thermocline.tiered.wrappers import (
+    BoundingObjectStore,
+    OutageWatch,
+    OutageWatchingObjectStore,
+    StoreCounters,
+    StoreRates,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -81,12 +87,14 @@ class FollowerRole:
         config = settings.tier
         keys = BrokerKeys.of(cluster=settings.cluster_name, broker_name=settings.broker_name)
         self._follow(config)
+        options = ObjectStoreOptions(counters=self._counters, rates=self._rates)
+        opened = await open_object_store(config.cold_url, options)
         store = OutageWatchingObjectStore(
-            await open_object_store(config.cold_url, ObjectStoreOptions(counters=self._counters, rates=self._rates)),
+            BoundingObjectStore(opened, self._budgets.reads),
             OutageWatch(now_ms, on_change=lambda watch: tell_outage(link, watch)),
             check_key=keys.head_hint,
         )
-        cache = FrameCache(bytes_max=config.cache_bytes, budget=self._budgets.reads)
+        cache = FrameCache(bytes_max=config.cache_bytes)
         cold = ColdReader(store, catalog=self._catalog, cache=cache, read_ahead_frames_max=config.read_ahead_frames_max)
         pause_s = interval_s = config.follow_interval_ms / 1_000
         try:

@@ -79,7 +79,7 @@ async def fill(broker: WholeBroker) -> None:
         for start in range(0, MESSAGES, 10):
             messages = [(f"{queue_id}/{number}/".encode().ljust(200, b"."), "") for number in range(start, start + 10)]
             await wire.send_batch(broker.connection, TOPIC, queue_id, messages)
-    await wire.seal(broker.connection)
+    await wire.seal(broker.connection, TOPIC)  # by name: into a segment of its own, read frame by frame
     broker.clock.now_ms += 1_000
     for _ in range(ROUNDS_OF_DELETION):
         await broker.delete_local_files()

@@ -16,7 +16,7 @@ from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.segment_format import FrameInfo
 from thermocline.tiered.segment_reader import SegmentReader
 from thermocline.tiered.segment_writer import SegmentOptions
-from thermocline.tiered.wrappers import MeteringObjectStore, Verb
+from thermocline.tiered.wrappers import BoundingObjectStore, MeteringObjectStore, Verb
 
 
 class GatedStore(MemoryObjectStore):
@@ -177,16 +177,23 @@ async def test_closing_ends_what_is_under_way(reader: SegmentReader, store: Gate
         await waiting
 
 
+def bounded(reader: SegmentReader, store: GatedStore, budget: ByteBudget) -> SegmentReader:
+    """The same segment, its reads held in a budget from now on."""
+    bounded = BoundingObjectStore(store, budget)
+    opened = SegmentReader(bounded, reader.entry)
+    opened._log_footer = reader._log_footer
+    return opened
+
+
 async def test_what_is_on_its_way_is_held_in_the_budget(reader: SegmentReader, store: GatedStore) -> None:
     infos = await frames(reader)
     budget = ByteBudget(infos[0].stored_bytes + infos[5].stored_bytes)
-    cache = FrameCache(budget=budget)
+    reader, cache = bounded(reader, store, budget), FrameCache()
     store.gate.clear()
     waiting = [asyncio.create_task(cache.get(reader, infos[index])) for index in (0, 5, 9)]
     await store.waiting.wait()
     await asyncio.sleep(0)
     assert (budget.used_bytes, budget.waiting_count) == (budget.bytes_max, 1)
-    assert cache.fetch_count == 2
     store.gate.set()
     assert [frame.start_offset for frame in await asyncio.gather(*waiting)] == [
         infos[index].start_offset for index in (0, 5, 9)
@@ -200,7 +207,7 @@ async def test_a_reader_that_leaves_frees_its_share_though_the_store_hangs(
     """Also what was to be read ahead for it; what others want as well goes on."""
     infos = await frames(reader)
     budget = ByteBudget(1 << 20)
-    cache = FrameCache(budget=budget)
+    reader, cache = bounded(reader, store, budget), FrameCache()
     store.gate.clear()
     alone = asyncio.create_task(cache.get(reader, infos[0], owner="leaving"))
     await store.waiting.wait()

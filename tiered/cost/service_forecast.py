@@ -72,6 +72,7 @@ def forecast_requests(
             age_ms=config.seal_age_ms,
             pack_bytes=config.pack_bytes,
             round_ms=config.account_interval_ms,
+            upload_budget_bytes=config.upload_budget_bytes,
         ),
         fan_in=config.merge_fan_in if config.merge_bytes_per_second else None,
         sweep_ms=config.sweep_interval_ms,

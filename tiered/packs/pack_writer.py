@@ -22,6 +22,9 @@ from thermocline.tiered.segment_format import SegmentId
 from thermocline.tiered.segment_writer import FinishedSegment, coarse_frames
 from thermocline.tiered.spool import Spool
 
+RECORD_MEMORY_BYTES = 30
+"""What a record takes in a pack that is written: its share of the `.cq` and `.idx` parts."""
+
 
 @dataclass(slots=True, eq=False)
 class FinishedObject:

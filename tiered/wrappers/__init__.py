@@ -1,6 +1,7 @@
-"""Wrappers around an object store, each an object store itself: retrying, metering, throttling, watching
-for outages, fault injection."""
+"""Wrappers around an object store, each an object store itself: retrying, metering, throttling, bounding,
+watching for outages, fault injection."""
 
+from thermocline.tiered.wrappers.bounding import BoundingObjectStore
 from thermocline.tiered.wrappers.fault_injection import Fault, FaultInjectingObjectStore, ProcessCrash
 from thermocline.tiered.wrappers.metering import MeteringObjectStore, StoreCounters
 from thermocline.tiered.wrappers.outage import OutageWatch, OutageWatchingObjectStore
@@ -9,6 +10,7 @@ from thermocline.tiered.wrappers.throttling import StoreLimits, StoreRates, Thro
 from thermocline.tiered.wrappers.wrapping import StoreCall, Verb
 
 __all__ = [
+    "BoundingObjectStore",
     "Fault",
     "FaultInjectingObjectStore",
     "MeteringObjectStore",
