@@ -6,9 +6,9 @@
 What has expired or whose topic has ended is left out. Everything written is under ids of this writer, complete before
 it is returned, and given up if anything fails; the caller commits it in place of the plan's packs, or gives it up.
 A merge uses memory for one buffer a pack and for the pieces of one topic, and disk for the packs that it has begun; it
-waits for its shares of the budgets (tier_budgets.py). Buffers take at most half of one, files half of the other, so that
-sealing goes on beside it. Belongs to the tier process's loop, where one merge runs at a time; decompressing and compressing run
-in a worker thread.
+waits for its shares of the budgets (tier_budgets.py). Buffers take at most half of one, files half of the other, so
+that sealing goes on beside it. Belongs to the tier process's loop, where one merge runs at a time; decompressing and
+compressing run in a worker thread.
 """
 
 from __future__ import annotations
