@@ -52,6 +52,7 @@ from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import FencedError, UnavailableError
 from thermocline.store.disk import Disk, RealDisk
 from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.due_changes import TopicReport
 from thermocline.tiered.errors import ForeignLedgerError, UnfitStoreError
 from thermocline.tiered.ledger_entry import QueueHole
 from thermocline.tiered.ledger_writer import CHECKPOINT_INTERVAL
@@ -62,7 +63,7 @@ from thermocline.tiered.packs.pack_ttl import packed_expiry
 from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
 from thermocline.tiered.tier_budgets import TierBudgets
 from thermocline.tiered.tier_config import TierConfig
-from thermocline.tiered.tier_service import TierService, TopicReport
+from thermocline.tiered.tier_service import TierService
 from thermocline.tiered.ttl import report as expired_report
 from thermocline.tiered.wrappers import (
     BoundingObjectStore,

@@ -33,6 +33,7 @@ from thermocline.store.retention import RetentionGate
 from thermocline.store.store_config import StoreConfig
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cold_reader import ColdPull, ColdReader
+from thermocline.tiered.due_changes import TopicReport
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.ledger_entry import QueueHole
 from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
@@ -42,7 +43,7 @@ from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_writer import SegmentOptions
 from thermocline.tiered.tier_config import FullPolicy, TierConfig
-from thermocline.tiered.tier_service import TierService, TopicReport
+from thermocline.tiered.tier_service import TierService
 from thermocline.tiered.wrappers import (
     Fault,
     FaultInjectingObjectStore,

@@ -17,6 +17,7 @@ from benchmarks.synthetic_hot_tier import SyntheticHotTier
 from thermocline.tiered.cost.cost_meter import CostMeter
 from thermocline.tiered.cost.seal_admission import SealAdmission
 from thermocline.tiered.cost.traffic_record import TrafficRecord
+from thermocline.tiered.due_changes import TopicReport
 from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
 from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.object_keys import BrokerKeys
@@ -29,7 +30,7 @@ from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_writer import SegmentOptions
 from thermocline.tiered.tier_config import TierConfig
-from thermocline.tiered.tier_service import TierService, TopicReport
+from thermocline.tiered.tier_service import TierService
 from thermocline.tiered.wrappers import MeteringObjectStore
 
 KEYS = BrokerKeys.of(cluster="DefaultCluster", broker_name="broker-a")
