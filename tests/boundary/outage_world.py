@@ -1,6 +1,6 @@
 """A broker's storage through outages of its bucket: the real parts, in virtual time, on a disk in memory.
 
-    producer -> message store -> (ticks) -> tier service -> objects in memory, behind faults
+    producer -> message store -> (ticks) -> tier service, merging -> objects in memory, behind faults
                              local retention, with the policy for a full disk
     readers   from the first offset on, hot or cold, as the router finds it, again and again
 
@@ -24,6 +24,7 @@ from tests.store.inline_executor import InlineExecutor
 from thermocline.broker.cold_reads import ColdBounds
 from thermocline.broker.drop_oldest import DropOldest
 from thermocline.broker.dropped_ranges import DroppedRange, DroppedRanges
+from thermocline.broker.tier_work import first_to_end
 from thermocline.remoting.errors import ObjectStoreUnavailableError, ServiceUnavailableError
 from thermocline.remoting.message_record import iterate_records
 from thermocline.store.disk import replace_file
@@ -39,6 +40,10 @@ from thermocline.tiered.ledger_entry import QueueHole
 from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
 from thermocline.tiered.local_files import LocalLog, LocalQueues
 from thermocline.tiered.memory import MemoryObjectStore
+from thermocline.tiered.packs.merge_policy import MergePolicy
+from thermocline.tiered.packs.merging import MergeBudget, Merging
+from thermocline.tiered.packs.pack_merger import PackMerger
+from thermocline.tiered.packs.pack_sealer import PackSealer
 from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_writer import SegmentOptions
@@ -120,6 +125,7 @@ class OutageWorld:
             file_reserved_ms=RETENTION_MS,
             delete_when_hours=(),
         )
+        self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._tier: asyncio.Task[None] | None = None
         self.service: TierService | None = None
@@ -222,6 +228,7 @@ class OutageWorld:
         log = LocalLog(self.disk, path=self._local.commit_log_path, file_bytes=LOG_FILE_BYTES)
         config = self.config
         options = SegmentOptions(frame_bytes=config.frame_bytes, compression_level=1)
+        sealer = Sealer(store=store, keys=KEYS, log=log, spool_folder=None, options=options, clock=self.now_ms)
         service = TierService(
             writer=writer,
             backlog=SealBacklog(
@@ -232,12 +239,25 @@ class OutageWorld:
                 policy=SealPolicy(segment_bytes=config.segment_bytes, age_ms=config.seal_age_ms),
                 log_min_offset=lambda: self.store.commit_log.min_offset,
             ),
-            sealer=Sealer(store=store, keys=KEYS, log=log, spool_folder=None, options=options, clock=self.now_ms),
+            sealer=sealer,
             config=config,
             clock=self.now_ms,
             flush_offset=lambda: self.store.commit_log.flush_offset,
             on_committed=self._committed,
             check_store=store.check,
+            pack_sealer=PackSealer(
+                writer=writer, sealer=sealer, spool_folder=None, pack_bytes=config.pack_bytes, clock=self.now_ms
+            ),
+        )
+        merging = Merging(
+            merger=PackMerger(writer=writer, options=options, spool_folder=None, clock=self.now_ms),
+            policy=MergePolicy(fan_in=config.merge_fan_in, pack_bytes=config.pack_bytes),
+            budget=MergeBudget(bytes_per_second=config.merge_bytes_per_second, clock=self.now_ms),
+            segment_bytes=config.segment_bytes,
+            catalog=lambda: service.catalog,
+            class_of=service.class_of,
+            cuts_ms=service.cuts_ms,
+            amend=service.amend,
         )
         cache = FrameCache(bytes_max=1 << 20)
         self.reader = ColdReader(store, catalog=lambda: service.catalog, cache=cache)
@@ -248,7 +268,7 @@ class OutageWorld:
             self._report(pressure=False)
             service.backlog.account()
             self._committed(service.catalog, frozenset(service.catalog.topics))
-            await service.run()
+            await first_to_end(service.run(), merging.run(self._changed))
         finally:
             reader, self.service, self.reader = self.reader, None, None
             await reader.close()
@@ -356,12 +376,14 @@ class OutageWorld:
 
     def _committed(self, catalog: Catalog, topics: frozenset[str]) -> None:
         assert self.service is not None
+        self._changed.set()
+        self.witness["packs"] += bool(catalog.packs)
+        self.witness["merged packs"] += any(pack.level for pack in catalog.packs.values())
         self.committed_offset = max(self.committed_offset, self.service.backlog.committed_offset())
         bounds = self._bounds = {} if self._bounds is None else self._bounds
         for topic in topics:
-            starts, ends = catalog.topics[topic].queue_starts(), catalog.topics[topic].queue_ends()
-            for queue_id, start in starts.items():
-                bounds[topic, queue_id] = ColdBounds(min_offset=start, end_offset=ends[queue_id])
+            for queue_id, (start, end) in catalog.queue_bounds(topic).items():
+                bounds[topic, queue_id] = ColdBounds(min_offset=start, end_offset=end)
 
     def bounds(self, topic: str, queue_id: int) -> ColdBounds | None:
         """What the tier has said of a queue in this boot."""
@@ -446,11 +468,14 @@ class OutageWorld:
         }
 
     def cold_runs(self, catalog: Catalog, place: Place) -> list[tuple[int, int]]:
-        """What segments hold of a queue, in order."""
+        """What segments and packs hold of a queue, in order."""
         topic, queue_id = place
-        entry = catalog.topics.get(topic)
-        runs = [run for segment in entry.segments for run in segment.runs] if entry is not None else []
-        return sorted((run.start_offset, run.end_offset) for run in runs if run.queue_id == queue_id)
+        entry, packed = catalog.topics.get(topic), catalog.packed.get(topic)
+        runs = [(run.queue_id, run.start_offset, run.end_offset) for run in (entry.ranges() if entry else ())]
+        for pack_id in packed.packs if packed else ():
+            ranges = catalog.packs[pack_id].ranges_of(topic, packed.incarnation)
+            runs += [(each.queue_id, each.start_offset, each.end_offset) for each in ranges]
+        return sorted((start, end) for run_queue_id, start, end in runs if run_queue_id == queue_id)
 
     def check_covered(self) -> None:
         """Every acknowledged message is local, or committed, or was given up by name."""

@@ -39,6 +39,9 @@ def make_world(seed: int, *, policy: FullPolicy) -> OutageWorld:
         grace_ms=GRACE_MS,
         sweep_interval_ms=5_000,
         account_interval_ms=1_000,
+        pack_bytes=64 << 10,
+        merge_fan_in=(2, 4, 16)[seed % 5 % 3],
+        merge_bytes_per_second=1 << 20,
     )
     return OutageWorld(seed, policies=dict.fromkeys(TOPICS, policy), capacity_files=capacity_files, config=config)
 
@@ -144,7 +147,7 @@ def test_outages_longer_than_local_retention(policy: FullPolicy, case_count: Cal
             error.add_note(f"seed {seed}")
             raise
     expected = ["outages longer than five times retention", "kills", "cold pulls", "hot pulls", "files deleted"]
-    expected += ["starts without the bucket", "cold pulls told to try again"]
+    expected += ["starts without the bucket", "cold pulls told to try again", "packs", "merged packs"]
     expected += ["lost by name"] if policy is FullPolicy.DROP_OLDEST else ["refused"]
     for name in expected:
         assert witness[name], f"no case met this: {name}; {witness}"
