@@ -281,11 +281,12 @@ class _Outputs:
             self._writer.abandon(segment.id, segment.keys)
 
     async def _finish(self, ttl_class: str) -> None:
-        pack = self._open.pop(ttl_class)
-        self._uploading[pack.pack_id] = pack.key
+        pack = self._open[ttl_class]
         entry, content = await asyncio.to_thread(
             pack.finish, level=self._plan.level, depth=self._plan.depth, created_ms=self._clock()
         )
+        del self._open[ttl_class]
+        self._uploading[pack.pack_id] = pack.key
         with content:
             await self._writer.store.put(pack.key, content.data)
         del self._uploading[pack.pack_id]
