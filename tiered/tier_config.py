@@ -59,11 +59,11 @@ class TierConfig:
     read_requests_per_second_max: int = 0
     """Gets, heads and listings in a second; 0 is no limit."""
     read_budget_bytes: int = 16 * MIB
-    """Most bytes of cold reads that are on their way from the store; further ones wait."""
+    """Most bytes of parts of objects that are on their way from the store; further reads wait."""
     upload_budget_bytes: int = 96 * MIB
-    """Most memory that segments take while they are written and uploaded; further ones wait."""
+    """Most memory that segments, packs and merges take while they are written and uploaded; further ones wait."""
     spool_bytes: int = 1024 * MIB
-    """Most raw bytes of segments that are written to local disk at a time; further ones wait."""
+    """Most raw bytes of segments, packs and merges that are on local disk at a time; further ones wait."""
     full_policy: str = FullPolicy.REFUSE.value
     """When the bucket has been away for longer than the disk can hold, for topics that say nothing of their own."""
     account_interval_ms: int = 1_000

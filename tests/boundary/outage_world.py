@@ -33,7 +33,8 @@ from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import RetentionGate
 from thermocline.store.store_config import StoreConfig
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.cold_reader import ColdPull, ColdReader
+from thermocline.tiered.cold_pull import ColdPull
+from thermocline.tiered.cold_reader import ColdReader
 from thermocline.tiered.due_changes import TopicReport
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.ledger_entry import QueueHole

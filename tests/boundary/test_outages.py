@@ -17,7 +17,8 @@ import pytest
 from tests.boundary.outage_world import GRACE_MS, RETENTION_MS, OutageWorld
 from tests.boundary.virtual_time import run_in_virtual_time
 from tests.crash.bucket import KEYS, listed_keys, named_keys
-from thermocline.tiered.cold_reader import ColdPull, ColdReader
+from thermocline.tiered.cold_pull import ColdPull
+from thermocline.tiered.cold_reader import ColdReader
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.ledger_reader import open_catalog
 from thermocline.tiered.tier_config import FullPolicy, TierConfig

@@ -17,7 +17,8 @@ from thermocline.store.message_draft import MessageDraft
 from thermocline.store.message_store import MessageStore
 from thermocline.store.store_config import StoreConfig
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.cold_reader import ColdPull, ColdPullStatus, ColdReader
+from thermocline.tiered.cold_pull import ColdPull, ColdPullStatus
+from thermocline.tiered.cold_reader import ColdReader
 from thermocline.tiered.due_changes import TopicReport
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.ledger_writer import LedgerWriter
