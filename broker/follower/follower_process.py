@@ -104,7 +104,7 @@ class FollowerRole:
                     pause_s = interval_s if has_moved else min(pause_s * 2, interval_s * FOLLOW_PAUSES_MAX)
                     self._last_error = ""
                 except (ObjectStoreUnavailableError, CorruptDataError) as error:
-                    if not self._last_error and isinstance(error, CorruptDataError):
+                    if isinstance(error, CorruptDataError) and str(error) != self._last_error:
                         logger.warning("the ledger cannot be followed: %s", error)
                     self._last_error, pause_s = str(error), max(interval_s, RETRY_PAUSE_S)
                 await asyncio.sleep(pause_s)

@@ -46,7 +46,7 @@ def test_a_line_when_it_begins_now_and_then_and_when_it_ends(caplog: pytest.LogC
     watch.answered()
     assert (watch.since_ms, watch.last_error) == (None, "")
     assert lines(caplog) == [
-        ("WARNING", "object store does not answer; messages stay local until it does"),
+        ("WARNING", "object store does not answer; what needs it waits until it does"),
         ("WARNING", "object store still does not answer away_s=600 failed_calls=601"),
         ("WARNING", "object store still does not answer away_s=1200 failed_calls=1201"),
         ("INFO", "object store answers again away_s=1500 failed_calls=1500"),

@@ -60,7 +60,7 @@ class OutageWatch:
             is_new = self._ended_ms is None or self._began_ms - self._ended_ms >= SETTLED_MS
             if is_new or away_ms >= SETTLED_MS:
                 self._told_ms = now_ms
-                logger.warning("object store does not answer; messages stay local until it does: %s", error)
+                logger.warning("object store does not answer; what needs it waits until it does: %s", error)
         elif now_ms - self._told_ms >= REMINDER_MS:
             self._told_ms = now_ms
             logger.warning(
