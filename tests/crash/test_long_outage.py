@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from tests.crash import wire
-from tests.crash.broker_process import BrokerProcess
+from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess
 from tests.crash.bucket import listed_keys, named_keys, newest
-from tests.crash.test_kill_nine import SMALL_FILES, local_minimums
+from tests.crash.test_kill_nine import local_minimums
 from tests.fixtures_s3 import new_bucket
 from thermocline.localstack import S3Server
 from thermocline.remoting.client import ClientConnection
@@ -149,7 +149,7 @@ async def check_bucket(store: ObjectStore) -> None:
 def properties(url: str, *, minute_ms: int) -> dict[str, str]:
     """A broker whose times are so much shorter than the defaults."""
     return {
-        **SMALL_FILES,
+        **TINY_FILES_GO_AT_ONCE,
         "healthPort": "0",
         "coldUrl": url,
         "coldSealAgeMs": str(10 * minute_ms),
