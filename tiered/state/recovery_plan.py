@@ -12,7 +12,8 @@ snapshot; what is known of it are its queues. One that either says is deleted st
 work (`is_internal`) lived on the lost disk alone: those topics begin anew.
 
 Times to live are the snapshot's, or the ledger's when that was written to later. What had expired by the ledger's when
-it was last written to, before it was claimed for this, stays hidden: it may have been deleted, and in a pack it may not.
+it was last written to, before it was claimed for this, stays hidden: it may have been deleted, and in a pack it may
+not.
 """
 
 from __future__ import annotations
