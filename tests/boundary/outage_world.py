@@ -18,7 +18,7 @@ import contextlib
 from collections import Counter, defaultdict
 from random import Random
 
-from tests.crash.bucket import KEYS
+from tests.crash.bucket import KEYS, held_ranges
 from tests.simulated_disk import SimulatedDisk
 from tests.store.inline_executor import InlineExecutor
 from thermocline.broker.cold_reads import ColdBounds
@@ -471,12 +471,7 @@ class OutageWorld:
     def cold_runs(self, catalog: Catalog, place: Place) -> list[tuple[int, int]]:
         """What segments and packs hold of a queue, in order."""
         topic, queue_id = place
-        entry, packed = catalog.topics.get(topic), catalog.packed.get(topic)
-        runs = [(run.queue_id, run.start_offset, run.end_offset) for run in (entry.ranges() if entry else ())]
-        for pack_id in packed.packs if packed else ():
-            ranges = catalog.packs[pack_id].ranges_of(topic, packed.incarnation)
-            runs += [(each.queue_id, each.start_offset, each.end_offset) for each in ranges]
-        return sorted((start, end) for run_queue_id, start, end in runs if run_queue_id == queue_id)
+        return held_ranges(catalog, topic).get(queue_id, [])
 
     def check_covered(self) -> None:
         """Every acknowledged message is local, or committed, or was given up by name."""
