@@ -97,7 +97,7 @@ class HelperHub:
         role = self._role_of.pop(connection, None)
         if role is not None and self._connections.get(role) is connection:
             del self._connections[role]
-            logger.warning("helper disconnected role=%s", role)
+            logger.info("helper disconnected role=%s", role)  # why, its supervisor says
 
     def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """HELLO, or something that a known helper tells."""
