@@ -25,7 +25,6 @@ import itertools
 import json
 import resource
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -33,6 +32,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from benchmarks.memory_watch import MemoryWatch
 from benchmarks.synthetic_cold_tier import KEYS, SyntheticColdTier, SyntheticTopic, opened
 from benchmarks.synthetic_hot_tier import SyntheticHotTier
 from benchmarks.synthetic_packs import run_days
@@ -249,29 +249,6 @@ async def _read_back(bill: Bill, tier: SyntheticColdTier, meter: KindMeter, topi
         bill.read_per_byte = sum(sizes) / record_bytes
 
 
-class MemoryWatch:
-    """The greatest anonymous memory of this process, looked at every tenth of a second by a thread of its own."""
-
-    def __init__(self) -> None:
-        self.anonymous_kib = 0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> MemoryWatch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._stop.wait(0.1):
-            for line in Path("/proc/self/status").read_text().splitlines():
-                if line.startswith("RssAnon:"):
-                    self.anonymous_kib = max(self.anonymous_kib, int(line.split()[1]))
-
-
 def show(bill: Bill) -> str:
     """The bill for people."""
     parts = ", ".join(f"{kind} {count:.1f}" for kind, count in bill.puts_per_gib.items())
@@ -299,25 +276,25 @@ def main() -> None:
     parser.add_argument("--days", type=float, default=0.0)
     parser.add_argument("--folder", type=Path, default=None, help="where objects and spools lie meanwhile")
     options = parser.parse_args()
-    with MemoryWatch() as memory:
+    with MemoryWatch() as memory, tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        store = FileObjectStore(f"{folder}/objects", disk=RealDisk())
         if options.days:
-            result = asyncio.run(run_days(topics=options.topics, queues=options.queues, days=options.days))
-            print(json.dumps(result, indent=1))
+            days = run_days(store, topics=options.topics, queues=options.queues, days=options.days, memory=memory)
+            print(json.dumps(asyncio.run(days), indent=1))
         else:
-            with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-                spool = Path(folder) / "spool"
-                spool.mkdir()
-                bill = asyncio.run(
-                    measure(
-                        FileObjectStore(f"{folder}/objects", disk=RealDisk()),
-                        topics=options.topics,
-                        queues=options.queues,
-                        classes=options.classes,
-                        size_bytes=int(options.gib * GIB),
-                        spool_folder=spool,
-                        memory=memory,
-                    )
+            spool = Path(folder) / "spool"
+            spool.mkdir()
+            bill = asyncio.run(
+                measure(
+                    store,
+                    topics=options.topics,
+                    queues=options.queues,
+                    classes=options.classes,
+                    size_bytes=int(options.gib * GIB),
+                    spool_folder=spool,
+                    memory=memory,
                 )
+            )
             print(show(bill))
             print(f"  memory before the reading back at most {bill.memory_kib / 1024:.0f} MiB")
     print(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import resource
 import time
 import zlib
 from collections.abc import Callable
@@ -17,12 +16,13 @@ from random import Random
 
 import numpy as np
 
+from benchmarks.memory_watch import MemoryWatch
 from benchmarks.synthetic_cold_tier import IDENTITY, KEYS
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.garbage import GarbageCollector
 from thermocline.tiered.ledger_entry import LedgerChanges
 from thermocline.tiered.ledger_writer import LedgerWriter
-from thermocline.tiered.memory import MemoryObjectStore
+from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.packs.merge_policy import MergePlan, MergePolicy
 from thermocline.tiered.packs.merging import OWN_PART, MergeBudget, Merging
 from thermocline.tiered.packs.pack_entry import PackEntry, topic_key
@@ -172,7 +172,7 @@ def _joined(pieces: list[PieceExtent]) -> list[PieceExtent]:
 class _Sizes(MeteringObjectStore):
     """Bytes of ledger entries and checkpoints."""
 
-    def __init__(self, inner: MemoryObjectStore) -> None:
+    def __init__(self, inner: ObjectStore) -> None:
         super().__init__(inner)
         self.largest_entry = self.entry_bytes = self.checkpoint_bytes = self.puts = 0
 
@@ -196,10 +196,12 @@ class _Sizes(MeteringObjectStore):
         await super().create_if_absent(key, data)
 
 
-async def run_days(*, topics: int, queues: int, days: float, seed: int = 1) -> dict[str, float | int | str]:
-    """The figures; see `request_bill.py`."""
+async def run_days(
+    inner: ObjectStore, *, topics: int, queues: int, days: float, seed: int = 1, memory: MemoryWatch | None = None
+) -> dict[str, float | int | str]:
+    """The figures; see `request_bill.py`. `memory`: tell how it goes on."""
     now_ms = 4_000_000_000_000
-    store, random = _Sizes(MemoryObjectStore()), np.random.default_rng(seed)
+    store, random = _Sizes(inner), np.random.default_rng(seed)
 
     def clock() -> int:
         return now_ms
@@ -249,8 +251,8 @@ async def run_days(*, topics: int, queues: int, days: float, seed: int = 1) -> d
             merged += outcome.written_bytes
         if garbage.is_due(now_ms=now_ms):
             await garbage.execute(await garbage.plan(now_ms=now_ms), now_ms=now_ms)
-        if number % 500 == 499:
-            _show(number + 1, pack_count, writer, store, time.perf_counter() - began)
+        if memory is not None and number % 500 == 499:
+            print(_progress(number + 1, pack_count, writer, store, memory), flush=True)
     catalog = writer.catalog
     data_bytes = pack_count * pack_bytes
     return {
@@ -272,15 +274,12 @@ async def run_days(*, topics: int, queues: int, days: float, seed: int = 1) -> d
     }
 
 
-def _show(number: int, count: int, writer: LedgerWriter, store: _Sizes, seconds: float) -> None:
+def _progress(number: int, count: int, writer: LedgerWriter, store: _Sizes, memory: MemoryWatch) -> str:
     catalog = writer.catalog
-    memory_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    kept_mib = sum(map(len, store._inner.objects.values())) / MIB if isinstance(store._inner, MemoryObjectStore) else 0
-    print(
+    checkpoint_part = store.checkpoint_bytes / (number * MIB * SEAL_AGE_MS / 1_000)
+    return (
         f"{number}/{count} packs={len(catalog.packs)} segments={catalog.segment_count} entry={store.largest_entry}"
-        f" checkpoints={store.checkpoint_bytes / (number * MIB * SEAL_AGE_MS / 1000):.4%} memory={memory_mib:.0f} MiB"
-        f" of which objects {kept_mib:.0f} MiB {seconds:.0f} s levels={_levels(catalog)}",
-        flush=True,
+        f" checkpoints={checkpoint_part:.4%} memory={memory.anonymous_kib / 1024:.0f} MiB levels={_levels(catalog)}"
     )
 
 

@@ -61,7 +61,7 @@ async def test_a_further_class_costs_nine_puts_more() -> None:
 
 
 async def test_entries_stay_small_for_a_day() -> None:
-    figures = await run_days(topics=100, queues=8, days=1)
+    figures = await run_days(MemoryObjectStore(), topics=100, queues=8, days=1)
     assert figures["largest_entry_kib"] <= 256
     assert figures["checkpoint_part_percent"] <= 2
     assert figures["packs_of_a_topic_max"] <= 3 * TierConfig().merge_fan_in
