@@ -243,8 +243,6 @@ ENDLESS = ("clusterRT", "startMonitoring")
 NOT_YET = "not yet: "
 OWN_SETTINGS = "only settings that have an effect are shown, our own among them"
 DIFFERENT: Mapping[str, str] = {
-    "updateStaticTopic -t PairStatic -qn 4 -b broker-a": NOT_YET + "static topics",
-    "remappingStaticTopic -t PairStatic -b broker-a": NOT_YET + "static topics",
     "getBrokerConfig -b {broker}": OWN_SETTINGS,
     "getNamesrvConfig": OWN_SETTINGS,
 }
