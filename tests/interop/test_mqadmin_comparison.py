@@ -240,7 +240,6 @@ COMMANDS = (
 )
 ENDLESS = ("clusterRT", "startMonitoring")
 """Commands with tests of their own: they do not end by themselves."""
-NOT_YET = "not yet: "
 OWN_SETTINGS = "only settings that have an effect are shown, our own among them"
 DIFFERENT: Mapping[str, str] = {
     "getBrokerConfig -b {broker}": OWN_SETTINGS,
