@@ -22,6 +22,7 @@ Source: remoting/protocol/statictopic/TopicQueueMappingUtils.java, TopicRemappin
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Collection, Mapping
 
 import msgspec
@@ -128,19 +129,19 @@ def plan_growth(
     queue_count: int,
     now_ms: int,
 ) -> StaticTopicPlan:
-    """Plan to make the topic with so many logic queues, or to give it more. Every broker that has some stays a target.
+    """Plan to make the topic with so many logic queues, or to give it more, which go to `targets` alone.
 
     Raises:
-        InvalidRequestError: It has as many already, or more; or the brokers disagree about it.
+        InvalidRequestError: It has as many already, or more; the brokers disagree about it; or there are no targets.
     """
     epoch, queues = check(topic, present)
     if queue_count <= len(queues):
         raise InvalidRequestError("a static topic only grows", topic=topic, queues=len(queues), wanted=queue_count)
     configs = {name: _copy(config) for name, config in present.items()}
-    counts = dict.fromkeys([*targets, *configs], 0)
-    for items in queues.values():
-        counts[items[-1].broker_name or ""] += 1
-    order = _order(topic, counts)
+    if not targets:
+        raise InvalidRequestError("nobody to give the queues to", topic=topic)
+    counts = Counter(items[-1].broker_name or "" for items in queues.values())
+    order = _order(topic, targets)
     for queue_id in range(len(queues), queue_count):
         name = min(order, key=lambda one: (counts[one], order.index(one)))
         counts[name] += 1

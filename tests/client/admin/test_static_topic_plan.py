@@ -77,6 +77,11 @@ def test_growth_leaves_what_there_is_and_raises_the_epoch() -> None:
     assert mapping_of(before["a"]).epoch == NOW, "the brokers' own answers stay as they are"
 
 
+def test_new_queues_go_to_the_targets_alone() -> None:
+    before = grown(2, "a").broker_config_map
+    assert leaders_of(grown(4, "a", before)) == {"a": 4}
+
+
 def test_a_topic_does_not_shrink_nor_stay() -> None:
     before = grown(2, "ab").broker_config_map
     for count in (1, 2):
