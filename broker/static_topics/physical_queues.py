@@ -7,15 +7,18 @@ Owner: the hot process's event loop.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 from thermocline.broker.cold_reads import Boundary
 from thermocline.broker.consumer_offsets import ConsumerOffsets
 from thermocline.broker.queue_lookup import QueueLookup
 from thermocline.broker.static_topics.peer_brokers import PeerBrokers
+from thermocline.remoting.bodies import GroupList
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import ResponseError
-from thermocline.remoting.header_codec import TopicQueueHeader
+from thermocline.remoting.header_codec import TopicHeader
+from thermocline.remoting.headers.group import QueryTopicConsumeByWhoRequestHeader
 from thermocline.remoting.headers.read import (
     GetEarliestMsgStoretimeRequestHeader,
     GetEarliestMsgStoretimeResponseHeader,
@@ -51,6 +54,9 @@ class PhysicalQueues(Protocol):
     async def commit(self, topic: str, queue_id: int, group: str, offset: int) -> None:
         """Note where a group goes on."""
 
+    async def groups(self, topic: str) -> Collection[str]:
+        """The groups that have offsets in the topic, and perhaps others."""
+
 
 class LocalQueues:
     """This broker's own."""
@@ -78,6 +84,9 @@ class LocalQueues:
 
     async def commit(self, topic: str, queue_id: int, group: str, offset: int) -> None:
         self._offsets.commit(topic, group, queue_id, offset)
+
+    async def groups(self, topic: str) -> Collection[str]:
+        return self._offsets.groups_of(topic)
 
 
 class RemoteQueues:
@@ -124,16 +133,21 @@ class RemoteQueues:
         )
         await self._ask(RequestCode.UPDATE_CONSUMER_OFFSET, header)
 
-    async def _offset(self, code: RequestCode, header: TopicQueueHeader) -> int:
+    async def groups(self, topic: str) -> Collection[str]:
+        header = QueryTopicConsumeByWhoRequestHeader(topic=topic)
+        answer = await self._ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
+        return GroupList.decode(answer.body).group_list
+
+    async def _offset(self, code: RequestCode, header: TopicHeader) -> int:
         answer = await self._ask(code, header)
         return answer.header(OffsetResponseHeader).offset
 
     async def _ask(
         self,
         code: RequestCode,
-        header: TopicQueueHeader,
+        header: TopicHeader,
         *,
-        expected: tuple[ResponseCode, ...] = (ResponseCode.SUCCESS,),
+        expected: Collection[int] = (ResponseCode.SUCCESS,),
     ) -> RemotingCommand:
         header.logical, header.broker_name = False, self._broker_name
         answer = await self._peers.call(self._broker_name, RemotingCommand.request(code, header))

@@ -14,6 +14,7 @@ from thermocline.broker.hot_server import HotServer
 from thermocline.broker.processors.consumer_offset import ConsumerOffsetProcessor
 from thermocline.broker.processors.dispatcher import Dispatcher
 from thermocline.broker.processors.group import GroupProcessor
+from thermocline.broker.processors.stats import StatsProcessor
 from thermocline.broker.processors.topic import TopicProcessor
 from thermocline.broker.static_topics.peer_brokers import PeerBrokers
 from thermocline.remoting.bodies import LogicQueueMappingItem, TopicQueueMappingDetail
@@ -174,7 +175,13 @@ async def one_broker(root: Path, name: str, peers: Peers, **settings: Any) -> As
         context.peers = peers
         hot = HotServer(context, key_index=ScanIndex(broker.store), long_polling=broker.long_polling)
         dispatcher = Dispatcher(
-            [TopicProcessor(context), GroupProcessor(context), ConsumerOffsetProcessor(context), *hot.processors],
+            [
+                TopicProcessor(context),
+                GroupProcessor(context),
+                ConsumerOffsetProcessor(context),
+                StatsProcessor(context),
+                *hot.processors,
+            ],
             on_closed=[hot.connection_closed],
         )
         server = RemotingServer(dispatcher, chunk_handler=hot)
