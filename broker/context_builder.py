@@ -100,7 +100,8 @@ async def build_context(
     persister = ConfigPersister(disk)
     time_kept = KeptClock(store.clock, persister)
     stats = BrokerStats(cluster_name=config.cluster_name, now_ms=clock())
-    appender = MessageAppender(store, stats, arrived=arrived)
+    static_topics = StaticTopicTable(broker_name=config.broker_name, clock=clock, persister=persister)
+    appender = MessageAppender(store, stats, arrived=arrived, queue_for=static_topics.queue_for)
     delay_level_count = len(files.delay_levels_ms)
     topics = TopicTable(
         store=store,
@@ -108,7 +109,6 @@ async def build_context(
         config=lambda: settings.broker,
         system_topics=system_topic_names(config, delay_level_count=delay_level_count),
     )
-    static_topics = StaticTopicTable(broker_name=config.broker_name, clock=clock, persister=persister)
     groups = GroupTable(clock=clock, persister=persister, config=lambda: settings.broker)
     offsets = ConsumerOffsets(clock=clock, version_step=config.offset_version_step)
     delays = DelayService(

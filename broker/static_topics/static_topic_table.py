@@ -107,6 +107,19 @@ class StaticTopicTable:
             )
         return LedQueue(topic=topic, queue_id=queue_id, detail=detail, items=tuple(items))
 
+    def queue_for(self, topic: str, physical_queue_id: int) -> int:
+        """The physical queue that takes a message that was meant for this one: another when it has moved away.
+
+        Where this broker leads none of the topic's queues any more it is the same: nowhere here is better.
+        """
+        detail = self._details.get(topic)
+        if detail is None:
+            return physical_queue_id
+        led = sorted(led_queues(detail).values())
+        if not led or physical_queue_id in led:
+            return physical_queue_id
+        return led[physical_queue_id % len(led)]
+
     def encoded_detail(self, topic: str) -> bytes:
         """A mapping as it stands in a table's JSON: `"name":{...}`, with quoted keys."""
         return msgspec.json.encode(topic) + b":" + self._details[topic].encode()

@@ -16,6 +16,7 @@ from thermocline.remoting.bodies import TopicConfigAndMapping, TopicConfigTableB
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.json_dialect import loads
 from thermocline.remoting.message_record import iterate_records
+from thermocline.store.message_draft import MessageDraft
 
 NOT_LEADER = 501
 FIRST = item(0, "a", 0, queue_id=2)
@@ -193,6 +194,26 @@ async def test_an_offset_that_comes_with_a_pull_counts_in_its_own_queue_only(bro
     assert await brokers.b.committed() is None
     await brokers.b.pull(10_001, sysFlag=5, commitOffset=10_001)
     assert await brokers.b.committed() == 10_001
+
+
+async def test_what_falls_due_for_a_queue_that_has_moved_goes_to_one_that_the_broker_leads(brokers: TwoBrokers) -> None:
+    """Delayed, timed and committed messages name the physical queue that was the right one when they were sent."""
+    context = brokers.a.broker.context
+    due = MessageDraft(
+        topic=TOPIC,
+        queue_id=2,
+        body=b"due",
+        properties_text=b"",
+        born_timestamp_ms=0,
+        born_host=("127.0.0.1", 1),
+    )
+    assert (await brokers.a.map({0: [FIRST], 1: [item(0, "a", 0, queue_id=3)]}, epoch=2)).code == 0
+    context.appender.append(due)
+    assert await brokers.a.offset(30, queue_id=0) == 1
+    assert (await brokers.a.map({0: [FIRST, MOVED], 1: [item(0, "a", 0, queue_id=3)]}, epoch=3)).code == 0
+    context.appender.append(due)
+    assert await brokers.a.offset(30, queue_id=1) == 1
+    assert await brokers.a.offset(30, queue_id=2, lo="false") == 1
 
 
 async def test_a_part_whose_broker_is_away_is_an_error_that_clients_retry(brokers: TwoBrokers) -> None:
