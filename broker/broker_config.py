@@ -80,6 +80,9 @@ class BrokerConfig:
     message_ttl_ms: int = setting(0, "messageTtlMs", least=0)
     """Time to live of topics that say nothing themselves; 0 keeps messages for ever."""
 
+    forward_timeout_ms: int = setting(3_000, "forwardTimeout", least=100, live=True)
+    """How long another broker may take over a question about a static topic's older part."""
+
     # -- registration at NameServers -----------------------------------------------------------------------------------
     register_period_ms: int = setting(30_000, "registerNameServerPeriod", least=10, most=60_000, live=True)
     register_timeout_ms: int = setting(24_000, "registerBrokerTimeoutMills", least=100, live=True)

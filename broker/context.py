@@ -27,10 +27,14 @@ from thermocline.broker.message_request_modes import RequestModeTable
 from thermocline.broker.queue_locks import QueueLocks
 from thermocline.broker.queue_lookup import QueueLookup
 from thermocline.broker.registration import Registration
+from thermocline.broker.static_topics.peer_brokers import PeerBrokers
+from thermocline.broker.static_topics.physical_queues import LocalQueues, PhysicalQueues, RemoteQueues
+from thermocline.broker.static_topics.static_topic_table import LedQueue, StaticTopicTable
 from thermocline.broker.topic_table import TopicTable
 from thermocline.broker.transaction_counts import TransactionCounts
 from thermocline.broker.visible_queues import VisibleQueues
 from thermocline.pop.pop_store import PopStore
+from thermocline.remoting.bodies import LogicQueueMappingItem
 from thermocline.store.disk import Disk
 from thermocline.store.message_store import MessageStore
 from thermocline.timers.timer_message_store import TimerMessageStore
@@ -45,6 +49,9 @@ class BrokerContext:
     disk: Disk
     store: MessageStore
     topics: TopicTable
+    static_topics: StaticTopicTable
+    peers: PeerBrokers
+    """The other brokers. Whoever made the context closes it."""
     groups: GroupTable
     offsets: ConsumerOffsets
     clients: ClientRegistry
@@ -84,3 +91,9 @@ class BrokerContext:
     def advertised_address(self) -> str:
         """host:port that clients and NameServers are told."""
         return f"{self.store_host[0]}:{self.store_host[1]}"
+
+    def queues_of(self, led: LedQueue, item: LogicQueueMappingItem) -> PhysicalQueues:
+        """Where an item's physical queue is to be asked."""
+        if led.is_here(item):
+            return LocalQueues(self.lookup, self.offsets)
+        return RemoteQueues(self.peers, item.broker_name or "")

@@ -46,6 +46,9 @@ from thermocline.broker.open_transactions import open_transactions
 from thermocline.broker.queue_locks import QueueLocks
 from thermocline.broker.queue_lookup import QueueLookup
 from thermocline.broker.registration import Registration
+from thermocline.broker.static_topics import static_topic_table
+from thermocline.broker.static_topics.peer_brokers import PeerBrokers
+from thermocline.broker.static_topics.static_topic_table import StaticTopicTable
 from thermocline.broker.system_topics import boot_topics, system_topic_names
 from thermocline.broker.topic_table import TopicTable, decode_ttl_default
 from thermocline.broker.transaction_counts import TransactionCounts
@@ -97,7 +100,8 @@ async def build_context(
     persister = ConfigPersister(disk)
     time_kept = KeptClock(store.clock, persister)
     stats = BrokerStats(cluster_name=config.cluster_name, now_ms=clock())
-    appender = MessageAppender(store, stats, arrived=arrived)
+    static_topics = StaticTopicTable(broker_name=config.broker_name, clock=clock, persister=persister)
+    appender = MessageAppender(store, stats, arrived=arrived, queue_for=static_topics.queue_for)
     delay_level_count = len(files.delay_levels_ms)
     topics = TopicTable(
         store=store,
@@ -143,6 +147,7 @@ async def build_context(
     )
     for name, encode in (
         (topic_table.FILE_NAME, topics.encode),
+        (static_topic_table.FILE_NAME, static_topics.encode),
         (group_table.FILE_NAME, groups.encode),
         (consumer_filter_table.FILE_NAME, consumer_filters.encode),
         (message_request_modes.FILE_NAME, request_modes.encode),
@@ -152,6 +157,7 @@ async def build_context(
         persister.register(name, f"{files.config_path}/{name}", encode)
     for name, load in (
         (topic_table.FILE_NAME, topics.load),
+        (static_topic_table.FILE_NAME, lambda data: static_topics.load(data, topics.configs())),
         (group_table.FILE_NAME, groups.load),
         (consumer_offsets.FILE_NAME, offsets.load),
         (consumer_filter_table.FILE_NAME, consumer_filters.load),
@@ -180,11 +186,20 @@ async def build_context(
         await filters.prepare()
     timers = open_timers(settings, store, disk=disk, clock=clock, chance=chance)
     host, port = store_host
+    registration = Registration(
+        topics=topics,
+        static_topics=static_topics,
+        config=lambda: settings.broker,
+        advertised_address=f"{host}:{port}",
+        ha_address=f"{host}:{config.ha_port or port + 1}",
+    )
     return BrokerContext(
         settings=settings,
         disk=disk,
         store=store,
         topics=topics,
+        static_topics=static_topics,
+        peers=PeerBrokers(registration, timeout_ms=lambda: settings.broker.forward_timeout_ms, clock=clock),
         groups=groups,
         offsets=offsets,
         clients=ClientRegistry(
@@ -211,12 +226,7 @@ async def build_context(
         visible=visible,
         lookup=QueueLookup(store, visible, cold),
         appender=appender,
-        registration=Registration(
-            topics=topics,
-            config=lambda: settings.broker,
-            advertised_address=f"{host}:{port}",
-            ha_address=f"{host}:{config.ha_port or port + 1}",
-        ),
+        registration=registration,
         clock=clock,
         random=chance,
         boot_time_ms=clock(),

@@ -91,7 +91,7 @@ class HotServer:
             send_wait_ms_max=lambda: context.config.send_wait_ms_max,
         )
         self._waits_for_flush = self._acknowledgements.waits_for_flush
-        self._targets = SendTargets(context.topics, context.store.queues)
+        self._targets = SendTargets(context.topics, context.static_topics, context.store.queues)
         limits = ColdPullLimits()
         self._pulls = PullProcessor(
             context,

@@ -5,6 +5,7 @@
     every 5 s          consumer offsets and order infos that changed are written (flushConsumerOffsetInterval)
     every 10 s         clients that fell silent leave; expired queue locks are dropped; filters that changed are written
     every 30 s         huge pages are asked for, for what the heap has grown by
+    every 5 min        mappings of static topics are cleaned, in the hours of deleteWhen
     always             delayed and timed messages are delivered (delay_service.py, timer_service.py), open transactions
                        asked about (transaction_service.py)
 
@@ -22,6 +23,7 @@ from thermocline.broker.consumer_filter_table import ConsumerFilterTable
 from thermocline.broker.consumer_offsets import ConsumerOffsets
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.huge_pages import advise_heap
+from thermocline.broker.static_topics.mapping_cleaner import MappingCleaner
 from thermocline.broker.timer_service import TimerService
 from thermocline.broker.transaction_service import TransactionService
 from thermocline.pop import order_table
@@ -57,6 +59,7 @@ class Housekeeping:
             loop.create_task(self._run(), name="housekeeping"),
             loop.create_task(context.delays.run(), name="delay service"),
             loop.create_task(self.transactions.run(), name="transaction service"),
+            loop.create_task(MappingCleaner(context).run(), name="mapping cleaner"),
         ]
         if context.timers is not None:
             service = TimerService(

@@ -2,12 +2,15 @@
 
 It does what the send processor does after its checks: append, count, and wake the pulls that wait, as soon as the
 message may be seen: at once, or after the flush where sends wait for it (SYNC_FLUSH). What it puts was accepted once: a
-smaller maxMessageSize since loses none of it.
+smaller maxMessageSize since loses none of it. What is due for a queue of a static topic that has moved away goes to one
+that this broker leads: readers have left the old one behind.
 Owner: the hot process's event loop.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable
+
+import msgspec
 
 from thermocline.broker.broker_stats import BrokerStats
 from thermocline.remoting.errors import ServiceUnavailableError
@@ -21,16 +24,28 @@ class MessageAppender:
     """Puts drafts into the store on behalf of the broker."""
 
     def __init__(
-        self, store: MessageStore, stats: BrokerStats, *, arrived: Callable[[Iterable[ConsumeQueue]], None]
+        self,
+        store: MessageStore,
+        stats: BrokerStats,
+        *,
+        arrived: Callable[[Iterable[ConsumeQueue]], None],
+        queue_for: Callable[[str, int], int],
     ) -> None:
-        """`arrived`: told of queues that grew, once what they hold may be seen (LongPolling.arrived)."""
+        """`arrived`: told of queues that grew, once what they hold may be seen (LongPolling.arrived).
+
+        `queue_for(topic, queue id)`: the queue that takes messages in that one's place.
+        """
         self._store = store
         self._stats = stats
         self._arrived = arrived
+        self._queue_for = queue_for
         self._waits_for_flush = store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
 
     def append(self, draft: MessageDraft) -> PutResult:
         """Put one message; in the log on return, durable when the log is flushed. Raises as MessageStore.put."""
+        queue_id = self._queue_for(draft.topic, draft.queue_id)
+        if queue_id != draft.queue_id:
+            draft = msgspec.structs.replace(draft, queue_id=queue_id)
         try:
             result = self._store.put(draft, was_accepted=True)
         except Exception:

@@ -1,8 +1,9 @@
 """Pull reply: the answer to a pull, and its bytes.
 
-A JSON answer's header is a template that is made once from the codec's own encoding of such an answer; anything else
-goes through the codec. Message bytes are slices of the log (or of what the cold tier sent) and are never looked into:
-one or two runs are written as they are, more are joined, which is cheaper than many small pieces.
+A JSON answer's header is a template that is made once from the codec's own encoding of such an answer; anything else,
+answers from static topics among it, goes through the codec. Message bytes are slices of the log (or of what the cold
+tier sent) and are never looked into: one or two runs are written as they are, more are joined, which is cheaper than
+many small pieces.
 Source: PullMessageResponseHeader.java, Apache RocketMQ 5.3.
 """
 
@@ -31,6 +32,7 @@ class PullAnswer:
         "message_count",
         "min_offset",
         "next_offset",
+        "offset_delta",
         "size_bytes",
         "status",
         "topic_sys_flag",
@@ -58,6 +60,8 @@ class PullAnswer:
         self.size_bytes = size_bytes
         self.topic_sys_flag = 0
         self.group_sys_flag = 0
+        self.offset_delta: int | None = None
+        """What clients add to each message's offset; only said of logic queues."""
 
 
 def write_answer(connection: Connection, answer: PullAnswer, *, opaque: int, serialize_type: SerializeType) -> None:
@@ -74,7 +78,7 @@ def write_answer(connection: Connection, answer: PullAnswer, *, opaque: int, ser
 
 def encode_head(answer: PullAnswer, *, opaque: int, serialize_type: SerializeType) -> bytes:
     """Length word and header of the answer's frame."""
-    if serialize_type is not SerializeType.JSON:
+    if serialize_type is not SerializeType.JSON or answer.offset_delta is not None:
         return _command(answer, opaque=opaque, serialize_type=serialize_type).encode_head(body_bytes=answer.size_bytes)
     header = _TEMPLATE % (
         answer.code,
@@ -100,6 +104,7 @@ def _command(answer: PullAnswer, *, opaque: int, serialize_type: SerializeType) 
         next_begin_offset=answer.next_offset,
         min_offset=answer.min_offset,
         max_offset=answer.max_offset,
+        offset_delta=answer.offset_delta,
         topic_sys_flag=answer.topic_sys_flag,
         group_sys_flag=answer.group_sys_flag,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from thermocline.broker.static_topics.static_pull import StaticPull
 from thermocline.remoting.command import SerializeType
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.headers.read import PullMessageRequestHeader
@@ -9,9 +10,10 @@ from thermocline.remoting.headers.read import PullMessageRequestHeader
 
 class PullRequest:
     """One pull. `offset` is where to look from: it moves on while the pull waits and nothing matches. `is_first` ends
-    when the pull has waited: it neither waits nor commits again."""
+    when the pull has waited: it neither waits nor commits again. `static`: the logic queue that it is for, when the
+    header has been rewritten to a physical one."""
 
-    __slots__ = ("code", "connection", "header", "is_first", "offset", "opaque", "serialize_type")
+    __slots__ = ("code", "connection", "header", "is_first", "offset", "opaque", "serialize_type", "static")
 
     def __init__(
         self,
@@ -29,3 +31,4 @@ class PullRequest:
         self.serialize_type = serialize_type
         self.offset = header.queue_offset
         self.is_first = True
+        self.static: StaticPull | None = None

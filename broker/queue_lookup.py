@@ -2,6 +2,8 @@
 
     minimum, end            the visible range (visible_queues.py)
     offset_at(time)         the first visible message stored at or after a time
+    last_until(time)        the last visible message stored at or before a time
+    earliest_time_ms        when the first visible message was stored
     message_time(offset)    when one message was stored
 
 A queue that never had a message has minimum and end 0 and no times. What only the cold tier knows may take a while, and
@@ -78,6 +80,52 @@ class QueueLookup:
                 return found
         return local
 
+    async def last_until(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """The last visible offset stored at or before a time; the minimum when all are newer.
+
+        Raises:
+            UnavailableError: The cold tier has it, and cannot be asked now.
+        """
+        visible = self._visible
+        queue = self.find(topic, queue_id)
+        if queue is None:
+            return 0
+        start = visible.hot_start(queue)
+        if start < visible.end(queue) and self._store.message_time(topic, queue_id, start) <= timestamp_ms:
+            return max(start, self._store.offset_by_time(topic, queue_id, timestamp_ms, TimeBoundary.UPPER))
+        if self._may_be_cold(queue, start):
+            found = await self._cold.offset_by_time(
+                ColdTimeSearch(
+                    topic=topic,
+                    queue_id=queue_id,
+                    timestamp_ms=timestamp_ms,
+                    boundary=Boundary.UPPER,
+                    expired_before_ms=visible.expired_before_ms(topic),
+                )
+            )
+            if found is not None:
+                return found
+        return await visible.minimum(queue)
+
+    async def earliest_time_ms(self, topic: str, queue_id: int) -> int | None:
+        """When the first visible message was stored, ms; None without one.
+
+        Raises:
+            UnavailableError: The cold tier has it, and cannot be asked now.
+        """
+        visible = self._visible
+        queue = self.find(topic, queue_id)
+        if queue is None:
+            return None
+        start = visible.hot_start(queue)
+        if self._may_be_cold(queue, start):
+            found = await self._cold.earliest_time_ms(
+                topic, queue_id, expired_before_ms=visible.expired_before_ms(topic)
+            )
+            if found is not None:
+                return found
+        return self._store.message_time(topic, queue_id, start) if start < visible.end(queue) else None
+
     async def message_time(self, topic: str, queue_id: int, offset: int) -> int | None:
         """When the message at an offset was stored, ms; None when there is none.
 
@@ -108,3 +156,18 @@ class QueueLookup:
             return None
         record = decode_record(memoryview(result.records[0]), check_crc=False)
         return record.store_timestamp_ms if record.queue_offset == offset else None
+
+    def _may_be_cold(self, queue: ConsumeQueue, start: int) -> bool:
+        """Whether the cold tier may hold visible messages in front of the local ones.
+
+        Raises:
+            UnavailableError: That is not known.
+        """
+        if start > queue.min_offset:
+            return False  # even a local message has expired, and with it whatever is older
+        cold_start = self._visible.cold_start(queue)
+        if cold_start is None:
+            raise UnavailableError(
+                "the cold tier has not been heard of yet", topic=queue.topic, queue_id=queue.queue_id
+            )
+        return cold_start < queue.min_offset

@@ -2,13 +2,14 @@
 
 Left out are topics whose messages need a look each: retry topics (they may go to a dead-letter topic), those that
 clients may not send to, several tags a message, batch queues and compaction, names that need the second record
-version. Owner: the hot process's event loop.
+version, static topics. Owner: the hot process's event loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from thermocline.broker.static_topics.static_topic_table import StaticTopicTable
 from thermocline.broker.topic_table import TopicTable
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.errors import InvalidParameterError
@@ -24,15 +25,17 @@ PLAIN_ATTRIBUTES = {"queue.type": "SimpleCQ", "cleanup.policy": "DELETE"}
 class SendTargets:
     """topic -> target. `table` is live: the fast path holds it."""
 
-    def __init__(self, topics: TopicTable, queues: ConsumeQueueTable) -> None:
+    def __init__(self, topics: TopicTable, static_topics: StaticTopicTable, queues: ConsumeQueueTable) -> None:
+        self._static = static_topics.details
         self._queues = queues
         self.table: dict[str, SendTarget] = {}
         for topic, config in topics.configs().items():
             self._changed(topic, config)
         topics.add_listener(self._changed)
+        static_topics.add_listener(lambda topic: self._changed(topic, topics.get(topic)))
 
     def _changed(self, topic: str, config: TopicConfig | None) -> None:
-        if config is None or not is_plain_topic(topic, config):
+        if config is None or topic in self._static or not is_plain_topic(topic, config):
             self.table.pop(topic, None)
             return
         self.table[topic] = SendTarget(

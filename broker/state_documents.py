@@ -29,6 +29,7 @@ PoppedOffsets = Iterable[tuple[str, str, int, int]]
 
 _CONFIG_FILES = (
     names.TOPICS,
+    names.STATIC_TOPICS,
     names.GROUPS,
     names.CONSUMER_OFFSETS,
     names.DELAY_OFFSETS,
@@ -36,10 +37,14 @@ _CONFIG_FILES = (
     names.CONSUMER_FILTERS,
     names.CONSUMER_ORDERS,
 )
-_VERSIONED_FILES = frozenset({names.TOPICS, names.GROUPS, names.CONSUMER_OFFSETS, names.DELAY_OFFSETS})
+_VERSIONED_FILES = frozenset(
+    {names.TOPICS, names.STATIC_TOPICS, names.GROUPS, names.CONSUMER_OFFSETS, names.DELAY_OFFSETS}
+)
 _LEFT_OUT = frozenset({"dataVersion", "groupTopicMap", "popLogOffset", "pullOffsetTable"})
 _INTEGER_KEY = re.compile(rb"(?<=[{,\n])\s*(-?\d+)\s*:")
-_WITH_INTEGER_KEYS = frozenset({names.CONSUMER_OFFSETS, names.DELAY_OFFSETS, names.CONSUMER_ORDERS})
+_WITH_INTEGER_KEYS = frozenset(
+    {names.CONSUMER_OFFSETS, names.DELAY_OFFSETS, names.CONSUMER_ORDERS, names.STATIC_TOPICS}
+)
 """Names in these files are of topics and groups: no text in them looks like such a key."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from thermocline.cli.application import Application, uses_cluster
+from thermocline.cli.static_topic import static
 
 __all__ = ["topic"]
 
@@ -208,6 +209,9 @@ def consumers(app: Application, name: str) -> None:
     with app.open_admin() as admin:
         groups = admin.topic_consumers(name)
     app.output.rows({"group": group} for group in groups)
+
+
+topic.add_command(static)
 
 
 def _pairs(texts: tuple[str, ...]) -> dict[str, str]:

@@ -30,6 +30,7 @@ _ERROR_CLASSES: dict[int, type[errors.MQError]] = {
     ResponseCode.CONSUMER_NOT_ONLINE: errors.ConsumerOfflineError,
     ResponseCode.CONSUME_MSG_TIMEOUT: errors.RequestTimeoutError,
     ResponseCode.ILLEGAL_OPERATION: errors.IllegalOperationError,
+    ResponseCode.NOT_LEADER_FOR_QUEUE: errors.NotLeaderForQueueError,
 }
 
 

@@ -152,15 +152,22 @@ class ReceivedMessage:
 
 
 def decode_messages(
-    records: bytes | memoryview, *, queue: MessageQueue, tags: Collection[str] = ()
+    records: bytes | memoryview, *, queue: MessageQueue, tags: Collection[str] = (), offset_delta: int = 0
 ) -> list[ReceivedMessage]:
     """Take a pull's body apart; with `tags`, only messages that carry one of them (the broker compared only hashes).
+
+    `offset_delta`: what the queue's offsets are above those in the records, for a logic queue.
 
     Raises:
         CorruptDataError: A record contradicts itself. Nothing is returned, so that nothing is skipped.
         MessageIllegalError: So does an inner batch.
     """
     messages = [ReceivedMessage(record, queue=queue) for record in iterate_records(records)]
+    if offset_delta:
+        for message in messages:
+            message.record = msgspec.structs.replace(
+                message.record, queue_offset=message.record.queue_offset + offset_delta
+            )
     if any(message.record.sys_flag & _NEEDS_SPLIT == _NEEDS_SPLIT for message in messages):
         messages = [inner for message in messages for inner in _split(message)]
     if tags:

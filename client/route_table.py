@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from thermocline.client.message_queue import MessageQueue
 from thermocline.client.name_servers import NameServers
 from thermocline.client.topic_route import BrokerAddress, TopicRoute, borrowed_route, read_route
 from thermocline.remoting.bodies import PERM_WRITE, TopicRouteData
@@ -65,6 +66,19 @@ class RouteTable:
             if route.addresses.get(broker_name):
                 return route.reader(broker_name, broker_id)
         raise UnavailableError("no route knows this broker", broker_name=broker_name)
+
+    def broker_of(self, queue: MessageQueue) -> str:
+        """Return the broker to ask about a queue: the one it is named after, or a logic queue's leader."""
+        route = self._routes.get(queue.topic)
+        return queue.broker_name if route is None else route.broker_of(queue)
+
+    def reader_of(self, queue: MessageQueue, broker_id: int = 0) -> str:
+        """Return the address to read a queue from.
+
+        Raises:
+            UnavailableError: No route knows its broker, or nobody leads it now.
+        """
+        return self.reader(self.broker_of(queue), broker_id)
 
     async def get(self, topic: str) -> TopicRoute:
         """Return the route, fetching it when it is not known or only borrowed.

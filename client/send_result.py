@@ -34,6 +34,7 @@ class SendResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The id made by the broker: its address and the physical offset."""
     queue: MessageQueue
     queue_offset: int
+    """-1 while a static topic's queue is on its way to another broker and where it goes on is not decided."""
     transaction_id: str | None = None
     recall_handle: str | None = None
     """For a message that waits for its time: what `Producer.recall` takes it back by."""

@@ -5,6 +5,8 @@ Derived from a NameServer's answer by rules that all clients share
   - to read: the read queues of brokers whose permission allows it;
   - an order configuration (`broker:count;...`) replaces both: its queues stay even while a broker is away, so that a
     key keeps its queue;
+  - a static topic has its logic queues, to send and to read, under the name of a broker that does not exist; `leaders`
+    says which broker leads each of them now (remoting/logic_queue.py);
   - a topic that does not exist yet borrows the route of the topic that it will inherit from, with at most as many
     queues as the producer asks for.
 Source: client/impl/factory/MQClientInstance.java, Apache RocketMQ 5.3.
@@ -18,6 +20,7 @@ from dataclasses import dataclass, field
 from thermocline.client.message_queue import MessageQueue
 from thermocline.remoting.bodies import PERM_READ, PERM_WRITE, QueueData, TopicRouteData
 from thermocline.remoting.errors import InvalidRequestError, UnavailableError
+from thermocline.remoting.logic_queue import leaders
 
 __all__ = ["MASTER_ID", "BrokerAddress", "TopicRoute", "borrowed_route", "read_route"]
 
@@ -46,6 +49,12 @@ class TopicRoute:
     """Whether the topic does not exist yet."""
     addresses: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     """Broker name -> broker id -> address."""
+    leaders: Mapping[MessageQueue, str] = field(default_factory=dict)
+    """Logic queue -> the broker that leads it; empty unless the topic is static."""
+
+    def broker_of(self, queue: MessageQueue) -> str:
+        """Return the broker to ask about a queue: the one it is named after, or a logic queue's leader."""
+        return self.leaders.get(queue, queue.broker_name)
 
     def master(self, broker_name: str) -> str:
         """Return the address of a broker's master.
@@ -92,12 +101,18 @@ def read_route(topic: str, data: TopicRouteData) -> TopicRoute:
             subscribe_queues += _queues(topic, queues.broker_name, queues.read_queue_nums)
     if data.order_topic_conf:
         publish_queues = _ordered_queues(topic, data.order_topic_conf)
+    leader_names = _leaders(topic, data)
+    if leader_names:
+        subscribe_queues = sorted(leader_names)
+        if not data.order_topic_conf:
+            publish_queues = subscribe_queues
     return TopicRoute(
         topic=topic,
         publish_queues=tuple(publish_queues),
         subscribe_queues=tuple(subscribe_queues),
         brokers=brokers,
         addresses=addresses,
+        leaders=leader_names,
     )
 
 
@@ -129,6 +144,13 @@ def borrowed_route(topic: str, template: TopicRouteData, *, queue_nums_max: int)
 
 def _queues(topic: str, broker_name: str, count: int) -> list[MessageQueue]:
     return [MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue_id) for queue_id in range(count)]
+
+
+def _leaders(topic: str, data: TopicRouteData) -> dict[MessageQueue, str]:
+    return {
+        MessageQueue(topic=topic, broker_name=name, queue_id=queue_id): leader
+        for (name, queue_id), leader in leaders(data.topic_queue_mapping_by_broker or {}).items()
+    }
 
 
 def _ordered_queues(topic: str, configuration: str) -> list[MessageQueue]:

@@ -12,6 +12,8 @@ Rules
   - A broker that registers replaces what it registered before; topics are taken over when its data version differs from
     the stored one, when the broker is new, or when the topic is missing. So a periodic registration costs little, and
     write permission that an operator wiped stays wiped until the broker's topics change.
+  - A static topic's mapping comes with the topic, is replaced with it, and goes with it: a topic that comes again
+    without one is an ordinary one.
   - A broker is known from its first *full* registration on: one that carries a single topic is an update, and refused
     from a broker whose other topics are not known.
   - A broker leaves when it says so, when its connection closes, or when it was silent for its time; with its last
@@ -365,9 +367,13 @@ class RouteRegistry:
                         topic_sys_flag=config.topic_sys_flag,
                     ),
                 )
-        if is_changed:
-            for topic, mapping in registration.mappings.items():
-                self._mappings.setdefault(topic, {})[mapping.broker_name or broker.name] = mapping
+            if is_changed and topic not in registration.mappings:
+                self._drop_mapping(topic, broker.name)  # it was a static topic in a former life
+        for topic, mapping in registration.mappings.items():
+            by_broker = self._mappings.setdefault(topic, {})
+            name = mapping.broker_name or broker.name
+            if is_changed or name not in by_broker:
+                by_broker[name] = mapping
 
     def _put_queue_data(self, broker: _Broker, topic: str, data: QueueData) -> None:
         self._topics.setdefault(topic, {})[broker.name] = data
@@ -378,10 +384,14 @@ class RouteRegistry:
         queue_datas.pop(broker_name, None)
         if not queue_datas:
             self._topics.pop(topic, None)
-        mappings = self._mappings.get(topic, {})
-        mappings.pop(broker_name, None)
-        if not mappings:
-            self._mappings.pop(topic, None)
+        self._drop_mapping(topic, broker_name)
+
+    def _drop_mapping(self, topic: str, broker_name: str) -> None:
+        mappings = self._mappings.get(topic)
+        if mappings is not None:
+            mappings.pop(broker_name, None)
+            if not mappings:
+                del self._mappings[topic]
 
     def _change_broker_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
         broker = self._brokers.get(broker_name)

@@ -29,6 +29,7 @@ RESPONSE_CODES: dict[type[errors.MQError], ResponseCode] = {
     errors.UnsupportedRequestError: ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
     errors.ConsumerOfflineError: ResponseCode.CONSUMER_NOT_ONLINE,
     errors.IllegalOperationError: ResponseCode.ILLEGAL_OPERATION,
+    errors.NotLeaderForQueueError: ResponseCode.NOT_LEADER_FOR_QUEUE,
     # retry the same later
     errors.UnavailableError: ResponseCode.SYSTEM_BUSY,
     errors.ServiceUnavailableError: ResponseCode.SERVICE_NOT_AVAILABLE,

@@ -123,6 +123,10 @@ class IllegalOperationError(InvalidRequestError):
     """Right in form, but not in the state that the message is in."""
 
 
+class NotLeaderForQueueError(InvalidRequestError):
+    """Another broker leads this logic queue of a static topic; the route says which."""
+
+
 # -- retry the same later ------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,8 @@ A group without an offset (14)
     Else it is told "not found" and decides by itself. What only the cold tier holds is not "in memory": otherwise a
     new group that wants what comes from now on would be sent through years of history.
 
+A logic queue of a static topic has its offsets at its physical queues (static_topics/static_offsets.py).
+
 Resetting (222)
     server side (default): the broker moves the group's offsets at once and answers the next pull of each queue with
     "offset moved"; commits that members send before that are passed over.
@@ -21,12 +23,14 @@ Apache RocketMQ 5.3.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.first_message import is_first_message_in_memory
 from thermocline.broker.machine_memory import total_memory_bytes
 from thermocline.broker.processors.dispatcher import Handler
+from thermocline.broker.static_topics.static_offsets import StaticOffsets
+from thermocline.broker.static_topics.static_topic_table import LedQueue
 from thermocline.remoting.bodies import (
     MessageQueue,
     MessageQueueForC,
@@ -55,6 +59,7 @@ from thermocline.remoting.headers.read import (
     UpdateConsumerOffsetRequestHeader,
 )
 from thermocline.remoting.language_code import LanguageCode
+from thermocline.remoting.logic_queue import find_item, physical_offset
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 
@@ -71,6 +76,7 @@ class ConsumerOffsetProcessor:
     def __init__(self, context: BrokerContext, *, memory_bytes: int | None = None) -> None:
         self._context = context
         self._memory_bytes = total_memory_bytes() if memory_bytes is None else memory_bytes
+        self._static = StaticOffsets(context.queues_of)
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
@@ -85,9 +91,14 @@ class ConsumerOffsetProcessor:
 
     # -- consumers -----------------------------------------------------------------------------------------------------
 
-    def query(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def query(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | Awaitable[RemotingCommand]:
         """14: where a group goes on in a queue."""
         header = command.header(QueryConsumerOffsetRequestHeader)
+        led = self._context.static_topics.led(header.topic, header.queue_id, is_logical=header.logical)
+        if led is not None:
+            if len(led.items) > 1 or led.leader.logic_offset:
+                return self._query_static(command, led, header.consumer_group)
+            header.queue_id = led.leader.queue_id  # its offsets are those of the one physical queue
         offset = self._context.offsets.query(header.topic, header.consumer_group, header.queue_id)
         if offset is not None:
             return RemotingCommand.response(command, header=OffsetResponseHeader(offset=offset))
@@ -97,10 +108,23 @@ class ConsumerOffsetProcessor:
             return RemotingCommand.response(command, header=OffsetResponseHeader(offset=0))
         return _not_found(command, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
 
-    def update(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    async def _query_static(self, command: RemotingCommand, led: LedQueue, group: str) -> RemotingCommand:
+        offset = await self._static.committed(led, group)
+        if offset is None:
+            return _not_found(command, "Not found, maybe this group consumer boot first")
+        return RemotingCommand.response(command, header=OffsetResponseHeader(offset=offset))
+
+    def update(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | Awaitable[RemotingCommand]:
         """15: store where a group goes on; passed over while a reset waits for its next pull."""
         context = self._context
         header = command.header(UpdateConsumerOffsetRequestHeader)
+        led = context.static_topics.led(header.topic, header.queue_id, is_logical=header.logical)
+        if led is not None:
+            item = find_item(led.items, header.commit_offset)
+            if item is None or not led.is_here(item):
+                return self._update_elsewhere(command, led, header)
+            header.queue_id = item.queue_id
+            header.commit_offset = max(item.start_offset, physical_offset(item, header.commit_offset))
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         if group not in context.groups:
             raise GroupNotFoundError(f"Group {group} not exist!")
@@ -115,6 +139,12 @@ class ConsumerOffsetProcessor:
         else:
             context.offsets.commit(topic, group, queue_id, header.commit_offset)
         return RemotingCommand.response(command, remark=remark, ext_fields={})
+
+    async def _update_elsewhere(
+        self, command: RemotingCommand, led: LedQueue, header: UpdateConsumerOffsetRequestHeader
+    ) -> RemotingCommand:
+        await self._static.commit(led, header.consumer_group, header.commit_offset)
+        return RemotingCommand.response(command, ext_fields={})
 
     # -- administration ------------------------------------------------------------------------------------------------
 

@@ -8,20 +8,23 @@
     32 GET_EARLIEST_MSG_STORETIME    the store time of the message there, -1 without one
 
 A queue that does not exist has all offsets 0. While the cold tier holds messages in front of the local ones and
-cannot be asked, 29, 31 and 32 are answered with a retryable error. Source: AdminBrokerProcessor.java,
+cannot be asked, 29, 31 and 32 are answered with a retryable error. Logic queues of static topics have offsets of their
+own (static_topics/static_offsets.py). Source: AdminBrokerProcessor.java,
 ConsumeQueue.java (getOffsetInQueueByTime), Apache RocketMQ 5.3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 
-from thermocline.broker.cold_reads import Boundary, ColdTimeSearch
+from thermocline.broker.cold_reads import Boundary
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.processors.dispatcher import Handler
+from thermocline.broker.static_topics.static_offsets import StaticOffsets
+from thermocline.broker.static_topics.static_topic_table import LedQueue
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
-from thermocline.remoting.errors import InvalidRequestError, UnavailableError
+from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.headers.read import (
     GetEarliestMsgStoretimeRequestHeader,
     GetEarliestMsgStoretimeResponseHeader,
@@ -31,8 +34,6 @@ from thermocline.remoting.headers.read import (
     SearchOffsetRequestHeader,
 )
 from thermocline.remoting.request_code import RequestCode
-from thermocline.store.consume_queue import ConsumeQueue
-from thermocline.store.message_draft import TimeBoundary
 
 NO_TIME = -1
 
@@ -42,6 +43,7 @@ class OffsetLookupProcessor:
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
+        self._static = StaticOffsets(context.queues_of)
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
@@ -52,87 +54,57 @@ class OffsetLookupProcessor:
             RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_time,
         }
 
-    def max_offset(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def max_offset(
+        self, connection: Connection, command: RemotingCommand
+    ) -> RemotingCommand | Awaitable[RemotingCommand]:
         """30: the offset behind the last visible message."""
         header = command.header(GetMaxOffsetRequestHeader)
+        led = self._led(header.topic, header.queue_id, header.logical)
+        if led is not None:
+            return self._static_max_offset(command, led)
         offset = self._context.lookup.end(header.topic, header.queue_id)
         return RemotingCommand.response(command, header=OffsetResponseHeader(offset=offset))
+
+    async def _static_max_offset(self, command: RemotingCommand, led: LedQueue) -> RemotingCommand:
+        return RemotingCommand.response(command, header=OffsetResponseHeader(offset=await self._static.end(led)))
 
     async def min_offset(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """31: the first visible offset. RocketMQ leaves an empty remark in the answer."""
         header = command.header(GetMinOffsetRequestHeader)
-        offset = await self._context.lookup.minimum(header.topic, header.queue_id)
+        led = self._led(header.topic, header.queue_id, header.logical)
+        offset = await (
+            self._context.lookup.minimum(header.topic, header.queue_id) if led is None else self._static.minimum(led)
+        )
         return RemotingCommand.response(command, header=OffsetResponseHeader(offset=offset), remark="")
 
     async def search_offset(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """29: an offset by store time."""
         header = command.header(SearchOffsetRequestHeader)
         boundary = _boundary(header.boundary_type)
-        if boundary is Boundary.LOWER:
-            offset = await self._context.lookup.offset_at(header.topic, header.queue_id, header.timestamp)
+        lookup = self._context.lookup
+        led = self._led(header.topic, header.queue_id, header.logical)
+        if led is not None:
+            offset = await self._static.offset_at(led, header.timestamp, boundary)
+        elif boundary is Boundary.LOWER:
+            offset = await lookup.offset_at(header.topic, header.queue_id, header.timestamp)
         else:
-            offset = await self._last_until(header.topic, header.queue_id, header.timestamp)
+            offset = await lookup.last_until(header.topic, header.queue_id, header.timestamp)
         return RemotingCommand.response(command, header=OffsetResponseHeader(offset=offset))
 
     async def earliest_time(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """32: the store time of the first visible message."""
         header = command.header(GetEarliestMsgStoretimeRequestHeader)
-        timestamp_ms = await self._earliest_time_ms(header.topic, header.queue_id)
-        return RemotingCommand.response(command, header=GetEarliestMsgStoretimeResponseHeader(timestamp=timestamp_ms))
+        led = self._led(header.topic, header.queue_id, header.logical)
+        time_ms = await (
+            self._context.lookup.earliest_time_ms(header.topic, header.queue_id)
+            if led is None
+            else self._static.earliest_time_ms(led)
+        )
+        answer = GetEarliestMsgStoretimeResponseHeader(timestamp=NO_TIME if time_ms is None else time_ms)
+        return RemotingCommand.response(command, header=answer)
 
-    async def _last_until(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """The last visible offset stored at or before a time; the minimum when all are newer."""
-        context = self._context
-        visible = context.visible
-        queue = context.store.queues.find(topic, queue_id)
-        if queue is None:
-            return 0
-        start = visible.hot_start(queue)
-        if start < visible.end(queue) and context.store.message_time(topic, queue_id, start) <= timestamp_ms:
-            return max(start, context.store.offset_by_time(topic, queue_id, timestamp_ms, TimeBoundary.UPPER))
-        if self._may_be_cold(queue, start):
-            found = await context.cold.offset_by_time(
-                ColdTimeSearch(
-                    topic=topic,
-                    queue_id=queue_id,
-                    timestamp_ms=timestamp_ms,
-                    boundary=Boundary.UPPER,
-                    expired_before_ms=visible.expired_before_ms(topic),
-                )
-            )
-            if found is not None:
-                return found
-        return await visible.minimum(queue)
-
-    async def _earliest_time_ms(self, topic: str, queue_id: int) -> int:
-        context = self._context
-        visible = context.visible
-        queue = context.store.queues.find(topic, queue_id)
-        if queue is None:
-            return NO_TIME
-        start = visible.hot_start(queue)
-        if self._may_be_cold(queue, start):
-            found = await context.cold.earliest_time_ms(
-                topic, queue_id, expired_before_ms=visible.expired_before_ms(topic)
-            )
-            if found is not None:
-                return found
-        return context.store.message_time(topic, queue_id, start) if start < visible.end(queue) else NO_TIME
-
-    def _may_be_cold(self, queue: ConsumeQueue, start: int) -> bool:
-        """Whether the cold tier may hold visible messages in front of the local ones.
-
-        Raises:
-            UnavailableError: That is not known.
-        """
-        if start > queue.min_offset:
-            return False  # even a local message has expired, and with it whatever is older
-        cold_start = self._context.visible.cold_start(queue)
-        if cold_start is None:
-            raise UnavailableError(
-                "the cold tier has not been heard of yet", topic=queue.topic, queue_id=queue.queue_id
-            )
-        return cold_start < queue.min_offset
+    def _led(self, topic: str, queue_id: int, is_logical: bool | None) -> LedQueue | None:
+        return self._context.static_topics.led(topic, queue_id, is_logical=is_logical)
 
 
 def _boundary(text: str | None) -> Boundary:

@@ -16,12 +16,16 @@ Rules
   - Cold pulls are bounded, in all and for one connection (cold_pull_limits.py): beyond, FLOW_CONTROL, upon which
     official clients ask again in 20 ms (before 5.0: in 3 s). A tier that is away is SYSTEM_BUSY (again in 3 s):
     never a corrected offset, or a client would skip history.
+  - A pull of a static topic's logic queue reads one physical queue, here or on another broker, and is answered in
+    offsets of the logic queue (static_topics/static_pull.py). One that waits while its queue moves away is told to ask
+    again. Ordinary pulls pay a look-up in a dictionary for it, and none while no topic is static.
   - One-way pulls make no sense and are not answered.
 Source: PullMessageProcessor.java, DefaultPullMessageResultHandler.java, Apache RocketMQ 5.3.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -36,6 +40,8 @@ from thermocline.broker.pull_admission import Admission, PullAdmission, PullForb
 from thermocline.broker.pull_finder import ColdNeeded, PullFinder, SearchNeeded
 from thermocline.broker.pull_reply import PullAnswer, write_answer
 from thermocline.broker.pull_request import PullRequest
+from thermocline.broker.static_topics.remote_pull import RemotePull
+from thermocline.broker.static_topics.static_pull import StaticPull
 from thermocline.remoting import sys_flag as sys_flags
 from thermocline.remoting.command import FLAG_RESPONSE, RemotingCommand, SerializeType
 from thermocline.remoting.connection import Connection
@@ -56,6 +62,7 @@ JSON_PREFIX_BYTES = 12
 """How the header of a pull starts when its client writes the code first, as official ones do."""
 
 SUSPEND_MAX_MS = 600_000
+UNDECIDED_WAIT_S = 0.5
 
 
 class JsonPull(msgspec.Struct):
@@ -86,6 +93,9 @@ class PullProcessor:
         self._finder = finder
         self._long_polling = long_polling
         self._limits = limits
+        self._static_details = context.static_topics.details
+        self._remote = RemotePull(context.peers)
+        context.static_topics.add_listener(self._mapping_changed)
         self._cold_readers: set[Connection] = set()
         """Open connections that have pulled from the cold tier."""
 
@@ -106,6 +116,15 @@ class PullProcessor:
         )
         if command.is_oneway:
             return None
+        header = request.header
+        if header.topic in self._static_details and header.logical is not False:
+            led = self._context.static_topics.led(header.topic, header.queue_id, is_logical=True)
+            assert led is not None
+            static = StaticPull(led, header.queue_offset)
+            static.rewrite(header)
+            request.static, request.offset = static, static.offset
+            if not static.is_here:
+                return self._pull_remote(request, static)
         try:
             admission = self._admission.admit(request)
         except CompileNeeded as needed:
@@ -132,6 +151,8 @@ class PullProcessor:
             return False
         if decoded.flag:
             return False
+        if self._static_details and decoded.ext_fields.topic in self._static_details:
+            return False
         request = PullRequest(
             connection,
             decoded.ext_fields,
@@ -157,6 +178,13 @@ class PullProcessor:
         if connection in self._cold_readers:
             self._cold_readers.discard(connection)
             self._context.cold.reader_left(connection.remote_address)
+
+    async def _pull_remote(self, request: PullRequest, static: StaticPull) -> None:
+        answer = static.logical(await self._remote.pull(request, static))
+        if answer.code == ResponseCode.PULL_NOT_FOUND:
+            # It is not decided yet where the next part of the queue begins; official clients would ask at once.
+            await asyncio.sleep(UNDECIDED_WAIT_S)
+        write_answer(request.connection, answer, opaque=request.opaque, serialize_type=request.serialize_type)
 
     async def _pull_cold(
         self, command: RemotingCommand, request: PullRequest, admission: Admission
@@ -188,7 +216,8 @@ class PullProcessor:
             )
 
     def _answer_or_park(self, request: PullRequest, admission: Admission, answer: PullAnswer) -> None:
-        if answer.code == ResponseCode.PULL_NOT_FOUND and request.header.sys_flag & sys_flags.PULL_SUSPEND:
+        code = answer.code if request.static is None else request.static.logical(answer).code
+        if code == ResponseCode.PULL_NOT_FOUND and request.header.sys_flag & sys_flags.PULL_SUSPEND:
             context = self._context
             config = context.config
             wait_ms = request.header.suspend_timeout_millis if config.long_polling else config.short_polling_ms
@@ -205,6 +234,11 @@ class PullProcessor:
     def look_again(self, waiting: WaitingPull) -> bool:
         """Look for what a pull waits for; True when it is answered, False when it waits on, or is busy."""
         request = waiting.request
+        static = request.static
+        if static is not None and self._static_details.get(static.led.topic) is not static.led.detail:
+            # Asked again, it is seen where the queue is now.
+            self._write_logical(request, static, _nothing_up_to(request.offset))
+            return True
         try:
             admission = self._admission.admit(request)
             try:
@@ -263,6 +297,18 @@ class PullProcessor:
         )
         request.connection.send(error_response(command, error))
 
+    def _write_logical(self, request: PullRequest, static: StaticPull, answer: PullAnswer) -> None:
+        write_answer(
+            request.connection,
+            static.logical(answer),
+            opaque=request.opaque,
+            serialize_type=request.serialize_type,
+        )
+
+    def _mapping_changed(self, topic: str) -> None:
+        """Let those who wait at the topic's queues see it."""
+        self._long_polling.arrived(self._context.store.queues.of_topic(topic).values())
+
     def _look_on(self, waiting: WaitingPull) -> None:
         """What a waiting pull was busy with is done; something else may have arrived since."""
         waiting.is_busy = False
@@ -283,6 +329,8 @@ class PullProcessor:
             context.stats.add_get_miss()
         answer.topic_sys_flag = admission.topic_sys_flag
         answer.group_sys_flag = admission.group_sys_flag
+        if request.static is not None:
+            answer = request.static.logical(answer)
         write_answer(request.connection, answer, opaque=request.opaque, serialize_type=request.serialize_type)
 
 

@@ -15,6 +15,8 @@ Rules
   - A half message of a transaction (TRAN_MSG) goes to the half topic; it takes no delay. What becomes of it: the
     processor for END_TRANSACTION, `transaction.py`.
   - A queue id below 0 leaves the choice to the broker.
+  - A static topic's queue id is that of a logic queue: it is put into the physical queue that this broker leads it
+    with, and answered with the logic queue's id and offset. None of its sends are common ones.
   - A full disk is SERVICE_NOT_AVAILABLE with RocketMQ's own sentence, upon which official producers try another broker.
   - Messages of a batch keep their own properties; the batch's own are only looked at.
 Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java, HookUtils.java, Apache RocketMQ 5.3.
@@ -28,6 +30,7 @@ from thermocline.broker.acknowledgements import Acknowledgements
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.delay_service import schedule
 from thermocline.broker.processors.dispatcher import Handler
+from thermocline.broker.static_topics.static_topic_table import LedQueue
 from thermocline.remoting import sys_flag as sys_flags
 from thermocline.remoting.batch import decode_batch
 from thermocline.remoting.bodies import TOPIC_SYS_FLAG_UNIT, TOPIC_SYS_FLAG_UNIT_SUB, TopicConfig
@@ -46,6 +49,7 @@ from thermocline.remoting.errors import (
     TopicNotFoundError,
 )
 from thermocline.remoting.headers.send import SendMessageRequestHeader, SendMessageResponseHeader, decode_send_header
+from thermocline.remoting.logic_queue import static_offset_if_decided
 from thermocline.remoting.message_id import UniqueIdGenerator, encode_message_id
 from thermocline.remoting.properties import PropertyName, decode_properties
 from thermocline.remoting.request_code import RequestCode
@@ -108,12 +112,17 @@ class SendProcessor:
         """Store the message, or the batch, and answer where it is."""
         header = decode_send_header(command.code, command.ext_fields)
         try:
+            led = self._context.static_topics.led(
+                header.topic, header.queue_id, is_logical=header.logical, any_queue=True
+            )
+            if led is not None:
+                header.queue_id = led.leader.queue_id
             self.check(header)
             config = self._context.topics.get(header.topic)
             target = self._retry_target(command, header)
             if config is None or (target != header.topic and target not in self._context.topics):
                 return self._make_topics_then_send(connection, command, header)
-            return self._send(connection, command, header, config, target)
+            return self._send(connection, command, header, config, target, led)
         except MQError as error:
             return self._refused(command, error)
 
@@ -197,6 +206,7 @@ class SendProcessor:
         header: SendMessageRequestHeader,
         config: TopicConfig,
         target: str,
+        led: LedQueue | None = None,
     ) -> RemotingCommand | None:
         if header.queue_id >= max(config.write_queue_nums, config.read_queue_nums):
             raise InvalidParameterError(
@@ -208,7 +218,7 @@ class SendProcessor:
                 raise PermissionDeniedError(f"the topic[{header.topic}] has no queue to write to")
             queue_id = self._choose_queue(config.write_queue_nums)
         if header.batch:
-            return self._send_batch(connection, command, header, config, queue_id)
+            return self._send_batch(connection, command, header, config, queue_id, led)
         if not command.body:
             raise MessageIllegalError("the message has no body")
         text = header.properties or ""
@@ -263,6 +273,7 @@ class SendProcessor:
             unique_key=unique_key,
             recall_handle=recall_handle_of(draft, broker_name=self._context.config.broker_name),
             waits=waits_for_store(properties),
+            led=led,
         )
 
     def _timed(self, draft: MessageDraft, properties: Mapping[str, str]) -> MessageDraft:
@@ -289,6 +300,7 @@ class SendProcessor:
         header: SendMessageRequestHeader,
         config: TopicConfig,
         queue_id: int,
+        led: LedQueue | None,
     ) -> RemotingCommand | None:
         if len(header.topic) > BATCH_TOPIC_BYTES_MAX:
             raise MessageIllegalError(f"message topic length too long {len(header.topic)}")
@@ -329,6 +341,7 @@ class SendProcessor:
             unique_key=properties.get(PropertyName.UNIQUE_KEY),
             recall_handle=None,
             waits=waits_for_store(properties),
+            led=led,
         )
 
     # -- answers -------------------------------------------------------------------------------------------------------
@@ -343,14 +356,18 @@ class SendProcessor:
         unique_key: str | None,
         recall_handle: str | None,
         waits: bool,
+        led: LedQueue | None,
     ) -> RemotingCommand | None:
         response = None
         if not command.is_oneway:
             store_host = self._context.store_host
+            queue_offset = results[0].queue_offset
+            if led is not None:
+                queue_id, queue_offset = led.queue_id, static_offset_if_decided(led.leader, queue_offset)
             header = SendMessageResponseHeader(
                 msg_id=",".join(encode_message_id(store_host, result.physical_offset) for result in results),
                 queue_id=queue_id,
-                queue_offset=results[0].queue_offset,
+                queue_offset=queue_offset,
                 transaction_id=unique_key,
                 recall_handle=recall_handle,
             )

@@ -2,19 +2,29 @@
 
      17 UPDATE_AND_CREATE_TOPIC          21 GET_ALL_TOPIC_CONFIG      305 GET_SYSTEM_TOPIC_LIST_FROM_BROKER
      18 UPDATE_AND_CREATE_TOPIC_LIST     351 GET_TOPIC_CONFIG         215 DELETE_TOPIC_IN_BROKER
+    513 UPDATE_AND_CREATE_STATIC_TOPIC
 
 Source: broker/processor/AdminBrokerProcessor.java, Apache RocketMQ 5.3.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+
+import msgspec
 
 from thermocline.broker import consumer_offsets
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.processors.dispatcher import Handler
 from thermocline.broker.topic_attributes import MESSAGE_TYPE, MESSAGE_TYPE_MIXED, parse_change
-from thermocline.remoting.bodies import DataVersion, TopicConfig, TopicConfigListBody, TopicList
+from thermocline.remoting.bodies import (
+    DataVersion,
+    TopicConfig,
+    TopicConfigAndMapping,
+    TopicConfigListBody,
+    TopicList,
+    TopicQueueMappingDetail,
+)
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import InvalidParameterError, InvalidRequestError, TopicNotFoundError
@@ -50,6 +60,7 @@ class TopicProcessor:
         return {
             RequestCode.UPDATE_AND_CREATE_TOPIC: self.update_topic,
             RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.update_topics,
+            RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: self.update_static_topic,
             RequestCode.DELETE_TOPIC_IN_BROKER: self.delete_topic,
             RequestCode.GET_TOPIC_CONFIG: self.get_topic,
             RequestCode.GET_ALL_TOPIC_CONFIG: self.get_all_topics,
@@ -59,15 +70,7 @@ class TopicProcessor:
     async def update_topic(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """17: make a topic or set it up anew; durable before the answer."""
         header = command.header(CreateTopicRequestHeader)
-        config = TopicConfig(
-            topic_name=header.topic,
-            read_queue_nums=header.read_queue_nums,
-            write_queue_nums=header.write_queue_nums,
-            perm=header.perm,
-            topic_filter_type=header.topic_filter_type,
-            topic_sys_flag=header.topic_sys_flag or 0,
-            order=header.order,
-        )
+        config = _config_of(header)
         change = parse_change(header.attributes)
         self._check(config, change)
         await self._context.topics.update(config, change)
@@ -101,7 +104,8 @@ class TopicProcessor:
             for group in sorted(context.offsets.groups_of(topic)):
                 topics += [name for name in _pop_retry_topics(group, topic) if name in context.topics]
         for name in topics:
-            await context.topics.delete(name)
+            # Both are gone from memory at once; a mapping without its topic is dropped at the next start.
+            await asyncio.gather(context.static_topics.delete(name), context.topics.delete(name))
             context.offsets.remove_topic(name)
             context.stats.remove_topic(name)
         if context.offsets.is_dirty:
@@ -110,19 +114,44 @@ class TopicProcessor:
         logger.info("topics deleted topics=%s by=%s", ",".join(topics), connection.remote_address)
         return RemotingCommand.response(command)
 
+    async def update_static_topic(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """513: make a static topic, or give it another mapping; durable before the answer."""
+        context = self._context
+        header = command.header(CreateTopicRequestHeader)
+        mapping = TopicQueueMappingDetail.decode(command.body)
+        config = _config_of(header)
+        self._check(config, {})
+        mapping.topic = mapping.topic or header.topic
+        if mapping.topic != header.topic:
+            raise InvalidRequestError("the mapping is another topic's", topic=header.topic, mapping=mapping.topic)
+        static_topics = context.static_topics
+        static_topics.check(mapping, force=header.force)
+        if header.topic in context.topics:
+            await context.topics.update(config, {})  # its queues first: the mapping may name new ones
+            await static_topics.update(mapping, force=header.force)
+        else:
+            # Never without its mapping, or it would be an ordinary topic; a mapping without a topic counts for nothing.
+            await static_topics.update(mapping, force=header.force)
+            await context.topics.update(config, {})
+        logger.info("static topic set up topic=%s by=%s", header.topic, connection.remote_address)
+        return RemotingCommand.response(command, remark=DEFAULT_REMARK)
+
     def get_topic(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """351: one topic's configuration."""
-        topic = command.header(GetTopicConfigRequestHeader).topic
-        config = self._context.topics.get(topic)
+        """351: one topic's configuration; with `lo` also the mapping of a static topic."""
+        header = command.header(GetTopicConfigRequestHeader)
+        config = self._context.topics.get(header.topic)
         if config is None:
-            raise TopicNotFoundError(f"No topic in this broker. topic: {topic}")
+            raise TopicNotFoundError(f"No topic in this broker. topic: {header.topic}")
+        mapping = self._context.static_topics.details.get(header.topic) if header.logical else None
+        if mapping is not None:
+            config = TopicConfigAndMapping(**msgspec.structs.asdict(config), mapping_detail=mapping)
         return RemotingCommand.response(command, body=config.encode())
 
     def get_all_topics(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """21: all topics, or one page of them in the order of their names."""
         context = self._context
         header = command.header(GetAllTopicConfigRequestHeader)
-        names: Iterable[str] = context.topics
+        names: Collection[str] = context.topics.configs().keys()
         if context.config.split_metadata and not (
             header.data_version is None and header.topic_seq is None and header.max_topic_num is None
         ):
@@ -133,10 +162,16 @@ class TopicProcessor:
                 count=page_max if header.max_topic_num is None else min(page_max, header.max_topic_num),
                 is_continued=is_same_version(header.data_version, context.topics.data_version),
             )
-        version = context.topics.data_version.encode()
+        static = context.static_topics
+        wanted = set(names)
         body = (
-            b'{"dataVersion":%s,"mappingDataVersion":%s,"topicConfigTable":{%s},"topicQueueMappingDetailMap":{}}'
-        ) % (version, version, b",".join([context.topics.encoded(name) for name in names]))
+            b'{"dataVersion":%s,"mappingDataVersion":%s,"topicConfigTable":{%s},"topicQueueMappingDetailMap":{%s}}'
+        ) % (
+            context.topics.data_version.encode(),
+            static.data_version.encode(),
+            b",".join([context.topics.encoded(name) for name in names]),
+            b",".join([static.encoded_detail(name) for name in static.details if name in wanted]),
+        )
         return RemotingCommand.response(
             command, header=GetAllTopicConfigResponseHeader(total_topic_num=len(context.topics)), body=body
         )
@@ -162,6 +197,18 @@ class TopicProcessor:
     def _check_not_system(self, topic: str) -> None:
         if self._context.config.protect_system_topics and self._context.topics.is_system_topic(topic):
             raise InvalidParameterError(f"The topic[{topic}] is conflict with system topic.")
+
+
+def _config_of(header: CreateTopicRequestHeader) -> TopicConfig:
+    return TopicConfig(
+        topic_name=header.topic,
+        read_queue_nums=header.read_queue_nums,
+        write_queue_nums=header.write_queue_nums,
+        perm=header.perm,
+        topic_filter_type=header.topic_filter_type,
+        topic_sys_flag=header.topic_sys_flag or 0,
+        order=header.order,
+    )
 
 
 def page_of(names: Iterable[str], *, start: int, count: int, is_continued: bool) -> list[str]:

@@ -30,6 +30,10 @@ class AdminClient(ClientOptions, BlockingHalf[AsyncAdminClient]):
     topic_route = blocking(AsyncAdminClient.topic_route)
     topic_stats = blocking(AsyncAdminClient.topic_stats)
     topic_consumers = blocking(AsyncAdminClient.topic_consumers)
+    static_topic = blocking(AsyncAdminClient.static_topic)
+    plan_static_topic = blocking(AsyncAdminClient.plan_static_topic)
+    plan_static_move = blocking(AsyncAdminClient.plan_static_move)
+    apply_static_plan = blocking(AsyncAdminClient.apply_static_plan)
 
     create_group = blocking(AsyncAdminClient.create_group)
     update_group = blocking(AsyncAdminClient.update_group)

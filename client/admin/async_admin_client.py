@@ -15,6 +15,7 @@ from thermocline.client.admin.cold_read_limits import ColdReadLimits
 from thermocline.client.admin.group_administration import GroupAdministration
 from thermocline.client.admin.member_administration import MemberAdministration
 from thermocline.client.admin.message_trace import MessageTraces
+from thermocline.client.admin.static_topic_administration import StaticTopicAdministration
 from thermocline.client.admin.topic_administration import TopicAdministration
 from thermocline.client.admin.traffic_statistics import TrafficStatistics
 from thermocline.client.admin.ttl_administration import TtlAdministration
@@ -24,6 +25,7 @@ __all__ = ["AsyncAdminClient"]
 
 class AsyncAdminClient(
     TopicAdministration,
+    StaticTopicAdministration,
     GroupAdministration,
     MemberAdministration,
     MessageTraces,

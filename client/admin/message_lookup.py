@@ -186,9 +186,7 @@ class MessageLookup(AdminBase):
         await self._calls(queue)
         header = GetEarliestMsgStoretimeRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
         session = self._running()
-        answer = await session.call(
-            session.routes.reader(queue.broker_name), RequestCode.GET_EARLIEST_MSG_STORETIME, header
-        )
+        answer = await session.call(session.routes.reader_of(queue), RequestCode.GET_EARLIEST_MSG_STORETIME, header)
         timestamp_ms = answer.header(GetEarliestMsgStoretimeResponseHeader).timestamp
         return timestamp_ms if timestamp_ms >= 0 else None
 

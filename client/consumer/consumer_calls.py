@@ -40,6 +40,7 @@ from thermocline.remoting.headers import (
     SendMessageRequestHeaderV2,
     UpdateConsumerOffsetRequestHeader,
 )
+from thermocline.remoting.logic_queue import is_virtual_broker
 from thermocline.remoting.properties import PropertyName
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
@@ -120,7 +121,7 @@ class ConsumerCalls:
             CorruptDataError: The messages that came are damaged; none of them is given.
         """
         broker_id = self._suggested_broker_ids.get(queue, MASTER_ID)
-        address = self._session.routes.reader(queue.broker_name, broker_id)
+        address = self._session.routes.reader_of(queue, broker_id)
         is_master = broker_id == MASTER_ID
         sys_flag = PULL_SUSPEND if suspend_ms else 0
         if tells_subscription:
@@ -152,6 +153,8 @@ class ConsumerCalls:
         except UnavailableError:
             self._suggested_broker_ids.pop(queue, None)  # back to the master
             raise
+        if answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE:
+            await self._find_leader(queue)
         return self._read_pull(queue, answer, subscription.tags_set, address=address)
 
     def _read_pull(
@@ -165,7 +168,7 @@ class ConsumerCalls:
         self._suggested_broker_ids[queue] = header.suggest_which_broker_id
         messages: list[ReceivedMessage] = []
         if status is PullStatus.FOUND:
-            messages = decode_messages(answer.body, queue=queue, tags=tags)
+            messages = decode_messages(answer.body, queue=queue, tags=tags, offset_delta=header.offset_delta or 0)
             for message in messages:
                 restore_topic(message, retry_topic=self._retry_topic)
         return PullResult(
@@ -175,6 +178,13 @@ class ConsumerCalls:
             max_offset=header.max_offset,
             messages=messages,
         )
+
+    async def _find_leader(self, queue: MessageQueue) -> None:
+        """Another broker leads the logic queue now: learn which, for the next pull."""
+        try:
+            await self._session.routes.refresh(queue.topic)
+        except MQError as error:
+            logger.info("route refresh failed topic=%s error=%s", queue.topic, error)
 
     def forget(self, queue: MessageQueue) -> None:
         """Forget where this queue was read from."""
@@ -271,7 +281,7 @@ class ConsumerCalls:
         A broker that does not answer grants nothing.
         """
         locked: set[MessageQueue] = set()
-        for broker_name, of_broker in _by_broker(queues).items():
+        for broker_name, of_broker in self._by_broker(queues).items():
             answer = await self._session.call(
                 self._session.routes.reader(broker_name),
                 RequestCode.LOCK_BATCH_MQ,
@@ -283,7 +293,7 @@ class ConsumerCalls:
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
         """Release this member's locks."""
-        for broker_name, of_broker in _by_broker(queues).items():
+        for broker_name, of_broker in self._by_broker(queues).items():
             await self._session.call(
                 self._session.routes.reader(broker_name),
                 RequestCode.UNLOCK_BATCH_MQ,
@@ -304,6 +314,10 @@ class ConsumerCalls:
         Raises:
             MQError: Neither that nor sending a copy to the retry topic succeeded; the message is still this member's.
         """
+        if is_virtual_broker(message.queue.broker_name):
+            # Which broker holds a message of a logic queue is not known here.
+            await self.resend(message, max_reconsume_times=max_reconsume_times)
+            return
         header = ConsumerSendMsgBackRequestHeader(
             offset=message.physical_offset,
             group=self._group,
@@ -360,16 +374,15 @@ class ConsumerCalls:
             timeout_ms=SEND_BACK_TIMEOUT_MS,
         )
 
+    def _by_broker(self, queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+        grouped: dict[str, list[MessageQueue]] = {}
+        for queue in sorted(queues):
+            grouped.setdefault(self._session.routes.broker_of(queue), []).append(queue)
+        return grouped
+
     def _master(self, queue: MessageQueue) -> str:
-        return self._session.routes.reader(queue.broker_name)
+        return self._session.routes.reader_of(queue)
 
 
 _STORED_FLAGS = 0x4 | 0x8 | 0x10 | 0x20 | 0x40 | 0x80
 """System flag bits that say how a copy was stored, not what it is."""
-
-
-def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
-    grouped: dict[str, list[MessageQueue]] = {}
-    for queue in sorted(queues):
-        grouped.setdefault(queue.broker_name, []).append(queue)
-    return grouped

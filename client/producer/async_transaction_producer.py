@@ -170,7 +170,7 @@ class AsyncTransactionProducer(TransactionProducerOptions, AsyncProducer):
         )
         is_confirmed = False
         try:
-            address = session.routes.reader(half.queue.broker_name)
+            address = session.routes.reader_of(half.queue)
             if state is LocalTransactionState.UNKNOWN:
                 await session.tell(address, RequestCode.END_TRANSACTION, header)
             else:

@@ -64,7 +64,7 @@ class FaultTolerantPipeline(SendPipeline):
         faults = self._faults
         if not faults or sending.is_pinned:
             return super()._choose(sending, target)
-        avoided = None if sending.lane is None else sending.lane.queue.broker_name
+        avoided = None if sending.lane is None else sending.lane.broker_name
         lane = target.next_fit_lane(faults.is_available, avoid_broker=avoided)
         if lane is None:
             lane = target.next_fit_lane(faults.is_reachable, avoid_broker=avoided)
@@ -78,7 +78,7 @@ class FaultTolerantPipeline(SendPipeline):
 
     def _settle(self, sending: Sending, answer: SendAnswer) -> None:
         assert sending.lane is not None
-        broker_name = sending.lane.queue.broker_name
+        broker_name = sending.lane.broker_name
         written_at = self._written_at.pop(sending)
         if answer.code in STATUS_BY_CODE:
             self._faults.succeeded(broker_name, latency_ms=(self._loop.time() - written_at) * 1000)
@@ -98,7 +98,7 @@ class FaultTolerantPipeline(SendPipeline):
         super()._time_out(sending)
 
     def _did_not_answer(self, lane: Lane) -> None:
-        self._failed(lane.queue.broker_name, is_reachable=not self._options.start_detector_enable)
+        self._failed(lane.broker_name, is_reachable=not self._options.start_detector_enable)
 
     def _failed(self, broker_name: str, *, is_reachable: bool) -> None:
         if self._faults.is_available(broker_name):
@@ -116,7 +116,7 @@ class FaultTolerantPipeline(SendPipeline):
         try:
             while not self._faults.is_reachable(broker_name):
                 await asyncio.sleep(self._options.detect_interval_ms / 1000)
-                lane = next((lane for lane in self._lanes() if lane.queue.broker_name == broker_name), None)
+                lane = next((lane for lane in self._lanes() if lane.broker_name == broker_name), None)
                 if lane is None:
                     self._faults.forget(broker_name)
                 elif await self._answers(lane):

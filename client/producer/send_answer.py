@@ -25,7 +25,7 @@ STATUS_BY_CODE = {
 
 class _Fields(msgspec.Struct, rename="camel", gc=False):
     queue_id: int = -1
-    queue_offset: int = -1
+    queue_offset: int | None = None
     msg_id: str = ""
     transaction_id: str | None = None
     recall_handle: str | None = None
@@ -48,14 +48,18 @@ decode_answer = msgspec.json.Decoder(SendAnswer, strict=False).decode
 
 
 def says_where(answer: SendAnswer) -> bool:
-    """Whether the answer names the message's place, as one that means "stored" must."""
-    return answer.ext_fields is not None and answer.ext_fields.queue_offset >= 0
+    """Whether the answer names the message's place, as one that means "stored" must.
+
+    -1 stands for an offset that is not decided yet: the logic queue is on its way to another broker.
+    """
+    return answer.ext_fields is not None and answer.ext_fields.queue_offset is not None
 
 
 def send_result(answer: SendAnswer, status: SendStatus, queue: MessageQueue, message_id: str) -> SendResult:
     """Return where the broker put the message; the answer must say it."""
     fields = answer.ext_fields
     assert fields is not None
+    assert fields.queue_offset is not None
     if fields.queue_id != queue.queue_id:
         queue = MessageQueue(topic=queue.topic, broker_name=queue.broker_name, queue_id=fields.queue_id)
     return SendResult(
@@ -85,7 +89,7 @@ def batch_results(
             message_id=message_id,
             offset_message_id=offset_ids[i],
             queue=first.queue,
-            queue_offset=first.queue_offset + i,
+            queue_offset=first.queue_offset + i if first.queue_offset >= 0 else first.queue_offset,
             transaction_id=message_id,
             region=first.region,
             is_traced=first.is_traced,

@@ -76,7 +76,14 @@ RETRY_CODES = frozenset(
 )
 """Codes by which a broker says that another one might take the message."""
 
-ROUTE_CODES = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION, ResponseCode.GO_AWAY})
+ROUTE_CODES = frozenset(
+    {
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.GO_AWAY,
+        ResponseCode.NOT_LEADER_FOR_QUEUE,
+    }
+)
 """Codes that hint at an outdated route."""
 
 OPAQUE_FIRST = 1 << 30
@@ -202,7 +209,7 @@ class SendPipeline:
                 raise UnavailableError("no broker takes messages for this topic now", topic=sending.topic)
             return target.lane_of(sending.choose(target.queues))
         previous = sending.lane
-        return target.next_lane() if previous is None else target.next_lane(avoid_broker=previous.queue.broker_name)
+        return target.next_lane() if previous is None else target.next_lane(avoid_broker=previous.broker_name)
 
     def _write(self, sending: Sending, lane: Lane, connection: Connection) -> None:
         opaque = self._take_opaque()
@@ -262,7 +269,10 @@ class SendPipeline:
             refusal = answer_error(answer.code, answer.remark, address=lane.address)
             if answer.code in ROUTE_CODES:
                 self._refresh_later(sending.topic)
-            self._retry_or_fail(sending, refusal, is_retryable=answer.code in RETRY_CODES)
+            if answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE and sending.attempts_left:
+                self._pause(sending, refusal)  # the same queue has another leader; the route will say which
+            else:
+                self._retry_or_fail(sending, refusal, is_retryable=answer.code in RETRY_CODES)
             return
         if not says_where(answer):
             silent = ProtocolError("the broker does not say where it stored the message", address=lane.address)
@@ -305,6 +315,17 @@ class SendPipeline:
         if target is not None and target.broker_count > 1:
             self._place(sending, target)
             return
+        self._wait_a_moment(sending)
+
+    def _pause(self, sending: Sending, error: MQError) -> None:
+        """Try again in a moment, on whichever queue is chosen then: for one that is pinned, on the same."""
+        sending.last_error = error
+        sending.connection = None
+        sending.lane = None
+        sending.attempts_left -= 1
+        self._wait_a_moment(sending)
+
+    def _wait_a_moment(self, sending: Sending) -> None:
         self._paused.add(sending)
         self._loop.call_later(SAME_BROKER_PAUSE_S, self._resume, sending)
 

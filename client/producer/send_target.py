@@ -23,6 +23,8 @@ class Lane:
     """One writable queue."""
 
     queue: MessageQueue
+    broker_name: str
+    """Who takes its messages; a logic queue is named after nobody."""
     address: str
     single: SendTemplate
     batch: SendTemplate
@@ -36,22 +38,25 @@ class SendTarget:
     def __init__(self, route: TopicRoute, options: ProducerOptions, *, start: int) -> None:
         lanes = []
         for queue in route.publish_queues:
-            address = route.addresses.get(queue.broker_name, {}).get(0)
+            broker_name = route.broker_of(queue)
+            address = route.addresses.get(broker_name, {}).get(0)
             if address is None:
                 continue  # an ordered topic keeps the queues of a broker that is away
             render = functools.partial(
                 SendTemplate.render,
                 group=options.group,
                 topic=route.topic,
-                broker_name=queue.broker_name,
+                broker_name=broker_name,
                 queue_id=queue.queue_id,
                 default_topic=options.create_topic_key,
                 default_topic_queue_nums=options.default_topic_queue_nums,
             )
-            lanes.append(Lane(queue=queue, address=address, single=render(), batch=render(batch=True)))
+            lanes.append(
+                Lane(queue=queue, broker_name=broker_name, address=address, single=render(), batch=render(batch=True))
+            )
         self.lanes = lanes
         self.queues = route.publish_queues
-        self.broker_count = len({lane.queue.broker_name for lane in lanes})
+        self.broker_count = len({lane.broker_name for lane in lanes})
         self._by_queue = {lane.queue: lane for lane in lanes}
         self._next = start
 
@@ -67,7 +72,7 @@ class SendTarget:
         self._next += 1
         lane = lanes[self._next % len(lanes)]
         if avoid_broker is not None and self.broker_count > 1:
-            while lane.queue.broker_name == avoid_broker:
+            while lane.broker_name == avoid_broker:
                 self._next += 1
                 lane = lanes[self._next % len(lanes)]
         return lane
@@ -78,7 +83,7 @@ class SendTarget:
         for _ in lanes:
             self._next += 1
             lane = lanes[self._next % len(lanes)]
-            if lane.queue.broker_name != avoid_broker and is_fit(lane.queue.broker_name):
+            if lane.broker_name != avoid_broker and is_fit(lane.broker_name):
                 return lane
         return None
 

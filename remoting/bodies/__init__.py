@@ -102,6 +102,7 @@ from thermocline.remoting.bodies.topic import (
     TopicOffset,
     TopicQueueMappingDetail,
     TopicQueueMappingInfo,
+    TopicQueueMappingTableBody,
     TopicStatsTable,
 )
 
@@ -197,6 +198,7 @@ __all__ = [
     "TopicOffset",
     "TopicQueueMappingDetail",
     "TopicQueueMappingInfo",
+    "TopicQueueMappingTableBody",
     "TopicRouteData",
     "TopicStatsTable",
     "UnlockBatchRequestBody",

@@ -128,6 +128,13 @@ class TopicQueueMappingDetail(TopicQueueMappingInfo, kw_only=True):
         return dumps(self)
 
 
+class TopicQueueMappingTableBody(Body, kw_only=True):
+    """`config/topicQueueMapping.json`."""
+
+    data_version: DataVersion = DataVersion()
+    topic_queue_mapping_info_map: dict[str, TopicQueueMappingDetail] = field(default_factory=dict)
+
+
 class TopicConfigTableBody(Body, kw_only=True):
     """The answer to GET_ALL_TOPIC_CONFIG, and `config/topics.json` with what that has of it."""
 

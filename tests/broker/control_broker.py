@@ -217,6 +217,7 @@ async def control_broker(
             connection.close()
         await server.close()
         await broker.housekeeping.close()
+        await context.peers.close()
         await context.persister.close()
         if context.timers is not None:
             context.timers.close()

@@ -201,6 +201,7 @@ async def data_broker(
         await pop.close()
         context.transactions.close()
         await hot.close()
+        await context.peers.close()
         await context.persister.close()
         if context.timers is not None:
             context.timers.close()

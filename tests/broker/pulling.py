@@ -109,10 +109,10 @@ def offsets(answer: RemotingCommand) -> list[int]:
     return [record.queue_offset for record in messages(answer)]
 
 
-def expire_local_files(broker: DataBroker, below_offset: int, queue_id: int = 0) -> int:
+def expire_local_files(broker: DataBroker, below_offset: int, queue_id: int = 0, *, topic: str = TOPIC) -> int:
     """Delete whole local files in front of a message; the queue's new minimum."""
     store = broker.store
-    queue = store.queues.find(TOPIC, queue_id)
+    queue = store.queues.find(topic, queue_id)
     assert queue is not None
     log = store.commit_log
     log.flush()

@@ -21,6 +21,8 @@ from thermocline.broker.config_persister import ConfigPersister
 from thermocline.broker.consumer_offsets import ConsumerOffsets
 from thermocline.broker.message_request_modes import RequestModeTable
 from thermocline.broker.state_documents import document_paths, encode_document, hold_back, read_document
+from thermocline.broker.static_topics import static_topic_table
+from thermocline.broker.static_topics.static_topic_table import StaticTopicTable
 from thermocline.pop import order_table
 from thermocline.remoting.errors import CorruptDataError
 from thermocline.store.disk import replace_file
@@ -43,6 +45,7 @@ def test_documents_are_the_files_that_the_broker_keeps() -> None:
     paths = {path.removeprefix(CONFIG.root_path) for path in document_paths(CONFIG).values()}
     assert paths == {
         f"/config/{topic_table.FILE_NAME}",
+        f"/config/{static_topic_table.FILE_NAME}",
         f"/config/{group_table.FILE_NAME}",
         f"/config/{consumer_offsets.FILE_NAME}",
         f"/config/{delay_service.FILE_NAME}",
@@ -52,6 +55,18 @@ def test_documents_are_the_files_that_the_broker_keeps() -> None:
         f"/thermocline/{topic_table.TTL_DEFAULT_FILE_NAME}.json",
         f"/thermocline/{broker_settings.FILE_NAME}.json",
     }
+
+
+@pytest.mark.parametrize("key", [b"3", b'"3"'], ids=["RocketMQ's", "ours"])
+def test_mappings_of_static_topics_in_either_form(key: bytes) -> None:
+    mapping = b'{"T":{"bname":"a","hostedQueues":{%s:[{"gen":0,"queueId":1}]}}}' % key
+    document = written(names.STATIC_TOPICS, b'{"dataVersion":{"counter":3},"topicQueueMappingInfoMap":%s}' % mapping)
+    assert document == {
+        "topicQueueMappingInfoMap": {"T": {"bname": "a", "hostedQueues": {"3": [{"gen": 0, "queueId": 1}]}}}
+    }
+    table = StaticTopicTable(broker_name="a", clock=lambda: 7, persister=ConfigPersister(SimulatedDisk()))
+    table.load(encode_document(names.STATIC_TOPICS, document, now_ms=7), {"T": None})
+    assert table.details["T"].hosted_queues[3][0].queue_id == 1
 
 
 def test_offsets_as_the_broker_writes_them() -> None:

@@ -6,8 +6,9 @@ import pytest
 
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.topic_route import borrowed_route, read_route
-from thermocline.remoting.bodies import TopicRouteData
+from thermocline.remoting.bodies import TopicQueueMappingInfo, TopicRouteData
 from thermocline.remoting.errors import InvalidRequestError, UnavailableError
+from thermocline.remoting.logic_queue import NO_BROKER
 
 # The answer of an official NameServer (5.5.0), completed by a broker that may only be read and one without a master.
 ANSWER = (
@@ -72,3 +73,21 @@ def test_a_new_topic_borrows_at_most_the_queues_asked_for() -> None:
     assert route.is_borrowed
     assert route.publish_queues == (queue("broker-a", 0),)
     assert route.subscribe_queues == ()
+
+
+def static_queue(queue_id: int) -> MessageQueue:
+    return queue("__syslo__global__", queue_id)
+
+
+def test_a_static_topic_has_its_logic_queues_to_send_and_to_read() -> None:
+    data = TopicRouteData.decode(ANSWER)
+    data.topic_queue_mapping_by_broker = {
+        name: TopicQueueMappingInfo(broker_name=name, epoch=epoch, total_queues=3, curr_id_map=ids)
+        for name, epoch, ids in (("broker-a", 7, {1: 4}), ("broker-b", 6, {0: 0, 1: 1}))
+    }
+    route = read_route("orders", data)
+    assert route.publish_queues == route.subscribe_queues == tuple(map(static_queue, range(3)))
+    assert [route.broker_of(static_queue(number)) for number in range(3)] == ["broker-b", "broker-a", NO_BROKER]
+    assert route.broker_of(queue("broker-c", 0)) == "broker-c"
+    with pytest.raises(UnavailableError):
+        route.reader(route.broker_of(static_queue(2)))

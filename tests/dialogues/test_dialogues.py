@@ -35,10 +35,7 @@ def first_connection(path: Path) -> int:
 
 
 COMMANDS = [f"mqadmin/{path.stem}" for path in sorted((RECORDED / "mqadmin").glob("*.jsonl"), key=first_connection)]
-NOT_YET = "not yet: "
-LEFT: Mapping[str, str] = {
-    "mqadmin/updateStaticTopic": NOT_YET + "static topics",
-}
+LEFT: Mapping[str, str] = {}
 OVER_EVERYTHING = frozenset(
     {"mqadmin/consumerProgress_all", "mqadmin/exportMetrics", "mqadmin/statsAll_active", "mqadmin/topicList_cluster"}
 )

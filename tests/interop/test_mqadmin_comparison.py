@@ -240,11 +240,8 @@ COMMANDS = (
 )
 ENDLESS = ("clusterRT", "startMonitoring")
 """Commands with tests of their own: they do not end by themselves."""
-NOT_YET = "not yet: "
 OWN_SETTINGS = "only settings that have an effect are shown, our own among them"
 DIFFERENT: Mapping[str, str] = {
-    "updateStaticTopic -t PairStatic -qn 4 -b broker-a": NOT_YET + "static topics",
-    "remappingStaticTopic -t PairStatic -b broker-a": NOT_YET + "static topics",
     "getBrokerConfig -b {broker}": OWN_SETTINGS,
     "getNamesrvConfig": OWN_SETTINGS,
 }

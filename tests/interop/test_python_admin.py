@@ -168,3 +168,25 @@ def test_name_servers_are_changed(cluster: Cluster, admin: AdminClient, name: st
     finally:
         assert admin.add_write_permission(cluster.broker_name) > 0
     assert len(admin.topic_route(topic).publish_queues) == 1
+
+
+def test_a_static_topic_is_made_and_grown(cluster: Cluster, admin: AdminClient, name: str) -> None:
+    """By either kind of broker, for either kind of client."""
+    for count in (2, 3):
+        plan = admin.plan_static_topic(name, queue_nums=count)
+        assert admin.apply_static_plan(plan) == {}
+    wait_until(
+        lambda: {queue.queue_id for queue in admin.topic_route(name).publish_queues} == {0, 1, 2},
+        what="the NameServer knows three logic queues",
+    )
+    results = send(cluster, name, 9)
+    assert {result.queue.broker_name for result in results} == {"__syslo__global__"}
+    for queue_id in range(3):
+        offsets = [result.queue_offset for result in results if result.queue.queue_id == queue_id]
+        assert sorted(offsets) == list(range(len(offsets)))
+        assert offsets
+    assert len(cluster.agent.read_topic(cluster.namesrv, name)) == 9
+    mapping = admin.static_topic(name)[cluster.broker_name].mapping_detail
+    assert mapping is not None
+    assert {queue_id: items[-1].queue_id for queue_id, items in mapping.hosted_queues.items()} == {0: 0, 1: 1, 2: 2}
+    admin.delete_topic(name)  # the official tool cannot export topics while there is a static one

@@ -251,3 +251,41 @@ def test_static_topics_and_filter_servers_come_with_the_route(registry: RouteReg
     assert route.topic_queue_mapping_by_broker == {"broker-a": mapping}
     assert route.filter_server_table == {MASTER: ["10.0.0.9:1"]}
     assert registry.route("U").topic_queue_mapping_by_broker is None  # type: ignore[union-attr]
+
+
+def static(total: int = 4, epoch: int = 1) -> TopicQueueMappingInfo:
+    return TopicQueueMappingInfo(topic="T", broker_name="broker-a", total_queues=total, epoch=epoch)
+
+
+def mapping_of(registry: RouteRegistry) -> TopicQueueMappingInfo | None:
+    route = registry.route("T")
+    assert route is not None
+    return (route.topic_queue_mapping_by_broker or {}).get("broker-a")
+
+
+def test_a_mapping_is_replaced_with_its_topic_and_stays_with_those_of_others(registry: RouteRegistry) -> None:
+    registry.register(registration(topic("T"), topic("U"), mappings={"T": static()}), connection="c")
+    registry.register(registration(topic("T"), counter=2, mappings={"T": static(8, 2)}), connection="c")
+    assert mapping_of(registry) == static(8, 2)
+    registry.register(registration(topic("U"), counter=3), connection="c")
+    assert mapping_of(registry) == static(8, 2)
+
+
+def test_a_mapping_that_comes_in_a_later_part_of_a_registration_is_taken(registry: RouteRegistry) -> None:
+    """Official brokers that register in parts send all mappings with the last one, under one version."""
+    registry.register(registration(topic("T"), topic("U")), connection="c")
+    registry.register(registration(topic("V"), mappings={"T": static()}), connection="c")
+    assert mapping_of(registry) == static()
+
+
+def test_a_topic_that_comes_again_without_a_mapping_is_an_ordinary_one(registry: RouteRegistry) -> None:
+    registry.register(registration(topic("T"), topic("U"), mappings={"T": static()}), connection="c")
+    registry.register(registration(topic("T"), counter=2), connection="c")
+    assert mapping_of(registry) is None
+
+
+def test_a_mapping_goes_with_its_topic(registry: RouteRegistry) -> None:
+    registry.register(registration(topic("T"), topic("U"), mappings={"T": static()}), connection="c")
+    registry.delete_topic("T")
+    registry.register(registration(topic("T"), topic("U"), counter=2), connection="c")
+    assert mapping_of(registry) is None

@@ -24,6 +24,7 @@ from thermocline.tiered.errors import StateCorruptError
 STATE_FORMAT = 1
 
 TOPICS = "topics.json"
+STATIC_TOPICS = "topicQueueMapping.json"
 GROUPS = "subscriptionGroup.json"
 CONSUMER_OFFSETS = "consumerOffset.json"
 DELAY_OFFSETS = "delayOffset.json"

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from thermocline.client.message import Message
+from thermocline.client.message_queue import MessageQueue
 from thermocline.client.producer.async_producer import AsyncProducer
 from thermocline.client.send_result import SendResult
 from thermocline.client.testing import FakeBroker
@@ -17,6 +18,7 @@ from thermocline.remoting.errors import (
     InvalidRequestError,
     MessageTooLargeError,
     MQError,
+    NotLeaderForQueueError,
 )
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
@@ -141,3 +143,18 @@ async def test_lifecycle() -> None:
     await producer.close()
     with pytest.raises(ClosedError):
         await producer.send(Message("orders", b"x"))
+
+
+async def test_a_send_to_a_former_leader_is_tried_again_on_the_same_queue(broker: FakeBroker) -> None:
+    """The queue of a static topic has moved; nothing was stored, and the route will say where it is."""
+    queue = MessageQueue(topic="orders", broker_name="broker-a", queue_id=2)
+    async with AsyncProducer(namesrv=broker.namesrv_address) as producer:
+        await producer.send(Message("orders", b"first"))
+        asked = len(broker.requests(RequestCode.GET_ROUTEINFO_BY_TOPIC, broker_name="namesrv"))
+        broker.refuse(RequestCode.SEND_MESSAGE_V2, response_code=ResponseCode.NOT_LEADER_FOR_QUEUE, times=2)
+        assert (await producer.send(Message("orders", b"x"), queue=queue)).queue == queue
+        assert len(broker.requests(RequestCode.GET_ROUTEINFO_BY_TOPIC, broker_name="namesrv")) > asked
+        broker.refuse(RequestCode.SEND_MESSAGE_V2, response_code=ResponseCode.NOT_LEADER_FOR_QUEUE, times=3)
+        with pytest.raises(NotLeaderForQueueError):
+            await producer.send(Message("orders", b"y"), queue=queue)
+    assert len(broker.messages("orders")) == 2

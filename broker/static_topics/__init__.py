@@ -1,0 +1,1 @@
+"""Static topics: logic queues that keep their number and offsets while brokers come and go."""
