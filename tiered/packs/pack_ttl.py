@@ -115,7 +115,7 @@ def packs_holding(catalog: Catalog, topic: str, *, cut_ms: int, now_ms: int) -> 
             deletable_ms=now_ms + grace_ms,
         )
         for removed in catalog.removed
-        if removed.topic in ("", topic)
+        if removed.topic == topic or (not removed.topic and is_pack_key(removed.keys[0]))
     )
     broken = {kept.segment.log.key: kept.segment for each in catalog.topics.values() for kept in each.quarantine}
     removed_keys = {held.key for held in found}

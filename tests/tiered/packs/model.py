@@ -9,9 +9,12 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from random import Random
 
+import msgspec
+
 from benchmarks.synthetic_cold_tier import KEYS, SyntheticColdTier, SyntheticTopic, opened
 from benchmarks.synthetic_hot_tier import SyntheticHotTier
 from thermocline.remoting.errors import QueryNotFoundError
+from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cold_reader import Boundary, ColdPull, ColdPullStatus
 from thermocline.tiered.ledger_reader import open_catalog
 from thermocline.tiered.memory import MemoryObjectStore
@@ -19,6 +22,7 @@ from thermocline.tiered.tier_config import TierConfig
 
 KIB = 1024
 HOUR_MS = 3_600_000
+OBJECT_PREFIXES = (KEYS.topics_prefix, KEYS.packs_prefix, KEYS.indexes_prefix)
 NAMES = tuple(f"topic-{number}" for number in range(7))
 TTLS_MS = (None, None, 2 * HOUR_MS, 3 * HOUR_MS, 9 * HOUR_MS, 30 * HOUR_MS)
 CONFIG = TierConfig(
@@ -61,6 +65,8 @@ class Model:
         self.lives = {name: Life() for name in NAMES}
         self.gone: list[Sent] = []
         self.merge_count = 0
+        self.index_count = 0
+        self.index_levels: set[int] = set()
         self.levels: set[int] = set()
         self._stack = AsyncExitStack()
         self._opened = 0
@@ -164,12 +170,24 @@ class Model:
         report = await self.tier.purger.purge(name)
         assert report.left == ()
 
+    async def index(self) -> None:
+        """Index objects are made, merged and dropped, while rounds go on beside it half of the time."""
+        self.tier.report()
+        indexing = asyncio.create_task(self.tier.index_all(rounds_max=self.random.randint(1, 8)))
+        if self.random.random() < 0.5:
+            for _ in range(self.random.randint(0, 30)):
+                await asyncio.sleep(0)
+            await self.random.choice((self.send, self.delete, self.pass_time, self.merge))()
+            await self.age()
+        self.index_count += await indexing
+
     async def step(self) -> None:
         """One thing that happens."""
         happenings: tuple[tuple[Callable[[], object], int], ...] = (
             (self.send, 8),
             (self.age, 6),
             (self.merge, 7),
+            (self.index, 5),
             (self.seal, 2),
             (self.change_ttl, 1),
             (self.delete, 1),
@@ -183,6 +201,7 @@ class Model:
         assert asyncio.iscoroutine(result)
         await result
         self.levels |= {pack.level for pack in self.tier.catalog.packs.values()}
+        self.index_levels |= {index.level for index in self.tier.catalog.indexes.values()}
 
     # -- what must be true ---------------------------------------------------------------------------------------------
 
@@ -253,9 +272,9 @@ class Model:
             for queue_id in range(3):
                 await self.check_queue(name, queue_id)
         catalog = self.tier.catalog
-        assert await open_catalog(self.store, KEYS) == catalog
+        assert _in_order(await open_catalog(self.store, KEYS)) == _in_order(catalog)
         named = catalog.live_keys() | {key for gone in catalog.removed for key in gone.keys}
-        stored = {key for key in self.store.objects if key.startswith((KEYS.topics_prefix, KEYS.packs_prefix))}
+        stored = {key for key in self.store.objects if key.startswith(OBJECT_PREFIXES)}
         assert named <= stored
         assert stored - named <= set(self.tier.writer.discarded)
         for pack_id in {pack_id for packed in catalog.packed.values() for pack_id in packed.packs}:
@@ -266,3 +285,9 @@ class Model:
         if all(topic.incarnation == self.topics[topic.topic].incarnation for topic in catalog.topics.values()):
             for each in self.random.sample(self.gone, min(len(self.gone), 5)):
                 await self._check_place(each, 0, is_visible=False)
+
+
+def _in_order(catalog: Catalog) -> Catalog:
+    """The order of what was removed says nothing."""
+    removed = sorted(catalog.removed, key=lambda each: (each.removed_in, each.topic, each.segment_id))
+    return msgspec.structs.replace(catalog, removed=tuple(removed))
