@@ -19,6 +19,7 @@ from thermocline.broker.consumer_filter_table import ConsumerFilterTable
 from thermocline.broker.consumer_offsets import ConsumerOffsets
 from thermocline.broker.delay_service import DelayService
 from thermocline.broker.group_table import GroupTable
+from thermocline.broker.kept_clock import KeptClock
 from thermocline.broker.loop_turns import LoopTurns
 from thermocline.broker.message_appender import MessageAppender
 from thermocline.broker.message_filters import MessageFilters
@@ -60,6 +61,7 @@ class BrokerContext:
     request_modes: RequestModeTable
     stats: BrokerStats
     persister: ConfigPersister
+    kept_clock: KeptClock
     cold: ColdReads
     cold_quota: ColdReadQuota
     visible: VisibleQueues

@@ -19,6 +19,7 @@ from thermocline.broker import (
     consumer_offsets,
     delay_service,
     group_table,
+    kept_clock,
     message_request_modes,
     topic_table,
     transaction_counts,
@@ -34,6 +35,7 @@ from thermocline.broker.consumer_offsets import ConsumerOffsets
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.delay_service import DelayService
 from thermocline.broker.group_table import GroupTable
+from thermocline.broker.kept_clock import KeptClock
 from thermocline.broker.loop_turns import LoopTurns
 from thermocline.broker.make_pop_store import make_pop_store, popped_is_durable
 from thermocline.broker.message_appender import MessageAppender
@@ -93,6 +95,7 @@ async def build_context(
     make_durable_directory(disk, files.own_path)
 
     persister = ConfigPersister(disk)
+    time_kept = KeptClock(store.clock, persister)
     stats = BrokerStats(cluster_name=config.cluster_name, now_ms=clock())
     appender = MessageAppender(store, stats, arrived=arrived)
     delay_level_count = len(files.delay_levels_ms)
@@ -120,6 +123,9 @@ async def build_context(
     orders = OrderTable()
     pops = make_pop_store(config, store, offsets, orders, clock=clock)
     ttl_default_path = f"{files.own_path}/ttlDefault.json"
+    clock_path = f"{files.own_path}/clock.json"
+    persister.register(kept_clock.FILE_NAME, clock_path, time_kept.encode)
+    time_kept.load(load_file(disk, clock_path), wall_ms=clock())
     persister.register(topic_table.INCARNATION_FILE_NAME, files.incarnation_path, store.incarnations.encode)
     persister.register(topic_table.TTL_DEFAULT_FILE_NAME, ttl_default_path, topics.encode_ttl_default)
     persister.register(broker_settings.FILE_NAME, settings_path(files), settings.encode)
@@ -199,6 +205,7 @@ async def build_context(
         request_modes=request_modes,
         stats=stats,
         persister=persister,
+        kept_clock=time_kept,
         cold=cold,
         cold_quota=ColdReadQuota(config=lambda: settings.broker, clock=clock),
         visible=visible,

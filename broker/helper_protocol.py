@@ -22,6 +22,7 @@ with its role, generation and build id; afterwards both sides ask each other ove
     90017    follower -> hot  FOLLOWED_TOPICS: topics of the broker whose ledger is followed, before their queues
     90020    hot -> tier      SCRUB: begin a scrub of the cold tier
     90021    hot -> tier      SCRUB_STATE: how far it has come, or what the last one found
+    90035    hot -> tier      TTL_PROOF: what of a topic has expired and is named still, or lies in the bucket
     90040    hot -> tier      TIER_COST: what has been asked of the object store and what for, and what would be
     90041    hot -> tier      TIER_METRICS: figures for monitoring
     90011    index -> hot     INDEX_PROGRESS: how far the index is durable
@@ -67,6 +68,7 @@ class HelperRequestCode(IntEnum):
     INDEX_QUERY = 90012
     SCRUB = 90020
     SCRUB_STATE = 90021
+    TTL_PROOF = 90035
     TIER_COST = 90040
     TIER_METRICS = 90041
 
@@ -271,22 +273,34 @@ class QueueTierReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True
     first_waiting_ms: int | None
 
 
+class ExpiredParts(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """What a cut takes of a topic: whole segments and packs, in so many objects. What has expired in others stays:
+    `partly_*` are segments that go when the newest message in them, stored at `partly_max_store_ms` at the latest, has
+    expired too; `held_bytes` lie in packs that stay for what else is in them, at least so many."""
+
+    segments: int
+    packs: int
+    raw_bytes: int
+    stored_bytes: int
+    objects: int
+    partly_segments: int
+    partly_stored_bytes: int
+    partly_max_store_ms: int | None
+    held_bytes: int
+
+
 class TopicTierReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """What the tier process knows of one topic. The expired ones are whole segments and packs below `visible_from_ms`;
-    `held_bytes` have expired by then in packs that stay, at least."""
+    """What the tier process knows of one topic. `expired`: when `visible_from_ms` was asked about. `first_newest_ms`:
+    store time of the newest message in what expires first of its segments and packs."""
 
     topic: str
     segments: int
     raw_bytes: int
     stored_bytes: int
-    expired_segments: int
-    expired_stored_bytes: int
     queues: list[QueueTierReport]
     packs: int = 0
-    expired_packs: int = 0
-    held_bytes: int = 0
     first_newest_ms: int | None = None
-    """Store time of the newest message in what expires first of its segments and packs."""
+    expired: ExpiredParts | None = None
 
 
 class RequestBudgetState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -333,6 +347,53 @@ class PurgeReply(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     held_by_pin: bool
     left_objects: list[str]
     own_segments: int
+
+
+class TtlProofRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """TTL_PROOF of one topic, whose messages are visible from `cut_ms` on."""
+
+    topic: str
+    incarnation: int
+    cut_ms: int
+
+
+class NamedRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A segment or pack that has expired as a whole and is named still. `is_overdue`: it should not be any more."""
+
+    segment_id: str
+    newest_ms: int
+    is_overdue: bool
+    why: str
+
+
+class HiddenRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Objects of one segment or pack with bytes that nobody may see, and when they are deleted at the latest; None: not
+    known. `bytes`: of a pack that is named the topic's own."""
+
+    segment_id: str
+    state: str
+    keys: list[str]
+    bytes: int
+    due_ms: int | None
+    why: str
+
+
+class TtlProofReply(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Answer to TTL_PROOF. `hidden` are the first of `hidden_count` rows; `cached_bytes`: in memory, of objects that
+    have left the catalog. `told_cut_ms`: the cut that the tier process has been told."""
+
+    version: int
+    told_cut_ms: int
+    swept_ms: int | None
+    sweep_due_ms: int
+    named: list[NamedRow]
+    hidden: list[HiddenRow]
+    hidden_count: int
+    hidden_objects: int
+    hidden_bytes: int
+    visible_objects: int
+    visible_bytes: int
+    cached_bytes: int
 
 
 class SealRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ No helper runs while recovery truncates: they start after it. Owner: the one eve
 """
 
 import asyncio
+import contextlib
 import gc
 import logging
 import time
@@ -61,6 +62,7 @@ from thermocline.broker.processors.send_back import SendBackProcessor
 from thermocline.broker.processors.stats import StatsProcessor
 from thermocline.broker.processors.tier import TierProcessor
 from thermocline.broker.processors.topic import TopicProcessor
+from thermocline.broker.processors.ttl import TtlProcessor
 from thermocline.broker.runtime_folder import runtime_folder, socket_path
 from thermocline.broker.shared_page import SharedPage
 from thermocline.broker.state_link import StateLink
@@ -69,6 +71,7 @@ from thermocline.broker.supervisor import HelperSpec, Supervisor
 from thermocline.broker.tier_feed import TierFeed
 from thermocline.broker.tier_link import ROLE as TIER_ROLE
 from thermocline.broker.tier_link import TierLink
+from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.server import RemotingServer
 from thermocline.store.disk import RealDisk
 from thermocline.store.message_store import MessageStore
@@ -189,6 +192,7 @@ class HotProcess:
         if context.timers is not None:
             resources.callback(context.timers.close)
         resources.push_async_callback(context.persister.close)
+        resources.push_async_callback(self._keep_clock)
         reservation = self._reservation = self._make_reservation(context)
         self._state = StateLink(hub, in_flight=context.pops.in_flight, reservation=reservation)
         resources.push_async_callback(self._state.close)
@@ -197,6 +201,7 @@ class HotProcess:
             topics=context.topics,
             queues=store.queues,
             incarnations=store.incarnations,
+            kept_clock=context.kept_clock,
             cut_interval_ms=max(TICK_MS, settings.tier.sweep_interval_ms // 4),
         )
         rounds = self._rounds = StoreRounds(
@@ -333,6 +338,7 @@ class HotProcess:
                     context, self._hub, helpers=helpers.statuses, report_now=self._report_now, gate=self._gate
                 ),
                 ScrubProcessor(self._hub),
+                TtlProcessor(context, self._hub, gate=self._gate, report_now=self._report_now),
                 CostProcessor(context, self._hub),
             ),
             on_closed=(hot.connection_closed, pop.connection_closed, context.clients.connection_closed),
@@ -410,6 +416,11 @@ class HotProcess:
         self._store.queues.write_dirty()
         self._rounds.publish()
         await self._feed.flush()
+
+    async def _keep_clock(self) -> None:
+        if self._context.topics.topics_with_ttl():
+            with contextlib.suppress(UnavailableError):  # logged where it was written
+                await self._context.kept_clock.keep()
 
     def _probe(self) -> tuple[bool, Mapping[str, object]]:
         log = self._store.commit_log

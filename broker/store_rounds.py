@@ -6,7 +6,8 @@
     derived_sync_interval_ms     queue files, queue ends and checkpoint made durable, in slices and a helper thread;
                                  less often when a round is long, so that rounds take a twentieth of the loop's time
     the timers' own interval     what timers have done made durable, likewise
-    every RETENTION_MS           local files that may go: minimums raised here, unlinked in a helper thread; whoever
+    every RETENTION_MS           whether the store directory is still there, writes refused if not; and
+                                 local files that may go: minimums raised here, unlinked in a helper thread; whoever
                                  holds files by what can be put elsewhere is told which are wanted back
 
 The helper thread only sits in system calls that release the interpreter lock. A round that fails on a disk error is
@@ -117,6 +118,7 @@ class StoreRounds:
         Raises:
             OSError: The disk failed; what is left goes after a restart.
         """
+        self._store.check_place()
         gate, now_ms, hour = self._gate(), self._clock(), time.localtime().tm_hour
         plan = self._retention.plan(gate, now_ms=now_ms, hour=hour)
         wanted_offset = self._retention.wanted_offset(gate, now_ms=now_ms, hour=hour)

@@ -67,7 +67,7 @@ class SupervisedHelper:
         now_ms: Callable[[], int],
         restart_delay_ms: int = 200,
         restart_delay_ms_max: int = 10_000,
-        healthy_ms: int = 1_000,
+        healthy_ms: int = 10_000,
         environment: dict[str, str] | None = None,
     ) -> None:
         self._spec = spec

@@ -165,14 +165,18 @@ def _why_local(
         return "nothing is local"
     if verdict is None:
         return "unknown"
+    first = condition.oldest_waiting
+    return why_file_stays(verdict, now_ms=now_ms, whose="this topic" if first == state.topic else first)
+
+
+def why_file_stays(verdict: FileVerdict, *, now_ms: int, whose: str = "") -> str:
+    """What keeps a log file, or when it goes. `whose`: the topic whose message waits to be put into the bucket."""
     file = f"log file {int(verdict.file_name)}"
     if verdict.old_at_ms is None:
         return f"{file} is the newest, which always stays"
     reasons = [HELD_BY[name] for name in verdict.held_by if name in HELD_BY]
     if "committed" in verdict.held_by:
-        first = condition.oldest_waiting
-        whose = "" if not first else ", first of this topic" if first == state.topic else f", first of {first}"
-        reasons.insert(0, f"not all in it is in the bucket{whose}")
+        reasons.insert(0, "not all in it is in the bucket" + (f", first of {whose}" if whose else ""))
     if reasons:
         return f"{file} stays: {'; '.join(reasons)}"
     if verdict.old_at_ms > now_ms:

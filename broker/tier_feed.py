@@ -2,8 +2,8 @@
 
 A tier process that has just said HELLO gets every topic and queue, a slice at a time, so that fifty thousand queues
 never hold the loop; afterwards only what changed, and every `cut_interval_ms` the cut of each topic that has a time to
-live. Topics go before their queues. `log_offset` rises with the last slice of a round alone: below it the reported ends
-are complete.
+live, as it was at a time that is kept (kept_clock.py). Topics go before their queues. `log_offset` rises with the last
+slice of a round alone: below it the reported ends are complete.
 
 A deleted topic is told of when its deletion is durable: what the tier process then removes cannot come back.
 """
@@ -16,10 +16,12 @@ from typing import TypeVar
 
 from thermocline.broker.helper_hub import HelperHub
 from thermocline.broker.helper_protocol import HelperRequestCode, QueueState, QueueTable, TopicState
+from thermocline.broker.kept_clock import KeptClock
 from thermocline.broker.tier_link import ROLE
 from thermocline.broker.tiered_topics import is_tiered_topic
 from thermocline.broker.topic_table import TopicTable
 from thermocline.remoting.bodies import TopicConfig
+from thermocline.remoting.errors import UnavailableError
 from thermocline.store.consume_queue import ConsumeQueue
 from thermocline.store.consume_queue_table import ConsumeQueueTable
 from thermocline.store.incarnation import TopicIncarnations
@@ -43,14 +45,17 @@ class TierFeed:
         topics: TopicTable,
         queues: ConsumeQueueTable,
         incarnations: TopicIncarnations,
+        kept_clock: KeptClock,
         cut_interval_ms: int,
     ) -> None:
         self._hub = hub
         self._topics = topics
         self._queues = queues
         self._incarnations = incarnations
+        self._kept_clock = kept_clock
         self._cut_interval_s = cut_interval_ms / 1_000
         self._next_cuts_s = 0.0
+        self._cuts_are_due = False
         self._changed_topics: dict[str, None] = {}
         self._changed_queues: dict[ConsumeQueue, None] = {}
         self._sequence = 0
@@ -83,6 +88,7 @@ class TierFeed:
         self._changed_topics = dict.fromkeys((*self._topics, *self._incarnations.deleted_topics))
         self._changed_queues = dict.fromkeys(self._queues)
         self._is_telling = True
+        self._next_cuts_s = 0.0
         self._wake.set()
 
     def ticked(self, *, pressure: bool) -> None:
@@ -91,15 +97,23 @@ class TierFeed:
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._next_cuts_s:
             self._next_cuts_s = now_s + self._cut_interval_s
-            self.tell_cuts()
+            if self._is_telling and self._topics.topics_with_ttl():
+                self._cuts_are_due = True
+                self._wake.set()
         has_news = self._changed_topics or self._changed_queues or self._queues.written_offset != self._log_offset
         if has_news or pressure or had_pressure:
             self._wake.set()
 
-    def tell_cuts(self) -> None:
-        """Let the next tables say what has expired by then."""
-        if self._is_telling:
-            self._changed_topics.update(dict.fromkeys(self._topics.topics_with_ttl()))
+    async def tell_cuts(self) -> None:
+        """Let the next tables say what has expired by now.
+
+        Raises:
+            UnavailableError: The time could not be kept; they say what had expired when it was last.
+        """
+        topics = self._topics.topics_with_ttl()
+        if topics and self._is_telling:
+            await self._kept_clock.keep()
+            self._changed_topics.update(dict.fromkeys(topics))
 
     async def flush(self) -> None:
         """Tell everything that has changed by now; returns when it is on its way, or the tier process is away."""
@@ -119,6 +133,10 @@ class TierFeed:
         while True:
             await self._wake.wait()
             self._wake.clear()
+            if self._cuts_are_due:
+                self._cuts_are_due = False
+                with contextlib.suppress(UnavailableError):  # logged where it was written; tried again when next due
+                    await self.tell_cuts()
             await self.flush()
 
     def _send_slice(self) -> bool:
@@ -168,7 +186,7 @@ class TierFeed:
             incarnation=incarnation.id,
             ttl_ms=self._topics.time_to_live_ms(topic) if is_there else None,
             expired_before_ms=incarnation.expired_before_ms,
-            cut_ms=self._topics.expired_before(topic) if is_there else 0,
+            cut_ms=self._topics.expired_at(topic, self._kept_clock.kept_ms) if is_there else 0,
             tiered=is_tiered_topic(topic),
             deleted=not is_there,
         )

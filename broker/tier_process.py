@@ -35,12 +35,14 @@ from thermocline.broker.helper_protocol import (
     TierReportReply,
     TierReportRequest,
     TopicTierReport,
+    TtlProofRequest,
 )
 from thermocline.broker.hot_state import HotState
 from thermocline.broker.ledger_opening import open_ledger
 from thermocline.broker.metrics.tier_figures import TierFiguresRequest
 from thermocline.broker.pending_tables import PendingTables
 from thermocline.broker.tier_account import TierAccount
+from thermocline.broker.tier_ttl import expired_parts
 from thermocline.broker.tier_work import TierWork
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
@@ -52,10 +54,8 @@ from thermocline.tiered.ledger_writer import CHECKPOINT_INTERVAL
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.object_store_url import ObjectStoreOptions, open_object_store
-from thermocline.tiered.packs.pack_ttl import packed_expiry
 from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
 from thermocline.tiered.tier_service import TierService, TopicReport
-from thermocline.tiered.ttl import report as expired_report
 from thermocline.tiered.wrappers.metering import StoreCounters
 from thermocline.tiered.wrappers.outage import OutageWatchingObjectStore
 
@@ -234,6 +234,9 @@ class TierRole:
             return await self._purge(command, work)
         if code in (HelperRequestCode.SCRUB, HelperRequestCode.SCRUB_STATE):
             return self._answer_scrub(command, work)
+        if code == HelperRequestCode.TTL_PROOF:
+            proof = await work.prove_ttl(msgspec.msgpack.decode(command.body, type=TtlProofRequest))
+            return RemotingCommand.response(command, body=msgspec.msgpack.encode(proof))
         if code == HelperRequestCode.TIER_COST:
             answer = await work.account.answer(work.service, msgspec.msgpack.decode(command.body, type=CostRequest))
             return RemotingCommand.response(command, body=msgspec.msgpack.encode(answer))
@@ -348,24 +351,13 @@ def topic_reports(service: TierService, request: TierReportRequest) -> list[Topi
         packed = service.catalog.packed.get(topic)
         if packed is not None and packed.incarnation != progress.incarnation:
             packed = None
-        expired = (
-            expired_report(entry, visible_from_ms=request.visible_from_ms)
-            if entry is not None and request.visible_from_ms is not None
-            else None
-        )
-        going = (
-            packed_expiry(service.catalog, topic, {**service.cuts_ms(), topic: request.visible_from_ms})
-            if packed is not None and request.visible_from_ms is not None
-            else None
-        )
+        cut_ms = request.visible_from_ms
         reports.append(
             TopicTierReport(
                 topic=topic,
                 segments=len(segments),
                 raw_bytes=sum(segment.raw_bytes for segment in segments) + (packed.raw_bytes if packed else 0),
                 stored_bytes=sum(segment.stored_bytes for segment in segments) + (packed.stored_bytes if packed else 0),
-                expired_segments=expired.segment_count if expired else 0,
-                expired_stored_bytes=(expired.stored_bytes if expired else 0) + (going.stored_bytes if going else 0),
                 queues=[
                     QueueTierReport(
                         queue_id=queue_id,
@@ -383,8 +375,7 @@ def topic_reports(service: TierService, request: TierReportRequest) -> list[Topi
                     ),
                     default=None,
                 ),
-                expired_packs=going.pack_count if going else 0,
-                held_bytes=going.held_bytes if going else 0,
+                expired=None if cut_ms is None else expired_parts(service, topic, segments, packed, cut_ms=cut_ms),
             )
         )
     return reports

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 from thermocline.broker.helper_process import HelperLink
-from thermocline.broker.helper_protocol import HelperRequestCode, StateSaved
+from thermocline.broker.helper_protocol import HelperRequestCode, StateSaved, TtlProofReply, TtlProofRequest
 from thermocline.broker.hot_state import HotState
 from thermocline.broker.log_reservation import reserve_bytes
 from thermocline.broker.metrics.tier_figures import TierFigures, TierFiguresRequest, sum_of_others
@@ -21,6 +21,7 @@ from thermocline.broker.state_rounds import StateRounds
 from thermocline.broker.tier_account import TierAccount
 from thermocline.broker.tier_reads import TierReads
 from thermocline.broker.tier_scrub import TierScrub
+from thermocline.broker.tier_ttl import prove
 from thermocline.store.disk import Disk
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cold_reader import ColdReader
@@ -70,6 +71,7 @@ class TierWork:
         self._hot_state = hot_state
         self._on_committed = on_committed
         self._changed = asyncio.Event()
+        self._forgotten_version = -1
         local, config = link.settings.store, link.settings.tier
         self._spool_folder = None if keeps_spool_in_memory else Path(local.own_path) / "spool"
         if self._spool_folder is not None:
@@ -127,6 +129,10 @@ class TierWork:
             cache_misses=cache.miss_count,
         )
 
+    async def prove_ttl(self, request: TtlProofRequest) -> TtlProofReply:
+        """What TTL_PROOF asks for; raises as `prove`."""
+        return await prove(self.service, self._writer, self._cache, request)
+
     async def close(self) -> None:
         """Stop what runs, and let go of caches and files; idempotent."""
         await self.scrub.close()
@@ -143,7 +149,18 @@ class TierWork:
 
     def _committed(self, catalog: Catalog, topics: frozenset[str]) -> None:
         self._changed.set()
+        self._forget_removed(catalog)
         self._on_committed(catalog, topics)
+
+    def _forget_removed(self, catalog: Catalog) -> None:
+        """Nothing of what has left the catalog stays in memory."""
+        keys: set[str] = set()
+        for removed in reversed(catalog.removed):
+            if removed.removed_in <= self._forgotten_version:
+                break
+            keys.update(removed.keys)
+        self._forgotten_version = catalog.version
+        self._reader.forget(keys)
 
     def _log_min_offset(self) -> int:
         return self._link.page.read().min_offset

@@ -7,27 +7,41 @@ takes `+` only. Topics carry the result without signs.
     queue.type           SimpleCQ, BatchCQ                                   SimpleCQ    no
     cleanup.policy       DELETE, COMPACTION                                  DELETE      no
     message.type         NORMAL, FIFO, DELAY, TRANSACTION, MIXED, UNSPECIFIED NORMAL     yes
-    reserve.time         whole hours, -1 or 0 = the broker's default         -1          yes
-    thermocline.ttl.ms   milliseconds, -1 = as reserve.time says, 0 = ever   -1          yes
+    reserve.time         whole hours, or finer: 90s, 1d12h                   -1          yes
+                         -1 or 0 = the broker's default
+    thermocline.ttl.ms   milliseconds, 0 = for ever, -1 = the default        -1          yes
 
 The whole change is refused when a key is unknown or named twice, a value is wrong, or what cannot be changed would be.
-Time to live: `thermocline.ttl.ms` unless absent or -1, else `reserve.time` unless absent or -1, else the broker's
-default.
+
+The last two are one time to live in two spellings, and whichever is changed the other one follows:
+
+    time to live     reserve.time          thermocline.ttl.ms
+    whole hours      the hours             -
+    finer            hours, rounded up     milliseconds
+    for ever         -                     0
+    the default      - (-1 or 0 if said)   -
+
+So Apache RocketMQ, which knows the first one alone, never lets go of anything too soon; and to remove either of them
+is to follow the broker's default again. Where a file has both, the finer one counts.
 Source: common/TopicAttributes.java, common/attribute/*.java, Apache RocketMQ 5.3.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from thermocline.remoting.duration import parse_duration_ms
 from thermocline.remoting.errors import InvalidRequestError
 
 RESERVE_TIME = "reserve.time"
 TTL_MS = "thermocline.ttl.ms"
+TTL_KEYS = frozenset((RESERVE_TIME, TTL_MS))
 MESSAGE_TYPE = "message.type"
 MESSAGE_TYPE_MIXED = "MIXED"
 
 LONG_MAX = 2**63 - 1
 HOUR_MS = 3_600_000
+NUMBER_DIGITS_MAX = 19
+DURATION_TEXT_MAX = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +58,16 @@ def _one_of(*values: str) -> Callable[[str], bool]:
 
 def _whole_number_from_minus_one(text: str) -> bool:
     digits = text[1:] if text.startswith("-") else text
-    return digits.isascii() and digits.isdecimal() and -1 <= int(text) <= LONG_MAX
+    if not digits.isascii() or not digits.isdecimal() or len(digits) > NUMBER_DIGITS_MAX:
+        return False
+    return -1 <= int(text) <= LONG_MAX
+
+
+def _hours_or_duration(text: str) -> bool:
+    if _whole_number_from_minus_one(text):
+        return True
+    duration_ms = parse_duration_ms(text) if len(text) <= DURATION_TEXT_MAX else None
+    return duration_ms is not None and 0 < duration_ms <= LONG_MAX
 
 
 ATTRIBUTES: Mapping[str, Attribute] = {
@@ -54,7 +77,7 @@ ATTRIBUTES: Mapping[str, Attribute] = {
         is_changeable=True,
         accepts=_one_of("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", MESSAGE_TYPE_MIXED),
     ),
-    RESERVE_TIME: Attribute(is_changeable=True, accepts=_whole_number_from_minus_one),
+    RESERVE_TIME: Attribute(is_changeable=True, accepts=_hours_or_duration),
     TTL_MS: Attribute(is_changeable=True, accepts=_whole_number_from_minus_one),
 }
 
@@ -98,8 +121,8 @@ def apply_change(
     """
     result = dict(current)
     named: set[str] = set()
-    for signed_key, value in change.items():
-        sign, key = signed_key[:1], signed_key[1:]
+    signed = [(signed_key[:1], signed_key[1:]) for signed_key in change]
+    for (sign, key), value in zip(signed, change.values(), strict=True):
         if not key or "+" in key or "-" in key:
             raise InvalidRequestError("kv string format wrong.")
         if key in named:
@@ -107,7 +130,9 @@ def apply_change(
         named.add(key)
         if is_new and sign != "+":
             raise InvalidRequestError(f"only add attribute is supported while creating topic. key: {key}")
-        if sign == "-" and key not in current:
+        # One time to live in two spellings is removed by either of them.
+        spellings = TTL_KEYS if key in TTL_KEYS else {key}
+        if sign == "-" and current.keys().isdisjoint(spellings):
             raise InvalidRequestError(f"attempt to delete a nonexistent key: {key}")
         if sign not in ("+", "-"):
             raise InvalidRequestError(f"wrong format key: {key}")
@@ -117,14 +142,14 @@ def apply_change(
         if not is_new and not attribute.is_changeable:
             raise InvalidRequestError(f"attempt to update an unchangeable attribute. key: {key}")
         if sign == "-":
-            del result[key]
+            result.pop(key, None)
             continue
         if not attribute.accepts(value):
             raise InvalidRequestError(f"value is not in range. key: {key}, value: {value}")
         if UNSUPPORTED_VALUES.get(key) == value:
             raise InvalidRequestError(f"not supported yet. key: {key}, value: {value}")
         result[key] = value
-    return result
+    return _with_one_ttl(result, {key for sign, key in signed if sign == "+"}, {key for _, key in signed})
 
 
 def ttl_ms(attributes: Mapping[str, str], *, default_ms: int | None) -> int | None:
@@ -134,8 +159,59 @@ def ttl_ms(attributes: Mapping[str, str], *, default_ms: int | None) -> int | No
         return fine or None
     hours = _number(attributes.get(RESERVE_TIME))
     if hours is not None and hours > 0:
-        return hours * HOUR_MS
+        return min(hours * HOUR_MS, LONG_MAX)
     return default_ms
+
+
+def ttl_attributes(attributes: Mapping[str, str], duration_ms: int | None) -> dict[str, str]:
+    """The attributes with another time to live: 0 for ever, None for the broker's default."""
+    result = {name: value for name, value in attributes.items() if name not in TTL_KEYS}
+    if duration_ms is None:
+        return result
+    if duration_ms % HOUR_MS or not duration_ms:
+        result[TTL_MS] = str(duration_ms)
+    if duration_ms:
+        result[RESERVE_TIME] = str(-(-duration_ms // HOUR_MS))
+    return result
+
+
+def ttl_change(attributes: Mapping[str, str], duration_ms: int | None) -> dict[str, str]:
+    """The change that gives a topic another time to live; 0 for ever, None for the broker's default."""
+    if duration_ms is not None:
+        return {f"+{TTL_MS}": str(duration_ms)}
+    return {f"-{name}": "" for name in sorted(TTL_KEYS) if name in attributes}
+
+
+def _with_one_ttl(attributes: dict[str, str], added: set[str], named: set[str]) -> dict[str, str]:
+    """Both spellings of the time to live as the one says that a change named.
+
+    Raises:
+        InvalidRequestError: The change names both, and they differ.
+    """
+    if named.isdisjoint(TTL_KEYS):
+        return attributes
+    fine_ms = _number(attributes[TTL_MS]) if TTL_MS in added else None
+    fine_ms = fine_ms if fine_ms is None or fine_ms >= 0 else None
+    if RESERVE_TIME not in added:
+        return ttl_attributes(attributes, fine_ms)
+    said = attributes[RESERVE_TIME]
+    coarse_ms = _reserved_ms(said)
+    if fine_ms is None:
+        result = ttl_attributes(attributes, coarse_ms)
+        # As it was said, for whoever looks.
+        return result if coarse_ms is not None else {**result, RESERVE_TIME: said}
+    result = ttl_attributes(attributes, fine_ms)
+    if coarse_ms != fine_ms and result.get(RESERVE_TIME, "-1") != said:
+        raise InvalidRequestError(f"{RESERVE_TIME} and {TTL_MS} differ", reserve_time=said, ttl_ms=fine_ms)
+    return result
+
+
+def _reserved_ms(text: str) -> int | None:
+    """The time to live that a value of `reserve.time` means, in hours or finer; None: the broker's default."""
+    hours = _number(text)
+    if hours is None:
+        return parse_duration_ms(text)
+    return min(hours * HOUR_MS, LONG_MAX) if hours > 0 else None
 
 
 def _number(text: str | None) -> int | None:

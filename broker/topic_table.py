@@ -145,6 +145,14 @@ class TopicTable:
             now_ms=self._clock(),
         )
 
+    def expired_at(self, topic: str, now_ms: int) -> int:
+        """The same as it was at a time: what was visible no more then."""
+        return visible_from_ms(
+            ttl_ms=None if topic in self._standing else self._ttl_ms.get(topic),
+            expired_before_ms=self._incarnations.find(topic).expired_before_ms,
+            now_ms=now_ms,
+        )
+
     def topics_with_ttl(self) -> list[str]:
         """Topics of which messages expire."""
         return list(self._ttl_ms)
@@ -218,8 +226,13 @@ class TopicTable:
             await self._set_order(topic, order)
         return existing
 
-    async def update(self, wanted: TopicConfig, attribute_change: Mapping[str, str]) -> bool:
+    async def update(
+        self, wanted: TopicConfig, attribute_change: Mapping[str, str], *, expired_before_ms: int | None = None
+    ) -> bool:
         """Make a topic, or set it up anew; False when it is so already. `wanted.attributes` does not count.
+
+        `expired_before_ms`: what has expired for good, when another broker says so. The former time to live then says
+        nothing: it was another one there since a time that nobody knows here.
 
         Raises:
             InvalidRequestError: The attribute change breaks a rule; nothing changes.
@@ -230,15 +243,20 @@ class TopicTable:
             current = {} if present is None else present.attributes
             attributes = apply_change(current, attribute_change, is_new=present is None)
             config = msgspec.structs.replace(wanted, attributes=attributes)
+            if present is not None and expired_before_ms is not None:
+                self._incarnations.expire_before(wanted.topic_name, expired_before_ms)
             if present == config:
                 return False
             if present is None:
                 created = await self._create(config)
+                if expired_before_ms is not None:
+                    self._incarnations.expire_before(wanted.topic_name, expired_before_ms)
                 if created == config:
                     return True
                 present = created  # a first message was faster
             try:
-                await self._fix_cut(present, config)
+                if expired_before_ms is None:
+                    await self._fix_cut(present, config)
                 await self._replace(config)
             finally:
                 self._standing.discard(wanted.topic_name)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -134,6 +134,19 @@ def harmless(text: str) -> str:
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
     )
+
+
+def snake_names(value: Any) -> Any:
+    """Return a broker's JSON with its members named as all of this command's JSON names them."""
+    if isinstance(value, Mapping):
+        return {_snake_name(name): snake_names(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [snake_names(member) for member in value]
+    return value
+
+
+def _snake_name(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
 
 
 def time_text(timestamp_ms: int) -> str:

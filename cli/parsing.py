@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
+from thermocline.remoting import duration
+
 __all__ = ["DURATION", "SIZE", "TIME", "duration_text"]
 
-_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _UNITS_BYTES = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 _SIZE = re.compile(r"(\d+)\s*(b|kib|mib|gib|tib|)")
-_DURATION = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
 
 
 class Duration(click.ParamType[int]):
@@ -26,11 +26,10 @@ class Duration(click.ParamType[int]):
         """Read it; a usage error when it is none."""
         if isinstance(value, int):
             return value
-        text = str(value).strip().lower()
-        parts = _DURATION.findall(text)
-        if not parts or "".join(number + unit for number, unit in parts) != re.sub(r"\s", "", text):
+        duration_ms = duration.parse_duration_ms(str(value))
+        if duration_ms is None:
             self.fail(f"{value!r} is no duration; write 90s, 12h or 1d12h.", param, ctx)
-        return sum(int(number) * _UNITS_MS[unit] for number, unit in parts)
+        return duration_ms
 
 
 class Time(click.ParamType[int]):
@@ -78,11 +77,4 @@ SIZE = Size()
 
 def duration_text(duration_ms: int | None) -> str:
     """Return a duration as people write it; None means for ever."""
-    if duration_ms is None:
-        return "for ever"
-    parts = []
-    for unit in ("d", "h", "m", "s", "ms"):
-        count, duration_ms = divmod(duration_ms, _UNITS_MS[unit])
-        if count:
-            parts.append(f"{count}{unit}")
-    return "".join(parts) or "0s"
+    return "for ever" if duration_ms is None else duration.duration_text(duration_ms)

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from thermocline.cli.application import Application, uses_cluster
-from thermocline.cli.output import bytes_text
+from thermocline.cli.output import bytes_text, snake_names
 from thermocline.cli.parsing import SIZE
 from thermocline.client.admin.admin_client import AdminClient
 
@@ -121,7 +121,7 @@ def _wait(admin: AdminClient, begun: Mapping[str, Any], say: Any) -> dict[str, d
 
 def _show(app: Application, reports: Iterable[Mapping[str, Any]]) -> None:
     if app.output.as_json:
-        app.output.value({"reports": [_snake(report) | {"broken": _broken(report)} for report in reports]})
+        app.output.value({"reports": [snake_names(report) | {"broken": _broken(report)} for report in reports]})
         return
     rows = [
         {
@@ -158,16 +158,3 @@ def _show(app: Application, reports: Iterable[Mapping[str, Any]]) -> None:
 
 def _broken(report: Mapping[str, Any]) -> int:
     return sum(finding["outcome"] != "healed" for finding in report["findings"])
-
-
-def _snake(value: Any) -> Any:
-    """Members named as all of this command's JSON names them."""
-    if isinstance(value, Mapping):
-        return {_snake_name(name): _snake(member) for name, member in value.items()}
-    if isinstance(value, list | tuple):
-        return [_snake(member) for member in value]
-    return value
-
-
-def _snake_name(name: str) -> str:
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)

@@ -8,7 +8,8 @@ broker answers "request code not supported". The numbers stay clear of RocketMQ'
 | TIER_STATUS | topic? | per queue: local range, cold range, waiting, TTL; the helpers' state |
 | TIER_SEAL | topic? | what was sealed, once it is committed |
 | TIER_EXPLAIN | topic, queueId? | where each range is, what happens next and why |
-| TTL_PREVIEW | topic, ttlMs? | what goes: `segments`, `packs`, `messages`, `bytes`; `heldBytes`, `oldestSurvivingMs` |
+| TTL_PREVIEW | topic, ttlMs? | `segments`, `packs`, `messages`, `bytes` that would go, `requests`, what stays |
+| TTL_EVIDENCE | topic | what has expired and is stored still, samples of it, and what the catalog names of it |
 | TIER_SCRUB | deep?, heal?, afresh?, budgetBytes?, bytesPerSecond? | that it has begun: the same as the next |
 | TIER_SCRUB_STATE | | `number`, `isRunning`, how far it is; when none runs `report`: the last one's findings |
 | TIER_COST | topic?, forecast?, ttlMs?, segmentBytes?, sealAgeMs? | requests, bytes, storage; `forecast` |
@@ -31,6 +32,7 @@ class TierRequestCode(enum.IntEnum):
     TIER_EXPLAIN = 90103
     TTL_PREVIEW = 90104
     TTL_SET = 90105
+    TTL_EVIDENCE = 90106
     TIER_SCRUB = 90120
     TIER_SCRUB_STATE = 90121
     TIER_PURGE = 90130

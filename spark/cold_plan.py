@@ -182,7 +182,10 @@ def _queue_ranges(
             continue
         queue_runs = sorted(runs[queue_id], key=lambda run: run.start_offset)
         start, end = _offset_range(options, entry.topic, name, queue_runs)
-        _check_coverage(options, entry, name, queue_runs, start, end)
+        # What has expired does not leave in the order of offsets: a pack may stay for another topic's sake.
+        first = next((run for run in queue_runs if _holds_visible(run, visible_from_ms)), None)
+        covered_from = first.start_offset if first is not None else end
+        _check_coverage(options, entry, name, queue_runs, max(start, covered_from), end)
         ranges.append(
             QueueRange(
                 source=source,
@@ -195,6 +198,11 @@ def _queue_ranges(
             )
         )
     return ranges
+
+
+def _holds_visible(run: QueueRun | LostRange, visible_from_ms: int) -> bool:
+    """Whether anything in it may not have expired."""
+    return isinstance(run, LostRange) or run.max_store_ms >= visible_from_ms
 
 
 def _offset_range(

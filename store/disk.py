@@ -178,6 +178,10 @@ class Disk(Protocol):
         """
         ...
 
+    def is_locked_here(self, path: str) -> bool:
+        """Whether the file there is still the one that this process has locked: not gone, not another one."""
+        ...
+
 
 def replace_file(
     disk: Disk, path: str, data: bytes, *, keep_backup: bool, file_site: str = "", directory_site: str = ""
@@ -340,7 +344,8 @@ class RealFile:
 class RealDisk:
     """The file system of this machine."""
 
-    _locked_paths: set[str] = set()  # noqa: RUF012 - one per process on purpose: record locks do not exclude ourselves
+    # One per process on purpose: record locks do not exclude ourselves. Device and inode by path.
+    _locked: dict[str, tuple[int, int]] = {}  # noqa: RUF012
 
     def open(self, path: str, *, create: bool = False, random_access: bool = False) -> RealFile:
         """Open for reading and writing."""
@@ -433,7 +438,7 @@ class RealDisk:
     def lock(self, path: str) -> Callable[[], None]:
         """Take the record lock on the file's first byte, as Java's FileChannel.tryLock(0, 1) does."""
         real_path = os.path.realpath(path)
-        if real_path in self._locked_paths:
+        if real_path in self._locked:
             raise UnavailableError("this process has the store open already", path=path)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -442,13 +447,25 @@ class RealDisk:
             os.close(descriptor)
             raise UnavailableError("another process has the store open", path=path) from error
         os.pwrite(descriptor, b"lock", 0)
-        self._locked_paths.add(real_path)
+        self._locked[real_path] = _identity(os.fstat(descriptor))
 
         def release() -> None:
-            self._locked_paths.discard(real_path)
+            self._locked.pop(real_path, None)
             os.close(descriptor)
 
         return release
+
+    def is_locked_here(self, path: str) -> bool:
+        """Look where the path leads now."""
+        try:
+            found = _identity(os.stat(path))
+        except FileNotFoundError:
+            return False
+        return found == self._locked.get(os.path.realpath(path))
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def _find_sync_file_system() -> Callable[[int], None]:

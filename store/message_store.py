@@ -230,6 +230,12 @@ class MessageStore:
             self._disk.remove(self.config.abort_path)
             logger.info("store closed append_offset=%d", self.commit_log.append_offset)
 
+    def check_place(self) -> None:
+        """Refuse writes for good when the store directory has been removed, or another one stands in its place: what is
+        written from then on would go with this process."""
+        if self.commit_log.refusal is None and not self._disk.is_locked_here(self.config.lock_path):
+            self.commit_log.fail(f"the store directory is gone: {self.config.root_path}")
+
     # -- put -------------------------------------------------------------------------------------------------------
 
     def put(self, message: MessageDraft, *, was_accepted: bool = False) -> PutResult:

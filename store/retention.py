@@ -56,26 +56,34 @@ class RetentionGate:
     @property
     def offset(self) -> int:
         """The least of them."""
-        offsets = (
-            self.committed_offset,
-            self.index_offset,
-            self.held_offset,
-            self.timers_offset,
-            self.transactions_offset,
-        )
-        return min((offset for offset in offsets if offset is not None), default=1 << 62)
+        return min(self.named_offsets().values(), default=1 << 62)
+
+    def named_offsets(self) -> dict[str, int]:
+        """Each part that is there, by name."""
+        named = {
+            "committed": self.committed_offset,
+            "index": self.index_offset,
+            "held": self.held_offset,
+            "timers": self.timers_offset,
+            "transactions": self.transactions_offset,
+        }
+        return {name: offset for name, offset in named.items() if offset is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileVerdict:
-    """Why a place in the log is still local. The file named is the oldest one that does not go, and so holds up all
-    behind it. `held_by`: what of RetentionGate needs it, `flush` or `recovery`; empty when nothing does. `old_at_ms`:
-    when local retention lets it go, None for the newest file, which stays always."""
+    """Why a log file is still there. `held_by`: what of RetentionGate needs it, `flush` or `recovery`; empty when
+    nothing does. `old_at_ms`: when local retention lets it go, None for the newest file, which stays always."""
 
     file_name: str
+    end_offset: int
     held_by: tuple[str, ...]
     old_at_ms: int | None
     is_time: bool
+
+    def goes(self, *, now_ms: int) -> bool:
+        """Whether nothing keeps it."""
+        return not self.held_by and self.old_at_ms is not None and self.old_at_ms < now_ms and self.is_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,17 +97,6 @@ class RetentionPlan:
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
         return not self.log_file_count and not self.queue_paths
-
-
-def _named_offsets(gate: RetentionGate) -> dict[str, int]:
-    named = {
-        "committed": gate.committed_offset,
-        "index": gate.index_offset,
-        "held": gate.held_offset,
-        "timers": gate.timers_offset,
-        "transactions": gate.transactions_offset,
-    }
-    return {name: offset for name, offset in named.items() if offset is not None}
 
 
 class Retention:
@@ -159,23 +156,35 @@ class Retention:
         others = replace(gate, timers_offset=None, transactions_offset=None)
         return self._new_minimum(others, self.used_ratio(), now_ms=now_ms, hour=hour)
 
-    def verdict(self, physical_offset: int, gate: RetentionGate, *, now_ms: int, hour: int) -> FileVerdict:
-        """Why the local log still holds an offset, at or behind its minimum."""
-        config, offsets = self._config, _named_offsets(gate)
+    def verdicts(self, gate: RetentionGate, *, now_ms: int, hour: int) -> Iterator[FileVerdict]:
+        """Of each log file, the oldest first, why it is still there; of the ones behind it, that it is counts too."""
+        config, offsets = self._config, gate.named_offsets()
         offsets |= {"flush": self._log.flush_offset, "recovery": self._rounds.recovery_offset}
         used_ratio = self.used_ratio()
         is_time = not config.delete_when_hours or hour in config.delete_when_hours
         is_time = is_time or used_ratio > config.disk_used_ratio_max
-        files = list(self._log.files)
-        for file in files[:-1]:
-            held_by = tuple(name for name, offset in offsets.items() if offset < file.end_offset)
+        *files, newest = self._log.files
+        for file in files:
             modified_ms = self._disk.modified_ms(f"{self._log.files.directory}/{file.name}")
             old_at_ms = modified_ms + config.file_reserved_ms
             if used_ratio > config.disk_used_ratio_force:
                 old_at_ms = min(old_at_ms, now_ms)
-            if held_by or old_at_ms >= now_ms or not is_time or physical_offset < file.end_offset:
-                return FileVerdict(file_name=file.name, held_by=held_by, old_at_ms=old_at_ms, is_time=is_time)
-        return FileVerdict(file_name=files[-1].name, held_by=(), old_at_ms=None, is_time=is_time)
+            yield FileVerdict(
+                file_name=file.name,
+                end_offset=file.end_offset,
+                held_by=tuple(name for name, offset in offsets.items() if offset < file.end_offset),
+                old_at_ms=old_at_ms,
+                is_time=is_time,
+            )
+        yield FileVerdict(
+            file_name=newest.name, end_offset=newest.end_offset, held_by=(), old_at_ms=None, is_time=is_time
+        )
+
+    def verdict(self, physical_offset: int, gate: RetentionGate, *, now_ms: int, hour: int) -> FileVerdict:
+        """Why the local log still holds an offset, at or behind its minimum: the oldest file that does not go holds up
+        all behind it."""
+        verdicts = self.verdicts(gate, now_ms=now_ms, hour=hour)
+        return next(each for each in verdicts if not each.goes(now_ms=now_ms) or physical_offset < each.end_offset)
 
     def execute(self, plan: RetentionPlan) -> None:
         """Unlink what was planned, and what an earlier plan has left. Helper thread.

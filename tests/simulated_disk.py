@@ -141,7 +141,7 @@ class SimulatedDisk:
         self._is_cut = False
         self._root = _Folder()
         self._changes: list[_Change] = []
-        self._locks: set[str] = set()
+        self._locks: dict[str, _File | _Folder | None] = {}
         self._lock = threading.RLock()
 
     # -- the test's side -------------------------------------------------------------------------------------------
@@ -374,8 +374,18 @@ class SimulatedDisk:
             if path in self._locks:
                 raise UnavailableError("the store is open already", path=path)
             self.open(path, create=True).write_at(b"lock", 0)
-            self._locks.add(path)
-            return lambda: self._locks.discard(path)
+            self._locks[path] = self._find(path)
+
+            def release() -> None:
+                self._locks.pop(path, None)
+
+            return release
+
+    def is_locked_here(self, path: str) -> bool:
+        """Whether what is there is what we hold."""
+        with self._lock:
+            self._check()
+            return path in self._locks and self._find(path) is self._locks[path]
 
     # -- inside ----------------------------------------------------------------------------------------------------
 

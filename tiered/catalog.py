@@ -218,6 +218,9 @@ def apply(catalog: Catalog, entry: LedgerEntry) -> Catalog:
     if only is None:
         removed.extend(RemovedSegment.of_pack(pack, removed_in=entry.version) for pack in packs.gone)
     indexes = _changed_indexes(catalog.indexes, removed, entry, only)
+    # In the order in which a checkpoint lists them: a catalog is the same, whichever way it was come by.
+    known_count = len(catalog.removed)
+    removed[known_count:] = sorted(removed[known_count:], key=lambda segment: segment.segment_id)
     marks = catalog.checkpoints
     if entry.checkpoint is not None and entry.checkpoint.version > catalog.checkpoint_version:
         marks = (*marks, entry.checkpoint)
@@ -349,7 +352,7 @@ def _changed_indexes(
     if not entry.indexes_out and not entry.indexes_in:
         return known
     indexes = dict(known)
-    for index_id in sorted(entry.indexes_out):
+    for index_id in entry.indexes_out:
         gone = indexes.pop(index_id, None)
         if gone is None:
             raise LedgerCorruptError("an index object goes that is not there", version=entry.version, index_id=index_id)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_left, bisect_right
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
@@ -155,8 +155,7 @@ class ColdReader:
 
     def end_offset(self, topic: str, queue_id: int) -> int | None:
         """The offset after the last one held, visible or not; None when there is none. Sends no request."""
-        queue = self._queue(topic, queue_id)
-        return None if queue is None else queue.end_offset
+        return self._end_offset(topic, queue_id) or None
 
     async def earliest_time(self, topic: str, queue_id: int, *, cut_ms: int) -> int | None:
         """The store time of the record at the least visible offset; None when nothing is visible."""
@@ -256,6 +255,12 @@ class ColdReader:
         """Fetch the bloom pages of index objects that are not here, as far as there is room."""
         await self._key_search.load_blooms(self._catalog())
 
+    def forget(self, keys: Set[str]) -> None:
+        """Let go of what is kept of these objects, which the catalog names no more."""
+        self._cache.forget(keys)
+        self._readers.forget(keys)
+        self._key_search.forget(keys)
+
     async def close(self) -> None:
         """Stop reading ahead. The cache is its owner's."""
         await self._key_search.close()
@@ -287,6 +292,14 @@ class ColdReader:
         )
 
     def _queue(self, topic: str, queue_id: int) -> QueueIndex | None:
+        index = self._index(topic)
+        return None if index is None else index.queues.get(queue_id)
+
+    def _end_offset(self, topic: str, queue_id: int) -> int:
+        index = self._index(topic)
+        return 0 if index is None else index.end_offset(queue_id)
+
+    def _index(self, topic: str) -> TopicIndex | None:
         entry, packed = self._known(topic)
         if entry is None:
             return None
@@ -295,11 +308,11 @@ class ColdReader:
             self._indexes.pop(topic, None)
             packs = self._catalog().packs
             lived_in = [packs[pack_id] for pack_id in packed.packs] if packed is not None else []
-            known = packed, TopicIndex(entry, packs=lived_in, table_of=self._pieces.table)
+            known = packed, TopicIndex(entry, packed=packed, packs=lived_in, table_of=self._pieces.table)
             self._indexes[topic] = known
             if len(self._indexes) > TOPIC_INDEX_COUNT_MAX:
                 del self._indexes[next(iter(self._indexes))]
-        return known[1].queues.get(queue_id)
+        return known[1]
 
     async def _span(self, queue: QueueIndex, position: int) -> QueueSpan:
         """The span at a position, loaded if it lies in a pack."""
@@ -354,11 +367,10 @@ class ColdReader:
 
     async def _pull(self, request: ColdPull) -> ColdPullResult:
         queue = self._queue(request.topic, request.queue_id)
+        end = self._end_offset(request.topic, request.queue_id)
         minimum = None if queue is None else await self._first_at_or_after(queue, request.cut_ms)
         if queue is None or minimum is None:
-            end = queue.end_offset if queue is not None else 0
             return ColdPullResult(status=ColdPullStatus.NO_QUEUE, next_offset=end, min_offset=end, end_offset=end)
-        end = queue.end_offset
 
         def nothing(status: ColdPullStatus, next_offset: int) -> ColdPullResult:
             return ColdPullResult(status=status, next_offset=next_offset, min_offset=minimum, end_offset=end)
@@ -368,6 +380,8 @@ class ColdReader:
         if request.offset < minimum:
             return nothing(ColdPullStatus.BELOW_MINIMUM, minimum)
         position = queue.position_of(request.offset)
+        if position == len(queue.spans):
+            return nothing(ColdPullStatus.NO_MATCH, end)  # the packs that held what lies there have expired
         span_start = queue.spans[position].run.start_offset
         if request.offset < span_start:
             queue.check_hole(request.offset, span_start)

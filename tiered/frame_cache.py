@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from thermocline.tiered.errors import FrameChecksumError
 from thermocline.tiered.frame import DecodedFrame, decode_frame
@@ -28,6 +28,8 @@ FrameKey = tuple[str, int]
 CACHE_BYTES = 256 * 1024 * 1024
 FETCH_BYTES_MAX = 4 * 1024 * 1024
 AHEAD_BYTES_MAX = 64 * 1024 * 1024
+FORGOTTEN_MAX = 10_000
+"""Objects that are remembered as forgotten: a read of them that is still under way is over long before so many are."""
 _ENTRY_BYTES = 200
 
 
@@ -45,6 +47,7 @@ class FrameCache:
         self._fetch_bytes_max = fetch_bytes_max
         self._ahead_bytes_max = ahead_bytes_max
         self._entries: OrderedDict[FrameKey, bytes | DecodedFrame] = OrderedDict()
+        self._forgotten: OrderedDict[str, None] = OrderedDict()
         self._under_way: dict[FrameKey, asyncio.Future[bytes]] = {}
         self._fetches: set[asyncio.Task[None]] = set()
         self._under_way_bytes = 0
@@ -102,6 +105,19 @@ class FrameCache:
         """Begin to fetch those frames that are neither here nor under way; returns at once."""
         if self._under_way_bytes < self._ahead_bytes_max:
             self._fetch_missing(reader, infos)
+
+    def forget(self, keys: Set[str]) -> None:
+        """Let go of the frames of these objects, and keep none of them from now on: who waits for one gets it."""
+        if keys:
+            for key in [key for key in self._entries if key[0] in keys]:
+                self._drop(key)
+            self._forgotten.update(dict.fromkeys(sorted(keys)))
+            while len(self._forgotten) > FORGOTTEN_MAX:
+                self._forgotten.popitem(last=False)
+
+    def bytes_of(self, keys: Set[str]) -> int:
+        """How much is kept of these objects."""
+        return sum(_size(entry) for key, entry in self._entries.items() if key[0] in keys)
 
     async def close(self) -> None:
         """Give up what is under way, and forget everything."""
@@ -161,6 +177,8 @@ class FrameCache:
 
     def _keep(self, key: FrameKey, entry: bytes | DecodedFrame) -> None:
         self._drop(key)
+        if key[0] in self._forgotten:
+            return
         self._entries[key] = entry
         self.size_bytes += _size(entry)
         while self.size_bytes > self._bytes_max and self._entries:

@@ -7,7 +7,8 @@ How the head is found
   2. No hint, or its checkpoint is a relic: one listing of `checkpoints/`, newest good one first; without any, entries
      from 1 (there are none below the first checkpoint only if all are there).
      A checkpoint of which a bucket is gone is passed over from then on, whoever names it: one that a writer finished
-     after it had slept through the collection of what it had written, its hint among what came back with it.
+     after it had slept through the collection of what it had written, its hint among what came back with it. When no
+     other checkpoint is left, nor entry 1, the ledger is damaged.
   3. The last entry found is looked at once more. Entries are deleted in ascending order, so while it is there the one
      behind it has not been deleted: it does not exist yet. Otherwise the collector has overtaken us: start again.
 """
@@ -90,7 +91,7 @@ class LedgerReader:
     ) -> LedgerReader:
         """`gone`: checkpoints that are known to be incomplete; one more is put in when it is met."""
         base = await _find_base(store, keys, gone)
-        if base is None and gone:
+        if base is None and gone and await find_entry(store, keys, 1) is None:
             raise OvertakenError("no checkpoint is whole", version=max(gone))
         catalog, base_catalog = Catalog.empty(only_topics=only_topics), None
         if base is not None:

@@ -375,7 +375,7 @@ class LedgerWriter:
             await self._create(pending)
         if not await self._follows_what_we_know(entry):
             # Created where a later writer's entry once was. Nobody reads it, but it must not lie about.
-            self._pending = None
+            self._pending, self._fenced = None, True  # also when the deletion is cancelled
             with contextlib.suppress(ObjectStoreUnavailableError):
                 await self.store.delete(self.keys.ledger_entry(entry.version))
             raise _SlotTakenError(None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Set
 
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.segment_entry import SegmentEntry
@@ -31,6 +32,12 @@ class SegmentReaders:
                 self._trim()
         self._readers.move_to_end(entry.segment_id)
         return reader
+
+    def forget(self, keys: Set[str]) -> None:
+        """Let go of the segments whose records lie in these objects."""
+        if keys:
+            for segment_id in [each for each, reader in self._readers.items() if reader.entry.log.key in keys]:
+                del self._readers[segment_id]
 
     def _trim(self) -> None:
         """Footers arrive after their reader was made, so their size is added up now and then."""

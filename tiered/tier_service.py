@@ -45,6 +45,7 @@ from thermocline.tiered.seal_backlog import SealBacklog, SealPlan
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_upload import PUTS_PER_SEGMENT
+from thermocline.tiered.sweep_turn import Sweeps, SweepTurn
 from thermocline.tiered.tier_config import TierConfig
 from thermocline.tiered.ttl import sweep
 
@@ -132,11 +133,13 @@ class TierService:
         self._demands: list[_Demand] = []
         self._wake = asyncio.Event()
         self._pressure = False
-        self._next_sweep_ms = 0
-        self._owes_sweep = False
+        interval_ms = config.sweep_interval_ms
+        self._segment_sweep = SweepTurn(interval_ms=interval_ms, waited_max_ms=0, now_ms=clock())
+        self._pack_sweep = SweepTurn(
+            interval_ms=interval_ms, waited_max_ms=SWEEPS_WAITED_MAX * interval_ms, now_ms=clock()
+        )
         self._published_offset = -1
         self._has_swept_orphans = False
-        self._next_pack_sweep_ms = 0
         self._last_error = ""
         self._garbage_error = ""
         self._garbage_not_before_ms = 0
@@ -158,6 +161,11 @@ class TierService:
     def last_error(self) -> str:
         """Why the last round failed; empty after one that did not."""
         return self._last_error
+
+    @property
+    def sweeps(self) -> Sweeps:
+        """The last sweeps whose commit is in, and the next ones."""
+        return Sweeps(segments=self._segment_sweep.state, packs=self._pack_sweep.state)
 
     def ttl_ms(self, topic: str) -> int | None:
         """The time to live in effect, as the hot process says it; None keeps messages for ever."""
@@ -228,8 +236,10 @@ class TierService:
 
     async def sweep_now(self) -> None:
         """Commit now what a round would in its time: topics that ended, and whatever has expired. Raises as `amend`."""
-        self._next_sweep_ms = self._next_pack_sweep_ms = 0
+        self._segment_sweep.hasten()
+        self._pack_sweep.hasten()
         await self.amend(lambda _: self._changes((), now_ms=self._clock()))
+        self._sweeps_committed()
 
     async def collect_now(self) -> GarbageReport:
         """Delete what no live version names, without a grace period; pins hold. Raises as `run_once`."""
@@ -390,6 +400,9 @@ class TierService:
                 sizes[name] = sizes.get(name, 0) + self._backlog.topics[topic].waiting_bytes
         return sum(1 + size_bytes // self._config.pack_bytes for size_bytes in sizes.values())
 
+    def _can_pay_commit(self) -> bool:
+        return self._can_pay(self._writer.commit_cost_max)
+
     def _can_pay(self, cost: int) -> bool:
         return self._admission is None or self._admission.budget.allows(cost)
 
@@ -431,6 +444,7 @@ class TierService:
                 changes = self._changes([entry for _, entry in sealed], [each.pack for each in group], now_ms=now_ms)
                 if not changes.is_empty:
                     await self._commit(changes)
+                self._sweeps_committed()
                 for plan, entry in sealed:
                     self._backlog.committed(plan)
                     self._tell_demands(demands, _outcome(entry))
@@ -512,7 +526,7 @@ class TierService:
     def _changes(
         self, segments: Sequence[SegmentEntry], packs: Sequence[PackEntry] = (), *, now_ms: int
     ) -> LedgerChanges:
-        """What one commit is to change. Pure, but for the time of the next sweep."""
+        """What one commit is to change. Pure, but for whose turn the next sweeps are."""
         catalog = self.catalog
         deletes: list[TopicDelete] = []
         changes: list[TopicChange] = []
@@ -545,21 +559,23 @@ class TierService:
         for segment in segments:
             if segment not in live:
                 self._writer.abandon(segment.id, segment.keys)
-        swept = LedgerChanges()
-        if now_ms >= self._next_sweep_ms:
-            self._next_sweep_ms = now_ms + self._config.sweep_interval_ms
-            self._owes_sweep = True
         # What has expired is visible nowhere anyway: it may wait for a commit that is made for something else.
-        if self._owes_sweep and (live or packs or changes or deletes or self._can_pay(self._writer.commit_cost_max)):
-            self._owes_sweep = False
-            swept = sweep(catalog, self._cuts_ms(catalog))
+        cuts_ms, is_made = self._cuts_ms(catalog), bool(live or packs or changes or deletes)
+        swept = LedgerChanges()
+        if self._segment_sweep.is_on(now_ms=now_ms, is_made=is_made, can_pay=self._can_pay_commit):
+            self._segment_sweep.look(cuts_ms, now_ms=now_ms)
+            swept = sweep(catalog, cuts_ms)
         ending = {delete.topic for delete in deletes}
+        is_made = is_made or bool(swept.segments_out)
         packs_out: tuple[str, ...] = ()
-        is_idle = not (live or packs or swept.segments_out or changes or deletes)
-        if now_ms >= self._next_pack_sweep_ms + (SWEEPS_WAITED_MAX * self._config.sweep_interval_ms if is_idle else 0):
-            self._next_pack_sweep_ms = now_ms + self._config.sweep_interval_ms
-            if not is_idle or self._can_pay(self._writer.commit_cost_max):
-                packs_out = self._expired_packs(catalog, ending)
+        if self._pack_sweep.is_on(now_ms=now_ms, is_made=is_made, can_pay=self._can_pay_commit):
+            self._pack_sweep.look(cuts_ms, now_ms=now_ms)
+            # Not those that go anyway with a topic that ends in the same commit.
+            packs_out = tuple(
+                pack_id
+                for pack_id in expired_packs(catalog, cuts_ms)
+                if ending.isdisjoint(catalog.packs[pack_id].topics)
+            )
         grace_ms = self._config.grace_ms
         is_known = catalog.settings.grace_ms == grace_ms
         return LedgerChanges(
@@ -572,6 +588,10 @@ class TierService:
             quarantine_out=tuple(gone for gone in swept.quarantine_out if gone.topic not in ending),
             settings=None if is_known else msgspec.structs.replace(catalog.settings, grace_ms=grace_ms),
         )
+
+    def _sweeps_committed(self) -> None:
+        self._segment_sweep.committed()
+        self._pack_sweep.committed()
 
     def _cuts_ms(self, catalog: Catalog) -> dict[str, int]:
         """Topic -> cut, of the topics that both the hot process and the catalog have under one incarnation."""
@@ -600,14 +620,6 @@ class TierService:
                 self._last_error = str(error)
                 await self._sleep(delay_ms / 1_000)
                 delay_ms = min(delay_ms * 2, RETRY_DELAY_MS_MAX)
-
-    def _expired_packs(self, catalog: Catalog, ending: set[str]) -> tuple[str, ...]:
-        """Packs that have expired, none of which goes anyway with the topics that end in the same commit."""
-        return tuple(
-            pack_id
-            for pack_id in expired_packs(catalog, self._cuts_ms(catalog))
-            if ending.isdisjoint(catalog.packs[pack_id].topics)
-        )
 
     def _tell_demands(self, demands: Iterable[_Demand], outcome: SealOutcome) -> None:
         for demand in demands:

@@ -19,7 +19,7 @@ import msgspec
 from thermocline.tiered.catalog import TopicEntry
 from thermocline.tiered.errors import QuarantinedError, QueueGapError
 from thermocline.tiered.ledger_entry import LostRange, Quarantine, QueueHole
-from thermocline.tiered.packs.pack_entry import PackEntry
+from thermocline.tiered.packs.pack_entry import PackedTopic, PackEntry
 from thermocline.tiered.packs.piece_table import PieceTable
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_format import QueueRun
@@ -84,7 +84,7 @@ class QueueIndex:
 
     @property
     def end_offset(self) -> int:
-        """The offset after the last one held."""
+        """The offset after the last one that is here; see TopicIndex.end_offset."""
         return self.spans[-1].run.end_offset
 
     def position_of(self, queue_offset: int) -> int:
@@ -112,16 +112,17 @@ class QueueIndex:
 class TopicIndex:
     """All queues of a topic under its present incarnation."""
 
-    __slots__ = ("entry", "queues")
+    __slots__ = ("_packed_ends", "entry", "queues")
 
     def __init__(
         self,
         entry: TopicEntry,
         *,
+        packed: PackedTopic | None = None,
         packs: Sequence[PackEntry] = (),
         table_of: Callable[[PackEntry], PieceTable] = PackEntry.table,
     ) -> None:
-        """`packs`: those that the topic lives in."""
+        """`packed`: the topic's share of packs; `packs`: those that it lives in."""
         spans: dict[int, list[Span]] = {}
         for segment in entry.segments:
             for run in segment.runs:
@@ -134,6 +135,16 @@ class TopicIndex:
                 spans.setdefault(lost.queue_id, []).append(_lost_span(kept, lost))
         self.entry = entry
         self.queues = {queue_id: QueueIndex(queue_id, found, entry.holes) for queue_id, found in spans.items()}
+        self._packed_ends = {each.queue_id: each.end_offset for each in packed.queues} if packed is not None else {}
+
+    def end_offset(self, queue_id: int) -> int:
+        """The offset after the last one that was ever held; 0 without any.
+
+        A pack in which everything has expired goes before an older one that others live in: then the queue ends behind
+        what is left of it.
+        """
+        queue = self.queues.get(queue_id)
+        return max(queue.end_offset if queue is not None else 0, self._packed_ends.get(queue_id, 0))
 
 
 def _packed_spans(pack: PackEntry, topic: str, table: PieceTable) -> Iterable[PackedSpan]:

@@ -5,7 +5,7 @@ The rule itself, hot and cold: store/ttl.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from thermocline.store.ttl import visible_from_ms
@@ -16,13 +16,17 @@ from thermocline.tiered.segment_entry import SegmentEntry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiredReport:
-    """What a cut takes: whole segments, and at most so many messages of segments that stay."""
+    """What a cut takes: whole segments, and of segments that stay at most so much. These stay until the newest message
+    in any of them, stored at `partly_max_store_ms`, has expired too."""
 
     segment_count: int
     record_count: int
     raw_bytes: int
     stored_bytes: int
-    partly_expired_segment_count: int
+    object_count: int
+    partly_segment_count: int
+    partly_stored_bytes: int
+    partly_max_store_ms: int | None
 
 
 def topic_visible_from_ms(catalog: Catalog, topic: str, *, now_ms: int) -> int:
@@ -75,14 +79,17 @@ def change_default_ttl(catalog: Catalog, *, now_ms: int) -> tuple[TopicChange, .
     )
 
 
-def report(entry: TopicEntry, *, visible_from_ms: int) -> ExpiredReport:
-    """What a cut at `visible_from_ms` would take from a topic: for a dry run."""
-    gone = expired_segments(entry, visible_from_ms=visible_from_ms)
-    partly = [segment for segment in entry.segments if segment.min_store_ms < visible_from_ms <= segment.max_store_ms]
+def report(segments: Sequence[SegmentEntry], *, visible_from_ms: int) -> ExpiredReport:
+    """What a cut at `visible_from_ms` would take of a topic's segments: for a dry run."""
+    gone = [segment for segment in segments if segment.max_store_ms < visible_from_ms]
+    partly = [segment for segment in segments if segment.min_store_ms < visible_from_ms <= segment.max_store_ms]
     return ExpiredReport(
         segment_count=len(gone),
         record_count=sum(segment.record_count for segment in gone),
         raw_bytes=sum(segment.raw_bytes for segment in gone),
         stored_bytes=sum(segment.stored_bytes for segment in gone),
-        partly_expired_segment_count=len(partly),
+        object_count=len({key for segment in gone for key in segment.keys}),
+        partly_segment_count=len(partly),
+        partly_stored_bytes=sum(segment.stored_bytes for segment in partly),
+        partly_max_store_ms=max((segment.max_store_ms for segment in partly), default=None),
     )

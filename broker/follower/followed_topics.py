@@ -129,8 +129,8 @@ class TopicFollower:
         )
         config.read_queue_nums = max(followed.queue_count, 1 if followed.config is None else config.read_queue_nums)
         config.write_queue_nums = config.read_queue_nums
-        await context.topics.update(config, {f"+{TTL_MS}": str(followed.ttl_ms or 0)})
-        context.store.incarnations.expire_before(topic, followed.expired_before_ms)
+        change = {f"+{TTL_MS}": str(followed.ttl_ms or 0)}
+        await context.topics.update(config, change, expired_before_ms=followed.expired_before_ms)
         self._incarnations[topic] = followed.incarnation
 
     def _follow_queues(self, context: BrokerContext, ranges: Iterable[ColdRange]) -> list[ConsumeQueue]:

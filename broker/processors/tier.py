@@ -3,8 +3,6 @@
     90101 TIER_STATUS    topic?           queues with their local and cold ranges, what waits; the helper processes
     90102 TIER_SEAL      topic?           flush, report and seal what is there now; answered when it is committed
     90103 TIER_EXPLAIN   topic, queueId?  the same in sentences: where each range is, what happens next and why
-    90104 TTL_PREVIEW    topic, ttlMs?    what another time to live would take away
-    90105 TTL_SET        topic, ttlMs?    change it; without ttlMs the topic follows the broker's default again
     90130 TIER_PURGE     topic            delete now what is hidden of a topic, which may have been deleted
 
 Answers are JSON. The tier process is asked for what only it knows; while it is away the answers say so.
@@ -33,21 +31,17 @@ from thermocline.broker.supervisor import HelperStatus
 from thermocline.broker.tier_explanation import QueueTierState, TierCondition, TopicTierState, explain
 from thermocline.broker.tier_link import ROLE
 from thermocline.broker.tiered_topics import is_tiered_topic
-from thermocline.broker.topic_attributes import TTL_MS
-from thermocline.broker.topic_attributes import ttl_ms as effective_ttl_ms
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import InvalidParameterError, TopicNotFoundError, UnavailableError
-from thermocline.remoting.header_codec import Header, Int, Long
+from thermocline.remoting.header_codec import Header, Int
 from thermocline.store.retention import FileVerdict, RetentionGate
 from thermocline.tiered.scrub.findings import ScrubReport
 
 TIER_STATUS = 90101
 TIER_SEAL = 90102
 TIER_EXPLAIN = 90103
-TTL_PREVIEW = 90104
-TTL_SET = 90105
 TIER_PURGE = 90130
 
 REPORT_TIMEOUT_MS = 10_000
@@ -65,13 +59,6 @@ class TopicHeader(Header, kw_only=True):
     """90130."""
 
     topic: str
-
-
-class TtlRequestHeader(Header, kw_only=True):
-    """90104, 90105. `ttl_ms` 0 keeps messages for ever; without it `reserve.time` or the broker's default counts."""
-
-    topic: str
-    ttl_ms: Long | None = None
 
 
 class TierProcessor:
@@ -100,8 +87,6 @@ class TierProcessor:
             TIER_STATUS: self.status,
             TIER_SEAL: self.seal,
             TIER_EXPLAIN: self.explain,
-            TTL_PREVIEW: self.preview_ttl,
-            TTL_SET: self.set_ttl,
             TIER_PURGE: self.purge,
         }
 
@@ -157,56 +142,6 @@ class TierProcessor:
         )
         reply = decode_body(response.body, SealReply)
         return RemotingCommand.response(command, body=msgspec.json.encode({"segments": reply.segments}))
-
-    async def preview_ttl(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """90104: messages exactly, by their store times; segments, packs and bytes as far as they go
-        whole; what has expired in packs that stay for other topics is held."""
-        header = command.header(TtlRequestHeader)
-        config = self._config(header.topic)
-        lookup, topics = self._context.lookup, self._context.topics
-        now_ms = self._context.store.clock.now_ms()
-        attributes = {name: value for name, value in config.attributes.items() if name != TTL_MS}
-        if header.ttl_ms is not None:
-            attributes[TTL_MS] = str(header.ttl_ms)
-        ttl_ms = effective_ttl_ms(attributes, default_ms=self._context.config.message_ttl_ms or None)
-        cut_ms = 0 if ttl_ms is None else now_ms - ttl_ms
-        # What has expired already does not come back, however long the new time is.
-        cut_ms = max(cut_ms, topics.expired_before(header.topic))
-        messages, oldest_ms = 0, None
-        for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
-            minimum, end = await lookup.minimum(header.topic, queue_id), lookup.end(header.topic, queue_id)
-            if minimum >= end:
-                continue
-            survivor = await lookup.offset_at(header.topic, queue_id, cut_ms)
-            messages += max(0, survivor - minimum)
-            if survivor < end:
-                time_ms = await lookup.message_time(header.topic, queue_id, survivor)
-                if time_ms is not None:
-                    oldest_ms = time_ms if oldest_ms is None else min(oldest_ms, time_ms)
-        report = await self._report(TierReportRequest(topic=header.topic, visible_from_ms=cut_ms))
-        expired = report.topics[0] if report and report.topics else None
-        body = {
-            "topic": header.topic,
-            "ttlMs": ttl_ms,
-            "messages": messages,
-            "segments": expired.expired_segments if expired else 0,
-            "packs": expired.expired_packs if expired else 0,
-            "bytes": expired.expired_stored_bytes if expired else 0,
-            "heldBytes": expired.held_bytes if expired else 0,
-            "oldestSurvivingMs": oldest_ms,
-        }
-        return RemotingCommand.response(command, body=msgspec.json.encode(body))
-
-    async def set_ttl(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """90105."""
-        header = command.header(TtlRequestHeader)
-        config = self._config(header.topic)
-        if header.ttl_ms is not None:
-            await self._context.topics.update(config, {f"+{TTL_MS}": str(header.ttl_ms)})
-        elif TTL_MS in config.attributes:
-            await self._context.topics.update(config, {f"-{TTL_MS}": ""})
-        body = {"topic": header.topic, "ttlMs": self._context.topics.time_to_live_ms(header.topic)}
-        return RemotingCommand.response(command, body=msgspec.json.encode(body))
 
     async def purge(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """90130."""

@@ -33,7 +33,7 @@ from thermocline.store.consume_queue import UNIT
 from thermocline.store.disk import Disk, make_durable_directory
 from thermocline.store.origin import StoreOrigin
 from thermocline.store.store_config import StoreConfig
-from thermocline.tiered.ledger_reader import find_entry_or_hint, find_roots
+from thermocline.tiered.ledger_reader import find_entry_or_hint, find_roots, open_catalog
 from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
@@ -74,11 +74,12 @@ async def recover_from_bucket(
             logger.info("recovered before path=%s root=%s", store.root_path, keys.root)
             return None
         await _check_bucket(bucket, keys)
+        written_ms = (await open_catalog(bucket, keys, only_topics=frozenset())).committed_ms
         clear(disk, store)
         identity = LedgerIdentity(store_uuid=make_id(), cluster=broker.cluster_name, broker_name=broker.broker_name)
         writer = await LedgerWriter.open(bucket, keys, identity=identity, clock_ms=clock, random=random, adopt=True)
         try:
-            return await _recover(writer, store=store, tier=tier, disk=disk, now_ms=clock())
+            return await _recover(writer, store=store, tier=tier, disk=disk, now_ms=clock(), written_ms=written_ms)
         finally:
             await writer.close()
     finally:
@@ -86,8 +87,9 @@ async def recover_from_bucket(
 
 
 async def _recover(
-    writer: LedgerWriter, *, store: StoreConfig, tier: TierConfig, disk: Disk, now_ms: int
+    writer: LedgerWriter, *, store: StoreConfig, tier: TierConfig, disk: Disk, now_ms: int, written_ms: int
 ) -> RecoveryReport:
+    """`written_ms`: when the ledger was last written to, before it was claimed."""
     log = StateLog(writer)
     snapshot = await log.newest()
     if snapshot is None:
@@ -103,7 +105,7 @@ async def _recover(
     for changes in plan.changes(catalog):
         await writer.commit(changes)
     report = _report(plan, snapshot, writer, now_ms=now_ms)
-    documents = restored_documents(plan, snapshot.documents)
+    documents = restored_documents(plan, snapshot.documents, is_ledger_newer=written_ms >= snapshot.captured_ms)
     ceiling = plan.log_offset + reserve_bytes(disk, store, configured=tier.reserve_bytes)
     name = log.next_name()
     await log.write(

@@ -1,6 +1,6 @@
 """Directory: what may be made of a store directory that a broker is to be recovered into.
 
-nothing in it                          a recovery may begin
+nothing in it, or a mark half made     a recovery may begin
 the mark of a recovery under way       it begins anew
 a store that never took a message      counts as nothing: a start without `--recover-from` leaves such a one
 a store that came from that ledger     is started as it is
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from thermocline.broker.recovery.recovered_store import recovering_path
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.store.disk import Disk, make_durable_directory, replace_file
+from thermocline.store.disk import TEMPORARY_SUFFIX, Disk, make_durable_directory, replace_file
 from thermocline.store.identity import load_or_make_identity
 from thermocline.store.origin import load_origin
 from thermocline.store.store_config import StoreConfig
@@ -39,7 +39,19 @@ def was_recovered(disk: Disk, store: StoreConfig, keys: BrokerKeys) -> bool:
 
 
 def _is_empty(disk: Disk, store: StoreConfig) -> bool:
-    return all(f"{store.root_path}/{name}" == store.lock_path for name in disk.list_directory(store.root_path))
+    """Whether nothing is there but what a recovery makes before its mark is."""
+    for name in disk.list_directory(store.root_path):
+        path = f"{store.root_path}/{name}"
+        if path == store.own_path and disk.is_directory(path):
+            if any(f"{path}/{each}" != _unfinished_mark_path(store) for each in disk.list_directory(path)):
+                return False
+        elif path != store.lock_path:
+            return False
+    return True
+
+
+def _unfinished_mark_path(store: StoreConfig) -> str:
+    return recovering_path(store) + TEMPORARY_SUFFIX
 
 
 def has_messages(disk: Disk, store: StoreConfig) -> bool:

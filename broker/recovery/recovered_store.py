@@ -22,7 +22,7 @@ import msgspec
 
 from thermocline.broker.log_reservation import encode_ceiling
 from thermocline.broker.state_documents import document_paths, encode_document
-from thermocline.broker.topic_attributes import TTL_MS
+from thermocline.broker.topic_attributes import ttl_attributes, ttl_ms
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.topic_validation import is_internal_topic
 from thermocline.store.disk import Disk, make_durable_directory, replace_file
@@ -44,9 +44,14 @@ def recovering_path(config: StoreConfig) -> str:
     return f"{config.own_path}/recovering"
 
 
-def restored_documents(plan: RecoveryPlan, documents: Mapping[str, Any]) -> dict[str, Any]:
-    """The snapshot's documents as they hold for what the plan brings back."""
+def restored_documents(plan: RecoveryPlan, documents: Mapping[str, Any], *, is_ledger_newer: bool) -> dict[str, Any]:
+    """The snapshot's documents as they hold for what the plan brings back.
+
+    `is_ledger_newer`: it was last written to after the snapshot was taken. Then it knows of a time to live that was
+    changed in between, and by the former one messages would go that are not to.
+    """
     restored = {name: document for name, document in documents.items() if name not in NOT_RESTORED}
+    default_ms = restored.get(names.DEFAULT_TTL, {}).get("defaultMs", 0) or None
     topics = {topic.topic: topic for topic in plan.topics}
     table = dict(restored.get(names.TOPICS, {}).get("topicConfigTable", {}))
     for name, topic in topics.items():
@@ -54,6 +59,8 @@ def restored_documents(plan: RecoveryPlan, documents: Mapping[str, Any]) -> dict
             table.pop(name, None)
         elif name not in table:
             table[name] = msgspec.to_builtins(_config_of(topic))
+        elif is_ledger_newer and topic.ttl_ms is not None:
+            table[name] = _with_ttl(table[name], max(0, topic.ttl_ms), default_ms=default_ms)
     restored[names.TOPICS] = {"topicConfigTable": table}
     for name, member in ((names.CONSUMER_OFFSETS, "offsetTable"), (names.CONSUMER_ORDERS, "table")):
         kept = {
@@ -118,10 +125,18 @@ def _goes_on(topics: Mapping[str, TopicPlan], name: str) -> bool:
     return topic is None or (topic.is_known and not topic.deleted)
 
 
+def _with_ttl(config: Mapping[str, Any], duration_ms: int, *, default_ms: int | None) -> dict[str, Any]:
+    """A topic's configuration under that time to live, 0 for ever; as it is when that is its own anyway."""
+    attributes = config.get("attributes") or {}
+    if (ttl_ms(attributes, default_ms=default_ms) or 0) == duration_ms:
+        return dict(config)
+    return {**config, "attributes": ttl_attributes(attributes, duration_ms)}
+
+
 def _config_of(topic: TopicPlan) -> TopicConfig:
     """The configuration of a topic of which only messages are known."""
     count = max((queue.queue_id for queue in topic.queues), default=0) + 1
-    ttl = {} if topic.ttl_ms is None else {TTL_MS: str(max(0, topic.ttl_ms))}
+    ttl = {} if topic.ttl_ms is None else ttl_attributes({}, max(0, topic.ttl_ms))
     return TopicConfig(topic_name=topic.topic, read_queue_nums=count, write_queue_nums=count, attributes=ttl)
 
 

@@ -91,3 +91,4 @@ class AdminClient(ClientOptions, BlockingHalf[AsyncAdminClient]):
     tier_scrub_state = blocking(AsyncAdminClient.tier_scrub_state)
     preview_ttl = blocking(AsyncAdminClient.preview_ttl)
     set_ttl = blocking(AsyncAdminClient.set_ttl)
+    prove_ttl = blocking(AsyncAdminClient.prove_ttl)

@@ -15,9 +15,9 @@ from thermocline.client.admin.cold_read_limits import ColdReadLimits
 from thermocline.client.admin.group_administration import GroupAdministration
 from thermocline.client.admin.member_administration import MemberAdministration
 from thermocline.client.admin.message_trace import MessageTraces
-from thermocline.client.admin.tier_administration import TierAdministration
 from thermocline.client.admin.topic_administration import TopicAdministration
 from thermocline.client.admin.traffic_statistics import TrafficStatistics
+from thermocline.client.admin.ttl_administration import TtlAdministration
 
 __all__ = ["AsyncAdminClient"]
 
@@ -30,6 +30,6 @@ class AsyncAdminClient(
     BrokerAdministration,
     TrafficStatistics,
     ColdReadLimits,
-    TierAdministration,
+    TtlAdministration,
 ):
     """See the module; each base class is one family of methods."""

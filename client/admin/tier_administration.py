@@ -1,4 +1,4 @@
-"""The cold tier and time to live: what only a Thermocline broker serves; another broker is UnsupportedRequestError.
+"""The cold tier: what only a Thermocline broker serves; another broker is UnsupportedRequestError.
 
 Answers are the JSON objects of `TierRequestCode`'s table, one a broker.
 """
@@ -59,7 +59,7 @@ class TierAdministration(AdminBase):
         fields = {
             "topic": topic,
             "forecast": True,
-            "ttlMs": _checked(ttl_ms),
+            "ttlMs": checked_ttl_ms(ttl_ms),
             "segmentBytes": segment_bytes,
             "sealAgeMs": seal_age_ms,
         }
@@ -101,30 +101,18 @@ class TierAdministration(AdminBase):
         """Return, by broker name, how far a scrub has come, or what the last one found."""
         return await self._ask_masters(TierRequestCode.TIER_SCRUB_STATE, await self._masters(), {}, REPORT_TIMEOUT_MS)
 
-    async def preview_ttl(self, topic: str, ttl_ms: int | None) -> dict[str, dict[str, Any]]:
-        """Return, by broker name, what would go if a topic had this time to live; None: the broker's default."""
-        return await self._ask_each(TierRequestCode.TTL_PREVIEW, topic=topic, ttl_ms=_checked(ttl_ms))
-
-    async def set_ttl(self, topic: str, ttl_ms: int | None) -> dict[str, dict[str, Any]]:
-        """Let messages of a topic live this long from now on; None: the broker's default. In effect at once.
-
-        What has expired once never comes back, however long the new time is.
-        """
-        return await self._ask_each(TierRequestCode.TTL_SET, topic=topic, ttl_ms=_checked(ttl_ms))
-
     async def _ask_each(
         self,
         code: TierRequestCode,
         *,
         topic: str | None,
         queue_id: int | None = None,
-        ttl_ms: int | None = None,
         timeout_ms: int = REPORT_TIMEOUT_MS,
         of_all_masters: bool = False,
     ) -> dict[str, dict[str, Any]]:
         is_of_all = topic is None or of_all_masters
         masters: list[BrokerAddress] = await self._masters() if is_of_all else await self._topic_masters(topic or "")
-        fields = {"topic": topic, "queueId": queue_id, "ttlMs": ttl_ms}
+        fields = {"topic": topic, "queueId": queue_id}
         return await self._ask_masters(code, masters, fields, timeout_ms)
 
     async def _ask_masters(
@@ -148,7 +136,8 @@ class TierAdministration(AdminBase):
         return answer
 
 
-def _checked(ttl_ms: int | None) -> int | None:
+def checked_ttl_ms(ttl_ms: int | None) -> int | None:
+    """A time to live as it is sent; InvalidRequestError unless it can be one."""
     if ttl_ms is not None and ttl_ms < 0:
         raise InvalidRequestError("a time to live is not negative", ttl_ms=ttl_ms)
     return ttl_ms

@@ -26,10 +26,11 @@ import asyncio
 import logging
 import uuid
 from collections import deque
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
+from thermocline.client.consumer.consumer_owner import ConsumerOwner
 from thermocline.client.consumer.options import POP_MESSAGES_MAX, ConsumeFromWhere, PopConsumerOptions
 from thermocline.client.consumer.pop_calls import PopCalls
 from thermocline.client.consumer.popped_message import PoppedMessage
@@ -37,7 +38,6 @@ from thermocline.client.consumer.running_info import answer_running_info
 from thermocline.client.session import ClientSession, wall_clock_ms
 from thermocline.remoting.bodies import CLUSTERING, CONSUME_POP, ConsumerData, SubscriptionData
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import ClosedError, InvalidRequestError, MQError, UnsupportedRequestError
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.subscription import parse_subscription
@@ -77,7 +77,7 @@ class AsyncPopConsumer(PopConsumerOptions):
         """Begin to work; ClosedError when it was started or closed before."""
         if self._session is not None or self._closed:
             raise ClosedError("a consumer starts once")
-        session = self._session = ClientSession(self, _Owner(self), zone_name=self.zone_name)
+        session = self._session = ClientSession(self, ConsumerOwner(self), zone_name=self.zone_name)
         self._calls = PopCalls(session, group=self.group)
         self._start_timestamp_ms = wall_clock_ms()
         for topic in self._subscriptions:
@@ -206,6 +206,14 @@ class AsyncPopConsumer(PopConsumerOptions):
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
+    def answer(self, command: RemotingCommand) -> RemotingCommand | None:
+        """Tell how the consumer is doing. Who else is in the group does not matter: messages are shared, not queues."""
+        if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
+            return None
+        if command.code == RequestCode.GET_CONSUMER_RUNNING_INFO:
+            return self.running_info(command)
+        raise UnsupportedRequestError(code=command.code)
+
     def running_info(self, command: RemotingCommand) -> RemotingCommand:
         """Answer a broker that asks how this consumer is doing; it has no queues of its own."""
         return answer_running_info(
@@ -315,29 +323,3 @@ class AsyncPopConsumer(PopConsumerOptions):
         if self._session is None or self._calls is None or self._closed:
             raise ClosedError("the consumer is not started, or is closed")
         return self._session, self._calls
-
-
-class _Owner:
-    """What the session asks of a POP consumer."""
-
-    def __init__(self, consumer: AsyncPopConsumer) -> None:
-        self._consumer = consumer
-
-    def producer_groups(self) -> list[str]:
-        """None."""
-        return []
-
-    def consumer_data(self) -> list[ConsumerData]:
-        """The one group."""
-        return self._consumer.consumer_data()
-
-    def answer(self, command: RemotingCommand) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
-        """Who else is in the group does not matter: messages are shared, not queues."""
-        if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
-            return None
-        if command.code == RequestCode.GET_CONSUMER_RUNNING_INFO:
-            return self._consumer.running_info(command)
-        raise UnsupportedRequestError(code=command.code)
-
-    def connection_closed(self, connection: Connection) -> None:
-        """Nothing to do: calls on it have failed, and the next receive tries again."""

@@ -20,11 +20,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from thermocline.client.consumer.consumer_calls import ConsumerCalls, PullStatus
+from thermocline.client.consumer.consumer_owner import ConsumerOwner
 from thermocline.client.consumer.flow_control import FlowControl, FlowLimits
 from thermocline.client.consumer.offset_store import LocalOffsetStore, OffsetStore, RemoteOffsetStore
 from thermocline.client.consumer.options import MIB, MessageModel, PullConsumerOptions
@@ -37,7 +38,6 @@ from thermocline.client.received_message import ReceivedMessage
 from thermocline.client.session import ClientSession, wall_clock_ms
 from thermocline.remoting.bodies import CONSUME_ACTIVELY, ConsumerData, SubscriptionData
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import (
     ClosedError,
     InvalidRequestError,
@@ -86,7 +86,7 @@ class AsyncPullConsumer(PullConsumerOptions):
         """
         if self._parts is not None or self._closed:
             raise ClosedError("a consumer starts once")
-        session = ClientSession(self, _Owner(self), zone_name=self.zone_name)
+        session = ClientSession(self, ConsumerOwner(self), zone_name=self.zone_name)
         calls = ConsumerCalls(session, group=self.group)
         store: OffsetStore = RemoteOffsetStore(calls)
         if self.message_model is MessageModel.BROADCASTING:
@@ -472,6 +472,15 @@ class AsyncPullConsumer(PullConsumerOptions):
         for pulled in self._table.values():
             pulled.mark_consumed()
 
+    def answer(self, command: RemotingCommand) -> RemotingCommand | None:
+        """Take note of changes in the group, and tell how the consumer is doing."""
+        if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
+            self.rebalance_soon()
+            return None
+        if command.code == RequestCode.GET_CONSUMER_RUNNING_INFO:
+            return self.running_info(command)
+        raise UnsupportedRequestError(code=command.code)
+
     def running_info(self, command: RemotingCommand) -> RemotingCommand:
         """Answer a broker that asks how this consumer is doing."""
         return answer_running_info(
@@ -525,30 +534,3 @@ class _Parts:
             return
         self._is_rebalancing = True
         self.tasks.append(self.session.start_task(self.rebalancer.run()))
-
-
-class _Owner:
-    """What the session asks of a pull consumer."""
-
-    def __init__(self, consumer: AsyncPullConsumer) -> None:
-        self._consumer = consumer
-
-    def producer_groups(self) -> list[str]:
-        """None."""
-        return []
-
-    def consumer_data(self) -> list[ConsumerData]:
-        """The one group."""
-        return self._consumer.consumer_data()
-
-    def answer(self, command: RemotingCommand) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
-        """Take note of changes in the group, and tell how the consumer is doing."""
-        if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
-            self._consumer.rebalance_soon()
-            return None
-        if command.code == RequestCode.GET_CONSUMER_RUNNING_INFO:
-            return self._consumer.running_info(command)
-        raise UnsupportedRequestError(code=command.code)
-
-    def connection_closed(self, connection: Connection) -> None:
-        """Nothing to do: calls on it have failed, and pull loops try again."""

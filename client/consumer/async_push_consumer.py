@@ -27,6 +27,7 @@ from typing import Any, Self
 
 from thermocline.client.consumer.concurrent_dispatcher import ConcurrentDispatcher
 from thermocline.client.consumer.consumer_calls import ConsumerCalls
+from thermocline.client.consumer.consumer_owner import ConsumerOwner
 from thermocline.client.consumer.consumer_stats import ConsumerStats
 from thermocline.client.consumer.dispatcher import Dispatcher
 from thermocline.client.consumer.flow_control import FlowControl, FlowLimits
@@ -45,7 +46,6 @@ from thermocline.client.trace.consume_tracer import ConsumeTracer
 from thermocline.client.trace.trace_dispatcher import TraceDispatcher
 from thermocline.remoting.bodies import CONSUME_PASSIVELY, ConsumerData, SubscriptionData
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import ClosedError, InvalidRequestError, MQError, UnsupportedRequestError
 from thermocline.remoting.message_id import UniqueIdGenerator
 from thermocline.remoting.subscription import parse_subscription
@@ -233,7 +233,7 @@ class AsyncPushConsumer(PushConsumerOptions):
 
     def _assemble(self, runner: ListenerRunner, listener: Callable[..., Any]) -> _Parts:
         now_ms = wall_clock_ms()
-        session = ClientSession(self, _Owner(self), zone_name=self.zone_name)
+        session = ClientSession(self, ConsumerOwner(self), zone_name=self.zone_name)
         calls = ConsumerCalls(session, group=self.group)
         store: OffsetStore = RemoteOffsetStore(calls)
         if self.message_model is MessageModel.BROADCASTING:
@@ -340,28 +340,6 @@ class _Parts:
         self.runner = runner
         self.requests = requests
         self.tasks: list[asyncio.Task[Any]] = []
-
-
-class _Owner:
-    """What the session asks of a consumer."""
-
-    def __init__(self, consumer: AsyncPushConsumer) -> None:
-        self._consumer = consumer
-
-    def producer_groups(self) -> list[str]:
-        """None."""
-        return []
-
-    def consumer_data(self) -> list[ConsumerData]:
-        """The one group."""
-        return self._consumer.consumer_data()
-
-    def answer(self, command: RemotingCommand) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
-        """Serve a broker's request."""
-        return self._consumer.answer(command)
-
-    def connection_closed(self, connection: Connection) -> None:
-        """Nothing to do: calls on it have failed, and pull loops try again."""
 
 
 async def _every(interval_s: float, step: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -30,6 +30,7 @@ from thermocline.broker.long_polling import LongPolling
 from thermocline.broker.processors.dispatcher import Dispatcher
 from thermocline.broker.processors.tier import TierProcessor
 from thermocline.broker.processors.topic import TopicProcessor
+from thermocline.broker.processors.ttl import TtlProcessor
 from thermocline.broker.shared_page import SharedPage
 from thermocline.broker.store_rounds import StoreRounds
 from thermocline.broker.tier_feed import TierFeed
@@ -128,7 +129,7 @@ class WholeBroker:
         self.disk = SimulatedDisk()
         self.disk.now_ms = START_MS
         self._folder = folder
-        self._cold_name = f"boundary-{next(_names)}"
+        self.cold_name = f"boundary-{next(_names)}"
         self._store_config = StoreConfig(
             root_path="/store",
             log_file_bytes=4_096,
@@ -140,7 +141,7 @@ class WholeBroker:
             delete_when_hours=(),
         )
         self._tier_config = TierConfig(
-            cold_url=f"memory://{self._cold_name}",
+            cold_url=f"memory://{self.cold_name}",
             segment_bytes=64 << 10,
             seal_age_ms=NEVER_MS,
             frame_bytes=4 << 10,
@@ -209,7 +210,12 @@ class WholeBroker:
         timers = self._timers = open_timers(context)
         self._index = BuiltIndex(self.disk, self._store_config, store, self.clock)
         self._feed = TierFeed(
-            hub, topics=context.topics, queues=store.queues, incarnations=store.incarnations, cut_interval_ms=NEVER_MS
+            hub,
+            topics=context.topics,
+            queues=store.queues,
+            incarnations=store.incarnations,
+            kept_clock=context.kept_clock,
+            cut_interval_ms=NEVER_MS,
         )
 
         def gate() -> RetentionGate:
@@ -234,8 +240,9 @@ class WholeBroker:
         self._rounds.publish()
         hot = HotServer(context, key_index=self._index, long_polling=long_polling)
         tier = TierProcessor(context, hub, helpers=list, report_now=self.report, gate=gate)
+        ttl = TtlProcessor(context, hub, gate=gate, report_now=self.report)
         server = RemotingServer(
-            Dispatcher((*hot.processors, TopicProcessor(context), tier), on_closed=(hot.connection_closed,)),
+            Dispatcher((*hot.processors, TopicProcessor(context), tier, ttl), on_closed=(hot.connection_closed,)),
             chunk_handler=hot,
         )
         port = await server.start("127.0.0.1", 0)
@@ -247,6 +254,8 @@ class WholeBroker:
     async def stop(self, *, is_crash: bool) -> None:
         """Stop cleanly, or as `kill -9` does: everything written is there, nothing else."""
         await self.stop_tier()
+        if not is_crash:
+            await self.context.kept_clock.keep()
         await self._resources.aclose()
         if is_crash:
             self.disk.revive()
@@ -258,7 +267,7 @@ class WholeBroker:
     @property
     def objects(self) -> MemoryObjectStore:
         """The bucket."""
-        return MemoryObjectStore(self._cold_name)
+        return MemoryObjectStore(self.cold_name)
 
     async def remove_objects(self) -> None:
         """Let go of the cold tier: stores in memory last as long as the process."""
@@ -295,7 +304,7 @@ class WholeBroker:
         self.store.flush.flush()
         self.store.queues.write_dirty()
         self._rounds.publish()
-        self._feed.tell_cuts()
+        await self._feed.tell_cuts()
         await self._feed.flush()
 
     async def delete_local_files(self) -> None:

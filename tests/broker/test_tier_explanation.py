@@ -126,7 +126,9 @@ def test_what_a_message_waits_for_is_named() -> None:
 def test_why_a_message_is_still_local(
     held_by: tuple[str, ...], old_at_ms: int | None, is_time: bool, expected: str
 ) -> None:
-    verdict = FileVerdict(file_name=f"{1024:020}", held_by=held_by, old_at_ms=old_at_ms, is_time=is_time)
+    verdict = FileVerdict(
+        file_name=f"{1024:020}", end_offset=2048, held_by=held_by, old_at_ms=old_at_ms, is_time=is_time
+    )
     assert why(TOPIC, verdict, TierCondition(oldest_waiting="billing"))[1] == expected
 
 

@@ -139,6 +139,8 @@ def test_time_to_live(dev: dict[str, str], capsys: pytest.CaptureFixture[str]) -
     eventually(lambda: waiting(capsys, dev, "short") == 10, what="the tier process knows of the messages")
     (row,) = ask(capsys, dev, "ttl", "set", "short", "1h", "--dry-run")
     assert (row["messages"], row["ttl"]) == (0, "1h")
+    assert (row["segments"], row["stored_bytes"], row["requests"]) == (0, 0, {"put": 0, "delete": 0})
+    assert (row["freed_per_month"], row["requests_cost"], row["currency"]) == (0, 0, "USD")
     preview = ("ttl", "set", "short", "1ms", "--dry-run")
     eventually(lambda: ask(capsys, dev, *preview)[0]["messages"] == 10, what="a millisecond passes")
     (row,) = ask(capsys, dev, "ttl", "show", "short")
@@ -149,15 +151,20 @@ def test_time_to_live(dev: dict[str, str], capsys: pytest.CaptureFixture[str]) -
     ask(capsys, dev, "ttl", "set", "short", "1ms")
     (queue,) = ask(capsys, dev, "topic", "status", "short")
     assert (queue["min_offset"], queue["max_offset"]) == (10, 10), "in effect at once"
+    (proof,) = ask(capsys, dev, "ttl", "prove", "short")["brokers"]
+    assert (proof["is_proven"], len(proof["samples"]), proof["files"][0]["messages"]) == (True, 2, 10)
+    assert run(["ttl", "set", "short", "1h", "--prices", __file__, "--namesrv", dev["namesrv"]]) == 2
+    capsys.readouterr()
 
 
-def test_without_a_time_of_its_own_a_topic_has_its_reserve_time(
-    dev: dict[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_topics_own_time_is_one_however_it_was_set(dev: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     ask(capsys, dev, "topic", "create", "reserved", "--attribute", "reserve.time=2")
-    ask(capsys, dev, "ttl", "set", "reserved", "1h")
-    assert ask(capsys, dev, "ttl", "clear", "reserved", "--dry-run")[0]["ttl"] == "2h"
-    assert ask(capsys, dev, "ttl", "clear", "reserved")[0]["ttl"] == "2h"
+    assert ask(capsys, dev, "ttl", "show", "reserved")[0]["ttl"] == "2h"
+    ask(capsys, dev, "ttl", "set", "reserved", "90m")
+    ask(capsys, dev, "topic", "update", "reserved", "--attribute", "reserve.time=3")
+    assert ask(capsys, dev, "ttl", "show", "reserved")[0]["ttl"] == "3h"
+    assert ask(capsys, dev, "ttl", "clear", "reserved", "--dry-run")[0]["ttl"] == "for ever"
+    assert ask(capsys, dev, "ttl", "clear", "reserved")[0]["ttl"] == "for ever"
 
 
 def test_name_server_and_broker_run_apart_and_stop_on_interrupt(tmp_path: Path) -> None:

@@ -204,6 +204,27 @@ def thermocline_cluster(
         agent.call("stop_producers", namesrv=daemons.namesrv)
 
 
+@contextlib.contextmanager
+def cluster_of(
+    kind: str,
+    software: OfficialSoftware,
+    agent: JavaAgent,
+    directory: Path,
+    *,
+    settings: Mapping[str, str] | None = None,
+    official_settings: Mapping[str, str] | None = None,
+) -> Iterator[Cluster]:
+    """A cluster of either kind; `settings` go to both, `official_settings` to the official broker besides."""
+    settings = settings or {}
+    if kind == OFFICIAL:
+        properties = {**OFFICIAL_PROPERTIES, **settings, **(official_settings or {})}
+        with official_cluster(software, agent, directory, properties=properties) as official:
+            yield official
+    else:
+        with thermocline_cluster(agent, directory, settings=settings) as ours:
+            yield ours
+
+
 def settings_environment(settings: Mapping[str, str]) -> dict[str, str]:
     """Broker settings by property name, as environment variables."""
     return {

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures_tools import have
-from tests.interop.cluster import OFFICIAL, THERMOCLINE, Cluster, official_cluster, thermocline_cluster
+from tests.interop.cluster import OFFICIAL, THERMOCLINE, Cluster, cluster_of
 from tests.interop.java_agent import JavaAgent, java_agent
 from tooling.java_libraries import OFFICIAL_ROCKETMQ, find_jars
 from tooling.official_rocketmq import OfficialSoftware
@@ -74,9 +74,5 @@ def cluster(
 ) -> Iterator[Cluster]:
     """A NameServer and a broker, shared by the tests of a worker: use topics and groups of your own."""
     directory: Path = tmp_path_factory.mktemp(cluster_kind)
-    if cluster_kind == OFFICIAL:
-        with official_cluster(official_software, java_agent_process, directory) as official:
-            yield official
-    else:
-        with thermocline_cluster(java_agent_process, directory) as ours:
-            yield ours
+    with cluster_of(cluster_kind, official_software, java_agent_process, directory) as found:
+        yield found

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.interop.agent_process import agent_process
 from tests.interop.cluster import BROKER_NAME
-from tests.interop.java_agent import STOP_TIMEOUT_S, JavaAgent, ReceivedMessage
+from tests.interop.java_agent import JavaAgent, ReceivedMessage
 from thermocline.localstack.cache_directory import default_cache_directory
-from thermocline.localstack.child_process import die_with_parent
 from thermocline.localstack.go_toolchain import find_go
 
 SOURCES = Path(__file__).resolve().parent / "go"
@@ -92,26 +92,7 @@ def go_agent(directory: Path) -> Iterator[GoAgent]:
     """Run an agent; its log lies in `directory`."""
     directory.mkdir(parents=True, exist_ok=True)
     log_path = directory / "agent.log"
-    with log_path.open("wb") as log_file:
-        process = subprocess.Popen(
-            [str(built_agent())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log_file,
-            cwd=directory,
-            env={**os.environ, "HOME": str(directory)},
-            start_new_session=True,
-            preexec_fn=die_with_parent(),
-        )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
+    with agent_process(
+        [str(built_agent())], directory, log_path=log_path, environment={"HOME": str(directory)}
+    ) as process:
         yield GoAgent(process, log_path)
-    finally:
-        process.stdin.close()
-        try:
-            process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()

@@ -24,15 +24,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.interop.agent_process import agent_process
 from thermocline.localstack.cache_directory import default_cache_directory
-from thermocline.localstack.child_process import die_with_parent
 from tooling.java_libraries import OFFICIAL_ROCKETMQ, OFFICIAL_ROCKETMQ_4
 from tooling.official_rocketmq import OPEN_MODULES, OfficialSoftware
 
 SOURCES = Path(__file__).resolve().parent
 MAIN_CLASS = "interop.Agent"
 ANSWER_TIMEOUT_S = 90.0
-STOP_TIMEOUT_S = 10.0
 
 
 class JavaClients(enum.Enum):
@@ -222,28 +221,9 @@ def java_agent(
     jvm_options = [f"-Duser.home={directory}", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *OPEN_MODULES]
     if clients is JavaClients.V4:
         jvm_options.append(_home_for_mqadmin_4(directory))
-    with log_path.open("wb") as log_file:
-        process = subprocess.Popen(
-            [java, *jvm_options, *options, "-cp", class_path, MAIN_CLASS],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log_file,
-            cwd=directory,
-            start_new_session=True,
-            preexec_fn=die_with_parent(),
-        )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
+    arguments = [java, *jvm_options, *options, "-cp", class_path, MAIN_CLASS]
+    with agent_process(arguments, directory, log_path=log_path) as process:
         yield JavaAgent(process, log_path)
-    finally:
-        process.stdin.close()
-        try:
-            process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
 
 
 def _home_for_mqadmin_4(directory: Path) -> str:

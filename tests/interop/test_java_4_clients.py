@@ -20,7 +20,7 @@ from tests.interop import (
     test_java_transactions,
     test_trace,
 )
-from tests.interop.cluster import OFFICIAL, OFFICIAL_PROPERTIES, Cluster, official_cluster, thermocline_cluster
+from tests.interop.cluster import Cluster, cluster_of
 from tests.interop.java_agent import JavaAgent, JavaClients, java_agent
 from tooling.java_libraries import find_jars
 from tooling.official_rocketmq import OfficialSoftware
@@ -50,13 +50,11 @@ def cluster(
 ) -> Iterator[Cluster]:
     """A NameServer and a broker of today, with mqadmin 4.9 beside the clients."""
     directory = tmp_path_factory.mktemp(f"java-4-{cluster_kind}")
-    if cluster_kind == OFFICIAL:
-        properties = {**OFFICIAL_PROPERTIES, **SETTINGS, **test_java_transactions.OFFICIAL_NOTES}
-        with official_cluster(official_software, java_agent_process, directory, properties=properties) as official:
-            yield official
-    else:
-        with thermocline_cluster(java_agent_process, directory, settings=SETTINGS) as ours:
-            yield ours
+    notes = test_java_transactions.OFFICIAL_NOTES
+    with cluster_of(
+        cluster_kind, official_software, java_agent_process, directory, settings=SETTINGS, official_settings=notes
+    ) as found:
+        yield found
 
 
 @pytest.fixture

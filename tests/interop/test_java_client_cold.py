@@ -84,20 +84,6 @@ def name(request: pytest.FixtureRequest) -> str:
     return f"Cold{next(_numbers)}x{request.node.originalname[5:35]}"
 
 
-@pytest.fixture
-def start_push(cluster: Cluster) -> Iterator[Callable[..., str]]:
-    started: list[str] = []
-
-    def start(name: str, **arguments: object) -> str:
-        cluster.agent.call("start_push_consumer", name=name, namesrv=cluster.namesrv, **arguments)
-        started.append(name)
-        return name
-
-    yield start
-    for consumer in started:
-        cluster.agent.call("stop_consumer", name=consumer)
-
-
 def produce(cluster: Cluster, topic: str, *, count: int, start: int = 0) -> None:
     answers = cluster.agent.produce(
         kind="sync",

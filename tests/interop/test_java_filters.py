@@ -11,15 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.interop.cluster import (
-    OFFICIAL,
-    OFFICIAL_PROPERTIES,
-    Cluster,
-    broker_config,
-    official_cluster,
-    thermocline_cluster,
-    wait_until,
-)
+from tests.interop.cluster import Cluster, broker_config, cluster_of, wait_until
 from tests.interop.java_agent import JavaAgent, JavaAgentError, ReceivedMessage
 from thermocline.broker.filter_bloom import bloom_of
 from tooling.official_rocketmq import OfficialSoftware
@@ -42,33 +34,14 @@ def cluster(
 ) -> Iterator[Cluster]:
     """A broker that chooses messages by their properties."""
     directory = tmp_path_factory.mktemp(f"{cluster_kind}-filters")
-    if cluster_kind == OFFICIAL:
-        properties = {**OFFICIAL_PROPERTIES, **SETTING}
-        with official_cluster(official_software, java_agent_process, directory, properties=properties) as official:
-            yield official
-    else:
-        with thermocline_cluster(java_agent_process, directory, settings=SETTING) as ours:
-            yield ours
+    with cluster_of(cluster_kind, official_software, java_agent_process, directory, settings=SETTING) as found:
+        yield found
 
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
     """A name for topics, groups and clients that no other test uses."""
     return f"Filter{next(_numbers)}x{request.node.originalname[5:35]}"
-
-
-@pytest.fixture
-def start_push(cluster: Cluster) -> Iterator[Callable[..., str]]:
-    started: list[str] = []
-
-    def start(name: str, **arguments: object) -> str:
-        cluster.agent.call("start_push_consumer", name=name, namesrv=cluster.namesrv, **arguments)
-        started.append(name)
-        return name
-
-    yield start
-    for consumer in started:
-        cluster.agent.call("stop_consumer", name=consumer)
 
 
 def produce(cluster: Cluster, topic: str, *, count: int, start: int = 0, **more: object) -> None:

@@ -16,6 +16,7 @@ from tests.interop.cluster import (
     THERMOCLINE,
     Cluster,
     broker_config,
+    cluster_of,
     official_cluster,
     thermocline_cluster,
     wait_until,
@@ -45,14 +46,12 @@ def asking_cluster(
 ) -> Iterator[Cluster]:
     """A broker that asks soon."""
     directory = tmp_path_factory.mktemp(f"transactions-{cluster_kind}")
-    if cluster_kind == OFFICIAL:
-        # With its usual 3 s it asks again about what was committed since, and shows that twice.
-        properties = {**OFFICIAL_PROPERTIES, **SETTINGS, "transactionOpBatchInterval": "500"}
-        with official_cluster(official_software, java_agent_process, directory, properties=properties) as official:
-            yield official
-    else:
-        with thermocline_cluster(java_agent_process, directory, settings=SETTINGS) as ours:
-            yield ours
+    # With its usual 3 s the official one asks again about what was committed since, and shows that twice.
+    more = {"transactionOpBatchInterval": "500"}
+    with cluster_of(
+        cluster_kind, official_software, java_agent_process, directory, settings=SETTINGS, official_settings=more
+    ) as found:
+        yield found
 
 
 @pytest.fixture

@@ -164,6 +164,18 @@ class TestContract:
         disk, folder = place
         assert 0 < disk.free_bytes(folder) < disk.total_bytes(folder)
 
+    def test_a_lock_knows_its_file(self, place: tuple[Disk, str]) -> None:
+        disk, folder = place
+        path = f"{folder}/lock"
+        assert not disk.is_locked_here(path)
+        release = disk.lock(path)
+        assert disk.is_locked_here(path)
+        disk.remove(path)
+        assert not disk.is_locked_here(path)
+        disk.open(path, create=True).close()
+        assert not disk.is_locked_here(path)  # another one
+        release()
+
     def test_a_lock_excludes(self, place: tuple[Disk, str]) -> None:
         disk, folder = place
         release = disk.lock(f"{folder}/lock")

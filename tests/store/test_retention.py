@@ -177,3 +177,22 @@ def test_what_those_should_let_go_of_who_can_put_it_again(disk: SimulatedDisk) -
     held = RetentionGate(held_offset=LOG_FILE_BYTES, timers_offset=0, transactions_offset=0)
     assert store.retention.wanted_offset(held, now_ms=OLD_MS, hour=DELETE_HOUR) == LOG_FILE_BYTES
     assert run(store, gate) == 6
+
+
+def test_what_a_file_waits_for_is_said(disk: SimulatedDisk) -> None:
+    store = full_store(disk)
+    retention, names = store.retention, [file.name for file in store.commit_log.files]
+    written_ms = disk.modified_ms(f"/store/commitlog/{names[0]}")
+    gate = RetentionGate(committed_offset=LOG_FILE_BYTES, index_offset=2 * LOG_FILE_BYTES)
+    verdicts = list(retention.verdicts(gate, now_ms=0, hour=OTHER_HOUR))
+    assert [each.file_name for each in verdicts] == names
+    assert [each.held_by for each in verdicts[:3]] == [(), ("committed",), ("committed", "index")]
+    assert verdicts[0].old_at_ms == written_ms + 72 * HOUR_MS
+    assert (verdicts[-1].held_by, verdicts[-1].old_at_ms) == ((), None), "messages are still appended to it"
+    goes = [each.goes(now_ms=OLD_MS) for each in retention.verdicts(gate, now_ms=OLD_MS, hour=DELETE_HOUR)]
+    assert goes == [True, False, False, False, False, False]
+    # What holds the second one holds up the last.
+    held_up = retention.verdict(4 * LOG_FILE_BYTES, gate, now_ms=OLD_MS, hour=DELETE_HOUR)
+    assert (held_up.file_name, held_up.held_by) == (names[1], ("committed",))
+    # `plan` agrees on which of them go.
+    assert run(store, gate, now_ms=written_ms + 72 * HOUR_MS + 1) == 5

@@ -172,3 +172,34 @@ async def test_closing_ends_what_is_under_way(reader: SegmentReader, store: Gate
     await cache.close()
     with pytest.raises(asyncio.CancelledError):
         await waiting
+
+
+async def test_what_has_left_the_catalog_is_forgotten(reader: SegmentReader) -> None:
+    cache = FrameCache()
+    footer = await reader.log_footer()
+    for index in range(3):
+        await cache.get(reader, footer.frame(index))
+    assert cache.bytes_of({"a.log"}) == cache.size_bytes > 0
+    cache.forget({"b.log"})
+    assert cache.bytes_of({"b.log"}) == 0
+    assert cache.is_ready(reader, footer.frame(0))
+    cache.forget({"b.log", "a.log"})
+    assert cache.size_bytes == cache.bytes_of({"a.log"}) == 0
+    assert not cache.is_ready(reader, footer.frame(0))
+    assert (await cache.get(reader, footer.frame(0))).start_offset == 0
+    assert cache.size_bytes == 0, "a reader that is late gets it, and nothing is kept"
+    await cache.close()
+
+
+async def test_what_is_under_way_when_it_is_forgotten_is_not_kept(reader: SegmentReader, store: GatedStore) -> None:
+    cache = FrameCache()
+    infos = await frames(reader)
+    store.gate.clear()
+    store.waiting.clear()
+    getting = asyncio.create_task(cache.get(reader, infos[0]))
+    await store.waiting.wait()
+    cache.forget({"a.log"})
+    store.gate.set()
+    assert (await getting).start_offset == 0
+    assert cache.size_bytes == cache.bytes_of({"a.log"}) == 0
+    await cache.close()

@@ -20,7 +20,8 @@ from thermocline.remoting.errors import (
     StoreClosedError,
 )
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.errors import EarlierCommitUnsettledError, ForeignLedgerError
+from thermocline.tiered.checkpoint import load_head_if_good
+from thermocline.tiered.errors import EarlierCommitUnsettledError, ForeignLedgerError, LedgerCorruptError
 from thermocline.tiered.file import FileObjectStore
 from thermocline.tiered.garbage import GarbageCollector
 from thermocline.tiered.ledger_entry import CatalogSettings, LedgerChanges, SegmentOut, TopicChange, TopicDelete
@@ -39,6 +40,8 @@ from thermocline.tiered.wrappers import (
     Verb,
 )
 from thermocline.tiered.wrappers.fault_injection import crash_at, unreliable
+
+TEN_DAYS_MS = 10 * 24 * 3_600_000
 
 
 def segment_ids(catalog: Catalog, topic: str = "orders") -> list[str]:
@@ -429,6 +432,100 @@ async def test_a_hint_to_a_checkpoint_without_its_bucket_is_passed_over() -> Non
     assert hint.checkpoint == sleeper.version, "it has left a hint to its checkpoint"
     assert await open_catalog(store, KEYS) == successor.catalog
     assert (await open_writer(store, seed=3)).epoch == 3
+
+
+async def test_a_hint_to_a_checkpoint_behind_which_all_is_collected_is_passed_over() -> None:
+    """A writer slept before its checkpoint's first object, and finished it when its entry had long been collected."""
+    store = MemoryObjectStore()
+    asleep, woken = asyncio.Event(), asyncio.Event()
+
+    class Sleepy(FaultInjectingObjectStore):
+        async def put(self, key: str, data: bytes | bytearray | memoryview) -> None:
+            if "/checkpoints/" in key:
+                asleep.set()
+                await woken.wait()
+            await super().put(key, data)
+
+    sleeper = await open_writer(Sleepy(store, crash_at(-1, Fault.NONE)), seed=1, checkpoint_interval=3)
+    await commit_segment(sleeper)
+    sleeping = asyncio.create_task(commit_segment(sleeper, start=10))
+    await asleep.wait()
+    successor = await open_writer(store, seed=2, checkpoint_interval=3)
+    for number in range(2, 9):
+        await commit_segment(successor, start=number * 10)
+    collector, later_ms = GarbageCollector(successor), Clock().now_ms + TEN_DAYS_MS
+    for _ in range(3):
+        await collector.execute(await collector.plan(now_ms=later_ms, sweep=True), now_ms=later_ms)
+    assert KEYS.ledger_entry(sleeper.version) not in store.objects
+    woken.set()
+    await sleeping
+    hint = await read_hint(store, KEYS)
+    assert hint is not None
+    assert hint.checkpoint == sleeper.version, "it has left a hint to its checkpoint"
+    assert KEYS.checkpoint_head(hint.checkpoint) in store.objects
+    assert await open_catalog(store, KEYS) == successor.catalog
+    assert (await open_writer(store, seed=3)).epoch == 3
+
+
+@pytest.mark.parametrize("is_collected", [False, True])
+async def test_the_only_checkpoint_without_its_bucket(is_collected: bool) -> None:
+    """Entries from the first on are another way in. Without them the ledger is damaged: said so, not tried for ever."""
+    store = MemoryObjectStore()
+    writer = await open_writer(store, checkpoint_interval=3)
+    await commit_segment(writer)
+    await commit_segment(writer, start=10)
+    await commit_segment(writer, start=20)
+    head = await load_head_if_good(store, KEYS, 3)
+    assert head is not None
+    for key in head.object_keys:
+        await store.delete(key)
+    if not is_collected:
+        assert await open_catalog(store, KEYS) == writer.catalog
+        return
+    for version in (1, 2):
+        await store.delete(KEYS.ledger_entry(version))
+    with pytest.raises(LedgerCorruptError, match="an object of a checkpoint is missing"):
+        await open_catalog(store, KEYS)
+    with pytest.raises(LedgerCorruptError, match="an object of a checkpoint is missing"):
+        await open_writer(store, seed=2)
+
+
+async def test_the_newest_checkpoint_without_its_bucket_is_passed_over_for_an_older_one() -> None:
+    store = MemoryObjectStore()
+    writer = await open_writer(store, checkpoint_interval=3)
+    for number in range(6):
+        await commit_segment(writer, start=number * 10)
+    older, newest = [await load_head_if_good(store, KEYS, version) for version in (3, 6)]
+    assert older is not None
+    assert newest is not None
+    for key in set(newest.object_keys) - set(older.object_keys):
+        await store.delete(key)
+    for version in (1, 2):
+        await store.delete(KEYS.ledger_entry(version))
+    assert await open_catalog(store, KEYS) == writer.catalog
+    assert (await open_writer(store, seed=2)).epoch == 2
+
+
+async def test_who_finds_itself_fenced_knows_it_though_its_cleaning_is_cancelled() -> None:
+    """Its entry was created where a later writer's once was; that is taken away again, unless the task ends then."""
+    store = MemoryObjectStore()
+    deleting, never = asyncio.Event(), asyncio.Event()
+
+    class Slow(FaultInjectingObjectStore):
+        async def delete(self, key: str) -> None:
+            deleting.set()
+            await never.wait()
+
+    writer = await open_writer(Slow(store, crash_at(-1, Fault.NONE)), seed=1)
+    await commit_segment(writer)
+    for version in (1, 2):
+        await store.delete(KEYS.ledger_entry(version))
+    committing = asyncio.create_task(commit_segment(writer, start=10))
+    await deleting.wait()
+    committing.cancel()
+    await asyncio.wait([committing])
+    with pytest.raises(FencedError):
+        await commit_segment(writer, start=20)
 
 
 async def test_closing_leaves_a_fresh_hint() -> None:

@@ -74,6 +74,15 @@ def test_a_queue_goes_on_behind_all_that_it_can_have_reached() -> None:
     assert planned.new_queue_offset == 100
 
 
+def test_what_had_expired_by_the_ledger_stays_hidden() -> None:
+    """A time to live that was set after the snapshot has taken segments away, and left what shares a pack."""
+    known = msgspec.structs.replace(catalog(cold(0, 90, ttl_ms=1_000)), committed_ms=50_000)
+    assert plan(state(orders((0, 95))), known).topics[0].expired_before_ms == 49_000
+    assert plan(state(orders((0, 95), expired_before_ms=49_500)), known).topics[0].expired_before_ms == 49_500
+    kept = msgspec.structs.replace(catalog(cold(0, 90)), committed_ms=50_000)
+    assert plan(state(orders((0, 95))), kept).topics[0].expired_before_ms == 0
+
+
 def packed(start: int, end: int, *, topic: str = "orders", incarnation: int = 1, **fields: object) -> Catalog:
     """A catalog with one pack, which holds queue 0 of a topic."""
     extent = PieceExtent(incarnation=incarnation, raw_bytes=1, stored_bytes=1, queues=(QueueRange(0, start, end),))

@@ -63,9 +63,10 @@ def test_a_sweep_takes_every_topic_by_the_cut_that_was_told() -> None:
 
 def test_a_report_for_a_dry_run() -> None:
     topic = make_topic("a", [(0, 99), (100, 199), (200, 299)])
-    found = report(topic, visible_from_ms=150)
-    assert (found.segment_count, found.record_count, found.partly_expired_segment_count) == (1, 10, 1)
-    assert (found.raw_bytes, found.stored_bytes) == (1000, 1200)
+    found = report(topic.segments, visible_from_ms=150)
+    assert (found.segment_count, found.record_count, found.partly_segment_count) == (1, 10, 1)
+    assert (found.raw_bytes, found.stored_bytes, found.object_count) == (1000, 1200, 3)
+    assert (found.partly_stored_bytes, found.partly_max_store_ms) == (1200, 199)
 
 
 @settings(deadline=None)

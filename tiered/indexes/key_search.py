@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass, field
 
 from thermocline.remoting.errors import CorruptDataError, MQError, ObjectNotFoundError
@@ -102,6 +102,10 @@ class KeySearch:
         for index in sorted(catalog.indexes.values(), key=lambda each: each.end, reverse=True):
             if index.page_count and blooms.get(index) is None and blooms.has_room(index):
                 blooms.add(index, await IndexObject(self._store, index).blooms())
+
+    def forget(self, keys: Set[str]) -> None:
+        """Let go of what is kept of these objects."""
+        self._tails.forget(keys)
 
     async def close(self) -> None:
         """Stop fetching pages."""

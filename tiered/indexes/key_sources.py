@@ -10,7 +10,7 @@ its segments do.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -167,9 +167,14 @@ class PackTails:
         """Whether one request can give all that is behind the `.log` parts."""
         return bool(pack.columns_start) and pack.object_bytes - pack.columns_start <= TAIL_BYTES_MAX
 
+    def forget(self, keys: Set[str]) -> None:
+        """Let go of what is kept of these objects."""
+        for name in [name for name in self._kept if name[0] in keys]:
+            self._kept_bytes -= _size(self._kept.pop(name))
+
     async def keys_of(self, pack: PackEntry, topic: str) -> list[tuple[SegmentEntry, bytes]]:
         """The topic's pieces in the pack with their `.idx` parts: one request, or none. The pieces are kept, too."""
-        name = (pack.pack_id, topic)
+        name = (pack.key, topic)
         known = self._kept.get(name)
         if known is not None:
             self._kept.move_to_end(name)

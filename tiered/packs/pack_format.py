@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import zstandard
@@ -74,14 +74,17 @@ def decode_section(stored: bytes | memoryview) -> list[SegmentEntry]:
         raise SegmentFormatError("a pack's section cannot be decoded") from error
 
 
-def decode_first_section(footer: bytes | memoryview) -> list[SegmentEntry]:
-    """The entries in the first of the sections that a footer begins with. Raises as `decode_section`."""
-    try:
-        walker = zstandard.ZstdDecompressor().decompressobj()
-        walker.decompress(footer)
-    except zstandard.ZstdError as error:
-        raise FrameChecksumError("a pack's section is no zstd frame", size_bytes=len(footer)) from error
-    return decode_section(footer[: len(footer) - len(walker.unused_data)])
+def decode_sections(footer: bytes | memoryview) -> Iterator[list[SegmentEntry]]:
+    """The entries in each section of a footer, which its trailer follows. Raises as `decode_section`."""
+    while len(footer) > TRAILER.size:
+        try:
+            walker = zstandard.ZstdDecompressor().decompressobj()
+            walker.decompress(footer)
+        except zstandard.ZstdError as error:
+            raise FrameChecksumError("a pack's section is no zstd frame", size_bytes=len(footer)) from error
+        end = len(footer) - len(walker.unused_data)
+        yield decode_section(footer[:end])
+        footer = footer[end:]
 
 
 def check_footer(tail: bytes | memoryview) -> None:

@@ -16,7 +16,7 @@ from thermocline.tiered.catalog import Catalog, TopicEntry
 from thermocline.tiered.errors import SegmentFormatError
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.packs.pack_entry import SECTION_PIECES, PackEntry
-from thermocline.tiered.packs.pack_format import PACK_MAGIC, check_footer, decode_first_section, decode_section
+from thermocline.tiered.packs.pack_format import PACK_MAGIC, check_footer, decode_section, decode_sections
 from thermocline.tiered.packs.piece_table import PieceTable
 from thermocline.tiered.parallel import run_all
 from thermocline.tiered.segment_entry import SegmentEntry
@@ -106,10 +106,18 @@ class PackPieces:
 
     async def first_section(self, key: str) -> Section:
         """The first pieces of whatever pack lies at `key`, by its trailer alone; two requests, nothing is kept."""
+        return next(decode_sections(await self._footer_at(key)), [])
+
+    async def of_topic_at(self, key: str, topic: str) -> Section:
+        """The topic's pieces, perhaps none, in whatever pack lies at `key`; as `first_section`."""
+        footer = await self._footer_at(key)
+        return [entry for section in decode_sections(footer) for entry in section if entry.topic == topic]
+
+    async def _footer_at(self, key: str) -> bytes:
+        """Footer and trailer."""
         tail = (await self._store.get_suffix(key, size_bytes=TRAILER.size)).data
         trailer = decode_trailer(tail, magic=PACK_MAGIC)
-        footer = (await self._store.get_suffix(key, size_bytes=trailer.tail_bytes)).data
-        return decode_first_section(footer)
+        return (await self._store.get_suffix(key, size_bytes=trailer.tail_bytes)).data
 
     async def _section(self, pack: PackEntry, number: int) -> Section:
         key = (pack.pack_id, number)

@@ -68,7 +68,13 @@ class Purger:
         entry = catalog.topics.get(topic)
         left: list[HeldBytes] = [
             held
-            for held in packs_holding(catalog, topic, cut_ms=cut_ms, now_ms=self._service.now_ms())
+            for held in packs_holding(
+                catalog,
+                topic,
+                cuts_ms={**self._service.cuts_ms(), topic: cut_ms},
+                ttl_ms=self._service.ttl_ms,
+                now_ms=self._service.now_ms(),
+            )
             if not held.is_live or await self._holds_hidden(catalog.packs[held.pack_id], topic)
         ]
         return PurgeReport(

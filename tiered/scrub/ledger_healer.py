@@ -6,7 +6,8 @@
     pin                  its own bytes, if they lie under another pin's name; else a pin that holds everything readable
 
 A tier process that cannot even open its ledger calls `restore_damaged` first: what is there and damaged is replaced by
-its copy. What is missing is not: without an epoch nobody knows whether it was collected.
+its copy, and so is what is missing of a checkpoint whose head is there: heads are collected first. Nothing else that is
+missing is: without an epoch nobody knows whether it was collected.
 
 Before anything else is put, and after it, there must be no entry behind the writer's own: a later writer may have
 collected what is missing here. What was put where nothing was is taken away again then.
@@ -21,7 +22,7 @@ import zstandard
 
 from thermocline.remoting.errors import CorruptDataError, FencedError, ObjectNotFoundError
 from thermocline.tiered.checked_json import is_sealed
-from thermocline.tiered.checkpoint import BucketReference, decode_head, decode_object
+from thermocline.tiered.checkpoint import BucketReference, decode_head, decode_object, load_head_if_good
 from thermocline.tiered.errors import LedgerCorruptError
 from thermocline.tiered.ledger_entry import LedgerEntry, decode_entry
 from thermocline.tiered.ledger_reader import find_entry
@@ -200,7 +201,10 @@ class LedgerHealer:
 async def restore_damaged(
     store: ObjectStore, keys: BrokerKeys, *, store_uuid: str, find_copy: Callable[[str], bytes | None]
 ) -> int:
-    """Replace entries and checkpoints that are damaged by copies that fit; how many. Raises what the store raises."""
+    """Replace entries and checkpoints that are damaged by copies that fit, and complete checkpoints; how many objects.
+
+    Raises what the store raises.
+    """
     listed = [info.key async for info in store.list(keys.ledger_prefix)]
     listed += [info.key async for info in store.list(keys.checkpoints_prefix)]
     restored = 0
@@ -220,7 +224,38 @@ async def restore_damaged(
         await store.put(key, copy)
         logger.warning("put back from the local copy key=%s bytes=%d", key, len(copy))
         restored += 1
+    return restored + await _complete_checkpoints(store, keys, set(listed), store_uuid, find_copy)
+
+
+async def _complete_checkpoints(
+    store: ObjectStore, keys: BrokerKeys, there: set[str], store_uuid: str, find_copy: Callable[[str], bytes | None]
+) -> int:
+    """Put back what a head names that is not there; what a slept writer's late head names goes with it again."""
+    restored = 0
+    for key in sorted(there):
+        part = keys.checkpoint_part(key)
+        if part is None or part[1] is not None:
+            continue
+        try:
+            head = await load_head_if_good(store, keys, part[0])
+        except CorruptDataError:
+            continue  # there was no copy of it, or of its entry, that fits
+        for reference in head.objects if head is not None and head.store_uuid == store_uuid else ():
+            copy = find_copy(reference.key) if reference.key not in there else None
+            if copy is not None and _is_named(reference, copy):
+                await store.put(reference.key, copy)
+                logger.warning("put back from the local copy key=%s bytes=%d", reference.key, len(copy))
+                restored += 1
     return restored
+
+
+def _is_named(reference: BucketReference, data: bytes) -> bool:
+    """Whether bytes are what a head names."""
+    try:
+        decode_object(data, reference)
+    except CorruptDataError:
+        return False
+    return True
 
 
 def _is_whole(keys: BrokerKeys, key: str, data: bytes, store_uuid: str) -> bool:

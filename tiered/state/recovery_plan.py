@@ -10,6 +10,9 @@ needs no filler.
 Which life of a topic: the later one of snapshot and catalog. A topic that only the catalog knows was made after the
 snapshot; what is known of it are its queues. One that either says is deleted stays so. The broker's own unfinished
 work (`is_internal`) lived on the lost disk alone: those topics begin anew.
+
+Times to live are the snapshot's. What had expired by the catalog's when that was last written stays hidden: it may have
+been deleted, and in a pack it may not.
 """
 
 from __future__ import annotations
@@ -182,6 +185,9 @@ def _plan_topic(
             )
         )
     cuts = [known.expired_before_ms for known in (state, entry) if known is not None]
+    ttl_ms = catalog.ttl_ms(topic) if entry is not None else None
+    if ttl_ms is not None:
+        cuts.append(catalog.committed_ms - ttl_ms)
     return TopicPlan(
         topic=topic,
         incarnation=incarnation,

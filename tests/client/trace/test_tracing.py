@@ -94,12 +94,14 @@ async def test_a_concurrent_consumer_notes_each_call_and_its_outcome(broker: Fak
         async with consumer:
             await until(lambda: {b"good", b"bad"} <= set(seen))
     found = records(broker)
-    before = {each.message_id: each for each in found if isinstance(each, SubscribeBeforeTrace)}
-    after = {each.message_id: each for each in found if isinstance(each, SubscribeAfterTrace)}
-    assert before.keys() == after.keys() == {good.message_id, bad.message_id}
-    for message_id, record in after.items():
-        assert record.request_id == before[message_id].request_id
-        assert record.group == before[message_id].group == "billing"
+    # The bad one may have come back: that call may have been ended by the consumer's end.
+    before = {each.request_id: each for each in found if isinstance(each, SubscribeBeforeTrace)}
+    ended = [each for each in found if isinstance(each, SubscribeAfterTrace)]
+    for record in ended:
+        assert record.message_id == before[record.request_id].message_id
+        assert record.group == before[record.request_id].group == "billing"
+    after = {each.message_id: each for each in ended}
+    assert after.keys() == {good.message_id, bad.message_id}
     assert after[good.message_id].outcome is ConsumeOutcome.SUCCESS
     assert after[good.message_id].keys == "k1"
     assert (after[bad.message_id].outcome, after[bad.message_id].succeeded) == (ConsumeOutcome.EXCEPTION, False)

@@ -7,21 +7,27 @@ with MUTATIONS["entry before upload"]():
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from unittest.mock import patch
 
 from thermocline.store.retention import RetentionGate
-from thermocline.tiered import sealer
+from thermocline.tiered import sealer, tier_service
+from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.errors import AlreadyExistsError
 from thermocline.tiered.garbage import GarbageCollector
 from thermocline.tiered.ledger_entry import LedgerChanges, LedgerEntry
 from thermocline.tiered.ledger_writer import LedgerWriter, _Pending
 from thermocline.tiered.object_keys import BrokerKeys, segment_id_of
-from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.object_store import Data, ObjectStore
+from thermocline.tiered.packs.merging import Merging
+from thermocline.tiered.packs.pack_merger import MergeResult, PackMerger
+from thermocline.tiered.packs.pack_sealer import PackSealer
+from thermocline.tiered.packs.packed_catalog import live_topics
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_writer import FinishedSegment
 from thermocline.tiered.tier_service import TierService
+from thermocline.tiered.wrappers.wrapping import WrappingObjectStore
 
 _commit = TierService._commit
 
@@ -48,6 +54,96 @@ def entry_before_upload() -> Iterator[None]:
 
     with patch.object(sealer, "upload_segment", upload), patch.object(TierService, "_commit", commit):
         yield
+
+
+class _Postponing(WrappingObjectStore):
+    """Objects that are put wait until somebody says so."""
+
+    def __init__(self, inner: ObjectStore, waiting: list[tuple[ObjectStore, str, bytes]]) -> None:
+        super().__init__(inner)
+        self._waiting = waiting
+
+    async def put(self, key: str, data: Data) -> None:
+        """Not yet."""
+        self._waiting.append((self._inner, key, bytes(data)))
+
+
+class _PostponingWriter:
+    """A ledger's writer as sealers and mergers see it."""
+
+    def __init__(self, writer: LedgerWriter, waiting: list[tuple[ObjectStore, str, bytes]]) -> None:
+        self._writer = writer
+        self.store = _Postponing(writer.store, waiting)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._writer, name)
+
+
+@contextlib.contextmanager
+def _committed_before_put(of: type[PackSealer] | type[PackMerger]) -> Iterator[None]:
+    """What these upload is committed, then it is uploaded."""
+    waiting: list[tuple[ObjectStore, str, bytes]] = []
+    original = of.__init__
+
+    def init(self: PackSealer | PackMerger, *, writer: LedgerWriter, **arguments: object) -> None:
+        original(self, writer=_PostponingWriter(writer, waiting), **arguments)  # type: ignore[arg-type]
+
+    async def commit(service: TierService, changes: LedgerChanges) -> None:
+        await _commit(service, changes)
+        while waiting:
+            store, key, part = waiting[0]
+            await store.put(key, part)
+            del waiting[0]
+
+    with patch.object(of, "__init__", init), patch.object(TierService, "_commit", commit):
+        yield
+
+
+def pack_entry_before_upload() -> AbstractContextManager[object]:
+    """A pack is committed, then it is uploaded."""
+    return _committed_before_put(PackSealer)
+
+
+def merge_before_upload() -> AbstractContextManager[object]:
+    """A merge is committed, then what it has written is uploaded."""
+    return _committed_before_put(PackMerger)
+
+
+@contextlib.contextmanager
+def pack_deleted_before_entry() -> Iterator[None]:
+    """Packs that have expired or were merged are deleted, then an entry says so."""
+
+    async def commit(service: TierService, changes: LedgerChanges) -> None:
+        packs = service.catalog.packs
+        await service._writer.store.delete_many([packs[pack_id].key for pack_id in changes.packs_out])
+        await _commit(service, changes)
+
+    with patch.object(TierService, "_commit", commit):
+        yield
+
+
+def pack_dies_with_its_first_topic() -> AbstractContextManager[object]:
+    """A pack goes when everything of one topic in it has expired."""
+
+    def expired(catalog: Catalog, cuts_ms: Mapping[str, int]) -> tuple[str, ...]:
+        return tuple(
+            pack.pack_id
+            for pack in catalog.packs.values()
+            if any(pack.max_store_ms < cuts_ms.get(topic, 0) for topic in live_topics(pack, catalog.packed))
+        )
+
+    return patch.object(tier_service, "expired_packs", expired)
+
+
+def merge_that_was_overtaken() -> AbstractContextManager[object]:
+    """A merge is committed whatever became of its packs and topics meanwhile."""
+
+    def changes(_merging: Merging, _catalog: Catalog, result: MergeResult) -> LedgerChanges:
+        return LedgerChanges(
+            packs_out=result.packs_out, packs_in=tuple(result.packs_in), segments_in=tuple(result.segments_in)
+        )
+
+    return patch.object(Merging, "_changes", changes)
 
 
 @contextlib.contextmanager
@@ -94,9 +190,18 @@ def gate_by_age_only() -> AbstractContextManager[object]:
 def collection_of_its_own_epoch() -> AbstractContextManager[object]:
     """What a listing shows of this epoch and no version names is taken for garbage, too."""
 
+    return _collection_of_all_of(lambda keys: keys.topics_prefix)
+
+
+def collection_of_its_own_packs() -> AbstractContextManager[object]:
+    """The same of packs."""
+    return _collection_of_all_of(lambda keys: keys.packs_prefix)
+
+
+def _collection_of_all_of(prefix_of: Callable[[BrokerKeys], str]) -> AbstractContextManager[object]:
     async def orphans(collector: GarbageCollector, protected: set[str]) -> AsyncIterator[tuple[str, int]]:
         writer = collector._writer
-        async for info in writer.store.list(writer.keys.topics_prefix):
+        async for info in writer.store.list(prefix_of(writer.keys)):
             segment_id = segment_id_of(info.key)
             if segment_id is not None and segment_id.epoch <= writer.epoch and info.key not in protected:
                 yield info.key, info.size_bytes
@@ -124,4 +229,10 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[object]]] = {
     "gate by age only": gate_by_age_only,
     "collection of its own epoch by listing": collection_of_its_own_epoch,
     "sealed before it is flushed": sealed_before_it_is_flushed,
+    "pack: entry before upload": pack_entry_before_upload,
+    "pack: delete before entry": pack_deleted_before_entry,
+    "pack: dies with its first topic": pack_dies_with_its_first_topic,
+    "pack: collection of its own epoch by listing": collection_of_its_own_packs,
+    "merge: entry before upload": merge_before_upload,
+    "merge: committed when overtaken": merge_that_was_overtaken,
 }

@@ -45,9 +45,9 @@ def read_promises(folder: Path) -> Promises:
 async def live(run: str, seed: int, point: Point | None, folder: Path, *, in_memory: bool) -> str:
     """One process's life; returns when the script ends."""
     world = (
-        make_world(seed)
+        make_world(run, seed)
         if in_memory
-        else make_world(seed, disk=RealDisk(), bucket=bucket_of(folder), root=str(folder / "store"))
+        else make_world(run, seed, disk=RealDisk(), bucket=bucket_of(folder), root=str(folder / "store"))
     )
     tape = Tape(point, died=lambda: os.kill(os.getpid(), signal.SIGKILL))
 

@@ -7,7 +7,7 @@ Before a step the promises say what the step may turn out to have done, so that 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from random import Random
 
 from tests.crash.bucket import KEYS
@@ -16,7 +16,7 @@ from tests.crash.points.slumber import Slumber
 from tests.crash.points.small_broker import SmallBroker, World
 from tests.crash.points.tape import Tape
 from thermocline.remoting.bodies import TopicConfig
-from thermocline.remoting.errors import ObjectStoreUnavailableError
+from thermocline.remoting.errors import ObjectStoreUnavailableError, UnavailableError
 from thermocline.store.message_draft import MessageDraft
 from thermocline.tiered.ledger_reader import open_catalog
 
@@ -151,13 +151,13 @@ class Play:
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
-    def append(self, topic: str, count: int, *, flush: bool = True) -> None:
+    def append(self, topic: str, count: int, *, flush: bool = True, size_bytes: int | None = None) -> None:
         """Put messages; with `flush` they are acknowledged when this returns, else when something flushes."""
         self.at("append")
         store = self.broker.store
         for _ in range(count):
             queue_id = self.random.randrange(QUEUES)
-            message = Message(self.promises.next_body(self.random.choice(BODY_SIZES)))
+            message = Message(self.promises.next_body(size_bytes or self.random.choice(BODY_SIZES)))
             queue = self.promises.queue(topic, queue_id)
             queue.append(message)
             self._note()
@@ -192,27 +192,99 @@ class Play:
     # -- cold tier -----------------------------------------------------------------------------------------------------
 
     async def seal(self, *, flush: bool = True) -> None:
-        """Move to the cold tier what is flushed; sweep and collect what is due."""
+        """Move to the cold tier what is flushed, each topic into a segment; sweep and collect what is due."""
         self.at("seal" if flush else "seal what is flushed")
+        await self._report(flush=flush)
+        await self._seal_each()
+
+    async def seal_packs(self, *, flush: bool = True) -> None:
+        """The same, all topics together into packs."""
+        self.at("seal packs" if flush else "seal packs of what is flushed")
+        await self._report(flush=flush)
+        await self.broker.seal()
+
+    async def seal_by_age(self) -> None:
+        """Wait until what was appended is as old as that it goes up in packs by itself."""
+        self.at("seal by age")
+        await self._report()
+        settings = self.world.settings
+        await self.sleep(settings.seal_age_ms + 2 * settings.account_interval_ms)
+
+    async def _report(self, *, flush: bool = True) -> None:
         await self.broker.report(flush=flush)
         if flush:
             self.promises.flushed()
             self._note()
-        await self.broker.seal()
+
+    async def _seal_each(self) -> None:
+        sealing = [self.broker.seal(topic) for topic in self.promises.topics]
+        for outcome in await asyncio.gather(*sealing, return_exceptions=True):
+            if outcome is not None:
+                raise outcome
 
     async def seal_beside_a_sweep(self) -> None:
         """Orphans are looked for while segments are on their way."""
         self.at("seal beside a sweep")
-        await self.broker.report()
-        self.promises.flushed()
-        self._note()
-        sealing = asyncio.ensure_future(self.broker.seal())
+        await self._report()
+        await self._beside_sweeps(self._seal_each())
+
+    async def seal_packs_beside_a_sweep(self) -> None:
+        """Orphans are looked for while packs are on their way."""
+        self.at("seal packs beside a sweep")
+        await self._report()
+        await self._beside_sweeps(self.broker.seal())
+
+    async def _beside_sweeps(self, work: Coroutine[object, object, None]) -> None:
+        working = asyncio.ensure_future(work)
         try:
-            while not sealing.done():
+            while not working.done():
                 await asyncio.sleep(0.001)
                 await again(self.broker.service.sweep_orphans)
         finally:
-            await sealing
+            await working
+
+    async def merge(self, *, beside_a_sweep: bool = False) -> None:
+        """Merge packs for as long as there is a merge to be made."""
+        self.at("merge beside a sweep" if beside_a_sweep else "merge")
+        if beside_a_sweep:
+            await self._beside_sweeps(self._merge())
+        else:
+            await self._merge()
+
+    async def merge_beside_an_expiry(self) -> None:
+        """Packs are merged while what has expired of them leaves the ledger."""
+        self.at("merge beside an expiry")
+        await self._report()
+        merging = asyncio.ensure_future(self._merge())
+        try:
+            await asyncio.sleep(0)  # it has chosen its packs
+            await again(self.broker.service.sweep_now)
+        finally:
+            await merging
+
+    async def _merge(self) -> None:
+        merging = self.broker.work._merging
+        while (plan := merging._next()) is not None:
+            try:
+                if await merging.rewrite(plan) is None:
+                    return  # overtaken: a daemon tries again after a while
+            except ObjectStoreUnavailableError:
+                await asyncio.sleep(RETRY_DELAY_S)
+
+    async def purge(self, topic: str) -> None:
+        """Nothing that is hidden of a topic is in the bucket any more, unless it is of its own segments."""
+        self.at("purge")
+        while True:
+            try:
+                reply = await self.broker.purge(topic)
+            except UnavailableError:
+                if self.broker.fenced is not None:
+                    raise
+                await asyncio.sleep(RETRY_DELAY_S)
+                continue
+            assert not reply.left_objects, f"a purge of {topic} has left {reply.left_objects}"
+            assert not reply.held_by_pin
+            return
 
     async def collect(self) -> None:
         """One garbage collection, with a look for orphans."""

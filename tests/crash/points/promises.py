@@ -98,8 +98,7 @@ class Promises:
         """What is not committed may be lost; no offset that was given out is given out again."""
         self.is_recovering = True
         for name, topic in self.topics.items():
-            entry = catalog.topics.get(name)
-            ends = entry.queue_ends() if entry is not None else {}
+            ends = catalog.queue_ends(name)
             for queue_id, messages in topic.queues.items():
                 offsets = [message.queue_offset for message in messages if message.queue_offset is not None]
                 topic.floors[queue_id] = max([topic.floors.get(queue_id, 0), *(offset + 1 for offset in offsets)])

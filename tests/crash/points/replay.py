@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections import Counter
 
 from tests.crash.points import takeover, trial
 from tests.crash.points.tape import Point, Side
@@ -21,6 +22,7 @@ def main(run: str, seed: str, number: str | None = None, side: str | None = None
     outcome = trial.carry_out(tried)
     if point is not None:
         sys.stdout.write(f"{outcome.ios[point.number]} {point.side}\n")
+    sys.stdout.write(f"{Counter(io.operation for io in outcome.ios)}\n") if point is None else None
     sys.stdout.write(f"ok ios={len(outcome.ios)} digest={outcome.digest} power_was_cut={outcome.power_was_cut}\n")
 
 

@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from tests.crash.points.play import Play
-from tests.crash.points.small_broker import GRACE_MS, STATE_INTERVAL_MS
+from tests.crash.points.small_broker import GRACE_MS, STATE_INTERVAL_MS, Settings
 from tests.crash.points.verdict import check_messages
 
-KEEPING, EXPIRING = "Steam", "Brine"
+KEEPING, EXPIRING, LASTING = "Steam", "Brine", "Dew"
 TTL_MS = 3_000
+LASTING_MS = 60 * TTL_MS
+"""Of the same TTL class as the other one, so that they share packs."""
+PURGED_TTL_MS = 300
+LARGE_BYTES = 3_400
 STATES_SAVED_MS = 4 * STATE_INTERVAL_MS
 """By then a state is in the bucket, also when its first try got no answer."""
 
@@ -95,6 +99,9 @@ async def lost_disk(play: Play) -> None:
     play.append(KEEPING, 6)
     play.append(EXPIRING, 4)
     await play.seal()
+    play.append(KEEPING, 2)
+    play.append(EXPIRING, 2)
+    await play.seal_packs()
     await play.sleep(STATES_SAVED_MS)
     play.append(KEEPING, 4)
     await play.lose_disk()
@@ -102,7 +109,7 @@ async def lost_disk(play: Play) -> None:
     await check_messages(play.broker, play.promises, settles=True)
     play.append(KEEPING, 4)
     play.append(EXPIRING, 4)
-    await play.seal()
+    await play.seal_packs()
     await play.delete_local_files()
     play.append(EXPIRING, 2)
     await play.lose_disk()
@@ -114,8 +121,113 @@ async def lost_disk(play: Play) -> None:
     await play.collect()
 
 
+async def packs(play: Play) -> None:
+    """Small topics that go up in packs by their age; packs that are merged, die by time to live, and are purged."""
+    await play.start()
+    await _topics(play)
+    await play.make_topic(LASTING, ttl_ms=LASTING_MS)
+    play.append(KEEPING, 4)
+    play.append(EXPIRING, 3)
+    await play.seal_by_age()
+    play.append(KEEPING, 3)
+    play.append(EXPIRING, 2)
+    play.append(LASTING, 3)
+    await play.seal_packs_beside_a_sweep()
+    play.append(KEEPING, 3, flush=False)
+    play.append(LASTING, 2, flush=False)
+    await play.seal_packs(flush=False)
+    await play.delete_local_files()
+    await play.merge()
+    play.append(KEEPING, 3)
+    await play.seal_by_age()
+    # The pack in which a topic lives alone dies whole, one that is shared does not.
+    play.append(EXPIRING, 4)
+    await play.seal_packs()
+    await play.sleep(TTL_MS)
+    play.append(LASTING, 2)
+    await play.seal_packs()
+    await play.restart_tier()
+    play.append(KEEPING, 3)
+    await play.seal_packs()
+    await play.merge(beside_a_sweep=True)
+    await play.sleep(GRACE_MS)
+    await play.collect()
+    await play.delete_local_files()
+
+
+async def purging(play: Play) -> None:
+    """Hidden bytes of topics that were shortened or deleted leave the bucket, beside those that stay."""
+    await play.start()
+    await _topics(play)
+    await play.make_topic(LASTING, ttl_ms=LASTING_MS)
+    for count in (4, 2):
+        play.append(LASTING, count)
+        play.append(EXPIRING, count)
+        await play.seal_packs()
+        await play.sleep(200)
+    play.append(KEEPING, 3)
+    await play.seal_packs()
+    await play.delete_local_files()
+    await play.set_ttl(EXPIRING, PURGED_TTL_MS)
+    await play.sleep(200)
+    play.append(EXPIRING, 3)
+    await play.seal_packs()
+    await play.purge(EXPIRING)
+    await play.delete_topic(LASTING)
+    await play.make_topic(LASTING, ttl_ms=LASTING_MS)
+    play.append(LASTING, 3)
+    await play.seal_packs()
+    await play.purge(LASTING)
+    for _ in range(2):
+        play.append(EXPIRING, 2)
+        await play.seal_packs()
+    await play.sleep(2 * PURGED_TTL_MS)
+    await play.merge_beside_an_expiry()
+    await play.sleep(GRACE_MS)
+    await play.collect()
+
+
+async def merging(play: Play) -> None:
+    """Merges that go on by themselves while everything else does: up to segments of a topic's own."""
+    await play.start()
+    await play.make_topic(KEEPING)
+    await play.make_topic(LASTING, ttl_ms=LASTING_MS)
+    for _ in range(3):
+        play.append(KEEPING, 5, size_bytes=LARGE_BYTES)
+        play.append(LASTING, 2)
+        await play.seal_by_age()
+    await play.delete_local_files()
+    await play.delete_topic(LASTING)
+    await play.make_topic(LASTING, ttl_ms=LASTING_MS)
+    play.append(LASTING, 3)
+    await play.seal_packs_beside_a_sweep()
+    play.append(LASTING, 3)
+    await play.seal_packs()
+    await play.set_ttl(LASTING, 100)
+    await play.seal_packs()
+    await play.die_and_start()
+    play.append(KEEPING, 5, size_bytes=LARGE_BYTES)
+    await play.seal_packs()
+    await play.sleep(GRACE_MS)
+    play.append(KEEPING, 3)
+    await play.seal_by_age()
+    await play.sleep(STATE_INTERVAL_MS)
+    await play.collect()
+    await play.delete_local_files()
+
+
 RUNS: dict[str, Callable[[Play], Awaitable[None]]] = {
     "tiering": tiering,
     "topic-lives": topic_lives,
     "lost-disk": lost_disk,
+    "packs": packs,
+    "purging": purging,
+    "merging": merging,
+}
+SETTINGS = {
+    "takeover": Settings(account_interval_ms=30_000),  # a request may be what finds out, and rounds tell
+    "packs": Settings(seal_age_ms=300, account_interval_ms=100),
+    "merging": Settings(
+        log_file_bytes=16_384, seal_age_ms=300, account_interval_ms=100, merge_bytes_per_second=1 << 20
+    ),
 }

@@ -16,6 +16,8 @@ import mmap
 from dataclasses import dataclass, field
 from random import Random
 
+import msgspec
+
 from tests.boundary.whole_broker import BuiltIndex
 from tests.crash.points.direct_hub import DirectHub
 from tests.crash.points.slumber import SleepingObjectStore, Slumber
@@ -30,7 +32,15 @@ from thermocline.broker.broker_settings import BrokerSettings
 from thermocline.broker.config_persister import load_file
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.context_builder import build_context
-from thermocline.broker.helper_protocol import Fenced, HelloReply, HelperRequestCode, SealRequest, TierReportRequest
+from thermocline.broker.helper_protocol import (
+    Fenced,
+    HelloReply,
+    HelperRequestCode,
+    PurgeReply,
+    PurgeRequest,
+    SealRequest,
+    TierReportRequest,
+)
 from thermocline.broker.log_reservation import LogReservation, reserve_bytes
 from thermocline.broker.pull_finder import PullFinder
 from thermocline.broker.recovery.bucket_recovery import recover_from_bucket
@@ -40,6 +50,7 @@ from thermocline.broker.store_rounds import StoreRounds
 from thermocline.broker.tier_feed import TierFeed
 from thermocline.broker.tier_link import ROLE, TierLink
 from thermocline.broker.tier_process import TierRole
+from thermocline.broker.tier_work import TierWork
 from thermocline.remoting.errors import FencedError, UnavailableError
 from thermocline.store.disk import Disk
 from thermocline.store.message_store import MessageStore
@@ -62,6 +73,22 @@ RESERVE_BYTES = 64 << 20
 ASK_TIMEOUT_MS = 600_000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What differs between runs."""
+
+    log_file_bytes: int = 4_096
+    seal_age_ms: int = NEVER_MS
+    account_interval_ms: int = NEVER_MS
+    merge_bytes_per_second: int = 0
+    merge_fan_in: int = 2
+
+    @property
+    def on_demand(self) -> Settings:
+        """The same files, and nothing that is done without being asked for: a verdict sees one state of the bucket."""
+        return Settings(log_file_bytes=self.log_file_bytes, merge_fan_in=self.merge_fan_in)
+
+
 @dataclass
 class World:
     """What is there beside processes. `disk` and `bucket` are bare; each process puts its tape before them."""
@@ -73,6 +100,7 @@ class World:
     start_ms: int = START_MS
     flush: FlushDiskType = FlushDiskType.ASYNC_FLUSH
     is_retrying: bool = True
+    settings: Settings = field(default_factory=Settings)
     process_count: int = 0
     stores: list[FaultInjectingObjectStore] = field(default_factory=list)
     """Of every process there was: what they have sent may still be on its way."""
@@ -92,7 +120,7 @@ class World:
         """Small files, so that they roll."""
         return StoreConfig(
             root_path=self.root_path,
-            log_file_bytes=4_096,
+            log_file_bytes=self.settings.log_file_bytes,
             queue_file_bytes=20 * 7,
             index_slot_count=50,
             index_entry_count=60,
@@ -106,16 +134,19 @@ class World:
 
     @property
     def tier_config(self) -> TierConfig:
-        """Sealed on demand; everything else by its time."""
+        """Sealed on demand, unless the settings say otherwise; everything else by its time."""
+        settings = self.settings
         return TierConfig(
             cold_url="memory://crash-points",
             segment_bytes=64 << 10,
-            seal_age_ms=NEVER_MS,
+            seal_age_ms=settings.seal_age_ms,
             frame_bytes=4 << 10,
             sweep_interval_ms=100,
             grace_ms=GRACE_MS,
             cache_bytes=1 << 20,
-            account_interval_ms=NEVER_MS,
+            account_interval_ms=settings.account_interval_ms,
+            merge_fan_in=settings.merge_fan_in,
+            merge_bytes_per_second=settings.merge_bytes_per_second,
             state_interval_ms=STATE_INTERVAL_MS,
             reserve_bytes=RESERVE_BYTES,
         )
@@ -138,7 +169,7 @@ class SmallBroker:
         world.process_count += 1
         self.world = world
         self.random = Random(f"{world.seed} process {world.process_count}")
-        self.disk = TapedDisk(world.disk, tape, root_path=world.root_path)
+        self.disk = TapedDisk(world.disk, tape, root_path=world.root_path, now_ms=world.now_ms)
         self._tape = tape
         self._slumber = slumber or Slumber()
         self.fenced: Fenced | None = None
@@ -224,6 +255,7 @@ class SmallBroker:
             topics=context.topics,
             queues=store.queues,
             incarnations=store.incarnations,
+            kept_clock=context.kept_clock,
             cut_interval_ms=NEVER_MS,
         )
         self.rounds = StoreRounds(
@@ -343,12 +375,21 @@ class SmallBroker:
             self.store.flush.flush()
         self.store.queues.write_dirty()
         self.rounds.publish()
-        self.feed.tell_cuts()
+        await self.feed.tell_cuts()
         await self.feed.flush()
 
-    async def seal(self) -> None:
-        """Everything that is reported and flushed goes to the cold tier; a round that sweeps and collects, too."""
-        await self._hub.ask(ROLE, HelperRequestCode.SEAL, SealRequest(topic=None), timeout_ms=ASK_TIMEOUT_MS)
+    async def seal(self, topic: str | None = None) -> None:
+        """Everything that is reported and flushed goes to the cold tier; a round that sweeps and collects, too.
+
+        Of a topic that is named into a segment of its own, else into packs."""
+        await self._hub.ask(ROLE, HelperRequestCode.SEAL, SealRequest(topic=topic), timeout_ms=ASK_TIMEOUT_MS)
+
+    async def purge(self, topic: str) -> PurgeReply:
+        """What nobody can see any more of a topic leaves the bucket."""
+        answer = await self._hub.ask(
+            ROLE, HelperRequestCode.PURGE, PurgeRequest(topic=topic), timeout_ms=ASK_TIMEOUT_MS
+        )
+        return msgspec.msgpack.decode(answer.body, type=PurgeReply)
 
     async def delete_local_files(self) -> None:
         """Make everything durable, and let go of every local file that may go."""
@@ -359,10 +400,15 @@ class SmallBroker:
         await self.rounds.run_retention()
 
     @property
-    def service(self) -> TierService:
+    def work(self) -> TierWork:
         """The tier process's. UnavailableError while there is none."""
         assert self.role is not None
-        service = self.role._service
-        if service is None:
+        work = self.role._work
+        if work is None:
             raise UnavailableError("the tier process is away")
-        return service
+        return work
+
+    @property
+    def service(self) -> TierService:
+        """See `work`."""
+        return self.work.service

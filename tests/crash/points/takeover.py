@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+from collections.abc import Coroutine
 from dataclasses import replace
 from random import Random
 
@@ -46,6 +47,8 @@ LOG_FILE_MESSAGES = 20
 """More than a log file holds."""
 SCRIPT_S = 120.0
 """Virtual time after which a sleeper that has woken has done all it will ever do."""
+FENCED_S = 60
+"""Virtual time of two rounds."""
 
 
 async def prepare(play: Play) -> None:
@@ -56,6 +59,9 @@ async def prepare(play: Play) -> None:
     play.append(KEEPING, 5)
     play.append(EXPIRING, 3)
     await play.seal()
+    play.append(KEEPING, 2)
+    play.append(EXPIRING, 2)
+    await play.seal_packs()
     await play.sleep(STATES_SAVED_MS)
 
 
@@ -66,12 +72,20 @@ async def work(play: Play) -> None:
     play.append(EXPIRING, 5)
     await play.seal()
     await play.delete_local_files()
+    play.append(KEEPING, 3)
+    play.append(EXPIRING, 2)
+    await play.seal_packs()
+    await play.merge()
     await play.set_ttl(EXPIRING, 1)
-    await play.sleep(STATE_INTERVAL_MS)
+    await play.sleep(STATES_SAVED_MS)  # else the time to live is the bucket's, and the ledger's another
     await play.seal()
     await play.restart_tier()
     play.append(KEEPING, 4)
-    await play.seal()
+    await play.seal_packs()
+    await play.purge(EXPIRING)
+    for _ in range(5):
+        play.append(KEEPING, 1)
+        await play.seal()
     await play.sleep(GRACE_MS)
     await play.collect()
 
@@ -94,7 +108,7 @@ def carry_out(trial: Trial) -> list[Io]:
 
 
 async def _carry_out(trial: Trial) -> list[Io]:
-    world, tape, slumber = make_world(trial.seed), Tape(trial.point), Slumber()
+    world, tape, slumber = make_world(trial.run, trial.seed), Tape(trial.point), Slumber()
     sleeper = Play(world, tape, slumber=slumber)
     await prepare(sleeper)
     first, places = len(tape.ios), []
@@ -105,26 +119,40 @@ async def _carry_out(trial: Trial) -> list[Io]:
         places.extend(io for io in tape.ios[first:] if io.layer is Layer.OBJECT)
         await go_on(sleeper)
 
-    running = asyncio.ensure_future(script())
+    try:
+        await _play_both(trial, sleeper, slumber, script())
+    finally:
+        slumber.woken.set()  # nothing of it waits when something failed
+    return places
+
+
+async def _play_both(trial: Trial, sleeper: Play, slumber: Slumber, script: Coroutine[object, object, None]) -> None:
+    world = sleeper.world
+    running = asyncio.ensure_future(script)
     falling = asyncio.ensure_future(slumber.asleep.wait())
     await asyncio.wait((running, falling), return_when=asyncio.FIRST_COMPLETED)
     if not slumber.asleep.is_set():
         running.result()
         falling.cancel()
         sleeper.broker.die()
-        return places
-    successor = Play(replace(world, disk=SimulatedDisk(), seed=world.seed + 1, stores=[]), Tape())
+        return
+    successor = Play(
+        replace(world, disk=SimulatedDisk(), seed=world.seed + 1, stores=[], settings=world.settings.on_demand), Tape()
+    )
     successor.promises = copy.deepcopy(sleeper.promises)
     await _succeed(successor, collects=Random(f"{trial.point} collects").random() < COLLECTS)
     slumber.woken.set()
     await asyncio.wait((running,), timeout=SCRIPT_S)
     await _end_of(running)
+    for _ in range(FENCED_S * 10):  # its tier process may be about to say so
+        if sleeper.broker.fenced is not None:
+            break
+        await asyncio.sleep(0.1)
     sleeper_is_fenced = sleeper.broker.fenced is not None
     sleeper.broker.die()
     await _judge(successor)
     assert sleeper_is_fenced, "the sleeper has not noticed"
     await _check_kept(sleeper)
-    return places
 
 
 async def _succeed(play: Play, *, collects: bool) -> None:
@@ -138,10 +166,11 @@ async def _succeed(play: Play, *, collects: bool) -> None:
         topic.ttl_ms = play.broker.context.topics.time_to_live_ms(name)
     await check_messages(play.broker, promises, settles=True)
     play.append(KEEPING, 3)
-    await play.seal()
+    await play.seal_packs()
     for _ in range(3 if collects else 0):
         play.append(KEEPING, 3)
         await play.seal()
+        await play.merge()
         await play.delete_local_files()
         await play.sleep(GRACE_MS)
         await play.seal()
@@ -186,8 +215,7 @@ async def _check_kept(play: Play) -> None:
     )
     try:
         for name, queue_id, bodies in _acknowledged(promises, world.now_ms()):
-            entry = catalog.topics.get(name)
-            committed = entry.queue_ends().get(queue_id, 0) if entry is not None else 0
+            committed = catalog.queue_ends(name).get(queue_id, 0)
             local = _local_bodies(store, name, queue_id)
             for queue_offset, body in bodies:
                 assert queue_offset < committed or body in local, f"{name}/{queue_id}/{queue_offset} was given up"

@@ -16,8 +16,10 @@ from thermocline.tiered.wrappers import ProcessCrash
 class TapedDisk:
     """See the module's header; methods as `Disk` has them."""
 
-    def __init__(self, inner: Disk, tape: Tape, *, root_path: str) -> None:
-        """`root_path`: the tape has paths from the folder on that it is in."""
+    def __init__(self, inner: Disk, tape: Tape, *, root_path: str, now_ms: Callable[[], int]) -> None:
+        """`root_path`: the tape has paths from the folder on that it is in. `now_ms`: when a file was written to."""
+        self._now_ms = now_ms
+        self._modified_ms: dict[str, int] = {}
         self._inner = inner
         self._tape = tape
         self._prefix_length = len(parent_of(root_path))
@@ -43,6 +45,7 @@ class TapedDisk:
         if side is Side.BEFORE:
             self._stop()
         call()
+        self._modified_ms[path] = self._now_ms()
         if side is Side.AFTER:
             self._stop()
 
@@ -107,7 +110,8 @@ class TapedDisk:
 
     def modified_ms(self, path: str) -> int:
         self.check()
-        return self._inner.modified_ms(path)
+        own_ms = self._inner.modified_ms(path)  # of a file that an earlier process wrote
+        return self._modified_ms.get(path, own_ms)
 
     def free_bytes(self, path: str) -> int:
         return self._inner.free_bytes(path)
@@ -126,6 +130,9 @@ class TapedDisk:
                 unlock()
 
         return release
+
+    def is_locked_here(self, path: str) -> bool:
+        return self._inner.is_locked_here(path)
 
 
 class TapedFile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from functools import partial
 from random import Random
@@ -16,12 +17,15 @@ from thermocline.remoting.errors import MQError
 TRIALS_MAX = 100
 SEED = 1
 RUNS_TRIED = ("tiering", "topic-lives")
+RUNS_OF_PACKS = ("packs", "purging", "merging")
+SEEDS_OF_ONE_STEP = (1, 2, 3)
 OF_TWO_WRITERS = frozenset({"no epoch check", "no look at v-1"})
 OPERATIONS = {
     "collection of its own epoch by listing": "seal beside a sweep",
     "sealed before it is flushed": "seal what is flushed",
+    "pack: collection of its own epoch by listing": "seal packs beside a sweep",
 }
-"""Where alone a rule holds anything back."""
+"""Where alone a rule holds anything back: one step, so it is tried with several seeds."""
 
 
 @pytest.mark.parametrize("rule", sorted(MUTATIONS))
@@ -37,9 +41,11 @@ def _trials(rule: str) -> Iterator[Callable[[], object]]:
         Random(SEED).shuffle(trials)
         yield from (partial(takeover.carry_out, each) for each in trials)
         return
-    for run in RUNS_TRIED:
-        yield partial(trial.carry_out, Trial(run, SEED))
-        trials = trial.trials_of(run, SEED, operation=OPERATIONS.get(rule))
+    operation = OPERATIONS.get(rule)
+    runs = RUNS_OF_PACKS if rule.startswith(("pack", "merge")) else RUNS_TRIED
+    yield from (partial(trial.carry_out, Trial(run, SEED)) for run in runs)
+    for run, seed in itertools.product(runs, (SEED,) if operation is None else SEEDS_OF_ONE_STEP):
+        trials = trial.trials_of(run, seed, operation=operation)
         yield from (partial(trial.carry_out, each) for each in trials[:TRIALS_MAX])
 
 

@@ -86,7 +86,7 @@ def test_every_promise_is_kept_by_who_comes_after_a_kill(
 
 
 async def _come_back(trial: Trial, folder: Path) -> None:
-    world = make_world(trial.seed, disk=RealDisk(), bucket=bucket_of(folder), root=str(folder / "store"))
+    world = make_world(trial.run, trial.seed, disk=RealDisk(), bucket=bucket_of(folder), root=str(folder / "store"))
     world.process_count = PROCESSES_BEFORE
     play = Play(world, Tape())
     play.promises = read_promises(folder)

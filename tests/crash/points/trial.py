@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from random import Random
 
 from tests.crash.points.play import Play
-from tests.crash.points.runs import RUNS
-from tests.crash.points.small_broker import GRACE_MS, World
+from tests.crash.points.runs import RUNS, SETTINGS
+from tests.crash.points.small_broker import GRACE_MS, Settings, World
 from tests.crash.points.tape import Io, Point, Side, Tape
 from tests.crash.points.verdict import check_bucket, check_messages, check_nothing_missing
 from tests.crash.points.virtual_loop import run_virtually
@@ -59,7 +59,7 @@ class Outcome:
 
 
 def make_world(
-    seed: int, *, disk: Disk | None = None, bucket: ObjectStore | None = None, root: str = "/store"
+    run: str, seed: int, *, disk: Disk | None = None, bucket: ObjectStore | None = None, root: str = "/store"
 ) -> World:
     """Files and bucket, in memory unless they are given."""
     random = Random(f"{seed} world")
@@ -70,6 +70,7 @@ def make_world(
         root_path=root,
         flush=random.choice(list(FlushDiskType)),
         is_retrying=random.random() < 0.5,
+        settings=SETTINGS.get(run, Settings()),
     )
 
 
@@ -81,7 +82,7 @@ def carry_out(trial: Trial) -> Outcome:
 
 async def _carry_out(trial: Trial) -> Outcome:
     random = Random(f"{trial.seed} {trial.point} end")
-    world = make_world(trial.seed)
+    world = make_world(trial.run, trial.seed)
     has_died = asyncio.Event()
     tape = Tape(trial.point, died=has_died.set)
     play = Play(world, tape)
@@ -115,6 +116,7 @@ async def come_back(play: Play, random: Random) -> None:
     """Start again on what is left, and judge."""
     world, promises = play.world, play.promises
     play.tape = Tape()
+    world.settings = world.settings.on_demand
     stores = list(world.stores)
     late_first = random.random() < 0.5
     if late_first:

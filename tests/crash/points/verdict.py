@@ -2,7 +2,8 @@
 
     messages   every acknowledged one is read once, at its offset, byte for byte; nothing else but what may have been
                written when it stopped, behind all others; nothing that has expired
-    bucket     after one garbage collection it holds what the ledger's readable versions name, and nothing more
+    bucket     after one garbage collection it holds what the ledger's readable versions name, and nothing more; no
+               offset lies there twice, in segments or packs
 
 Read is as pulls are: by `PullFinder`, which asks the hot tier or the cold one.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tests.crash.bucket import KEYS, listed_keys
 from tests.crash.points.play import QUEUES, RETRY_DELAY_S, TTL_ATTRIBUTE
@@ -25,7 +27,7 @@ from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.headers.read import PullMessageRequestHeader
 from thermocline.remoting.message_record import MessageRecord, iterate_records
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.tiered.catalog import apply
+from thermocline.tiered.catalog import Catalog, apply
 from thermocline.tiered.checkpoint import load_head_if_good
 from thermocline.tiered.ledger_reader import find_entry, open_catalog
 from thermocline.tiered.object_store import ObjectStore
@@ -148,8 +150,13 @@ def _check_queue(place: str, found: list[Found], messages: list[Message], cut_ms
 
 
 async def named_keys(bucket: ObjectStore) -> set[str]:
-    """Every object that some readable version names, what it takes to read these versions, and the newest states."""
-    head = await open_catalog(bucket, KEYS)
+    """Every object that some readable version names, what it takes to read these versions, and the newest states.
+
+    A checkpoint that no entry tells of counts if it is whole: its head may have come late, when its writer had been
+    followed by another that took what it had put until then for garbage.
+    """
+    head, there = await open_catalog(bucket, KEYS), await listed_keys(bucket)
+    told = {mark.version for mark in head.checkpoints}
     named = {KEYS.head_hint}
     catalog = await open_catalog(bucket, KEYS, version=head.readable_from) if head.readable_from else None
     first = head.readable_from if catalog is not None else 1
@@ -162,9 +169,9 @@ async def named_keys(bucket: ObjectStore) -> set[str]:
         named |= catalog.live_keys()
         named.add(KEYS.ledger_entry(version))
         checkpoint = await load_head_if_good(bucket, KEYS, version)
-        if checkpoint is not None:
+        if checkpoint is not None and (version in told or there.issuperset(checkpoint.object_keys)):
             named.add(KEYS.checkpoint_head(version))
-            named.update(reference.key for reference in checkpoint.buckets)
+            named.update(checkpoint.object_keys)
     assert catalog == head, "the ledger's sum is not what its head says"
     for name in (await list_names(bucket, KEYS))[-KEPT_COUNT:]:
         named.add(KEYS.state(epoch=name.epoch, sequence=name.sequence))
@@ -182,3 +189,20 @@ async def check_bucket(bucket: ObjectStore) -> None:
     """What is there is what is named."""
     orphans = await check_nothing_missing(bucket)
     assert not orphans, f"orphans: {sorted(orphans)}"
+    check_nothing_twice(await open_catalog(bucket, KEYS))
+
+
+def check_nothing_twice(catalog: Catalog) -> None:
+    """Every offset of a queue lies in one segment or one pack."""
+    for name, entry in catalog.topics.items():
+        ranges = [(run.queue_id, run.start_offset, run.end_offset) for run in entry.ranges()]
+        packed = catalog.packed.get(name)
+        for pack in [catalog.packs[pack_id] for pack_id in (packed.packs if packed is not None else ())]:
+            table = pack.table()
+            for piece in map(table.piece, pack.indexes_of(name)):
+                if piece.incarnation == entry.incarnation:
+                    ranges += [(queue.queue_id, queue.start_offset, queue.end_offset) for queue in piece.queues]
+        ranges.sort()
+        for (queue_id, _, end_offset), (next_queue_id, start_offset, _) in pairwise(ranges):
+            is_behind = queue_id != next_queue_id or end_offset <= start_offset
+            assert is_behind, f"{name}/{queue_id}/{start_offset} lies in the cold tier twice"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -215,7 +216,13 @@ async def test_a_pack_dies_whole_by_time_to_live_and_is_never_rewritten() -> Non
         await rig.send_and_pack()
         (pack,) = tier.catalog.packs.values()
         puts = metered.counters.requests[Verb.PUT]
-        held = packs_holding(tier.catalog, "alpha", cut_ms=hot.now_ms, now_ms=hot.now_ms)
+        held = packs_holding(
+            tier.catalog,
+            "alpha",
+            cuts_ms={"alpha": hot.now_ms},
+            ttl_ms=tier.service.ttl_ms,
+            now_ms=hot.now_ms,
+        )
         assert [each.pack_id for each in held] == [pack.pack_id]
         assert held[0].due_ms == pack.max_store_ms + 2 * HOUR_MS
         hot.now_ms = pack.max_store_ms + 2 * HOUR_MS + 5_000
@@ -231,6 +238,36 @@ async def test_a_pack_dies_whole_by_time_to_live_and_is_never_rewritten() -> Non
         await tier.service.run_once()
         assert pack.key not in store.objects
         assert metered.counters.requests[Verb.PUT] - puts <= 6, "checkpoints and hints, no pack"
+
+
+async def test_a_queue_whose_newest_pack_expired_before_an_older_one_is_read_to_its_end(rig: Rig) -> None:
+    """The older pack is kept by another topic. A reader anywhere in the queue gets past what is not there any more."""
+    for name in ("alpha", "beta"):
+        rig.tier.topics[name].ttl_ms = 2 * HOUR_MS
+    await rig.send_and_pack(40, topics=("alpha", "beta"))
+    await rig.send_and_pack(40, topics=("alpha",))
+    older, newer = sorted(rig.tier.catalog.packs)
+    rig.tier.topics["beta"].ttl_ms = 3 * HOUR_MS
+    rig.tier.hot.now_ms += 2 * HOUR_MS
+    cut_ms = rig.tier.hot.now_ms
+    rig.tier.topics["alpha"].fixed_cut_ms = cut_ms
+    rig.tier.report()
+    await rig.tier.service.sweep_now()
+    assert list(rig.tier.catalog.packs) == [older] != [newer]
+    reader = rig.tier.reader
+    for queue_id, (_, end) in rig.tier.catalog.queue_bounds("alpha").items():
+        assert end == len(rig.sent["alpha", queue_id])
+        assert reader.end_offset("alpha", queue_id) == end
+        for offset in range(end):
+            pull = ColdPull(
+                topic="alpha", queue_id=queue_id, offset=offset, count_max=7, bytes_max=1 << 20, cut_ms=cut_ms
+            )
+            result = await reader.pull(pull)
+            assert (result.status, result.next_offset, result.end_offset) == (ColdPullStatus.NO_QUEUE, end, end)
+            # Whoever knows of an older cut steps over what has gone, too.
+            late = await reader.pull(replace(pull, cut_ms=0))
+            assert late.next_offset > offset
+    assert rig.tier.catalog.queue_bounds("alpha")
 
 
 async def test_a_pack_lives_as_long_as_one_topic_in_it(rig: Rig) -> None:

@@ -17,7 +17,8 @@ from tests.tiered.ledger_data import IDENTITY, KEYS
 from tests.tiered.scrub.damage import DAMAGE, flip_bit, objects_of, swap
 from tests.tiered.scrub.rig import START_MS, ScrubRig
 from thermocline.store.disk import RealDisk
-from thermocline.tiered.ledger_reader import open_catalog
+from thermocline.tiered.errors import LedgerCorruptError
+from thermocline.tiered.ledger_reader import LedgerReader, open_catalog
 from thermocline.tiered.pins import Pin, create_pin, list_pins
 from thermocline.tiered.scrub.findings import ObjectKind, Outcome, Problem, ScrubReport
 from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
@@ -253,6 +254,26 @@ async def test_a_ledger_that_cannot_be_opened_is_mended_first(rig: ScrubRig, tmp
     assert await restore_damaged(copy, KEYS, store_uuid=IDENTITY.store_uuid, find_copy=copy.find) == 1
     assert rig.objects.objects == before
     async with rig.opened():
+        await check_whole(rig)
+
+
+async def test_a_ledger_whose_only_way_in_has_lost_an_object_is_mended_first(rig: ScrubRig, tmp_path: Path) -> None:
+    """Every checkpoint has lost one, and the first entries are collected: a typed error, then whole from the copy."""
+    await rig.writer.close()
+    before = rig.objects.objects
+    copy = LedgerCopyStore(rig.store, keys=KEYS, disk=RealDisk(), folder=str(tmp_path / "copy"))
+    lost = objects_of(rig, ObjectKind.CHECKPOINT_BUCKET)
+    for key in (*lost, KEYS.ledger_entry(1)):
+        await rig.objects.delete(key)
+    with pytest.raises(LedgerCorruptError, match="an object of a checkpoint is missing"):
+        await LedgerReader.open(rig.objects, KEYS)
+    assert await restore_damaged(copy, KEYS, store_uuid=IDENTITY.store_uuid, find_copy=lambda _key: None) == 0
+    assert await restore_damaged(copy, KEYS, store_uuid=IDENTITY.store_uuid, find_copy=lambda _key: b"torn") == 0
+    assert await restore_damaged(copy, KEYS, store_uuid=IDENTITY.store_uuid, find_copy=copy.find) == len(lost)
+    assert {key: rig.objects.objects[key] for key in lost} == {key: before[key] for key in lost}
+    assert (await LedgerReader.open(rig.objects, KEYS)).catalog == rig.catalog
+    async with rig.opened():
+        assert (await rig.scrub(heal=True)).is_sound
         await check_whole(rig)
 
 

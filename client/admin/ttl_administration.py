@@ -1,0 +1,137 @@
+"""Time to live: preview and change it, and prove that what has expired cannot be reached.
+
+The proof has two sides. A broker says what has expired and is stored still: objects, local files, and samples, read
+past the cut. Then every sample is asked for as any client would ask: by its offset, by its time, by its keys and ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from thermocline.client.admin.message_lookup import MessageLookup
+from thermocline.client.admin.tier_administration import REPORT_TIMEOUT_MS, TierAdministration, checked_ttl_ms
+from thermocline.client.message_queue import MessageQueue
+from thermocline.client.tier_codes import TierRequestCode
+from thermocline.remoting.errors import InvalidRequestError, ObjectNotFoundError
+
+__all__ = ["TtlAdministration"]
+
+PROOF_TIMEOUT_MS = 120_000
+KEYS_ASKED_MAX = 4
+
+
+class TtlAdministration(TierAdministration, MessageLookup):
+    """Part of `AsyncAdminClient`."""
+
+    async def preview_ttl(self, topic: str, ttl_ms: int | None) -> dict[str, dict[str, Any]]:
+        """Return, by broker name, what would go if a topic had this time to live; None: the broker's default."""
+        fields = {"topic": topic, "ttlMs": checked_ttl_ms(ttl_ms)}
+        masters = await self._topic_masters(topic)
+        return await self._ask_masters(TierRequestCode.TTL_PREVIEW, masters, fields, REPORT_TIMEOUT_MS)
+
+    async def set_ttl(self, topic: str, ttl_ms: int | None) -> dict[str, dict[str, Any]]:
+        """Let messages of a topic live this long from now on; None: the broker's default. In effect at once.
+
+        What has expired once never comes back, however long the new time is.
+        """
+        fields = {"topic": topic, "ttlMs": checked_ttl_ms(ttl_ms)}
+        masters = await self._topic_masters(topic)
+        return await self._ask_masters(TierRequestCode.TTL_SET, masters, fields, REPORT_TIMEOUT_MS)
+
+    async def prove_ttl(self, topic: str) -> dict[str, dict[str, Any]]:
+        """Return, by broker name, what has expired of a topic and is stored still, and whether anything refers to it.
+
+        The broker's evidence (`TierRequestCode.TTL_EVIDENCE`), and `probeCount`, `reached` (samples that a reader
+        found, and how), `problems` in words, and `isProven`: there is none.
+        """
+        masters = await self._topic_masters(topic)
+        code = TierRequestCode.TTL_EVIDENCE
+        answers = await self._ask_masters(code, masters, {"topic": topic}, PROOF_TIMEOUT_MS)
+        return {broker: await self._proof(topic, broker, evidence) for broker, evidence in answers.items()}
+
+    async def _proof(self, topic: str, broker_name: str, evidence: Mapping[str, Any]) -> dict[str, Any]:
+        cut_ms = evidence["cutMs"]
+        probe = _Probe(self, cut_ms=cut_ms)
+        for queue in evidence["queues"]:
+            await probe.bounds(MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue["queueId"]))
+        for sample in evidence["samples"]:
+            await probe.sample(MessageQueue(topic=topic, broker_name=broker_name, queue_id=sample["queueId"]), sample)
+        problems = [
+            f"queue {each['queueId']}, offset {each['offset']} has expired and is found by {each['by']}"
+            for each in probe.reached
+        ]
+        problems += [
+            f"queue {each['queueId']}, offset {each['offset']} has not expired and is hidden"
+            for each in evidence["samples"]
+            if each["storeMs"] >= cut_ms
+        ]
+        tier = evidence["tier"]
+        if tier is not None:
+            problems += [
+                f"the catalog names segment or pack {each['segmentId']}, which has expired: {each['why']}"
+                for each in tier["named"]
+                if each["isOverdue"]
+            ]
+            if tier["cachedBytes"]:
+                problems.append(f"{tier['cachedBytes']} bytes of what has left the catalog are kept in memory")
+        elif evidence["tierAway"]:
+            problems.append(f"the cold tier could not be looked at: {evidence['tierAway']}")
+        return {
+            **evidence,
+            "probeCount": probe.count,
+            "reached": probe.reached,
+            "problems": problems,
+            "isProven": not problems,
+        }
+
+
+class _Probe:
+    """Asks for messages as any client would, and notes those that should not be found."""
+
+    def __init__(self, admin: MessageLookup, *, cut_ms: int) -> None:
+        self._admin = admin
+        self._cut_ms = cut_ms
+        self.count = 0
+        self.reached: list[dict[str, Any]] = []
+
+    async def bounds(self, queue: MessageQueue) -> None:
+        """The first message that the queue still holds has not expired."""
+        self.count += 1
+        earliest_ms = await self._admin.earliest_store_time(queue)
+        if earliest_ms is not None and earliest_ms < self._cut_ms:
+            self._note(queue, await self._admin.min_offset(queue), "the queue's minimum")
+
+    async def sample(self, queue: MessageQueue, sample: Mapping[str, Any]) -> None:
+        """One expired message, by every way that there is to it."""
+        admin, offset, store_ms = self._admin, sample["offset"], sample["storeMs"]
+        if store_ms >= self._cut_ms:
+            return
+        self.count += 1
+        pulled = await admin.pull(queue, offset)
+        if any(message.store_timestamp_ms < self._cut_ms for message in pulled.messages):
+            self._note(queue, offset, "its offset")
+        for boundary in ("LOWER", "UPPER"):
+            if await admin.search_offset(queue, store_ms, boundary=boundary) <= offset:
+                self._note(queue, offset, f"its time ({boundary.lower()} boundary)")
+        for key in sample["keys"][:KEYS_ASKED_MAX]:
+            found = await admin.query_by_key(queue.topic, key)
+            if any(message.queue == queue and message.queue_offset == offset for message in found):
+                self._note(queue, offset, f"its key {key}")
+        if sample["uniqueKey"] and await self._is_found_by_unique_key(queue, offset, sample["uniqueKey"]):
+            self._note(queue, offset, "its unique id")
+        try:
+            await admin.view_message(sample["messageId"], topic=queue.topic)
+        except ObjectNotFoundError:
+            return
+        self._note(queue, offset, "its offset message id")
+
+    async def _is_found_by_unique_key(self, queue: MessageQueue, offset: int, unique_key: str) -> bool:
+        try:
+            found = await self._admin.query_by_unique_key(queue.topic, unique_key)
+        except InvalidRequestError:
+            return False  # somebody else's id, by which nobody can ask
+        return any(message.queue == queue and message.queue_offset == offset for message in found)
+
+    def _note(self, queue: MessageQueue, offset: int, by: str) -> None:
+        self.reached.append({"queueId": queue.queue_id, "offset": offset, "by": by})

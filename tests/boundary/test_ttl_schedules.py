@@ -1,0 +1,60 @@
+"""Time to live is true everywhere: random schedules against a model, by offset, by time, by key, and by Spark."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.boundary.ttl_schedule import Schedule
+from thermocline.spark.blocking_store import close_stores
+
+SEED = 5_000
+STORES_OPEN_MAX = 200
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a path short enough for a socket."""
+    path = Path(tempfile.mkdtemp(prefix="tc-"))
+    yield path
+    shutil.rmtree(path)
+
+
+def test_schedules_of_time_to_live(folder: Path, case_count: Callable[..., int]) -> None:
+    """What has expired is seen by nobody, what has not by everybody, whatever happens when."""
+    witness: Counter[str] = Counter()
+    with asyncio.Runner() as runner:
+        for number in range(case_count(quick=25, soak=10_000)):
+            case = folder / str(number)
+            case.mkdir()
+            try:
+                runner.run(Schedule(SEED + number, case, witness).run())
+            except BaseException as error:
+                error.add_note(f"seed {SEED + number}")
+                raise
+            shutil.rmtree(case)
+            if number % STORES_OPEN_MAX == 0:
+                close_stores()
+    close_stores()
+    for name in (
+        "segments",
+        "packed",
+        "segments after a sweep",
+        "partly expired segments",
+        "packs after a sweep",
+        "partly expired packs",
+        "expired in a moment",
+        "restarts",
+        "clocks set back",
+        "read",
+        "not read",
+        "rows",
+        "objects in the end",
+    ):
+        assert witness[name], f"no schedule met this: {name}; {witness}"

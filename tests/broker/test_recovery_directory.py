@@ -1,0 +1,48 @@
+"""A directory that a recovery was cut off in: begun anew wherever that was; what somebody else has is left alone."""
+
+from __future__ import annotations
+
+import contextlib
+from random import Random
+
+import pytest
+
+from tests.simulated_disk import PowerCut, SimulatedDisk
+from thermocline.broker.recovery.directory import clear, was_recovered
+from thermocline.broker.recovery.recovered_store import recovering_path
+from thermocline.remoting.errors import InvalidRequestError
+from thermocline.store.disk import make_durable_directory
+from thermocline.store.store_config import StoreConfig
+from thermocline.tiered.object_keys import BrokerKeys
+
+STORE = StoreConfig(root_path="/store")
+KEYS = BrokerKeys.of(cluster="DefaultCluster", broker_name="broker-a")
+STEPS_MAX = 100
+
+
+@pytest.mark.parametrize("power_goes", [True, False])
+def test_one_that_was_cut_off_is_begun_anew(power_goes: bool) -> None:
+    for step in range(1, STEPS_MAX):
+        disk, is_through = SimulatedDisk(cut_at_step=step), False
+        with contextlib.suppress(PowerCut):
+            make_durable_directory(disk, STORE.root_path)
+            clear(disk, STORE)
+            is_through = True
+        after = disk.after_power_cut(Random(step)) if power_goes else disk
+        after.revive()
+        make_durable_directory(after, STORE.root_path)
+        assert not was_recovered(after, STORE, KEYS)
+        clear(after, STORE)
+        assert after.exists(recovering_path(STORE))
+        if is_through:
+            return
+    raise AssertionError("it never ends")
+
+
+@pytest.mark.parametrize("path", ["/store/notes", "/store/thermocline/notes", "/store/config/topics.json"])
+def test_what_else_is_there_is_left_alone(path: str) -> None:
+    disk = SimulatedDisk()
+    make_durable_directory(disk, path.rpartition("/")[0])
+    disk.open(path, create=True).close()
+    with pytest.raises(InvalidRequestError, match="the directory holds a store already"):
+        was_recovered(disk, STORE, KEYS)

@@ -1,0 +1,34 @@
+"""Durations with units, read and written."""
+
+from __future__ import annotations
+
+import pytest
+
+from thermocline.remoting.duration import duration_text, parse_duration_ms
+
+
+@pytest.mark.parametrize(
+    ("text", "duration_ms"),
+    [
+        ("90s", 90_000),
+        ("12h", 43_200_000),
+        ("1d12h", 129_600_000),
+        (" 1 D 12 h ", 129_600_000),
+        ("250ms", 250),
+        ("1m", 60_000),
+        ("0s", 0),
+    ],
+)
+def test_durations(text: str, duration_ms: int) -> None:
+    assert parse_duration_ms(text) == duration_ms
+    assert parse_duration_ms(duration_text(duration_ms)) == duration_ms
+
+
+@pytest.mark.parametrize("text", ["", "90", "s", "1.5h", "-1h", "1h90", "1 week", "٣h"])
+def test_anything_else_is_none(text: str) -> None:
+    assert parse_duration_ms(text) is None
+
+
+def test_the_shortest_text() -> None:
+    assert duration_text(90_061_001) == "1d1h1m1s1ms"
+    assert duration_text(0) == "0s"
