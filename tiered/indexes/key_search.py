@@ -71,11 +71,13 @@ class KeySearch:
         self._tails = PackTails(store, pieces)
         self._blooms = blooms
         self._missed: dict[str, IndexEntry] = {}
+        self._live: dict[str, IndexEntry] | None = None
         self._loading: asyncio.Task[None] | None = None
 
     async def find(self, catalog: Catalog, wanted: KeyWanted, record_at: RecordAt) -> Found:
         """At most `count_max` records. Raises what the store raises, and CorruptDataError leaves."""
         entry = catalog.topics[wanted.topic]
+        self._forget_merged(catalog)
         sources = [source for source in await self._sources(catalog, entry) if _overlaps(source, wanted)]
         if not sources or wanted.count_max <= 0:
             return []
@@ -99,6 +101,7 @@ class KeySearch:
         blooms = self._blooms
         if blooms is None:
             return
+        self._forget_merged(catalog)
         for index in sorted(catalog.indexes.values(), key=lambda each: each.end, reverse=True):
             if index.page_count and blooms.get(index) is None and blooms.has_room(index):
                 blooms.add(index, await IndexObject(self._store, index).blooms())
@@ -143,6 +146,12 @@ class KeySearch:
             if self._loading is None or self._loading.done():
                 self._loading = asyncio.get_running_loop().create_task(self._load_missed())
         return False
+
+    def _forget_merged(self, catalog: Catalog) -> None:
+        """Pages of objects that have left the catalog make room for others."""
+        if self._blooms is not None and self._live is not catalog.indexes:
+            self._live = catalog.indexes
+            self._blooms.keep_only(catalog.indexes)
 
     async def _load_missed(self) -> None:
         assert self._blooms is not None
