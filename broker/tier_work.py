@@ -39,6 +39,7 @@ from thermocline.tiered.packs.pack_sealer import PackSealer
 from thermocline.tiered.packs.purge import Purger
 from thermocline.tiered.scrub.healer import Healer
 from thermocline.tiered.scrub.hot_records import HotRecords
+from thermocline.tiered.scrub.index_healer import IndexHealer
 from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
 from thermocline.tiered.scrub.pack_healer import PackHealer
 from thermocline.tiered.scrub.segment_recovery import SegmentRecovery
@@ -254,6 +255,7 @@ class TierWork:
             service=self.service,
             recovery=recovery,
             packs=packs,
+            indexes=IndexHealer(writer=self._writer, service=self.service, builder=self.indexing.builder),
             find_copy=store.find,
             clock_ms=self._clock,
         )

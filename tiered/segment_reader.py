@@ -71,7 +71,6 @@ class SegmentReader:
         """All of a small `.log` part, until its frames have been taken from it."""
         self._known_frames: LogFooter | None = None
         self._knows_frames: bool | None = None
-        self._has_read_group = False
         self._columns_footer: ColumnsFooter | None = None
         self._key_index_footer: KeyIndexFooter | None = None
         self._blooms = b""
@@ -126,15 +125,13 @@ class SegmentReader:
         return self._knows_frames
 
     async def frame_at(self, run: QueueRun, queue_offset: int) -> DecodedFrame | None:
-        """The frame with a record, by one request and without the footer; None when the catalog tells too little, the
-        footer is here, or this is not the first time: who comes again is better off with the footer and the cache. It
-        comes with the frames around it, several MiB at most, and is not kept."""
-        if self._log_footer is not None or self._has_read_group or self.knows_frames:
+        """The frame with a record, by one request and without the footer; None when the catalog tells too little, or
+        the footer is here. It comes with the frames around it, several MiB at most, and is not kept."""
+        if self._log_footer is not None or self.knows_frames:
             return None
         group = group_of(self.entry, run, queue_offset)
         if group is None or group.end - group.start > GROUP_BYTES_MAX:
             return None
-        self._has_read_group = True
         stored = memoryview(await self._read(self.entry.log, group.start, group.end))
         start_offset = group.start_offset
         while start_offset <= queue_offset:

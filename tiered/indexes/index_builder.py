@@ -25,6 +25,7 @@ from thermocline.tiered.indexes.indexed_parts import IndexedPart, PartBytes, dec
 from thermocline.tiered.indexes.key_pages import KeyEntries, PageShape
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.packs.pack_entry import PackEntry
+from thermocline.tiered.packs.ttl_class import FOREVER
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_format import SegmentId
 
@@ -100,11 +101,12 @@ class IndexBuilder:
         *,
         start: int,
         end: int,
-        class_of: Callable[[str], str],
+        class_of: Callable[[str], str] = lambda topic: FOREVER,
         wants: Callable[[str], bool] = lambda topic: True,
-        classes: Callable[[str], bool] = lambda ttl_class: True,
+        only: str | None = None,
     ) -> IndexResult:
-        """Write the objects of [start, end): of topics that are wanted, and of these classes.
+        """Write the objects of [start, end): of topics that are wanted, whose class is given; or `only` one, of all of
+        these, of the class that is named.
 
         Raises:
             ObjectStoreUnavailableError: No answer; what was written has been given up.
@@ -115,23 +117,25 @@ class IndexBuilder:
         for item in items_between(catalog, start, end):
             stored = await stored_parts(self._writer.store, catalog, item, wants=wants)
             parts += await asyncio.to_thread(_decode_all, stored, start, end)
-        gaps = gaps_between(catalog, start=start, end=end)
-        by_class: dict[str, list[IndexedPart]] = {PLACES: list(parts)} if classes(PLACES) and parts else {}
+        gaps = [kept for kept in gaps_between(catalog, start=start, end=end) if wants(kept.gap.topic)]
+
+        def classes(topic: str) -> tuple[str, ...]:
+            return (only,) if only is not None else (PLACES, class_of(topic))
+
+        by_class: dict[str, list[IndexedPart]] = {}
         for part in parts:
-            name = class_of(part.topic)
-            if classes(name):
+            for name in classes(part.topic):
                 by_class.setdefault(name, []).append(part)
         # A class that has nothing here but gaps has an object all the same, which says so.
         for kept in gaps:
-            for name in (PLACES, class_of(kept.gap.topic)):
-                if classes(name):
-                    by_class.setdefault(name, [])
+            for name in classes(kept.gap.topic):
+                by_class.setdefault(name, [])
         uploads = IndexUploads(self._writer)
         try:
             for name in sorted(by_class):
                 index_id, key = uploads.new(name)
                 wanted = _Wanted(ttl_class=name, index_id=index_id, key=key, parts=by_class.pop(name))
-                own = [kept for kept in gaps if name in (PLACES, class_of(kept.gap.topic))]
+                own = [kept for kept in gaps if name in classes(kept.gap.topic)]
                 try:
                     finished = await asyncio.to_thread(self._write, wanted, start, end, own)
                 except BaseException:
