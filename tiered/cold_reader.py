@@ -47,6 +47,7 @@ from thermocline.tiered.indexes.place_search import find_indexed_place
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.packs.pack_entry import PackedTopic
 from thermocline.tiered.packs.pack_pieces import PackPieces
+from thermocline.tiered.packs.piece_logs import record_in_part, small_part
 from thermocline.tiered.read_ahead import WINDOW_FRAMES_MAX, Cursor, ReadAhead
 from thermocline.tiered.segment_format import FrameInfo, QueueRun
 from thermocline.tiered.segment_reader import SegmentReader
@@ -349,11 +350,29 @@ class ColdReader:
 
         if queue.spans[position].quarantine is not None or not is_there(queue.spans[position].run):
             return None
+        found = queue.spans[position]
+        if isinstance(found, PackedSpan):
+            part = self._small_part_of(found)
+            if part is not None:
+                return await record_in_part(
+                    self._store, found.pack, part, topic=wanted.topic, queue_id=queue_id, queue_offset=offset
+                )
         span = await self._span(queue, position)
         if not is_there(span.run):
             return None
         frame = await frame_at(span.segment, span.run, offset, self._readers, self._cache)
         return frame.slice(offset, offset + 1)
+
+    def _small_part_of(self, span: PackedSpan) -> tuple[int, int] | None:
+        """Where in its pack the `.log` part of a span lies, if that is worth reading for one record."""
+        if self._pieces.has(span.pack, span.topic):
+            return None
+        table = self._pieces.table(span.pack)
+        for index in span.pack.indexes_of(span.topic):
+            for queue in table.piece(index).queues:
+                if (queue.queue_id, queue.start_offset) == (span.run.queue_id, span.run.start_offset):
+                    return small_part(span.pack, index)
+        return None
 
     async def _record_of(self, place: IndexedPlace, cut_ms: Callable[[str], int]) -> memoryview | None:
         """The visible record of an indexed place; None when its topic has ended, it has expired, or it is lost."""

@@ -1,6 +1,6 @@
 """IndexPolicy: when a range is indexed, which index objects are merged, and which have expired. Arithmetic on catalogs.
 
-    a range     up to the gate, as soon as ITEMS_MIN segments of a topic, or packs of a class, lie wholly in it
+    a range     up to the gate, as soon as ITEMS_MIN segments and packs, in which one topic may live, lie wholly in it
     a merge     FAN_IN adjacent objects of one class and level
     slots       of a class with a time to live: SLOTS of it; no merge crosses the border of a slot, and once a slot is
                 over its objects become one. So an object dies whole, one slot after its first record at the latest
@@ -14,6 +14,7 @@ ITEMS_MIN segments or packs behind them: OBJECTS_MAX + ITEMS_MIN together.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from thermocline.tiered.catalog import Catalog
@@ -30,14 +31,14 @@ OBJECTS_MAX = 28
 
 def is_range_due(catalog: Catalog, gate: int) -> bool:
     """Whether what lies below the gate and is not indexed is worth an object."""
-    counts: dict[str, int] = {}
+    packs, segments = Counter[str](), Counter[str]()
     for item in items_between(catalog, catalog.indexed_to, gate):
         if item.end_physical_offset <= gate:
-            name = f"\0{item.ttl_class}" if isinstance(item, PackEntry) else item.topic
-            counts[name] = counts.get(name, 0) + 1
-            if counts[name] >= ITEMS_MIN:
-                return True
-    return False
+            if isinstance(item, PackEntry):
+                packs[item.ttl_class] += 1
+            else:
+                segments[item.topic] += 1
+    return max(packs.values(), default=0) + max(segments.values(), default=0) >= ITEMS_MIN
 
 
 def next_merge(catalog: Catalog) -> list[IndexEntry] | None:

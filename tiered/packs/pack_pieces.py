@@ -96,6 +96,13 @@ class PackPieces:
         ]
         return list(itertools.chain.from_iterable(parts))
 
+    def has(self, pack: PackEntry, topic: str) -> bool:
+        """Whether the topic's pieces are here, so that `of_topic` sends no request."""
+        return all(
+            (pack.pack_id, number) in self._sections
+            for number in {index // SECTION_PIECES for index in pack.indexes_of(topic)}
+        )
+
     def keep(self, pack: PackEntry, pieces: Section, topic: str) -> None:
         """Keep a topic's sections, of all pieces of the pack that somebody has loaded."""
         indexes = pack.indexes_of(topic)
