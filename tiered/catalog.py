@@ -135,9 +135,10 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def end_physical_offset(self) -> int:
-        """The place in the log behind every record that lies here; 0 without any."""
+        """The place in the log behind every record that lies here, or has been here and was indexed; 0 without any. No
+        record may come to lie before it that is not here."""
         ends = [segment.end_physical_offset for topic in self.topics.values() for segment in topic.segments]
-        return max([*ends, *(pack.end_physical_offset for pack in self.packs.values())], default=0)
+        return max([self.indexed_to, *ends, *(pack.end_physical_offset for pack in self.packs.values())])
 
     @property
     def newest_store_ms(self) -> int:

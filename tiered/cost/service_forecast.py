@@ -28,6 +28,7 @@ GETS_PER_STATE = 2
 _AS_COUNTED = (
     (Purpose.SEGMENTS, RequestKind.GET),
     *((Purpose.STATE, kind) for kind in RequestKind),
+    *((Purpose.INDEX, kind) for kind in RequestKind),
 )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -130,14 +130,29 @@ class IndexBuilder:
         for kept in gaps:
             for name in classes(kept.gap.topic):
                 by_class.setdefault(name, [])
+        own = {name: [kept for kept in gaps if name in classes(kept.gap.topic)] for name in by_class}
+        return await self.write(by_class, start=start, end=end, gaps=own)
+
+    async def write(
+        self,
+        by_class: dict[str, list[IndexedPart]],
+        *,
+        start: int,
+        end: int,
+        gaps: Mapping[str, Sequence[KeptGap]],
+    ) -> IndexResult:
+        """Write an object for each class, of parts that lie in [start, end); `by_class` is used up.
+
+        Raises:
+            ObjectStoreUnavailableError: No answer; what was written has been given up.
+        """
         uploads = IndexUploads(self._writer)
         try:
             for name in sorted(by_class):
                 index_id, key = uploads.new(name)
                 wanted = _Wanted(ttl_class=name, index_id=index_id, key=key, parts=by_class.pop(name))
-                own = [kept for kept in gaps if name in classes(kept.gap.topic)]
                 try:
-                    finished = await asyncio.to_thread(self._write, wanted, start, end, own)
+                    finished = await asyncio.to_thread(self._write, wanted, start, end, gaps.get(name, ()))
                 except BaseException:
                     self._writer.abandon(index_id, ())
                     raise
@@ -154,7 +169,7 @@ class IndexBuilder:
             if self._writer.is_under_way(entry.id):
                 self._writer.abandon(entry.id, (entry.key,))
 
-    def _write(self, wanted: _Wanted, start: int, end: int, gaps: list[KeptGap]) -> FinishedIndex:
+    def _write(self, wanted: _Wanted, start: int, end: int, gaps: Sequence[KeptGap]) -> FinishedIndex:
         parts = wanted.parts
         is_of_places = wanted.ttl_class == PLACES
         topics = {part.topic for part in parts} | {kept.gap.topic for kept in gaps}
@@ -196,7 +211,9 @@ class KeptGap:
 
 
 def cut(catalog: Catalog, *, start: int, end: int, records_max: int = RECORDS_MAX) -> int:
-    """Up to where a range from `start` holds `records_max` records at most, by what the catalog says; at most `end`."""
+    """Up to where a range from `start` holds `records_max` records at most, by what the catalog says; at most `end`, and
+    no further than records lie: what is behind the last one may not be durable in the log, and be given out again."""
+    end = min(end, max((item.end_physical_offset for item in items_between(catalog, start, end)), default=start))
     spans = [
         (max(start, item.min_physical_offset), min(end, item.end_physical_offset), _density(item))
         for item in items_between(catalog, start, end)

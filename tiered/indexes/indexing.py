@@ -122,6 +122,7 @@ class Indexing:
     async def _build(self, catalog: Catalog, gate: int) -> bool:
         start = catalog.indexed_to
         end = cut(catalog, start=start, end=gate)
+        assert start < end, "a range that is due holds records"
         try:
             result = await self._builder.build(catalog, start=start, end=end, class_of=self._class_of)
         except ObjectNotFoundError as error:

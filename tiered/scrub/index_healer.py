@@ -46,6 +46,8 @@ class IndexHealer:
             start = index.start
             while start < index.end:
                 end = cut(catalog, start=start, end=index.end)
+                if end <= start:
+                    end = index.end  # no record lies behind it, but perhaps one in quarantine
                 results.append(
                     await self._builder.build(
                         catalog, start=start, end=end, only=index.ttl_class, wants=topic_filter(index)
