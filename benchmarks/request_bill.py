@@ -37,7 +37,8 @@ from benchmarks.synthetic_cold_tier import KEYS, SyntheticColdTier, SyntheticTop
 from benchmarks.synthetic_hot_tier import SyntheticHotTier
 from benchmarks.synthetic_packs import run_days
 from thermocline.store.disk import RealDisk
-from thermocline.tiered.cold_reader import ColdPull, ColdPullStatus, ColdReader
+from thermocline.tiered.cold_pull import ColdPull, ColdPullStatus
+from thermocline.tiered.cold_reader import ColdReader
 from thermocline.tiered.file import FileObjectStore
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.object_store import ObjectStore

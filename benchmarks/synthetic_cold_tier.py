@@ -14,6 +14,7 @@ from typing import Any, cast
 from benchmarks.synthetic_hot_tier import SyntheticHotTier
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cold_reader import ColdReader
+from thermocline.tiered.due_changes import TopicReport
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.indexes.bloom_cache import BloomCache
 from thermocline.tiered.indexes.index_builder import IndexBuilder
@@ -32,7 +33,7 @@ from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_writer import SegmentOptions
 from thermocline.tiered.tier_config import TierConfig
-from thermocline.tiered.tier_service import TierService, TopicReport
+from thermocline.tiered.tier_service import TierService
 
 KEYS = BrokerKeys.of(cluster="DefaultCluster", broker_name="broker-a")
 IDENTITY = LedgerIdentity(store_uuid="synthetic", cluster="DefaultCluster", broker_name="broker-a")

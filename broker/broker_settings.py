@@ -172,6 +172,18 @@ _STORE_TEXTS: Mapping[str, tuple[Callable[[str], Any], Callable[[Any], str]]] = 
 _STORE_LIVE = frozenset(
     {"file_reserved_ms", "delete_when_hours", "disk_used_ratio_max", "disk_used_ratio_force", "disk_used_ratio_refuse"}
 )
+_TIER_LIVE = frozenset(
+    {
+        "upload_bytes_per_second_max",
+        "upload_requests_per_second_max",
+        "read_bytes_per_second_max",
+        "read_requests_per_second_max",
+        "read_budget_bytes",
+        "upload_budget_bytes",
+        "spool_bytes",
+        "full_policy",
+    }
+)
 
 
 def _camel(field: str) -> str:
@@ -191,7 +203,8 @@ def _all_settings() -> dict[str, Setting]:
             elif section == "store":
                 name, is_live = _STORE_NAMES.get(item.name) or _camel(item.name), item.name in _STORE_LIVE
             else:
-                name, is_live = _camel(item.name if item.name.startswith("cold_") else f"cold_{item.name}"), False
+                name = _camel(item.name if item.name.startswith("cold_") else f"cold_{item.name}")
+                is_live = item.name in _TIER_LIVE
             assert name not in found, f"two settings of the name {name}"
             found[name] = Setting(
                 name=name,

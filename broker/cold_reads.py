@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from thermocline.broker.cold_state import ColdHealth, ColdState
+
 
 class Boundary(Enum):
     """Which of several offsets a timestamp means."""
@@ -54,6 +56,8 @@ class ColdPull:
     expired_before_ms: int
     group: str
     """Whose pull it is: limits and read-ahead are per group."""
+    reader: str = ""
+    """Who waits for it (`reader_left`); empty: nobody who leaves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +112,9 @@ class ColdRecord:
 class ColdReads(Protocol):
     """The tier process as a client sees it. Belongs to the hot process's event loop."""
 
+    def health(self) -> ColdHealth:
+        """How the cold tier is."""
+
     def bounds(self, topic: str, queue_id: int) -> ColdBounds | None:
         """What the tier serves of a queue; both bounds equal when it serves nothing. None: not known."""
 
@@ -120,6 +127,9 @@ class ColdReads(Protocol):
         Raises:
             UnavailableError: No answer now; the same pull may be retried.
         """
+
+    def reader_left(self, reader: str) -> None:
+        """Let go of what is kept or fetched for this reader alone; its pulls are cancelled by their caller."""
 
     async def min_offset(self, topic: str, queue_id: int, *, expired_before_ms: int) -> int | None:
         """The first offset whose record is stored in the tier and has not expired; None when there is none.
@@ -161,6 +171,10 @@ class ColdReads(Protocol):
 class NoColdTier:
     """A broker without a cold tier: what is below the local minimum is gone."""
 
+    def health(self) -> ColdHealth:
+        """There is none."""
+        return ColdHealth(state=ColdState.NONE)
+
     def bounds(self, topic: str, queue_id: int) -> ColdBounds:
         """Nothing, and that is known."""
         return ColdBounds(min_offset=0, end_offset=0)
@@ -172,6 +186,9 @@ class NoColdTier:
     async def pull(self, pull: ColdPull) -> ColdPullResult:
         """Nothing."""
         return ColdPullResult(records=(), message_count=0, next_offset=pull.offset)
+
+    def reader_left(self, reader: str) -> None:
+        """Nothing is kept."""
 
     async def min_offset(self, topic: str, queue_id: int, *, expired_before_ms: int) -> int | None:
         """Nothing."""

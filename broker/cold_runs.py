@@ -12,6 +12,7 @@ Rules
     offset never changes, so a run is never out of date. What expires while it is kept is cut off by whoever serves it.
   - One run a reader, and one question at a time: a pull that is written before the answer to the one before waits for
     that. A pull elsewhere (another member of the group) is asked on its own meanwhile.
+  - When the client that a run was asked for leaves, the run goes (`forget`).
   - Bounded: `bytes_max` in all and `READERS_MAX` readers; those used longest ago are forgotten.
 Belongs to the hot process's loop.
 """
@@ -39,10 +40,11 @@ ReaderKey = tuple[str, str, int, int]
 class _Reader:
     """Where a reader goes on, and the records from there on, as far as they are kept."""
 
-    __slots__ = ("asked_offset", "data", "lock", "next_offset", "position")
+    __slots__ = ("asked_offset", "client", "data", "lock", "next_offset", "position")
 
     def __init__(self) -> None:
         self.next_offset = -1
+        self.client = ""
         self.data: bytes | memoryview = b""
         self.position = 0
         self.asked_offset: int | None = None
@@ -122,6 +124,7 @@ class ColdRuns:
         """Ask for a run if the pull goes on where the last one ended, else for just what it wants."""
         _, _, incarnation, _ = key
         is_sequential = reader.next_offset == pull.offset
+        reader.client = pull.reader
         self._keep(reader, b"", next_offset=pull.offset)
         if not is_sequential:
             result = await self._ask(pull, incarnation)
@@ -149,6 +152,12 @@ class ColdRuns:
         self.size_bytes += len(reader.data) - len(data)
         self._forget_oldest()
         return taken
+
+    def forget(self, client: str) -> None:
+        """Drop what is kept for pulls of this client."""
+        for reader in self._readers.values():
+            if reader.client == client:
+                self._keep(reader, b"", next_offset=-1)
 
     def _take(self, reader: _Reader, pull: ColdPull) -> ColdPullResult | None:
         if reader.next_offset != pull.offset or not reader.data:

@@ -1,6 +1,7 @@
 """Health endpoint: HTTP/1.1 resources for load balancers, containers, monitoring and people.
 
-    GET /health    200 and JSON when the broker takes messages, 503 and the same JSON when it does not
+    GET /health    200 and JSON when the broker takes messages, 503 and the same JSON when it does not; `cold` says how
+                   the cold tier is (cold_state.py), on which taking messages does not depend
     GET /metrics   200 and figures as Prometheus reads them
 
 The request line is all that is read; every answer closes the connection. A request that is not whole within

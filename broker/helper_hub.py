@@ -19,6 +19,7 @@ from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import InvalidRequestError, UnavailableError
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.remoting.server import Connection
+from thermocline.tiered.tier_config import TierConfig
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +46,10 @@ class HelperHub:
         self._roles: dict[str, HelperRole] = {}
         self._connections: dict[str, Connection] = {}
         self._role_of: dict[Connection, str] = {}
+
+    def follow(self, tier: TierConfig) -> None:
+        """Settings of the cold tier have changed: helpers that say HELLO from now on are told these."""
+        self._settings = msgspec.structs.replace(self._settings, tier=tier)
 
     def add_role(self, name: str, role: HelperRole) -> None:
         """Expect helpers of this role."""
@@ -92,7 +97,7 @@ class HelperHub:
         role = self._role_of.pop(connection, None)
         if role is not None and self._connections.get(role) is connection:
             del self._connections[role]
-            logger.warning("helper disconnected role=%s", role)
+            logger.info("helper disconnected role=%s", role)  # why, its supervisor says
 
     def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """HELLO, or something that a known helper tells."""

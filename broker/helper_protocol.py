@@ -20,8 +20,12 @@ with its role, generation and build id; afterwards both sides ask each other ove
     90015    hot -> tier      STATE_ANSWER: that
     90016    tier -> hot      STATE_SAVED: a state snapshot is in the bucket, and how far the log may go by it
     90017    follower -> hot  FOLLOWED_TOPICS: topics of the broker whose ledger is followed, before their queues
+    90018    tier -> hot      STORE_ABSENCE: the object store has ceased to answer, or answers again
+    90019    hot -> tier      TIER_SETTINGS: settings of the cold tier have changed, those that count at once
     90020    hot -> tier      SCRUB: begin a scrub of the cold tier
     90021    hot -> tier      SCRUB_STATE: how far it has come, or what the last one found
+    90022    hot -> tier      READER_LEFT: nothing is to be read any more for a client that has left
+    90023    hot -> tier      DROPPED: messages that a full disk has cost; all that are known after HELLO, then new ones
     90035    hot -> tier      TTL_PROOF: what of a topic has expired and is named still, or lies in the bucket
     90040    hot -> tier      TIER_COST: what has been asked of the object store and what for, and what would be
     90041    hot -> tier      TIER_METRICS: figures for monitoring
@@ -38,6 +42,7 @@ from typing import Any
 import msgspec
 
 from thermocline.broker.cold_reads import ColdKeyQuery, ColdPull, ColdTimeSearch
+from thermocline.broker.dropped_ranges import DroppedRange
 from thermocline.broker.key_index import KeyQuery
 from thermocline.remoting.header_codec import Header
 from thermocline.store.store_config import StoreConfig
@@ -57,6 +62,8 @@ class HelperRequestCode(IntEnum):
     STATE_ANSWER = 90015
     STATE_SAVED = 90016
     FOLLOWED_TOPICS = 90017
+    STORE_ABSENCE = 90018
+    TIER_SETTINGS = 90019
     QUEUE_TABLE = 90002
     CATALOG_TABLE = 90003
     COLD_PULL = 90004
@@ -68,6 +75,8 @@ class HelperRequestCode(IntEnum):
     INDEX_QUERY = 90012
     SCRUB = 90020
     SCRUB_STATE = 90021
+    READER_LEFT = 90022
+    DROPPED = 90023
     TTL_PROOF = 90035
     TIER_COST = 90040
     TIER_METRICS = 90041
@@ -140,6 +149,31 @@ class ColdRange(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     queue_id: int
     min_offset: int
     end_offset: int
+
+
+class TierSettings(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """The cold tier's settings as they are now."""
+
+    tier: TierConfig
+
+
+class Dropped(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """Offsets that are neither local any more nor known to be committed."""
+
+    ranges: list[DroppedRange]
+
+
+class ReaderLeft(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """The reader of cold pulls that is not there any more."""
+
+    reader: str
+
+
+class StoreAway(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """The object store gives no answer since then, and why; `since_ms` 0: it answers again."""
+
+    since_ms: int
+    reason: str
 
 
 class Fenced(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

@@ -14,14 +14,14 @@ import contextlib
 import gc
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from thermocline.broker import log_reservation
+from thermocline.broker import dropped_ranges, log_reservation
 from thermocline.broker.advertised_address import advertised_host
-from thermocline.broker.broker_settings import BrokerSettings
+from thermocline.broker.broker_settings import SETTINGS, BrokerSettings, SettingsChange
 from thermocline.broker.build_id import current_build_id
 from thermocline.broker.cluster_queues import ClusterQueues
 from thermocline.broker.cold_reads import ColdReads, NoColdTier
@@ -29,6 +29,8 @@ from thermocline.broker.config_persister import load_file
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.context_builder import build_context, wall_clock_ms
 from thermocline.broker.descriptor_limit import raise_descriptor_limit
+from thermocline.broker.drop_oldest import DropOldest
+from thermocline.broker.dropped_ranges import DroppedRanges
 from thermocline.broker.follower.followed_topics import TopicFollower
 from thermocline.broker.follower.read_only_processor import ReadOnlyProcessor
 from thermocline.broker.follower.source import Source
@@ -71,11 +73,13 @@ from thermocline.broker.supervisor import HelperSpec, Supervisor
 from thermocline.broker.tier_feed import TierFeed
 from thermocline.broker.tier_link import ROLE as TIER_ROLE
 from thermocline.broker.tier_link import TierLink
+from thermocline.broker.topic_attributes import full_policy
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.server import RemotingServer
 from thermocline.store.disk import RealDisk
 from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import RetentionGate
+from thermocline.tiered.tier_config import FullPolicy
 from thermocline.transactions.settlement import settle_commits
 
 logger = logging.getLogger(__name__)
@@ -147,6 +151,7 @@ class HotProcess:
         connections_max = raise_descriptor_limit()
         store = self._store = MessageStore.open(settings.store, disk=disk, clock=wall_clock_ms, settle=settle_commits)
         resources.callback(store.close)
+        self._dropped = DroppedRanges(incarnation_of=lambda topic: store.incarnations.find(topic).id)
         page = self._make_page(store)
         resources.callback(page.close)
 
@@ -214,8 +219,9 @@ class HotProcess:
             on_tick=self._ticked,
             timers=context.timers,
             on_wanted=context.transactions.release_below,
+            relax=self._make_relax(context) if settings.tier.is_enabled and self._source is None else None,
         )
-        settings.add_listener(lambda _: store.retention.follow(settings.store))
+        settings.add_listener(self._settings_changed)
         hot = HotServer(context, key_index=index, long_polling=long_polling)
         pop = PopService(context, long_polling)
         dispatcher = self._make_dispatcher(context, hot, pop, helpers, rounds)
@@ -267,7 +273,7 @@ class HotProcess:
             hub,
             incarnation_of=lambda topic: store.incarnations.find(topic).id,
             timeout_ms=COLD_TIMEOUT_MS,
-            on_connected=lambda: self._feed.restart(),
+            on_connected=self._tier_connected,
             on_fenced=self._fence,
             on_state=lambda code, body: self._state.told(code, body),
         )
@@ -284,6 +290,40 @@ class HotProcess:
         if tier.is_enabled and self._source is None:
             reservation.load(load_file(context.disk, path))
         return reservation
+
+    def _make_drop_oldest(self, context: BrokerContext) -> DropOldest:
+        settings, store, persister, cold = self._settings, self._store, context.persister, context.cold
+        assert isinstance(cold, TierLink)
+        ranges = self._dropped
+
+        def policy_of(topic: str) -> FullPolicy:
+            topic_config = context.topics.get(topic)
+            attributes = topic_config.attributes if topic_config is not None else {}
+            return full_policy(attributes, default=settings.tier.full_policy)
+
+        path = store.config.dropped_ranges_path
+        persister.register(dropped_ranges.FILE_NAME, path, ranges.encode)
+        ranges.load(load_file(context.disk, path))
+        ranges.clip(store.queues)
+        return DropOldest(
+            store,
+            bounds=cold.bounds,
+            policy_of=policy_of,
+            visible_start=context.visible.hot_start,
+            ranges=ranges,
+            save=lambda: persister.save(dropped_ranges.FILE_NAME),
+            tell=cold.dropped,
+            clock=context.clock,
+        )
+
+    def _make_relax(self, context: BrokerContext) -> Callable[[RetentionGate], Awaitable[RetentionGate]]:
+        oldest = self._make_drop_oldest(context)
+
+        async def relax(gate: RetentionGate) -> RetentionGate:
+            # Whoever was fenced deletes nothing: it takes no messages either, and its log is to be looked through.
+            return gate if self._fenced else await oldest.relax(gate)
+
+        return relax
 
     def _make_helpers(self, path: str, page: SharedPage) -> Helpers:
         roles = ["index", "tier"] if self._settings.tier.is_enabled else ["index"]
@@ -335,7 +375,12 @@ class HotProcess:
                     dispatch_behind_bytes=lambda: max(0, log.append_offset - self._index.durable_offset),
                 ),
                 TierProcessor(
-                    context, self._hub, helpers=helpers.statuses, report_now=self._report_now, gate=self._gate
+                    context,
+                    self._hub,
+                    helpers=helpers.statuses,
+                    report_now=self._report_now,
+                    gate=self._gate,
+                    dropped=self._dropped.live,
                 ),
                 ScrubProcessor(self._hub),
                 TtlProcessor(context, self._hub, gate=self._gate, report_now=self._report_now),
@@ -369,6 +414,18 @@ class HotProcess:
             logger.warning("not registered at every NameServer yet; the broker keeps trying")
 
     # -- while it runs -------------------------------------------------------------------------------------------------
+
+    def _tier_connected(self) -> None:
+        """A tier process is there: what was dropped it learns before any queue's minimum."""
+        assert isinstance(self._cold, TierLink)
+        self._cold.dropped(list(self._dropped))
+        self._feed.restart()
+
+    def _settings_changed(self, change: SettingsChange) -> None:
+        settings = self._settings
+        self._store.retention.follow(settings.store)
+        if isinstance(self._cold, TierLink) and any(SETTINGS[name].section == "tier" for name in change.live):
+            self._cold.follow(settings.tier)
 
     def _ticked(self, pressure: bool) -> None:
         self._reservation.check()
@@ -425,11 +482,14 @@ class HotProcess:
     def _probe(self) -> tuple[bool, Mapping[str, object]]:
         log = self._store.commit_log
         refusal = self._fenced or log.refusal or ("stopping" if self._is_closing else "")
+        cold = self._cold.health()
         details = {
+            "status": "unavailable" if refusal else "degraded" if cold.is_impaired else "ok",
             "address": self._context.advertised_address,
             "appendOffset": log.append_offset,
             "flushOffset": log.flush_offset,
             "refusal": refusal,
+            "cold": cold.fields(),
         }
         return not refusal, details
 

@@ -214,6 +214,7 @@ class PullFinder:
             expression="" if properties is None else properties.text,
             expired_before_ms=self._visible.expired_before_ms(header.topic),
             group=header.consumer_group,
+            reader=request.connection.remote_address,
         )
 
     def _cold_answer(

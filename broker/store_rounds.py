@@ -18,7 +18,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 
 from thermocline.broker.shared_page import SharedPage
@@ -51,10 +51,11 @@ class StoreRounds:
         on_tick: Callable[[bool], None],
         timers: TimerMessageStore | None = None,
         on_wanted: Callable[[int], None] | None = None,
+        relax: Callable[[RetentionGate], Awaitable[RetentionGate]] | None = None,
     ) -> None:
         """`on_tick(pressure)`: called after each tick; `pressure` says that the disk is fuller than it should be.
         `timers`: open ones, of this store. `on_wanted(offset)`: told, as they are, below which offset files are wanted
-        back."""
+        back. `relax(gate)`: the gate when some of what it holds may be lost (drop_oldest.py)."""
         self._store = store
         self._retention = retention
         self._page = page
@@ -64,6 +65,7 @@ class StoreRounds:
         self._on_tick = on_tick
         self._timers = timers
         self._on_wanted = on_wanted
+        self._relax = relax
         self._pressure = False
         self._derived_rest_until_s = 0.0
         self._ticked_offset = -1
@@ -119,7 +121,10 @@ class StoreRounds:
             OSError: The disk failed; what is left goes after a restart.
         """
         self._store.check_place()
-        gate, now_ms, hour = self._gate(), self._clock(), time.localtime().tm_hour
+        gate = self._gate()
+        if self._relax is not None:
+            gate = await self._relax(gate)
+        now_ms, hour = self._clock(), time.localtime().tm_hour
         plan = self._retention.plan(gate, now_ms=now_ms, hour=hour)
         wanted_offset = self._retention.wanted_offset(gate, now_ms=now_ms, hour=hour)
         if self._timers is not None:

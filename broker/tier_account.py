@@ -36,13 +36,22 @@ from thermocline.tiered.wrappers.outage import OutageWatch
 class TierAccount:
     """Meter, traffic record, request budget and outage watch of one tier process. Belongs to its loop."""
 
-    def __init__(self, keys: BrokerKeys, config: TierConfig, *, seal_age_ms_max: int, clock: Callable[[], int]) -> None:
-        """`seal_age_ms_max`: how long local files are kept, up to which a budget may widen the seal age."""
+    def __init__(
+        self,
+        keys: BrokerKeys,
+        config: TierConfig,
+        *,
+        seal_age_ms_max: int,
+        clock: Callable[[], int],
+        on_outage: Callable[[OutageWatch], None] | None = None,
+    ) -> None:
+        """`seal_age_ms_max`: how long local files are kept, up to which a budget may widen the seal age. `on_outage`:
+        told when an outage of the object store begins, and when it ends."""
         self._config = config
         self._clock = clock
         self.meter = CostMeter(keys, clock)
         self.traffic = TrafficRecord(clock)
-        self.outage = OutageWatch(clock)
+        self.outage = OutageWatch(clock, on_change=on_outage)
         self.admission: SealAdmission | None = None
         if config.requests_per_hour:
             budget = RequestBudget(

@@ -24,6 +24,8 @@ from thermocline.broker.cold_reads import (
     ColdTimeSearch,
 )
 from thermocline.broker.cold_runs import ColdRuns
+from thermocline.broker.cold_state import ColdHealth, ColdState
+from thermocline.broker.dropped_ranges import DroppedRange
 from thermocline.broker.helper_hub import HelperHub, decode_body
 from thermocline.broker.helper_protocol import (
     CatalogTable,
@@ -37,12 +39,17 @@ from thermocline.broker.helper_protocol import (
     ColdRecordReply,
     ColdSearchRequest,
     ColdViewRequest,
+    Dropped,
     Fenced,
     HelperRequestCode,
+    ReaderLeft,
+    StoreAway,
+    TierSettings,
 )
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.header_codec import decode_header
+from thermocline.tiered.tier_config import TierConfig
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +84,8 @@ class TierLink:
         self._version = -1
         self._sequence = 0
         self._committed_offset = 0
+        self._absence: StoreAway | None = None
+        self._is_open = False
         self._runs = ColdRuns(self._ask_records)
         hub.add_role(ROLE, self)
 
@@ -86,15 +95,29 @@ class TierLink:
         return self._committed_offset
 
     @property
+    def kept_bytes(self) -> int:
+        """Records kept for pulls to come."""
+        return self._runs.size_bytes
+
+    @property
     def version(self) -> int:
         """Ledger version of the known ranges; -1 before the first catalog table."""
         return self._version
+
+    def health(self) -> ColdHealth:
+        """How the cold tier is."""
+        if not self._hub.is_connected(ROLE):
+            return ColdHealth(state=ColdState.AWAY, reason="the tier process is away")
+        if self._absence is not None:
+            return ColdHealth(state=ColdState.DEGRADED, reason=self._absence.reason, since_ms=self._absence.since_ms)
+        return ColdHealth(state=ColdState.SERVING if self._is_open else ColdState.OPENING)
 
     # -- HelperRole ----------------------------------------------------------------------------------------------------
 
     def helper_connected(self) -> None:
         """A tier process is there: it needs the whole queue table."""
         self._sequence = 0
+        self._absence, self._is_open = None, False
         self._on_connected()
 
     def helper_told(self, code: int, body: bytes | memoryview) -> None:
@@ -102,12 +125,17 @@ class TierLink:
         if code == HelperRequestCode.FENCED:
             self._on_fenced(decode_body(body, Fenced))
             return
+        if code == HelperRequestCode.STORE_ABSENCE:
+            absence = decode_body(body, StoreAway)
+            self._absence = absence if absence.since_ms else None
+            return
         if code != HelperRequestCode.CATALOG_TABLE:
             self._on_state(code, body)
             return
         table = decode_body(body, CatalogTable)
         assert table.sequence == self._sequence + 1
         self._sequence = table.sequence
+        self._is_open = True
         if self._on_table is not None:
             self._on_table(table)
         else:
@@ -125,6 +153,15 @@ class TierLink:
         assert table.version >= self._version
         self._version = table.version
         self._committed_offset = max(self._committed_offset, table.committed_offset)
+
+    def follow(self, tier: TierConfig) -> None:
+        """Let the tier process work by these settings, and whoever comes after it."""
+        self._hub.follow(tier)
+        self._hub.tell(ROLE, HelperRequestCode.TIER_SETTINGS, TierSettings(tier=tier))
+
+    def dropped(self, ranges: list[DroppedRange]) -> None:
+        """Let the tier process know what a full disk has cost."""
+        self._hub.tell(ROLE, HelperRequestCode.DROPPED, Dropped(ranges=ranges))
 
     # -- ColdReads -----------------------------------------------------------------------------------------------------
 
@@ -144,6 +181,11 @@ class TierLink:
     async def pull(self, pull: ColdPull) -> ColdPullResult:
         """Messages of a queue; see ColdReads."""
         return await self._runs.pull(pull, self._incarnation_of(pull.topic))
+
+    def reader_left(self, reader: str) -> None:
+        """Nothing more for this reader; see ColdReads."""
+        self._runs.forget(reader)
+        self._hub.tell(ROLE, HelperRequestCode.READER_LEFT, ReaderLeft(reader=reader))
 
     async def _ask_records(self, pull: ColdPull, incarnation: int) -> ColdPullResult:
         request = ColdPullRequest(version=self._version, incarnation=incarnation, pull=pull)

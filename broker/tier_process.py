@@ -16,24 +16,29 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from thermocline.broker.dropped_ranges import DroppedRange, DroppedRanges
 from thermocline.broker.helper_process import HelperLink, HelperOptions, connect, main
 from thermocline.broker.helper_protocol import (
     CatalogTable,
     ColdRange,
     CostRequest,
+    Dropped,
     Fenced,
     HelperRequestCode,
     PurgeReply,
     PurgeRequest,
     QueueTable,
     QueueTierReport,
+    ReaderLeft,
     ScrubRequest,
     SealedSegment,
     SealReply,
     SealRequest,
     StateAnswer,
+    StoreAway,
     TierReportReply,
     TierReportRequest,
+    TierSettings,
     TopicTierReport,
     TtlProofRequest,
 )
@@ -49,15 +54,24 @@ from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import FencedError, UnavailableError
 from thermocline.store.disk import Disk, RealDisk
 from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.due_changes import TopicReport
 from thermocline.tiered.errors import ForeignLedgerError, UnfitStoreError
+from thermocline.tiered.ledger_entry import QueueHole
 from thermocline.tiered.ledger_writer import CHECKPOINT_INTERVAL
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.object_store_url import ObjectStoreOptions, open_object_store
 from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
-from thermocline.tiered.tier_service import TierService, TopicReport
-from thermocline.tiered.wrappers.metering import StoreCounters
-from thermocline.tiered.wrappers.outage import OutageWatchingObjectStore
+from thermocline.tiered.tier_budgets import TierBudgets
+from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.tier_service import TierService
+from thermocline.tiered.wrappers import (
+    BoundingObjectStore,
+    OutageWatch,
+    OutageWatchingObjectStore,
+    StoreCounters,
+    StoreRates,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +107,12 @@ class TierRole:
         self._link: HelperLink | None = None
         self._account: TierAccount | None = None
         self._work: TierWork | None = None
+        self.rates = StoreRates()
+        """How much may pass in a second."""
+        self.budgets = TierBudgets()
+        """How many bytes are held now."""
         self._pending = PendingTables()
+        self._dropped = DroppedRanges(incarnation_of=lambda _: 0)
         self._hot_state = HotState()
         self._last_error = "the cold tier is being opened"
         self._received = 0
@@ -117,12 +136,20 @@ class TierRole:
         config = link.settings.tier
         keys = BrokerKeys.of(cluster=link.settings.cluster_name, broker_name=link.settings.broker_name)
         folder = f"{link.settings.store.own_path}/ledger-copy"
+        self._follow(config)
         account = self._account = TierAccount(
-            keys, config, seal_age_ms_max=link.settings.store.file_reserved_ms, clock=self._clock
+            keys,
+            config,
+            seal_age_ms_max=link.settings.store.file_reserved_ms,
+            clock=self._clock,
+            on_outage=lambda watch: tell_outage(link, watch),
         )
-        options = ObjectStoreOptions(counters=account.meter.totals, accounts_of=account.meter.accounts_of)
+        options = ObjectStoreOptions(
+            counters=account.meter.totals, accounts_of=account.meter.accounts_of, rates=self.rates
+        )
         opened = await self._open_store(config.cold_url, options)
-        watched = OutageWatchingObjectStore(opened, account.outage)
+        bounded = BoundingObjectStore(opened, self.budgets.reads)
+        watched = OutageWatchingObjectStore(bounded, account.outage, check_key=keys.head_hint)
         store = LedgerCopyStore(watched, keys=keys, disk=self._disk, folder=folder)
         try:
             writer = await open_ledger(
@@ -144,6 +171,8 @@ class TierRole:
                     keeps_spool_in_memory=self._keeps_spool_in_memory,
                     hot_state=self._hot_state,
                     on_committed=self._committed,
+                    budgets=self.budgets,
+                    check_store=watched.check,
                 )
                 try:
                     await self._run(work)
@@ -160,6 +189,7 @@ class TierRole:
         table = self._pending.take()
         if table is not None:
             self._take(table, work.service)
+        self._take_dropped(self._dropped.live())
         work.service.backlog.account()
         catalog = work.service.catalog
         self._committed(catalog, frozenset(catalog.topics))
@@ -206,6 +236,11 @@ class TierRole:
             ),
         )
 
+    def _follow(self, config: TierConfig) -> None:
+        """Keep to these limits and budgets; what else settings say counts from the broker's next start on."""
+        self.rates.set(config.limits)
+        self.budgets.resize(config)
+
     def fenced(self, error: FencedError | ForeignLedgerError | UnfitStoreError) -> None:
         """Tell the hot process that this broker's time as a writer is over, or never comes."""
         if self._link is not None:
@@ -222,6 +257,16 @@ class TierRole:
             return None
         if code == HelperRequestCode.TIER_REPORT:
             return self._report(command)
+        if code == HelperRequestCode.DROPPED:
+            self._take_dropped(msgspec.msgpack.decode(command.body, type=Dropped).ranges)
+            return None
+        if code == HelperRequestCode.READER_LEFT:
+            if self._work is not None:
+                self._work.reads.reader_left(msgspec.msgpack.decode(command.body, type=ReaderLeft).reader)
+            return None
+        if code == HelperRequestCode.TIER_SETTINGS:
+            self._follow(msgspec.msgpack.decode(command.body, type=TierSettings).tier)
+            return None
         if code == HelperRequestCode.STATE_ANSWER:
             self._hot_state.answered(msgspec.msgpack.decode(command.body, type=StateAnswer))
             return None
@@ -300,6 +345,14 @@ class TierRole:
         else:
             self._take(table, self._work.service)
 
+    def _take_dropped(self, ranges: list[DroppedRange]) -> None:
+        if self._work is None:
+            self._dropped.add(ranges)
+            return
+        for each in ranges:
+            hole = QueueHole(each.queue_id, each.start_offset, each.end_offset)
+            self._work.service.report_dropped(each.topic, each.incarnation, hole)
+
     @staticmethod
     def _take(table: QueueTable, service: TierService) -> None:
         for topic in table.topics:
@@ -336,6 +389,11 @@ class TierRole:
             oldest_waiting=(service.backlog.oldest_waiting() or "") if service else "",
         )
         return RemotingCommand.response(command, body=msgspec.msgpack.encode(reply))
+
+
+def tell_outage(link: HelperLink, watch: OutageWatch) -> None:
+    """Tell the hot process since when the object store has not answered, or that it does again."""
+    link.tell(HelperRequestCode.STORE_ABSENCE, StoreAway(since_ms=watch.since_ms or 0, reason=watch.last_error))
 
 
 def topic_reports(service: TierService, request: TierReportRequest) -> list[TopicTierReport]:

@@ -9,7 +9,9 @@ A pull with an SQL92 expression is searched here. The first one in this process'
 until what compiles expressions is loaded.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import msgspec
 
@@ -31,7 +33,8 @@ from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import QueryNotFoundError, UnavailableError, UnsupportedRequestError
 from thermocline.remoting.message_record import decode_record
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.cold_reader import Boundary, ColdPull, ColdPullStatus, ColdReader
+from thermocline.tiered.cold_pull import ColdPull, ColdPullResult, ColdPullStatus
+from thermocline.tiered.cold_reader import Boundary, ColdReader
 
 TAG_INDEX_TYPE = "T"
 BOUNDARIES = {cold_reads.Boundary.LOWER: Boundary.LOWER, cold_reads.Boundary.UPPER: Boundary.UPPER}
@@ -46,6 +49,13 @@ class TierReads:
         self._catalog = catalog
         self._cut_ms = cut_ms
         self._filters = CompiledFilterCache()
+        self._pulls: dict[str, set[asyncio.Task[object]]] = {}
+
+    def reader_left(self, reader: str) -> None:
+        """Cancel what is pulled for this reader, and what is fetched for it alone."""
+        for task in self._pulls.pop(reader, ()):
+            task.cancel()
+        self._reader.reader_left(reader)
 
     async def handle(self, command: RemotingCommand) -> RemotingCommand:
         """One cold request.
@@ -75,8 +85,35 @@ class TierReads:
         pull = request.pull
         if not self._holds(request.version, pull.topic, request.incarnation):
             return RemotingCommand.response(command, header=ColdPullReply(message_count=0, next_offset=pull.offset))
+        with self._reading(pull.reader):
+            result = await self._find(pull)
+        # Above what is held, or of a queue that holds nothing visible: the search ends where it began, or behind it.
+        held = result.status in (ColdPullStatus.FOUND, ColdPullStatus.NO_MATCH, ColdPullStatus.BELOW_MINIMUM)
+        reply = ColdPullReply(
+            message_count=result.message_count,
+            next_offset=result.next_offset if held else max(pull.offset, result.end_offset),
+        )
+        buffers = result.buffers
+        records = buffers[0] if len(buffers) == 1 else b"".join(buffers)
+        return RemotingCommand.response(command, header=reply, body=records)
+
+    @contextmanager
+    def _reading(self, reader: str) -> Iterator[None]:
+        """The calling task is cancelled when the reader leaves in this block."""
+        task = asyncio.current_task()
+        assert task is not None
+        tasks = self._pulls.setdefault(reader, set())
+        tasks.add(task)
+        try:
+            yield
+        finally:
+            tasks.discard(task)
+            if not tasks and self._pulls.get(reader) is tasks:
+                del self._pulls[reader]
+
+    async def _find(self, pull: cold_reads.ColdPull) -> ColdPullResult:
         matches = self._filters.compile(pull.expression).matches_text if pull.expression else None
-        result = await self._reader.pull(
+        return await self._reader.pull(
             ColdPull(
                 topic=pull.topic,
                 queue_id=pull.queue_id,
@@ -87,17 +124,9 @@ class TierReads:
                 tags_codes=pull.codes,
                 matches=matches,
                 group=pull.group,
+                reader=pull.reader,
             )
         )
-        # Above what is held, or of a queue that holds nothing visible: the search ends where it began, or behind it.
-        held = result.status in (ColdPullStatus.FOUND, ColdPullStatus.NO_MATCH, ColdPullStatus.BELOW_MINIMUM)
-        reply = ColdPullReply(
-            message_count=result.message_count,
-            next_offset=result.next_offset if held else max(pull.offset, result.end_offset),
-        )
-        buffers = result.buffers
-        records = buffers[0] if len(buffers) == 1 else b"".join(buffers)
-        return RemotingCommand.response(command, header=reply, body=records)
 
     async def _offset(self, request: ColdSearchRequest) -> int | None:
         search = request.search

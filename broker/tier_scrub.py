@@ -23,7 +23,7 @@ from thermocline.tiered.scrub.findings import ScrubReport
 from thermocline.tiered.scrub.healer import Healer
 from thermocline.tiered.scrub.scrubber import Scrubber, ScrubOptions, ScrubProgress
 from thermocline.tiered.scrub.view import WriterView
-from thermocline.tiered.wrappers import ThrottlingObjectStore
+from thermocline.tiered.wrappers import StoreLimits, StoreRates, ThrottlingObjectStore
 
 logger = logging.getLogger(__name__)
 
@@ -98,9 +98,8 @@ class TierScrub:
     async def _run(self, request: ScrubRequest) -> None:
         store = self._store
         if request.bytes_per_second is not None:
-            store = ThrottlingObjectStore(
-                store, clock_ms=lambda: time.monotonic() * 1_000, bytes_per_second=request.bytes_per_second
-            )
+            rates = StoreRates(StoreLimits(read_bytes_per_second=request.bytes_per_second))
+            store = ThrottlingObjectStore(store, rates=rates, clock_ms=lambda: time.monotonic() * 1_000)
         memory = self._memory
         options = ScrubOptions(
             deep=request.deep,

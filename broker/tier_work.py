@@ -9,7 +9,7 @@ It is made anew whenever the ledger is opened. Belongs to the tier process's loo
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 
 from thermocline.broker.helper_process import HelperLink
@@ -46,6 +46,7 @@ from thermocline.tiered.scrub.segment_recovery import SegmentRecovery
 from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_writer import SegmentOptions
+from thermocline.tiered.tier_budgets import TierBudgets
 from thermocline.tiered.tier_service import TierService
 
 NOTHING_VISIBLE_MS = 1 << 62
@@ -66,7 +67,10 @@ class TierWork:
         keeps_spool_in_memory: bool,
         hot_state: HotState,
         on_committed: Callable[[Catalog, frozenset[str]], None],
+        budgets: TierBudgets,
+        check_store: Callable[[], Awaitable[None]],
     ) -> None:
+        """`budgets`: how many bytes may be held at a time. `check_store`: see TierService."""
         self.account = account
         self._link = link
         self._writer = writer
@@ -74,6 +78,8 @@ class TierWork:
         self._clock = clock
         self._hot_state = hot_state
         self._on_committed = on_committed
+        self._budgets = budgets
+        self._check_store = check_store
         self._changed = asyncio.Event()
         self._forgotten_version = -1
         local, config = link.settings.store, link.settings.tier
@@ -197,6 +203,7 @@ class TierWork:
             spool_folder=self._spool_folder,
             options=self._options,
             clock=self._clock,
+            budgets=self._budgets,
         )
         return TierService(
             writer=self._writer,
@@ -218,15 +225,21 @@ class TierWork:
                 spool_folder=self._spool_folder,
                 pack_bytes=config.pack_bytes,
                 clock=self._clock,
+                budgets=self._budgets,
             ),
             admission=self.account.admission,
+            check_store=self._check_store,
         )
 
     def _new_merging(self) -> Merging:
         config, service = self._link.settings.tier, self.service
         return Merging(
             merger=PackMerger(
-                writer=self._writer, options=self._options, spool_folder=self._spool_folder, clock=self._clock
+                writer=self._writer,
+                options=self._options,
+                spool_folder=self._spool_folder,
+                clock=self._clock,
+                budgets=self._budgets,
             ),
             policy=MergePolicy(fan_in=config.merge_fan_in, pack_bytes=config.pack_bytes),
             budget=MergeBudget(bytes_per_second=config.merge_bytes_per_second, clock=self._clock),

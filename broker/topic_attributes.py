@@ -10,6 +10,7 @@ takes `+` only. Topics carry the result without signs.
     reserve.time         whole hours, or finer: 90s, 1d12h                   -1          yes
                          -1 or 0 = the broker's default
     thermocline.ttl.ms   milliseconds, 0 = for ever, -1 = the default        -1          yes
+    thermocline.full.policy  refuse, drop-oldest; see drop_oldest.py         the broker's default    yes
 
 The whole change is refused when a key is unknown or named twice, a value is wrong, or what cannot be changed would be.
 
@@ -31,10 +32,12 @@ from dataclasses import dataclass
 
 from thermocline.remoting.duration import parse_duration_ms
 from thermocline.remoting.errors import InvalidRequestError
+from thermocline.tiered.tier_config import FullPolicy
 
 RESERVE_TIME = "reserve.time"
 TTL_MS = "thermocline.ttl.ms"
 TTL_KEYS = frozenset((RESERVE_TIME, TTL_MS))
+FULL_POLICY = "thermocline.full.policy"
 MESSAGE_TYPE = "message.type"
 MESSAGE_TYPE_MIXED = "MIXED"
 
@@ -79,6 +82,7 @@ ATTRIBUTES: Mapping[str, Attribute] = {
     ),
     RESERVE_TIME: Attribute(is_changeable=True, accepts=_hours_or_duration),
     TTL_MS: Attribute(is_changeable=True, accepts=_whole_number_from_minus_one),
+    FULL_POLICY: Attribute(is_changeable=True, accepts=_one_of(*FullPolicy)),
 }
 
 # What is not built yet, so that no topic is created whose messages would be kept otherwise than it says.
@@ -212,6 +216,12 @@ def _reserved_ms(text: str) -> int | None:
     if hours is None:
         return parse_duration_ms(text)
     return min(hours * HOUR_MS, LONG_MAX) if hours > 0 else None
+
+
+def full_policy(attributes: Mapping[str, str], *, default: str) -> FullPolicy:
+    """What a topic lets go of when the disk is full; what a file has that is no policy means the default."""
+    text = attributes.get(FULL_POLICY, default)
+    return FullPolicy(text if text in list(FullPolicy) else default)
 
 
 def _number(text: str | None) -> int | None:

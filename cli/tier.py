@@ -3,6 +3,8 @@ costs: tier_cost.py; what lies in a bucket: tier_bucket.py."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from thermocline.cli.application import Application, uses_cluster
@@ -68,11 +70,16 @@ def status(app: Application, topic: str | None) -> None:
         app.output.note(
             f"{broker}: cold tier {answer.get('coldUrl') or 'off'}, ledger version {answer.get('ledgerVersion')}"
         )
+        cold = answer.get("cold") or {}
+        if cold.get("state") == "degraded":
+            since = time_text(cold["sinceMs"])
+            app.output.note(f"{broker}: the object store has not answered since {since}; messages stay local")
         if answer.get("lastError"):
             app.output.note(f"{broker}: {answer['lastError']}")
-        if answer.get("outageMs"):
-            away = duration_text(answer["outageMs"] // 1_000 * 1_000)
-            app.output.note(f"{broker}: the object store has not answered for {away}; messages stay local")
+        for name, lost in _by_topic(answer.get("dropped") or []).items():
+            count = sum(each["endOffset"] - each["startOffset"] for each in lost)
+            last = time_text(max(each["droppedMs"] for each in lost))
+            app.output.note(f"{broker}: {count} messages of {name} were dropped from a full disk, the last {last}")
         budget = answer.get("budget")
         if budget and budget["isWidened"]:
             app.output.note(
@@ -194,6 +201,13 @@ _EXPLAINED = {
     "why_local": "whyLocal",
     "why_in_bucket": "whyInBucket",
 }
+
+
+def _by_topic(dropped: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for each in dropped:
+        found.setdefault(each["topic"], []).append(each)
+    return found
 
 
 def _range(start: int | None, end: int | None) -> str:

@@ -11,7 +11,9 @@ The tail file stays always. At most ten files go in one round, the oldest first.
 
 Age: last written to longer ago than `file_reserved_ms`, and it is one of the hours for deleting, or the disk is over
 `disk_used_ratio_max`. Over `disk_used_ratio_force` age does not count. Over `disk_used_ratio_refuse` sends are refused,
-too: the log is paused until room has come back, since a broker that cannot delete must not fill the disk.
+too, unless what goes in this round brings the disk back under it: the log is paused until room has come back, since a
+broker that cannot delete must not fill the disk. Who may lose messages instead asks `drop_border`, and gives `plan` a
+gate that lets them go.
 
 `plan` (loop thread) raises the minimum of the log, and with it of every queue, at once: no read begins below it from
 then on. `execute` (helper thread) unlinks. A read that is under way keeps its mapped slices.
@@ -142,9 +144,9 @@ class Retention:
     def plan(self, gate: RetentionGate, *, now_ms: int, hour: int) -> RetentionPlan:
         """Choose what goes, and raise the minimums. `hour`: of the day, for `delete_when_hours`."""
         used_ratio = self.used_ratio()
-        self._pause_or_resume(used_ratio)
         min_offset = self._new_minimum(gate, used_ratio, now_ms=now_ms, hour=hour)
         files = self._log.raise_minimum(min_offset) if min_offset > self._log.min_offset else []
+        self._pause_or_resume(used_ratio, freed_bytes=(len(files) + len(self._doomed)) * self._log.file_bytes)
         if files:
             self._queues.files.log_min_offset = self._log.min_offset
             logger.info("log minimum raised min_offset=%d files=%d used_ratio=%.3f", min_offset, len(files), used_ratio)
@@ -155,6 +157,22 @@ class Retention:
         """Below which offset files would go now if nobody held them who can put what he needs elsewhere."""
         others = replace(gate, timers_offset=None, transactions_offset=None)
         return self._new_minimum(others, self.used_ratio(), now_ms=now_ms, hour=hour)
+
+    def drop_border(self, gate: RetentionGate) -> int | None:
+        """Below which file border files would have to go, whether or not the cold tier has them, for sends to be taken;
+        None when the disk has room, or when what it has committed is enough, or others hold the files."""
+        used_ratio, ratio_max = self.used_ratio(), self._config.disk_used_ratio_refuse
+        if gate.committed_offset is None or used_ratio <= ratio_max:
+            return None
+        excess_bytes = (used_ratio - ratio_max) * self._disk.total_bytes(self._config.commit_log_path)
+        file_count = int(excess_bytes // self._log.file_bytes) + 1
+        limit = min(replace(gate, committed_offset=None).offset, self._log.flush_offset, self._rounds.recovery_offset)
+        border = self._log.min_offset
+        for file in list(self._log.files)[:-1][: min(file_count, self._config.delete_files_max)]:
+            if file.end_offset > limit:
+                break
+            border = file.end_offset
+        return border if border > max(self._log.min_offset, gate.committed_offset) else None
 
     def verdicts(self, gate: RetentionGate, *, now_ms: int, hour: int) -> Iterator[FileVerdict]:
         """Of each log file, the oldest first, why it is still there; of the ones behind it, that it is counts too."""
@@ -217,7 +235,10 @@ class Retention:
             min_offset = file.end_offset
         return min_offset
 
-    def _pause_or_resume(self, used_ratio: float) -> None:
+    def _pause_or_resume(self, used_ratio: float, *, freed_bytes: int) -> None:
+        """`freed_bytes`: what is to be unlinked right now."""
+        total_bytes = self._disk.total_bytes(self._config.commit_log_path)
+        used_ratio -= freed_bytes / total_bytes if total_bytes else 0.0
         if used_ratio > self._config.disk_used_ratio_refuse:
             if self._log.refusal is None:
                 logger.error("sends are refused used_ratio=%.3f", used_ratio)

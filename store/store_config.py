@@ -153,6 +153,11 @@ class StoreConfig:
         return f"{self.own_path}/logCeiling.json"
 
     @property
+    def dropped_ranges_path(self) -> str:
+        """What a full disk has cost."""
+        return f"{self.own_path}/droppedRanges.json"
+
+    @property
     def queue_ends_path(self) -> str:
         """Recovery position and queue ends."""
         return f"{self.own_path}/queueEnds"

@@ -13,7 +13,7 @@ Records in quarantine are errors of their own (QuarantinedError), for whoever wa
 
 Belongs to one event loop. Bounded: frames (FrameCache), footers (SegmentReaders, PackPieces), cursors (ReadAhead). One
 pull passes by no more than `SCAN_RECORDS_MAX` records, and looks into no more than `MATCH_RECORDS_MAX`, in
-`MATCH_FRAMES_MAX` frames; others go on after every `MATCH_RECORDS_AT_ONCE` of them. Cancelling any call is safe.
+`MATCH_FRAMES_MAX` frames; others go on after a few of them. Cancelling any call is safe.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import asyncio
 import logging
 from bisect import bisect_left, bisect_right
 from collections.abc import Awaitable, Callable, Set
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
@@ -36,6 +35,7 @@ from thermocline.remoting.errors import (
     QueryNotFoundError,
 )
 from thermocline.tiered.catalog import Catalog, TopicEntry
+from thermocline.tiered.cold_pull import ColdPull, ColdPullResult, ColdPullStatus, TakenRecords, take_wanted
 from thermocline.tiered.cold_query import find_by_physical_offset, frame_at, lost_by_key, not_there
 from thermocline.tiered.errors import SegmentFormatError
 from thermocline.tiered.frame import DecodedFrame, record_store_timestamp_ms
@@ -59,7 +59,6 @@ logger = logging.getLogger(__name__)
 SCAN_RECORDS_MAX = 65_536
 MATCH_RECORDS_MAX = 8_192
 MATCH_FRAMES_MAX = 4
-MATCH_RECORDS_AT_ONCE = 256
 TOPIC_INDEX_COUNT_MAX = 256
 END_OF_TIME_MS = 1 << 62
 
@@ -71,48 +70,6 @@ class Boundary(Enum):
 
     LOWER = "the first offset at or after it"
     UPPER = "the last offset at or before it"
-
-
-class ColdPullStatus(Enum):
-    """What a pull found."""
-
-    FOUND = "records"
-    NO_MATCH = "nothing up to next_offset; pull on from there"
-    BELOW_MINIMUM = "the offset has expired or never was; next_offset is the least visible one"
-    ABOVE_END = "the offset is not in the cold tier yet"
-    NO_QUEUE = "the cold tier holds nothing visible of this queue"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColdPull:
-    """Records of one queue from `offset` on, at most `count_max`, and `bytes_max` unless the first alone is larger.
-
-    `tags_codes`: only records with one of these codes (32-bit hashes); None for all. `matches(property text)`: only
-    records for which it is true. `group` names the reader whose sequential progress is followed.
-    """
-
-    topic: str
-    queue_id: int
-    offset: int
-    count_max: int
-    bytes_max: int
-    cut_ms: int
-    tags_codes: frozenset[int] | None = None
-    matches: Callable[[bytes], bool] | None = None
-    group: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColdPullResult:
-    """`buffers` are runs of whole records in order; `min_offset` and `end_offset` bound what is visible here."""
-
-    status: ColdPullStatus
-    next_offset: int
-    min_offset: int
-    end_offset: int
-    buffers: tuple[memoryview, ...] = ()
-    message_count: int = 0
-    size_bytes: int = 0
 
 
 class ColdReader:
@@ -139,7 +96,7 @@ class ColdReader:
         self._pieces = PackPieces(store)
         self._key_search = KeySearch(store, readers=self._readers, pieces=self._pieces, blooms=blooms)
         self._indexes: dict[str, tuple[PackedTopic | None, TopicIndex]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], str] = {}
 
     async def pull(self, request: ColdPull) -> ColdPullResult:
         """Records from an offset on. The buffers stay valid as long as they are held."""
@@ -261,6 +218,13 @@ class ColdReader:
         self._cache.forget(keys)
         self._readers.forget(keys)
         self._key_search.forget(keys)
+
+    def reader_left(self, reader: str) -> None:
+        """The reader has left: nothing is fetched any more for it alone. Its pulls are their callers' to cancel."""
+        for task, owner in self._tasks.items():
+            if owner == reader:
+                task.cancel()
+        self._cache.reader_left(reader)
 
     async def close(self) -> None:
         """Stop reading ahead. The cache is its owner's."""
@@ -408,7 +372,7 @@ class ColdReader:
         span = await self._span(queue, position)
         if span.quarantine is not None:
             raise span.lost_error(queue_offset=request.offset)
-        taken = _Taken(request)
+        taken = TakenRecords(request)
         incarnation = span.segment.incarnation
         cursor = self._read_ahead.start((request.group, request.topic, incarnation, request.queue_id), request.offset)
         if request.tags_codes is None:
@@ -428,7 +392,7 @@ class ColdReader:
 
     async def _take_all(
         self,
-        taken: _Taken,
+        taken: TakenRecords,
         queue: QueueIndex,
         position: int,
         cursor: Cursor,
@@ -452,13 +416,13 @@ class ColdReader:
             if self._read_ahead.enter(cursor, (span.segment.segment_id, info.index)):
                 stop = min(info.index + 1 + cursor.window_frames, span.run.frame_end)
                 following = [footer.frame(index) for index in range(info.index + 1, stop)]
-                self._fetch_ahead(queue, position, reader, info, following, cursor)
+                self._fetch_ahead(queue, position, reader, info, following, cursor, taken.reader)
                 ahead = ahead or following
-            frame = await self._cache.get(reader, info, ahead=ahead)
+            frame = await self._cache.get(reader, info, ahead=ahead, owner=taken.reader)
             if matches is None:
                 taken.take(frame, min(frame.end_offset, end_offset))
                 continue
-            await _take_wanted(taken, frame, min(frame.end_offset, end_offset), matches)
+            await take_wanted(taken, frame, min(frame.end_offset, end_offset), matches)
             frame_count += 1
             if frame_count >= MATCH_FRAMES_MAX:
                 return
@@ -471,21 +435,22 @@ class ColdReader:
         info: FrameInfo,
         ahead: list[FrameInfo],
         cursor: Cursor,
+        owner: str,
     ) -> None:
         """Fetch the frames behind `info` once half the window is used up; across the segment's end when it is near."""
         missing = [frame for frame in ahead if not self._cache.is_coming(reader, frame)]
         if self._cache.is_coming(reader, info) and len(missing) * 2 >= cursor.window_frames:
-            self._cache.read_ahead(reader, missing)
+            self._cache.read_ahead(reader, missing, owner=owner)
         if len(ahead) < cursor.window_frames and position + 1 < len(queue.spans):
             if queue.spans[position + 1].quarantine is not None:
                 return
             task = asyncio.get_running_loop().create_task(
-                self._fetch_following(queue, position + 1, cursor.window_frames - len(ahead))
+                self._fetch_following(queue, position + 1, cursor.window_frames - len(ahead), owner)
             )
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks[task] = owner
+            task.add_done_callback(self._tasks.pop)
 
-    async def _fetch_following(self, queue: QueueIndex, position: int, frame_count: int) -> None:
+    async def _fetch_following(self, queue: QueueIndex, position: int, frame_count: int, owner: str) -> None:
         """Fetch the first frames of the next segment; a guess, so a failure is left to the read that needs them."""
         try:
             span = await self._span(queue, position)
@@ -496,9 +461,9 @@ class ColdReader:
             return
         stop = min(span.run.frame_start + frame_count, span.run.frame_end)
         wanted = range(len(footer.frames)) if reader.is_small else range(span.run.frame_start, stop)
-        self._cache.read_ahead(reader, [footer.frame(index) for index in wanted])
+        self._cache.read_ahead(reader, [footer.frame(index) for index in wanted], owner=owner)
 
-    async def _take_matching(self, taken: _Taken, span: QueueSpan, tags_codes: frozenset[int]) -> None:
+    async def _take_matching(self, taken: TakenRecords, span: QueueSpan, tags_codes: frozenset[int]) -> None:
         """Take the records of one span whose tags code matches, by the columns; only their frames are read."""
         run, reader = span.run, self._readers.of(span.segment)
         scan_end = min(run.end_offset, taken.next_offset + SCAN_RECORDS_MAX)
@@ -517,7 +482,7 @@ class ColdReader:
                 if taken.message_count and not self._cache.is_ready(reader, info):
                     taken.next_offset = queue_offset
                     return
-                frame = await self._cache.get(reader, info)
+                frame = await self._cache.get(reader, info, owner=taken.reader)
             taken.next_offset = queue_offset
             taken.take(frame, queue_offset + 1)
         if taken.has_room:
@@ -588,66 +553,3 @@ class ColdReader:
             raise span.lost_error(queue_offset=queue_offset)
         reader = self._readers.of(span.segment)
         return await self._cache.get(reader, (await reader.frame_table()).frame_of(span.run, queue_offset))
-
-
-async def _take_wanted(taken: _Taken, frame: DecodedFrame, end_offset: int, matches: Callable[[bytes], bool]) -> None:
-    """Take the records of [next offset, end_offset) whose properties match, a few at a time."""
-    looked_at = 0
-    while taken.has_room and taken.next_offset < end_offset:
-        queue_offset = taken.next_offset
-        if matches(frame.properties_text(queue_offset)):
-            taken.take(frame, queue_offset + 1)
-        else:
-            taken.next_offset += 1
-        looked_at += 1
-        if looked_at % MATCH_RECORDS_AT_ONCE == 0:
-            await asyncio.sleep(0)
-
-
-class _Taken:
-    """What a pull has collected so far."""
-
-    def __init__(self, request: ColdPull) -> None:
-        assert request.count_max > 0
-        self._count_max = request.count_max
-        self._bytes_max = request.bytes_max
-        self._cut_ms = request.cut_ms
-        self.next_offset = request.offset
-        self.has_room = True
-        self.buffers: list[memoryview] = []
-        self.message_count = 0
-        self.size_bytes = 0
-        self._last: tuple[DecodedFrame, int, int] | None = None
-
-    def take(self, frame: DecodedFrame, end_offset: int) -> None:
-        """Take the visible records of [next_offset, end_offset), all in `frame`, as far as there is room."""
-        while self.has_room and self.next_offset < end_offset:
-            start = self.next_offset
-            if frame.min_store_ms < self._cut_ms and frame.store_timestamp_ms(start) < self._cut_ms:
-                self.next_offset += 1
-                continue
-            # Where the cut runs through the frame records are judged one by one, elsewhere all at once.
-            visible_end = end_offset if frame.min_store_ms >= self._cut_ms else start + 1
-            stop = min(visible_end, start + self._count_max - self.message_count)
-            room_position = frame.position(start) + self._bytes_max - self.size_bytes
-            fitting = bisect_right(frame.positions, room_position) - 1 + frame.start_offset
-            if fitting < stop:
-                stop = max(fitting, start + 1) if not self.message_count else fitting
-                self.has_room = False
-            if stop > start:
-                self._add(frame, start, stop)
-            if self.message_count >= self._count_max or self.size_bytes >= self._bytes_max:
-                self.has_room = False
-
-    def _add(self, frame: DecodedFrame, start: int, stop: int) -> None:
-        """Add records [start, stop), joined to the buffer before if they follow it in the same frame."""
-        if self._last is not None and self._last[0] is frame and self._last[2] == start:
-            start_of_buffer = self._last[1]
-            self.buffers[-1] = frame.slice(start_of_buffer, stop)
-        else:
-            start_of_buffer = start
-            self.buffers.append(frame.slice(start, stop))
-        self._last = (frame, start_of_buffer, stop)
-        self.message_count += stop - start
-        self.size_bytes += frame.position(stop) - frame.position(start)
-        self.next_offset = stop

@@ -1,4 +1,4 @@
-"""open_object_store: from a URL to an object store, metered and retried.
+"""open_object_store: from a URL to an object store, metered, limited and retried.
 
     file:///absolute/directory
     s3://bucket/prefix?endpoint=http://host:port&region=us-east-1&path_style=true&access_key=...&secret_key=...
@@ -11,6 +11,7 @@ Secrets in a URL are for tests: they end up in process lists.
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass, field, replace
 from random import Random, SystemRandom
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -21,7 +22,14 @@ from thermocline.tiered.file import FileObjectStore
 from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.s3 import S3Options
-from thermocline.tiered.wrappers import MeteringObjectStore, RetryingObjectStore, RetryPolicy, StoreCounters
+from thermocline.tiered.wrappers import (
+    MeteringObjectStore,
+    RetryingObjectStore,
+    RetryPolicy,
+    StoreCounters,
+    StoreRates,
+    ThrottlingObjectStore,
+)
 from thermocline.tiered.wrappers.metering import AccountsOf
 from thermocline.tiered.wrappers.retrying import Sleep
 
@@ -31,13 +39,14 @@ _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectStoreOptions:
-    """What stands above and below a store that is opened by URL."""
+    """What stands above and below a store that is opened by URL. `rates`: limits that each attempt keeps to."""
 
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     counters: StoreCounters = field(default_factory=StoreCounters)
     accounts_of: AccountsOf | None = None
     random: Random = field(default_factory=SystemRandom)
     sleep: Sleep = asyncio.sleep
+    rates: StoreRates | None = None
     disk: Disk = field(default_factory=RealDisk)
     connections_max: int = 32
 
@@ -50,8 +59,10 @@ async def open_object_store(url: str, options: ObjectStoreOptions | None = None)
     """
     chosen = options if options is not None else ObjectStoreOptions()
     store = await _open_provider(url, chosen)
-    metered = MeteringObjectStore(store, chosen.counters, chosen.accounts_of)
-    return RetryingObjectStore(metered, policy=chosen.retry, random=chosen.random, sleep=chosen.sleep)
+    limited: ObjectStore = MeteringObjectStore(store, chosen.counters, chosen.accounts_of)
+    if chosen.rates is not None:
+        limited = ThrottlingObjectStore(limited, rates=chosen.rates, clock_ms=_monotonic_ms, sleep=chosen.sleep)
+    return RetryingObjectStore(limited, policy=chosen.retry, random=chosen.random, sleep=chosen.sleep)
 
 
 def parse_s3_url(url: str) -> S3Options:
@@ -83,6 +94,10 @@ def is_s3_url(url: str) -> bool:
 def without_options(url: str) -> str:
     """The URL without what is behind `?`, which may hold secrets."""
     return url.partition("?")[0]
+
+
+def _monotonic_ms() -> float:
+    return time.monotonic() * 1_000
 
 
 async def _open_provider(url: str, options: ObjectStoreOptions) -> ObjectStore:

@@ -68,6 +68,11 @@ class SealPlan:
     skipped_to: dict[int, int]
     raw_bytes: int
 
+    @property
+    def record_count(self) -> int:
+        """Messages."""
+        return sum(len(run.units) for run in self.runs)
+
 
 @dataclass(slots=True, kw_only=True)
 class QueueProgress:
@@ -175,8 +180,19 @@ class SealBacklog:
         progress = self._topics[topic]
         queue = progress.queues.setdefault(queue_id, QueueProgress())
         assert end_offset >= queue.end_offset
-        queue.min_offset, queue.end_offset = min_offset, end_offset
+        queue.min_offset, queue.end_offset = max(queue.min_offset, min_offset), end_offset
         if progress.tiered and queue.is_waiting:
+            self._changed.add((topic, queue_id))
+
+    def raise_minimum(self, topic: str, queue_id: int, min_offset: int) -> None:
+        """What lies below is gone, although it waited: what is left is counted anew."""
+        queue = self._topics[topic].queues.get(queue_id)
+        if queue is None or min_offset <= queue.first_waiting_offset:
+            return
+        queue.min_offset = min_offset
+        queue.waiting_bytes, queue.accounted_offset = 0, min_offset
+        queue.first_waiting_ms = queue.first_waiting_physical_offset = None
+        if self._topics[topic].tiered and queue.is_waiting:
             self._changed.add((topic, queue_id))
 
     def set_reported_offset(self, log_offset: int) -> None:

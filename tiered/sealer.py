@@ -2,14 +2,19 @@
 
     plan (seal_backlog) -> records from the local log -> three parts (segment_writer) -> three objects -> SegmentEntry
 
+Bounded: segments wait for their shares of the budgets (tier_budgets.py) before they are written. When
+the disk has no room for the spool, `.log` is kept in memory too: what cannot go up could never make room again.
+
 Objects are complete before the ledger names them: a crash on the way leaves orphans, which `garbage.py` removes, never
 half a segment. Reading, hashing and compressing run in a worker thread; the loop only uploads.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from thermocline.remoting.errors import DiskFullError
 from thermocline.tiered.local_files import LocalLog
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
@@ -18,6 +23,14 @@ from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_format import SegmentId
 from thermocline.tiered.segment_upload import upload_segment
 from thermocline.tiered.segment_writer import FinishedSegment, SegmentOptions, SegmentWriter
+from thermocline.tiered.tier_budgets import TierBudgets
+
+logger = logging.getLogger(__name__)
+
+RECORD_MEMORY_BYTES = 120
+"""What a record takes besides `.log`: its columns, and its keys while they are collected, sorted and written."""
+FRAMES_IN_MEMORY = 4
+"""A frame's records, joined and compressed, and what is on its way to the store."""
 
 
 class Sealer:
@@ -32,6 +45,7 @@ class Sealer:
         spool_folder: Path | None,
         options: SegmentOptions,
         clock: Callable[[], int],
+        budgets: TierBudgets | None = None,
     ) -> None:
         self._store = store
         self._keys = keys
@@ -39,6 +53,8 @@ class Sealer:
         self._spool_folder = spool_folder
         self._options = options
         self._clock = clock
+        self._budgets = budgets if budgets is not None else TierBudgets()
+        self._had_room = True
 
     async def seal(self, plan: SealPlan, segment_id: SegmentId) -> SegmentEntry:
         """Write and upload one segment.
@@ -49,7 +65,27 @@ class Sealer:
             CorruptDataError: The local log does not hold what its queue says.
         """
         assert plan.runs
-        with await asyncio.to_thread(self.write, plan, segment_id, folder=self._spool_folder) as finished:
+        memory_bytes = self.memory_bytes(plan)
+        if self._spool_folder is not None:
+            try:
+                async with self._budgets.spool.hold(plan.raw_bytes), self._budgets.uploads.hold(memory_bytes):
+                    entry = await self._write_and_upload(plan, segment_id, self._spool_folder)
+            except DiskFullError as error:
+                if self._had_room:
+                    logger.warning("segments are kept in memory until they are uploaded: %s", error)
+                self._had_room = False
+            else:
+                self._had_room = True
+                return entry
+        async with self._budgets.uploads.hold(memory_bytes + plan.raw_bytes):
+            return await self._write_and_upload(plan, segment_id, None)
+
+    def memory_bytes(self, plan: SealPlan) -> int:
+        """About what writing it takes besides `.log`."""
+        return plan.record_count * RECORD_MEMORY_BYTES + FRAMES_IN_MEMORY * self._options.frame_bytes
+
+    async def _write_and_upload(self, plan: SealPlan, segment_id: SegmentId, folder: Path | None) -> SegmentEntry:
+        with await asyncio.to_thread(self.write, plan, segment_id, folder=folder) as finished:
             return await upload_segment(self._store, self._keys, finished, created_ms=self._clock())
 
     def write(self, plan: SealPlan, segment_id: SegmentId, *, folder: Path | None) -> FinishedSegment:

@@ -1,15 +1,21 @@
 """Spool: bytes written in order and then seen as one view, without holding them in memory when a folder is given.
 
-The file has no name, so nothing is left behind however the process ends; it is never made durable.
+The file has no name, so nothing is left behind however the process ends; it is never made durable. A disk without room
+for it is a DiskFullError.
 """
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import tempfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
+
+from thermocline.remoting.errors import DiskFullError
+from thermocline.store.disk import NO_ROOM
 
 WRITE_BYTES = 1024 * 1024
 
@@ -20,7 +26,8 @@ class Spool:
     def __init__(self, folder: Path | None) -> None:
         self._file: IO[bytes] | None = None
         if folder is not None:
-            self._file = tempfile.TemporaryFile(dir=folder, buffering=WRITE_BYTES)  # noqa: SIM115 - closed in close()
+            with _translated():
+                self._file = tempfile.TemporaryFile(dir=folder, buffering=WRITE_BYTES)  # noqa: SIM115 - see close()
         self._memory = bytearray()
         self._map: mmap.mmap | None = None
         self.size_bytes = 0
@@ -31,7 +38,8 @@ class Spool:
         if self._file is None:
             self._memory += data
         else:
-            self._file.write(data)
+            with _translated():
+                self._file.write(data)
         self.size_bytes += len(data)
         self.crc32 = zlib.crc32(data, self.crc32)
 
@@ -39,7 +47,8 @@ class Spool:
         """All of it, read-only."""
         if self._file is None:
             return memoryview(self._memory).toreadonly()
-        self._file.flush()
+        with _translated():
+            self._file.flush()
         self._map = mmap.mmap(self._file.fileno(), self.size_bytes, prot=mmap.PROT_READ)
         return memoryview(self._map)
 
@@ -48,5 +57,16 @@ class Spool:
         self._map = None
         self._memory = bytearray()
         if self._file is not None:
-            self._file.close()
-            self._file = None
+            file, self._file = self._file, None
+            with contextlib.suppress(OSError):  # what is buffered still may find no room, and nobody wants it
+                file.close()
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            raise DiskFullError("no room left to spool a segment") from error
+        raise

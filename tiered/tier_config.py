@@ -1,15 +1,26 @@
 """Settings of the cold tier, checked once where the process starts."""
 
 from dataclasses import dataclass, fields
+from enum import StrEnum
 
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.tiered.cost.request_budget import REQUESTS_PER_HOUR_MIN
 from thermocline.tiered.fencing import FencingMode
+from thermocline.tiered.wrappers.throttling import StoreLimits
 
 KIB, MIB = 1024, 1024 * 1024
 NONE_URL = "none"
 RESERVE_BYTES_MIN = 64 * MIB
 """A few rounds of the store's tick at the highest rate: it is looked at once in a tick."""
+
+
+class FullPolicy(StrEnum):
+    """What becomes of messages that fill the local disk while the bucket does not take them."""
+
+    REFUSE = "refuse"
+    """Sends are refused: nothing that was acknowledged is lost."""
+    DROP_OLDEST = "drop-oldest"
+    """The oldest go, and are declared lost by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +46,28 @@ class TierConfig:
     """How often what TTL dropped leaves the catalog."""
     grace_ms: int = 24 * 3_600_000
     """How long a ledger version, and the objects that only it names, stay readable."""
-    cache_bytes: int = 256 * MIB
+    cache_bytes: int = 160 * MIB
     """Decompressed frames kept for cold reads, all groups together."""
     index_bytes: int = 128 * MIB
     """Bloom pages of index objects kept in memory, 9 bits a key: a key that is not there then costs no request."""
     read_ahead_frames_max: int = 8
     upload_concurrency_max: int = 4
+    upload_bytes_per_second_max: int = 0
+    """Bytes put into the store in a second, on average; 0 is no limit."""
+    upload_requests_per_second_max: int = 0
+    """Puts and deletes in a second; 0 is no limit."""
+    read_bytes_per_second_max: int = 0
+    """Bytes read from the store in a second, on average; 0 is no limit."""
+    read_requests_per_second_max: int = 0
+    """Gets, heads and listings in a second; 0 is no limit."""
+    read_budget_bytes: int = 16 * MIB
+    """Most bytes of parts of objects that are on their way from the store; further reads wait."""
+    upload_budget_bytes: int = 96 * MIB
+    """Most memory that segments, packs and merges take while they are written and uploaded; further ones wait."""
+    spool_bytes: int = 1024 * MIB
+    """Most raw bytes of segments, packs and merges that are on local disk at a time; further ones wait."""
+    full_policy: str = FullPolicy.REFUSE.value
+    """When the bucket has been away for longer than the disk can hold, for topics that say nothing of their own."""
     account_interval_ms: int = 1_000
     requests_per_hour: int = 0
     """Requests that write or list which an hour may see, before seal ages are widened; 0: no such budget."""
@@ -69,6 +96,13 @@ class TierConfig:
             "index_bytes": 0,
             "read_ahead_frames_max": 1,
             "upload_concurrency_max": 1,
+            "upload_bytes_per_second_max": 0,
+            "upload_requests_per_second_max": 0,
+            "read_bytes_per_second_max": 0,
+            "read_requests_per_second_max": 0,
+            "read_budget_bytes": 1 * MIB,
+            "upload_budget_bytes": 1 * MIB,
+            "spool_bytes": 1 * MIB,
             "account_interval_ms": 10,
             "pack_bytes": 64 * KIB,
             "merge_fan_in": 2,
@@ -84,6 +118,10 @@ class TierConfig:
         if self.fencing not in list(FencingMode):
             raise InvalidRequestError(
                 f"coldFencing is {' or '.join(FencingMode)}", setting="fencing", value=self.fencing
+            )
+        if self.full_policy not in list(FullPolicy):
+            raise InvalidRequestError(
+                f"coldFullPolicy is {' or '.join(FullPolicy)}", setting="full_policy", value=self.full_policy
             )
         if self.requests_per_hour and self.requests_per_hour < REQUESTS_PER_HOUR_MIN:
             raise InvalidRequestError(
@@ -105,6 +143,16 @@ class TierConfig:
     def fencing_mode(self) -> FencingMode:
         """`fencing`, checked."""
         return FencingMode(self.fencing)
+
+    @property
+    def limits(self) -> StoreLimits:
+        """What passes to and from the store in a second."""
+        return StoreLimits(
+            write_bytes_per_second=self.upload_bytes_per_second_max,
+            write_requests_per_second=self.upload_requests_per_second_max,
+            read_bytes_per_second=self.read_bytes_per_second_max,
+            read_requests_per_second=self.read_requests_per_second_max,
+        )
 
     @property
     def is_enabled(self) -> bool:

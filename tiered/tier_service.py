@@ -9,8 +9,9 @@ One round
 A round with nothing to do costs no request.
 
 Failures
-  - The store does not answer: what was sealed is committed, the round ends, and the rest is sealed by a later one. A
-    commit whose outcome is unknown is settled before anything else happens. `wrappers/outage.py` tells people.
+  - The store does not answer: what was sealed is committed, the round ends, and the rest is sealed by a later one,
+    which begins once the store has answered a small request (`check_store`): nothing is compressed for a store that is
+    away. A commit whose outcome is unknown is settled before anything else happens. `wrappers/outage.py` tells people.
   - Something of the ledger is damaged: no garbage is collected until it is whole again; all else goes on.
   - FencedError: another writer has taken over. It leaves `run`; nothing more is written or deleted.
 
@@ -23,59 +24,34 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-import msgspec
-
 from thermocline.remoting.errors import (
     CorruptDataError,
     InvalidRequestError,
     ObjectNotFoundError,
     ObjectStoreUnavailableError,
 )
-from thermocline.tiered.catalog import NEVER_EXPIRES, Catalog
+from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cost.seal_admission import DueTopic, SealAdmission
+from thermocline.tiered.due_changes import DueChanges, TopicReport, changed_topics
 from thermocline.tiered.errors import EarlierCommitUnsettledError
-from thermocline.tiered.garbage import GarbageCollector, GarbageReport
-from thermocline.tiered.ledger_entry import LedgerChanges, TopicChange, TopicDelete
+from thermocline.tiered.garbage import GarbageReport
+from thermocline.tiered.garbage_rounds import GarbageRounds
+from thermocline.tiered.ledger_entry import LedgerChanges, QueueHole
 from thermocline.tiered.ledger_writer import LedgerWriter
-from thermocline.tiered.packs.pack_entry import PackEntry
-from thermocline.tiered.packs.pack_sealer import ENTRY_BYTES_MAX, PackSealer, SealedPack
-from thermocline.tiered.packs.pack_ttl import expired_packs
-from thermocline.tiered.packs.ttl_class import ttl_class
+from thermocline.tiered.packs.pack_sealer import PackSealer, SealedPack
+from thermocline.tiered.round_uploads import RoundUploads, entries_of
 from thermocline.tiered.seal_backlog import SealBacklog, SealPlan
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_upload import PUTS_PER_SEGMENT
-from thermocline.tiered.sweep_turn import Sweeps, SweepTurn
+from thermocline.tiered.sweep_turn import Sweeps
 from thermocline.tiered.tier_config import TierConfig
-from thermocline.tiered.ttl import sweep
 
 logger = logging.getLogger(__name__)
 
 RETRY_DELAY_MS = 500
 PLANS_AT_ONCE = 32
-COLLECTION_COST = 3
-"""Listings and PUTs of a collection beside its commit: pins twice, the hint."""
-COLLECTIONS_PER_GRACE = 24
-"""How often garbage is collected at most: each collection reads the heads of all kept checkpoints, of which there are
-the more the more is committed; and while a pin holds garbage, each finds the same."""
 RETRY_DELAY_MS_MAX = 10_000
-SWEEPS_WAITED_MAX = 3
-"""How many sweep intervals a pack that has expired may wait for a commit that is made anyway."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicReport:
-    """One topic as the hot process has it. `ttl_ms` is the one in effect; None keeps messages for ever. `cut_ms`: what
-    was stored before it has expired, for good; `expired_before_ms`: the part of that which changes of the time to live
-    have fixed."""
-
-    topic: str
-    incarnation: int
-    ttl_ms: int | None
-    expired_before_ms: int
-    cut_ms: int
-    tiered: bool
-    deleted: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,39 +89,39 @@ class TierService:
         on_committed: Callable[[Catalog, frozenset[str]], None],
         pack_sealer: PackSealer | None = None,
         admission: SealAdmission | None = None,
+        check_store: Callable[[], Awaitable[None]] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`on_committed(catalog, topics)`: called with the topics whose cold ranges changed, or none of them when only
         the gate of local deletion (`backlog.committed_offset`) has moved. Without `pack_sealer` every topic is sealed
-        into segments of its own. `admission`: there is a request budget."""
+        into segments of its own. `admission`: there is a request budget. `check_store`: raises
+        ObjectStoreUnavailableError while the store is known to be away."""
         self._admission = admission
         self._sleep = sleep
         self._writer = writer
         self._backlog = backlog
-        self._sealer = sealer
         self._config = config
         self._clock = clock
         self._flush_offset = flush_offset
         self._on_committed = on_committed
-        self._pack_sealer = pack_sealer
-        self._garbage = GarbageCollector(writer)
-        self._reports: dict[str, TopicReport] = {}
+        self._check_store = check_store
         self._demands: list[_Demand] = []
         self._wake = asyncio.Event()
         self._pressure = False
-        interval_ms = config.sweep_interval_ms
-        self._segment_sweep = SweepTurn(interval_ms=interval_ms, waited_max_ms=0, now_ms=clock())
-        self._pack_sweep = SweepTurn(
-            interval_ms=interval_ms, waited_max_ms=SWEEPS_WAITED_MAX * interval_ms, now_ms=clock()
-        )
         self._published_offset = -1
-        self._has_swept_orphans = False
         self._last_error = ""
-        self._garbage_error = ""
-        self._garbage_not_before_ms = 0
         self._changing = asyncio.Lock()
         """Held from the look at the catalog that a change is made by until the change is in: by rounds, merges and
         repairs."""
+        self._due = DueChanges(writer, config, can_pay=self._can_pay, now_ms=clock())
+        self._garbage = GarbageRounds(writer, config, changing=self._changing, clock=clock, can_pay=self._can_pay)
+        self._uploads = RoundUploads(
+            writer=writer,
+            sealer=sealer,
+            pack_sealer=pack_sealer,
+            concurrency_max=config.upload_concurrency_max,
+            class_of=self._due.class_of,
+        )
 
     @property
     def catalog(self) -> Catalog:
@@ -165,16 +141,15 @@ class TierService:
     @property
     def sweeps(self) -> Sweeps:
         """The last sweeps whose commit is in, and the next ones."""
-        return Sweeps(segments=self._segment_sweep.state, packs=self._pack_sweep.state)
+        return self._due.sweeps
 
     def ttl_ms(self, topic: str) -> int | None:
         """The time to live in effect, as the hot process says it; None keeps messages for ever."""
-        report = self._reports.get(topic)
-        return report.ttl_ms if report is not None else self.catalog.ttl_ms(topic)
+        return self._due.ttl_ms(topic)
 
     def report_topic(self, report: TopicReport) -> None:
         """Take in a topic of the hot process; a new incarnation starts clean."""
-        self._reports[report.topic] = report
+        self._due.reports[report.topic] = report
         if report.deleted:
             self._backlog.delete_topic(report.topic)
             return
@@ -192,6 +167,13 @@ class TierService:
         """Take in a queue of a reported topic, its file written up to `end_offset`."""
         if topic in self._backlog.topics:  # else the topic was deleted behind this report
             self._backlog.set_queue(topic, queue_id, min_offset=min_offset, end_offset=end_offset)
+
+    def report_dropped(self, topic: str, incarnation: int, hole: QueueHole) -> None:
+        """Take in offsets that the hot process has given up; the next entry declares those that nobody holds."""
+        self._due.drop(topic, incarnation, hole)
+        progress = self._backlog.topics.get(topic)
+        if progress is not None and progress.incarnation == incarnation:
+            self._backlog.raise_minimum(topic, hole.queue_id, hole.end_offset)
 
     def reported(self, *, log_offset: int, pressure: bool) -> None:
         """A whole report has been taken in; see SealBacklog.set_reported_offset."""
@@ -231,31 +213,22 @@ class TierService:
             if changes is None or changes.is_empty:
                 return False
             await self._commit(changes)
-            self._publish(_changed_topics(changes, before))
+            self._publish(changed_topics(changes, before))
             return True
 
     async def sweep_now(self) -> None:
         """Commit now what a round would in its time: topics that ended, and whatever has expired. Raises as `amend`."""
-        self._segment_sweep.hasten()
-        self._pack_sweep.hasten()
-        await self.amend(lambda _: self._changes((), now_ms=self._clock()))
-        self._sweeps_committed()
+        self._due.hasten_sweep()
+        await self.amend(lambda _: self._due.take(now_ms=self._clock()))
+        self._due.committed()
 
     async def collect_now(self) -> GarbageReport:
         """Delete what no live version names, without a grace period; pins hold. Raises as `run_once`."""
-        async with self._changing:
-            deleted = GarbageReport()
-            # The first plan of a version without a checkpoint writes that, and leaves the ledger's garbage to the next.
-            for _ in range(2):
-                now_ms = self._clock()
-                plan = await self._garbage.plan(now_ms=now_ms, grace_ms=0)
-                report = await self._garbage.execute(plan, now_ms=now_ms)
-                deleted = GarbageReport(
-                    deleted_count=deleted.deleted_count + report.deleted_count,
-                    deleted_bytes=deleted.deleted_bytes + report.deleted_bytes,
-                    held_by_pin=report.held_by_pin,
-                )
-            return deleted
+        return await self._garbage.collect_now()
+
+    async def sweep_orphans(self) -> None:
+        """List the prefix once more, and delete what nobody names. Raises as `run_once`."""
+        await self._garbage.sweep_orphans()
 
     def now_ms(self) -> int:
         """The clock by which rounds go."""
@@ -263,12 +236,11 @@ class TierService:
 
     def class_of(self, topic: str) -> str:
         """The TTL class that a topic is in now."""
-        report = self._reports.get(topic)
-        return ttl_class(report.ttl_ms if report is not None else self.catalog.ttl_ms(topic))
+        return self._due.class_of(topic)
 
     def cuts_ms(self) -> dict[str, int]:
         """What has expired, by what the hot process said: topic -> store time before which everything has."""
-        return self._cuts_ms(self.catalog)
+        return self._due.cuts_ms(self.catalog)
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[LedgerWriter]:
@@ -276,13 +248,6 @@ class TierService:
         async with self._changing:
             await self._settle()
             yield self._writer
-
-    async def sweep_orphans(self) -> None:
-        """List the prefix once more, and delete what nobody names. Raises as `run_once`."""
-        async with self._changing:
-            now_ms = self._clock()
-            plan = await self._garbage.plan(now_ms=now_ms, sweep=True)
-            await self._garbage.execute(plan, now_ms=now_ms)
 
     async def run(self) -> None:
         """Work until cancelled.
@@ -309,6 +274,8 @@ class TierService:
 
     async def run_once(self) -> None:
         """One round. Raises as `run`, and ObjectStoreUnavailableError when the store did not answer."""
+        if self._check_store is not None:
+            await self._check_store()
         await self._settle()
         now_ms = self._clock()
         self._backlog.account()
@@ -318,7 +285,7 @@ class TierService:
         try:
             wanted = self._wanted(demands)
             due = self._admitted(self._backlog.due(now_ms=now_ms, pressure=self._pressure), now_ms=now_ms)
-            if self._pack_sealer is not None and not all(map(self._is_full, due)):
+            if self._uploads.has_packs and not all(map(self._is_full, due)):
                 due += self._backlog.waiting()  # whatever waits goes with what is due: it costs no request more
             topics = list(dict.fromkeys((*wanted, *due)))
             while True:
@@ -334,7 +301,7 @@ class TierService:
         for demand in demands:
             if not demand.done.done():
                 demand.done.set_result(demand.outcomes)
-        await self._collect_garbage(now_ms)
+        await self._garbage.collect_due(now_ms)
 
     # -- one round -----------------------------------------------------------------------------------------------------
 
@@ -347,7 +314,7 @@ class TierService:
 
     def _resume_after_settling(self) -> None:
         """A commit that had got no answer is in: start each topic from what the catalog says."""
-        for report in self._reports.values():
+        for report in self._due.reports.values():
             entry = self.catalog.topics.get(report.topic)
             progress = self._backlog.topics.get(report.topic)
             if entry is None or progress is None or entry.incarnation != progress.incarnation:
@@ -384,7 +351,7 @@ class TierService:
 
     def _seal_cost(self, topics: Sequence[str]) -> int:
         """What it takes at most to seal topics in one round: small ones with all others that wait, in packs."""
-        if self._pack_sealer is None:
+        if not self._uploads.has_packs:
             return PUTS_PER_SEGMENT * len(topics) + self._writer.commit_cost_max
         full_count = sum(map(self._is_full, topics))
         pack_count = self._pack_count() if full_count < len(topics) else 0
@@ -432,19 +399,25 @@ class TierService:
             if plan is not None:
                 plans.append(plan)
         small = self._small_topics(plans, demands)
-        sealed, failure = await self._seal_all([plan for plan in plans if plan.runs and plan.topic not in small])
-        packs, pack_failure = await self._seal_packs([plan for plan in plans if plan.runs and plan.topic in small])
+        filled = [plan for plan in plans if plan.runs]
+        sealed, failure = await self._uploads.seal_segments([plan for plan in filled if plan.topic not in small])
+        packs, pack_failure = await self._uploads.seal_packs([plan for plan in filled if plan.topic in small])
         failure = failure or pack_failure
         advanced = {entry.topic for _, entry in sealed} | {plan.topic for plan in plans if not plan.runs}
         advanced |= {plan.topic for each in packs for plan, _ in each.pieces}
         changed: set[str] = set()
         async with self._changing:
-            for group in _entries(packs):
+            for group in entries_of(packs):
                 before = self.catalog
-                changes = self._changes([entry for _, entry in sealed], [each.pack for each in group], now_ms=now_ms)
+                changes = self._due.take(
+                    [entry for _, entry in sealed],
+                    [each.pack for each in group],
+                    now_ms=now_ms,
+                    coming=[each.pack for each in packs],
+                )
                 if not changes.is_empty:
                     await self._commit(changes)
-                self._sweeps_committed()
+                self._due.committed()
                 for plan, entry in sealed:
                     self._backlog.committed(plan)
                     self._tell_demands(demands, _outcome(entry))
@@ -453,7 +426,7 @@ class TierService:
                         self._backlog.committed(plan)
                     self._tell_demands_of_pack(demands, each)
                 sealed = []
-                changed |= _changed_topics(changes, before)
+                changed |= changed_topics(changes, before)
         for plan in plans:
             if not plan.runs:
                 self._backlog.committed(plan)
@@ -464,28 +437,10 @@ class TierService:
 
     def _small_topics(self, plans: Sequence[SealPlan], demands: Iterable[_Demand]) -> frozenset[str]:
         """The topics that go into packs: too small to fill a segment, and not asked for by name."""
-        if self._pack_sealer is None:
+        if not self._uploads.has_packs:
             return frozenset()
         named = frozenset[str]().union(*(demand.topics for demand in demands if demand.topics is not None))
         return frozenset(plan.topic for plan in plans if plan.topic not in named and not self._is_full(plan.topic))
-
-    async def _seal_packs(self, plans: Sequence[SealPlan]) -> tuple[list[SealedPack], BaseException | None]:
-        """Seal small topics' plans into packs, one after another; as `_seal_all`, what succeeded counts."""
-        sealed: list[SealedPack] = []
-        if self._pack_sealer is None:
-            return sealed, None
-        try:
-            for ttl_class_name, group in self._pack_sealer.divide(plans, class_of=self.class_of):
-                each = await self._pack_sealer.seal(ttl_class_name, group)
-                if each is not None:
-                    sealed.append(each)
-        except ObjectStoreUnavailableError as error:
-            return sealed, error
-        except BaseException:
-            for each in sealed:
-                self._writer.abandon(each.pack.id, (each.pack.key,))
-            raise
-        return sealed, None
 
     def _publish(self, topics: frozenset[str]) -> None:
         """Tell of topics whose cold ranges changed, and of a gate that moved."""
@@ -494,114 +449,6 @@ class TierService:
         if topics or committed_offset != self._published_offset:
             self._published_offset = committed_offset
             self._on_committed(self.catalog, topics)
-
-    async def _seal_all(
-        self, plans: list[SealPlan]
-    ) -> tuple[list[tuple[SealPlan, SegmentEntry]], BaseException | None]:
-        """Seal plans, a few at once. One that fails gives its id up; the others count, and are to be committed before
-        the failure is raised: whoever waits for the failed one must not be told that all is done."""
-        slots = asyncio.Semaphore(self._config.upload_concurrency_max)
-
-        async def seal_one(plan: SealPlan) -> SegmentEntry:
-            async with slots:
-                segment_id = self._writer.next_segment_id()
-                try:
-                    return await self._sealer.seal(plan, segment_id)
-                except BaseException:
-                    self._writer.abandon(segment_id, self._writer.keys.segment(plan.topic, segment_id))
-                    raise
-
-        outcomes = await asyncio.gather(*(seal_one(plan) for plan in plans), return_exceptions=True)
-        sealed: list[tuple[SealPlan, SegmentEntry]] = []
-        failure: BaseException | None = None
-        for plan, outcome in zip(plans, outcomes, strict=True):
-            if isinstance(outcome, SegmentEntry):
-                sealed.append((plan, outcome))
-            elif isinstance(outcome, ObjectNotFoundError | CorruptDataError):
-                logger.error("topic not sealed topic=%s: %s", plan.topic, outcome)
-            else:
-                failure = outcome
-        return sealed, failure
-
-    def _changes(
-        self, segments: Sequence[SegmentEntry], packs: Sequence[PackEntry] = (), *, now_ms: int
-    ) -> LedgerChanges:
-        """What one commit is to change. Pure, but for whose turn the next sweeps are."""
-        catalog = self.catalog
-        deletes: list[TopicDelete] = []
-        changes: list[TopicChange] = []
-        new_topics = {segment.topic for segment in segments} | {topic for pack in packs for topic in pack.topics}
-        for report in self._reports.values():
-            entry = catalog.topics.get(report.topic)
-            is_named = entry is not None and not entry.deleted
-            ended = report.incarnation if report.deleted else report.incarnation - 1
-            if entry is not None and is_named and entry.incarnation <= ended:
-                deletes.append(TopicDelete(report.topic, entry.incarnation))
-                is_named = False
-            if report.deleted or not (is_named or report.topic in new_topics):
-                continue
-            known_ttl_ms = catalog.ttl_ms(report.topic) if is_named else None
-            known_cut_ms = entry.expired_before_ms if entry is not None and is_named else 0
-            if known_ttl_ms != report.ttl_ms or known_cut_ms < report.expired_before_ms:
-                changes.append(
-                    TopicChange(
-                        topic=report.topic,
-                        incarnation=report.incarnation,
-                        ttl_ms=NEVER_EXPIRES if report.ttl_ms is None else report.ttl_ms,
-                        expired_before_ms=report.expired_before_ms,
-                    )
-                )
-        live = [
-            segment
-            for segment in segments
-            if (report := self._reports[segment.topic]).incarnation == segment.incarnation and not report.deleted
-        ]
-        for segment in segments:
-            if segment not in live:
-                self._writer.abandon(segment.id, segment.keys)
-        # What has expired is visible nowhere anyway: it may wait for a commit that is made for something else.
-        cuts_ms, is_made = self._cuts_ms(catalog), bool(live or packs or changes or deletes)
-        swept = LedgerChanges()
-        if self._segment_sweep.is_on(now_ms=now_ms, is_made=is_made, can_pay=self._can_pay_commit):
-            self._segment_sweep.look(cuts_ms, now_ms=now_ms)
-            swept = sweep(catalog, cuts_ms)
-        ending = {delete.topic for delete in deletes}
-        is_made = is_made or bool(swept.segments_out)
-        packs_out: tuple[str, ...] = ()
-        if self._pack_sweep.is_on(now_ms=now_ms, is_made=is_made, can_pay=self._can_pay_commit):
-            self._pack_sweep.look(cuts_ms, now_ms=now_ms)
-            # Not those that go anyway with a topic that ends in the same commit.
-            packs_out = tuple(
-                pack_id
-                for pack_id in expired_packs(catalog, cuts_ms)
-                if ending.isdisjoint(catalog.packs[pack_id].topics)
-            )
-        grace_ms = self._config.grace_ms
-        is_known = catalog.settings.grace_ms == grace_ms
-        return LedgerChanges(
-            segments_in=tuple(live),
-            segments_out=tuple(gone for gone in swept.segments_out if gone.topic not in ending),
-            topics=tuple(changes),
-            topics_deleted=tuple(deletes),
-            packs_in=tuple(packs),
-            packs_out=packs_out,
-            quarantine_out=tuple(gone for gone in swept.quarantine_out if gone.topic not in ending),
-            settings=None if is_known else msgspec.structs.replace(catalog.settings, grace_ms=grace_ms),
-        )
-
-    def _sweeps_committed(self) -> None:
-        self._segment_sweep.committed()
-        self._pack_sweep.committed()
-
-    def _cuts_ms(self, catalog: Catalog) -> dict[str, int]:
-        """Topic -> cut, of the topics that both the hot process and the catalog have under one incarnation."""
-        return {
-            report.topic: report.cut_ms
-            for report in self._reports.values()
-            if not report.deleted
-            and (entry := catalog.topics.get(report.topic)) is not None
-            and entry.incarnation == report.incarnation
-        }
 
     async def _commit(self, changes: LedgerChanges) -> None:
         """Commit, and when nobody knows whether it was carried out, find out before anything else."""
@@ -637,31 +484,6 @@ class TierService:
             )
             self._tell_demands(demands, outcome)
 
-    async def _collect_garbage(self, now_ms: int) -> None:
-        """Delete what is due. Orphans of earlier writers are looked for once, by listing."""
-        if now_ms < self._garbage_not_before_ms:
-            return
-        if self._has_swept_orphans and not self._garbage.is_due(now_ms=now_ms):
-            return
-        if self._has_swept_orphans and not self._can_pay(COLLECTION_COST + self._writer.commit_cost_max):
-            return
-        async with self._changing:
-            try:
-                plan = await self._garbage.plan(now_ms=now_ms, sweep=not self._has_swept_orphans)
-            except CorruptDataError as error:
-                if str(error) != self._garbage_error:
-                    logger.error("nothing is deleted from the bucket: %s", error)
-                self._garbage_error = str(error)
-                self._garbage_not_before_ms = now_ms + self._config.sweep_interval_ms
-                return
-            self._garbage_error = ""
-            report = await self._garbage.execute(plan, now_ms=now_ms)
-        self._has_swept_orphans = True
-        if not plan.needs_checkpoint:  # else the next round goes on with it
-            self._garbage_not_before_ms = now_ms + self._config.grace_ms // COLLECTIONS_PER_GRACE
-        if report.deleted_count:
-            logger.info("garbage deleted objects=%d bytes=%d", report.deleted_count, report.deleted_bytes)
-
 
 def _outcome(entry: SegmentEntry) -> SealOutcome:
     return SealOutcome(
@@ -671,29 +493,3 @@ def _outcome(entry: SegmentEntry) -> SealOutcome:
         raw_bytes=entry.raw_bytes,
         stored_bytes=entry.stored_bytes,
     )
-
-
-def _entries(packs: Sequence[SealedPack]) -> list[list[SealedPack]]:
-    """The packs of each ledger entry, of which there is always one: as many as it may name."""
-    groups: list[list[SealedPack]] = [[]]
-    size_bytes = 0
-    for each in packs:
-        said_bytes = (len(each.pack.pieces) + len(each.pack.times)) * 4 // 3 + sum(
-            len(topic.encode()) + 3 for topic in each.pack.topics
-        )
-        if groups[-1] and size_bytes + said_bytes > ENTRY_BYTES_MAX:
-            groups.append([])
-            size_bytes = 0
-        groups[-1].append(each)
-        size_bytes += said_bytes
-    return groups
-
-
-def _changed_topics(changes: LedgerChanges, before: Catalog) -> frozenset[str]:
-    """The topics whose cold ranges or settings a commit upon `before` changed."""
-    topics = {segment.topic for segment in changes.segments_in} | {kept.segment.topic for kept in changes.quarantine}
-    topics |= {gone.topic for gone in (*changes.segments_out, *changes.quarantine_out)}
-    topics |= {gone.topic for gone in changes.topics_deleted}
-    topics |= {topic for pack in changes.packs_in for topic in pack.topics}
-    topics |= {topic for pack_id in changes.packs_out for topic in before.packs[pack_id].topics}
-    return frozenset(topics | {change.topic for change in changes.topics})

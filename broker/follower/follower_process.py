@@ -23,9 +23,11 @@ from thermocline.broker.helper_protocol import (
     FollowedTopic,
     FollowedTopics,
     HelperRequestCode,
+    ReaderLeft,
     TierReportReply,
+    TierSettings,
 )
-from thermocline.broker.tier_process import now_ms
+from thermocline.broker.tier_process import now_ms, tell_outage
 from thermocline.broker.tier_reads import TierReads
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
@@ -47,8 +49,16 @@ from thermocline.tiered.object_store_url import ObjectStoreOptions, open_object_
 from thermocline.tiered.packs.pack_entry import PackedTopic
 from thermocline.tiered.state.snapshot import TOPICS
 from thermocline.tiered.state.state_log import read_newest
+from thermocline.tiered.tier_budgets import TierBudgets
+from thermocline.tiered.tier_config import TierConfig
 from thermocline.tiered.ttl import topic_visible_from_ms
-from thermocline.tiered.wrappers.metering import StoreCounters
+from thermocline.tiered.wrappers import (
+    BoundingObjectStore,
+    OutageWatch,
+    OutageWatchingObjectStore,
+    StoreCounters,
+    StoreRates,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +74,8 @@ class FollowerRole:
         self._reader: LedgerReader | None = None
         self._reads: TierReads | None = None
         self._counters = StoreCounters()
+        self._rates = StoreRates()
+        self._budgets = TierBudgets()
         self._last_error = "the cold tier is being opened"
         self._sent = 0
         self._told: dict[str, _Told] = {}
@@ -75,7 +87,14 @@ class FollowerRole:
         settings = link.settings
         config = settings.tier
         keys = BrokerKeys.of(cluster=settings.cluster_name, broker_name=settings.broker_name)
-        store = await open_object_store(config.cold_url, ObjectStoreOptions(counters=self._counters))
+        self._follow(config)
+        options = ObjectStoreOptions(counters=self._counters, rates=self._rates)
+        opened = await open_object_store(config.cold_url, options)
+        store = OutageWatchingObjectStore(
+            BoundingObjectStore(opened, self._budgets.reads),
+            OutageWatch(now_ms, on_change=lambda watch: tell_outage(link, watch)),
+            check_key=keys.head_hint,
+        )
         cache = FrameCache(bytes_max=config.cache_bytes)
         cold = ColdReader(
             store,
@@ -92,7 +111,7 @@ class FollowerRole:
                     pause_s = interval_s if has_moved else min(pause_s * 2, interval_s * FOLLOW_PAUSES_MAX)
                     self._last_error = ""
                 except (ObjectStoreUnavailableError, CorruptDataError) as error:
-                    if not self._last_error:
+                    if isinstance(error, CorruptDataError) and str(error) != self._last_error:
                         logger.warning("the ledger cannot be followed: %s", error)
                     self._last_error, pause_s = str(error), max(interval_s, RETRY_PAUSE_S)
                 await asyncio.sleep(pause_s)
@@ -101,6 +120,10 @@ class FollowerRole:
             await cold.close()
             await cache.close()
             await store.close()
+
+    def _follow(self, config: TierConfig) -> None:
+        self._rates.set(config.limits)
+        self._budgets.resize(config)
 
     def _catalog(self) -> Catalog:
         assert self._reader is not None
@@ -170,6 +193,13 @@ class FollowerRole:
     async def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """Cold reads and reports; what a writer would do is refused."""
         if command.code == HelperRequestCode.QUEUE_TABLE:
+            return None
+        if command.code == HelperRequestCode.READER_LEFT:
+            if self._reads is not None:
+                self._reads.reader_left(msgspec.msgpack.decode(command.body, type=ReaderLeft).reader)
+            return None
+        if command.code == HelperRequestCode.TIER_SETTINGS:
+            self._follow(msgspec.msgpack.decode(command.body, type=TierSettings).tier)
             return None
         if command.code == HelperRequestCode.TIER_REPORT:
             return self._report(command)

@@ -86,6 +86,8 @@ class PullProcessor:
         self._finder = finder
         self._long_polling = long_polling
         self._limits = limits
+        self._cold_readers: set[Connection] = set()
+        """Open connections that have pulled from the cold tier."""
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
@@ -152,6 +154,9 @@ class PullProcessor:
         """The client has left: nobody waits, and nothing is fetched for it."""
         self._long_polling.forget(connection)
         self._limits.forget(connection)
+        if connection in self._cold_readers:
+            self._cold_readers.discard(connection)
+            self._context.cold.reader_left(connection.remote_address)
 
     async def _pull_cold(
         self, command: RemotingCommand, request: PullRequest, admission: Admission
@@ -160,6 +165,9 @@ class PullProcessor:
             return RemotingCommand.response(
                 command, ResponseCode.FLOW_CONTROL, remark="too many pulls from the cold tier are on the way"
             )
+        if request.connection.is_closed:
+            return None  # it has left since it asked
+        self._cold_readers.add(request.connection)
         with self._limits.reading(request.connection):
             answer = await self._finder.find_cold(request, admission.wanted)
         self._write(request, admission, answer)

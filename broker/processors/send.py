@@ -15,6 +15,7 @@ Rules
   - A half message of a transaction (TRAN_MSG) goes to the half topic; it takes no delay. What becomes of it: the
     processor for END_TRANSACTION, `transaction.py`.
   - A queue id below 0 leaves the choice to the broker.
+  - A full disk is SERVICE_NOT_AVAILABLE with RocketMQ's own sentence, upon which official producers try another broker.
   - Messages of a batch keep their own properties; the batch's own are only looked at.
 Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java, HookUtils.java, Apache RocketMQ 5.3.
 """
@@ -34,12 +35,14 @@ from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.error_table import error_response
 from thermocline.remoting.errors import (
+    DiskFullError,
     GroupNotFoundError,
     InvalidParameterError,
     MessageIllegalError,
     MessageTooLargeError,
     MQError,
     PermissionDeniedError,
+    ServiceUnavailableError,
     TopicNotFoundError,
 )
 from thermocline.remoting.headers.send import SendMessageRequestHeader, SendMessageResponseHeader, decode_send_header
@@ -53,7 +56,9 @@ from thermocline.remoting.topic_validation import (
     dlq_topic,
     is_retry_topic,
 )
+from thermocline.store.consume_queue_table import NO_ROOM_FOR_UNITS
 from thermocline.store.message_draft import MessageDraft, PutResult
+from thermocline.store.retention import DISK_NEARLY_FULL
 from thermocline.store.send_properties import broker_suffix, reply_properties, stored_text, waits_for_store
 from thermocline.timers.recall import recall_handle_of
 from thermocline.timers.timer_request import TIMER_REQUESTS, is_timer_request
@@ -64,6 +69,7 @@ COMPACTION = "COMPACTION"
 BATCH_TOPIC_BYTES_MAX = 127
 DLQ_QUEUE_COUNT = 1
 RETRY_QUEUE_COUNT = 1
+FULL_DISK_REFUSALS = frozenset({DISK_NEARLY_FULL, NO_ROOM_FOR_UNITS})
 VERSION_WITH_MAX_RECONSUME_TIMES = 121
 """3.4.9: clients since then may say how often a message is to be consumed again."""
 
@@ -355,6 +361,10 @@ class SendProcessor:
         """The answer to a send that was not stored: it carries the broker's properties too."""
         self._context.stats.add_put_failed()
         response = error_response(command, error)
+        if isinstance(error, DiskFullError) or (
+            isinstance(error, ServiceUnavailableError) and self._context.store.commit_log.refusal in FULL_DISK_REFUSALS
+        ):
+            response.remark = disk_full_remark(self._context.store.retention.used_ratio())
         response.ext_fields = dict(self._reply_properties)
         return response
 
@@ -367,6 +377,16 @@ class SendProcessor:
     def _suffix(self) -> bytes:
         config = self._context.config
         return broker_suffix(region_id=config.region_id, trace_on=config.trace_on, cluster_name=config.cluster_name)
+
+
+def disk_full_remark(used_ratio: float) -> str:
+    """RocketMQ's sentence for a full disk; log, queues and index lie on one here."""
+    ratio = f"{used_ratio:5.2f}"
+    return (
+        "service not available now. It may be caused by one of the following reasons: the broker's disk is full"
+        f" [CL: {ratio} CQ: {ratio} INDEX: {ratio}], messages are put to the slave, message store has been shut down,"
+        " etc."
+    )
 
 
 def _check_supported(header: SendMessageRequestHeader, properties: dict[str, str]) -> None:

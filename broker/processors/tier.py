@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import msgspec
 
 from thermocline.broker.context import BrokerContext
+from thermocline.broker.dropped_ranges import DroppedRange
 from thermocline.broker.helper_hub import HelperHub, decode_body
 from thermocline.broker.helper_protocol import (
     HelperRequestCode,
@@ -72,14 +73,16 @@ class TierProcessor:
         helpers: Callable[[], Sequence[HelperStatus]],
         report_now: Callable[[], Awaitable[None]],
         gate: Callable[[], RetentionGate],
+        dropped: Callable[[], Sequence[DroppedRange]] = list,
     ) -> None:
         """`report_now`: flush, write queue files and tell the tier process all that is new. `gate`: what local deletion
-        waits for."""
+        waits for. `dropped`: what a full disk has cost."""
         self._gate = gate
         self._context = context
         self._hub = hub
         self._helpers = helpers
         self._report_now = report_now
+        self._dropped = dropped
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
@@ -98,14 +101,15 @@ class TierProcessor:
             "coldUrl": self._context.settings.tier.cold_url,
             "ledgerVersion": reply.version if reply else None,
             "lastError": reply.last_error if reply else "the tier process is away",
+            "cold": self._context.cold.health().fields(),
             "requests": reply.requests if reply else {},
             "sentBytes": reply.sent_bytes if reply else 0,
             "receivedBytes": reply.received_bytes if reply else 0,
             "servedBytes": self._context.stats.rates.transferred_bytes,
             "helpers": self._helper_rows(),
+            "dropped": [each for each in self._dropped() if header.topic in (None, each.topic)],
             "topics": states,
             "lastScrub": _scrub_row(reply.last_scrub) if reply and reply.last_scrub else None,
-            "outageMs": reply.outage_ms if reply else None,
             "budget": reply.budget if reply else None,
             "oldestWaiting": reply.oldest_waiting if reply else None,
         }

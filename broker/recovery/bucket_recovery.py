@@ -98,6 +98,7 @@ async def _recover(
     plan = plan_recovery(
         snapshot,
         catalog,
+        written_ms=written_ms,
         is_internal=is_internal_topic,
         units_per_file=store.queue_file_bytes // UNIT.size,
         log_file_bytes=store.log_file_bytes,

@@ -154,6 +154,7 @@ class WholeBroker:
         self._tier_stop = asyncio.Event()
         self._tier_task: asyncio.Task[None] | None = None
         self.crashes = CrashPlan()
+        self.tier_role: TierRole
         self.store: MessageStore
         self.context: BrokerContext
         self.cold: TierLink
@@ -277,7 +278,7 @@ class WholeBroker:
         """Let a new tier process take the next epoch; serves when this returns."""
         self._tier_stop = asyncio.Event()
         self.crashes = CrashPlan()
-        role = TierRole(
+        role = self.tier_role = TierRole(
             disk=self.disk, clock=self.clock, keeps_spool_in_memory=True, open_store=self._open_crashing_store
         )
         self._tier_task = asyncio.create_task(serve(self._options, self._tier_stop, role=role))

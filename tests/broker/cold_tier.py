@@ -14,6 +14,7 @@ from thermocline.broker.cold_reads import (
     ColdRecord,
     ColdTimeSearch,
 )
+from thermocline.broker.cold_state import ColdHealth, ColdState
 from thermocline.filters import compile_expression
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.message_record import MessageRecord
@@ -34,6 +35,7 @@ class MemoryColdTier:
     gate: asyncio.Event | None = None
     claimed: ColdBounds | None = None
     pulls: list[ColdPull] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
 
     def take(self, store: MessageStore, topic: str, queue_id: int, *, end: int, start: int = 0) -> None:
         """Copy queue offsets [start, end) out of a store."""
@@ -44,6 +46,9 @@ class MemoryColdTier:
             unit = queue.unit(offset)
             data = bytes(store.commit_log.record_view(unit.physical_offset, unit.size_bytes))
             held.append((store.read_record(unit.physical_offset), data))
+
+    def health(self) -> ColdHealth:
+        return ColdHealth(state=ColdState.AWAY if self.is_away else ColdState.SERVING)
 
     def bounds(self, topic: str, queue_id: int) -> ColdBounds | None:
         if not self.is_known:
@@ -84,6 +89,9 @@ class MemoryColdTier:
         return ColdPullResult(
             records=[b"".join(records)] if records else [], message_count=len(records), next_offset=next_offset
         )
+
+    def reader_left(self, reader: str) -> None:
+        self.left.append(reader)
 
     async def min_offset(self, topic: str, queue_id: int, *, expired_before_ms: int) -> int | None:
         record = await self._first(topic, queue_id, expired_before_ms)

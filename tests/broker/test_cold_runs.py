@@ -224,3 +224,20 @@ def test_every_answer_is_a_right_one(
             assert 0 <= runs.size_bytes <= bytes_max
 
     asyncio.run(read())
+
+
+async def test_the_run_of_a_client_that_left_goes_and_those_of_others_stay() -> None:
+    tier = ListTier()
+    runs = ColdRuns(tier.ask)
+    pulls = {name: replace(pull_at(0, count_max=8, group=name), reader=name) for name in ("leaving", "staying")}
+    for pull in pulls.values():
+        first = await runs.pull(pull, INCARNATION)
+        await runs.pull(replace(pull, offset=first.next_offset), INCARNATION)
+    kept_bytes = runs.size_bytes
+    runs.forget("leaving")
+    assert 0 < runs.size_bytes == kept_bytes // 2
+    offsets = {name: pull.offset + 2 * pull.count_max for name, pull in pulls.items()}
+    assert runs.held(replace(pulls["leaving"], offset=offsets["leaving"]), INCARNATION) is None
+    assert runs.held(replace(pulls["staying"], offset=offsets["staying"]), INCARNATION) is not None
+    runs.forget("staying")
+    assert runs.size_bytes == 0

@@ -16,6 +16,7 @@ from thermocline.store.message_draft import MessageDraft
 from thermocline.store.message_store import MessageStore
 from thermocline.store.store_config import StoreConfig
 from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.due_changes import TopicReport
 from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
 from thermocline.tiered.local_files import LocalLog, LocalQueues
 from thermocline.tiered.memory import MemoryObjectStore
@@ -24,7 +25,7 @@ from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_writer import SegmentOptions
 from thermocline.tiered.tier_config import TierConfig
-from thermocline.tiered.tier_service import TierService, TopicReport
+from thermocline.tiered.tier_service import TierService
 from thermocline.tiered.wrappers import MeteringObjectStore, StoreCounters
 
 START_MS = 4_000_000_000_000

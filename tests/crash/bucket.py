@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.checkpoint import load_head_if_good
 from thermocline.tiered.ledger_reader import open_catalog
@@ -40,3 +42,16 @@ async def named_keys(store: ObjectStore) -> set[str]:
 async def newest(store: ObjectStore) -> Catalog:
     """The catalog at the ledger's head."""
     return await open_catalog(store, KEYS)
+
+
+def held_ranges(catalog: Catalog, topic: str) -> dict[int, list[tuple[int, int]]]:
+    """Queue id -> what segments and packs hold of it, readable or lost, in order."""
+    entry, packed = catalog.topics.get(topic), catalog.packed.get(topic)
+    ranges: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    for run in entry.ranges() if entry is not None else ():
+        ranges[run.queue_id].append((run.start_offset, run.end_offset))
+    for pack_id in packed.packs if packed is not None else ():
+        assert packed is not None
+        for each in catalog.packs[pack_id].ranges_of(topic, packed.incarnation):
+            ranges[each.queue_id].append((each.start_offset, each.end_offset))
+    return {queue_id: sorted(found) for queue_id, found in ranges.items()}

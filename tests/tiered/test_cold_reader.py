@@ -16,9 +16,10 @@ from thermocline.remoting.errors import (
     QueryNotFoundError,
 )
 from thermocline.remoting.message_record import MessageRecord, decode_record, iterate_records
-from thermocline.tiered import cold_reader
+from thermocline.tiered import cold_pull, cold_reader
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.cold_reader import Boundary, ColdPull, ColdPullStatus, ColdReader
+from thermocline.tiered.cold_pull import ColdPull, ColdPullStatus
+from thermocline.tiered.cold_reader import Boundary, ColdReader
 from thermocline.tiered.errors import QueueGapError
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.ledger_entry import LedgerChanges, QueueHole, SegmentOut, TopicChange
@@ -212,7 +213,7 @@ async def test_pulls_with_a_condition_on_properties(seed: int, monkeypatch: pyte
     random = Random(seed)
     monkeypatch.setattr(cold_reader, "MATCH_RECORDS_MAX", random.choice([7, 100]))
     monkeypatch.setattr(cold_reader, "MATCH_FRAMES_MAX", random.choice([1, 3]))
-    monkeypatch.setattr(cold_reader, "MATCH_RECORDS_AT_ONCE", random.choice([1, 10]))
+    monkeypatch.setattr(cold_pull, "MATCH_RECORDS_AT_ONCE", random.choice([1, 10]))
     reader = tier.reader()
     for queue_id in tier.log.queues:
         cut_ms = random.choice([0, (START_MS + tier.log.now_ms) // 2])
@@ -276,8 +277,8 @@ async def test_a_pull_that_finds_nothing_reads_a_bounded_number_of_frames() -> N
     large = await make_tier(1, count=4_000, segments=1, queue_count=1, options=SegmentOptions())
     looked_into = turns = 0
     result = await large.reader().pull(request)
-    assert result.next_offset == looked_into > 2 * cold_reader.MATCH_RECORDS_AT_ONCE
-    assert turns >= looked_into // cold_reader.MATCH_RECORDS_AT_ONCE
+    assert result.next_offset == looked_into > 2 * cold_pull.MATCH_RECORDS_AT_ONCE
+    assert turns >= looked_into // cold_pull.MATCH_RECORDS_AT_ONCE
     counting.cancel()
     await reader.close()
 
@@ -453,5 +454,25 @@ async def test_an_unavailable_store_is_said_so_and_nothing_is_skipped() -> None:
         await reader.query_key("flights", "N14228", begin_ms=0, end_ms=2**62, count_max=1, cut_ms=0)
     failing["on"] = False
     assert await replay(reader, 0) == tier.log.queues[0].records
+    await reader.close()
+    await cache.close()
+
+
+async def test_a_cache_of_one_frame_makes_progress_for_every_reader() -> None:
+    """Two readers that take turns throw each other's frame out; each still gets every record, once, in order."""
+    tier = await make_tier(21, queue_count=2)
+    metered = MeteringObjectStore(tier.store)
+    cache = FrameCache(bytes_max=1)
+    reader = tier.reader(metered, cache)
+    alone = await replay(reader, 0, count_max=5)
+    assert alone == [bytes(record) for record in tier.log.queues[0].records[: tier.ends[0]]]
+    segments = tier.catalog().topics["flights"].segments
+    frame_count = sum(
+        run.frame_end - run.frame_start for segment in segments for run in segment.runs if run.queue_id == 0
+    )
+    # Its footer and each of its frames once: the newest frame stays for whoever reads it in order.
+    assert metered.counters.requests[Verb.GET_RANGE] <= frame_count + len(segments)
+    both = await asyncio.gather(*(replay(reader, queue_id, count_max=5, group=str(queue_id)) for queue_id in (0, 1)))
+    assert both == [[bytes(record) for record in tier.log.queues[queue_id].records] for queue_id in (0, 1)]
     await reader.close()
     await cache.close()

@@ -9,13 +9,14 @@ import pytest
 
 from tests.tiered.cold_data import Log, write_segment
 from thermocline.remoting.errors import ObjectStoreUnavailableError
+from thermocline.tiered.byte_budget import ByteBudget
 from thermocline.tiered.errors import FrameChecksumError
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.segment_format import FrameInfo
 from thermocline.tiered.segment_reader import SegmentReader
 from thermocline.tiered.segment_writer import SegmentOptions
-from thermocline.tiered.wrappers import MeteringObjectStore, Verb
+from thermocline.tiered.wrappers import BoundingObjectStore, MeteringObjectStore, Verb
 
 
 class GatedStore(MemoryObjectStore):
@@ -135,7 +136,9 @@ async def test_memory_is_bounded(reader: SegmentReader) -> None:
     assert not cache.is_ready(reader, infos[0])
     tiny = FrameCache(bytes_max=10)
     assert (await tiny.get(reader, infos[0])).start_offset == 0
-    assert tiny.size_bytes == 0
+    assert tiny.is_ready(reader, infos[0])
+    assert (await tiny.get(reader, infos[1])).start_offset == infos[1].start_offset
+    assert not tiny.is_ready(reader, infos[0])
 
 
 async def test_failures_reach_those_who_wait_and_are_forgotten(reader: SegmentReader, store: GatedStore) -> None:
@@ -203,3 +206,91 @@ async def test_what_is_under_way_when_it_is_forgotten_is_not_kept(reader: Segmen
     assert (await getting).start_offset == 0
     assert cache.size_bytes == cache.bytes_of({"a.log"}) == 0
     await cache.close()
+
+
+def bounded(reader: SegmentReader, store: GatedStore, budget: ByteBudget) -> SegmentReader:
+    """The same segment, its reads held in a budget from now on."""
+    bounded = BoundingObjectStore(store, budget)
+    opened = SegmentReader(bounded, reader.entry)
+    opened._log_footer = reader._log_footer
+    return opened
+
+
+async def test_what_is_on_its_way_is_held_in_the_budget(reader: SegmentReader, store: GatedStore) -> None:
+    infos = await frames(reader)
+    budget = ByteBudget(infos[0].stored_bytes + infos[5].stored_bytes)
+    reader, cache = bounded(reader, store, budget), FrameCache()
+    store.gate.clear()
+    waiting = [asyncio.create_task(cache.get(reader, infos[index])) for index in (0, 5, 9)]
+    await store.waiting.wait()
+    await asyncio.sleep(0)
+    assert (budget.used_bytes, budget.waiting_count) == (budget.bytes_max, 1)
+    store.gate.set()
+    assert [frame.start_offset for frame in await asyncio.gather(*waiting)] == [
+        infos[index].start_offset for index in (0, 5, 9)
+    ]
+    assert budget.used_bytes == 0
+
+
+async def test_a_reader_that_leaves_frees_its_share_though_the_store_hangs(
+    reader: SegmentReader, store: GatedStore
+) -> None:
+    """Also what was to be read ahead for it; what others want as well goes on."""
+    infos = await frames(reader)
+    budget = ByteBudget(1 << 20)
+    reader, cache = bounded(reader, store, budget), FrameCache()
+    store.gate.clear()
+    alone = asyncio.create_task(cache.get(reader, infos[0], owner="leaving"))
+    await store.waiting.wait()
+    cache.read_ahead(reader, infos[1:4], owner="leaving")
+    shared = [asyncio.create_task(cache.get(reader, infos[9], owner=owner)) for owner in ("leaving", "staying")]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    alone.cancel()
+    shared[0].cancel()
+    cache.reader_left("leaving")
+    assert not cache.is_coming(reader, infos[0])
+    again = asyncio.create_task(cache.get(reader, infos[0], owner="newcomer"))  # not taken along by what ends
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert budget.used_bytes == infos[0].stored_bytes + infos[9].stored_bytes
+    store.gate.set()
+    assert (await shared[1]).start_offset == infos[9].start_offset
+    assert (await again).start_offset == 0
+    assert budget.used_bytes == 0
+    assert not cache._under_way
+    assert not cache._fetches
+
+
+async def test_frames_read_ahead_for_a_reader_that_left_are_dropped(reader: SegmentReader) -> None:
+    infos = await frames(reader)
+    cache = FrameCache()
+    cache.read_ahead(reader, infos[:6], owner="leaving")
+    cache.read_ahead(reader, infos[6:8], owner="staying")
+    await cache.get(reader, infos[2], owner="leaving")
+    await cache.get(reader, infos[7], owner="staying")
+    cache.reader_left("leaving")
+    assert [index for index in range(8) if cache.is_ready(reader, infos[index])] == [2, 6, 7], "what was used is shared"
+    cache.reader_left("staying")
+    assert cache._unused_bytes == 0
+
+
+async def test_a_small_cache_reads_nothing_ahead(reader: SegmentReader, metered: MeteringObjectStore) -> None:
+    infos = await frames(reader)
+    cache = FrameCache(bytes_max=infos[0].raw_bytes)
+    for info in infos:
+        cache.read_ahead(reader, infos)
+        for _ in range(3):
+            assert (await cache.get(reader, info, ahead=infos)).start_offset == info.start_offset
+    assert metered.counters.requests[Verb.GET_RANGE] == len(infos), "each frame once, for whoever reads it in order"
+
+
+async def test_what_was_read_ahead_and_not_used_is_bounded(reader: SegmentReader) -> None:
+    infos = await frames(reader)
+    cache = FrameCache(bytes_max=20 * infos[0].raw_bytes, ahead_bytes_max=3 * infos[0].stored_bytes)
+    for start in range(0, len(infos), 2):
+        cache.read_ahead(reader, infos[start : start + 2])
+        while cache._under_way:  # noqa: ASYNC110 - turns of the loop, not time
+            await asyncio.sleep(0)
+    assert cache._unused_bytes < 5 * infos[0].stored_bytes
+    assert len(infos) > 20

@@ -32,6 +32,8 @@ from thermocline.tiered.wrappers import (
     MeteringObjectStore,
     RetryingObjectStore,
     RetryPolicy,
+    StoreLimits,
+    StoreRates,
     ThrottlingObjectStore,
 )
 from thermocline.tiered.wrappers.fault_injection import unreliable
@@ -220,8 +222,14 @@ class TestThrottlingMemory(ObjectStoreContract):
             MemoryObjectStore(),
             clock_ms=lambda: now_ms[0],
             sleep=sleep,
-            bytes_per_second=10_000,
-            requests_per_second=100,
+            rates=StoreRates(
+                StoreLimits(
+                    write_bytes_per_second=10_000,
+                    write_requests_per_second=100,
+                    read_bytes_per_second=10_000,
+                    read_requests_per_second=100,
+                )
+            ),
         )
 
 

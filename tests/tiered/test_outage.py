@@ -46,7 +46,7 @@ def test_a_line_when_it_begins_now_and_then_and_when_it_ends(caplog: pytest.LogC
     watch.answered()
     assert (watch.since_ms, watch.last_error) == (None, "")
     assert lines(caplog) == [
-        ("WARNING", "object store does not answer; messages stay local until it does"),
+        ("WARNING", "object store does not answer; what needs it waits until it does"),
         ("WARNING", "object store still does not answer away_s=600 failed_calls=601"),
         ("WARNING", "object store still does not answer away_s=1200 failed_calls=1201"),
         ("INFO", "object store answers again away_s=1500 failed_calls=1500"),
@@ -79,7 +79,7 @@ async def test_each_call_tells_the_watch() -> None:
     faulty = FaultInjectingObjectStore(
         MemoryObjectStore(), lambda number, call: Fault.UNREACHED if is_away else Fault.NONE
     )
-    store: ObjectStore = OutageWatchingObjectStore(faulty, watch)
+    store: ObjectStore = OutageWatchingObjectStore(faulty, watch, check_key="hint")
     await store.put("a", b"1")
     is_away = True
     for attempt in (store.get("a"), store.put("b", b"2"), store.delete("a")):
@@ -99,6 +99,32 @@ async def test_each_call_tells_the_watch() -> None:
     assert watch.since_ms is None
 
 
+async def test_whoever_asks_is_told_of_each_change_and_a_check_finds_the_store_again() -> None:
+    is_away = True
+    clock, told = Clock(), list[tuple[int | None, str]]()
+    watch = OutageWatch(clock, on_change=lambda watch: told.append((watch.since_ms, watch.last_error)))
+    faulty = FaultInjectingObjectStore(
+        MemoryObjectStore(), lambda number, call: Fault.UNREACHED if is_away else Fault.NONE
+    )
+    store = OutageWatchingObjectStore(faulty, watch, check_key="hint")
+    await store.check()
+    assert faulty.step_count == 0, "nobody has said that it is away"
+    for _ in range(3):
+        with pytest.raises(ObjectStoreUnavailableError):
+            await store.get("a")
+        with pytest.raises(ObjectStoreUnavailableError):
+            await store.check()
+    ((since_ms, reason),) = told
+    assert since_ms == clock.now_ms
+    assert "injected" in reason
+    is_away = False
+    await store.check()  # an answer, though there is no such object
+    assert told == [(since_ms, reason), (None, "")]
+    steps = faulty.step_count
+    await store.check()
+    assert faulty.step_count == steps
+
+
 async def test_half_an_hour_without_a_store_is_a_handful_of_lines(caplog: pytest.LogCaptureFixture) -> None:
     """Rounds and merges go on trying all the while, as their loops do; nothing of it is an error, nothing is lost."""
     senders = {f"t{number}": Sender(per_minute=20, ttl_ms=10 * MINUTE_MS if number else None) for number in range(8)}
@@ -108,7 +134,7 @@ async def test_half_an_hour_without_a_store_is_a_handful_of_lines(caplog: pytest
         return Fault.UNREACHED if away_from_ms <= tier.hot.now_ms < away_until_ms else Fault.NONE
 
     watch = OutageWatch(lambda: tier.hot.now_ms)
-    store = OutageWatchingObjectStore(FaultInjectingObjectStore(MemoryObjectStore(), plan), watch)
+    store = OutageWatchingObjectStore(FaultInjectingObjectStore(MemoryObjectStore(), plan), watch, check_key="hint")
     tier = MeteredTier(senders, step_ms=5_000, store=store)
     config = TierConfig(
         cold_url="memory://away", seal_age_ms=MINUTE_MS, grace_ms=5 * MINUTE_MS, merge_fan_in=2, sweep_interval_ms=5_000

@@ -47,10 +47,11 @@ def catalog(*topics: TopicEntry) -> Catalog:
     return msgspec.structs.replace(Catalog.empty(), version=7, topics={topic.topic: topic for topic in topics})
 
 
-def plan(snapshot: StateSnapshot, known: Catalog) -> RecoveryPlan:
+def plan(snapshot: StateSnapshot, known: Catalog, *, written_ms: int = 0) -> RecoveryPlan:
     return plan_recovery(
         snapshot,
         known,
+        written_ms=written_ms,
         is_internal=lambda topic: topic.startswith("rmq_sys_"),
         units_per_file=UNITS,
         log_file_bytes=FILE_BYTES,
@@ -76,11 +77,13 @@ def test_a_queue_goes_on_behind_all_that_it_can_have_reached() -> None:
 
 def test_what_had_expired_by_the_ledger_stays_hidden() -> None:
     """A time to live that was set after the snapshot has taken segments away, and left what shares a pack."""
-    known = msgspec.structs.replace(catalog(cold(0, 90, ttl_ms=1_000)), committed_ms=50_000)
-    assert plan(state(orders((0, 95))), known).topics[0].expired_before_ms == 49_000
-    assert plan(state(orders((0, 95), expired_before_ms=49_500)), known).topics[0].expired_before_ms == 49_500
-    kept = msgspec.structs.replace(catalog(cold(0, 90)), committed_ms=50_000)
-    assert plan(state(orders((0, 95))), kept).topics[0].expired_before_ms == 0
+    # The claim has been committed at 70 000: what expired since the last write before has been deleted by nobody.
+    known = msgspec.structs.replace(catalog(cold(0, 90, ttl_ms=1_000)), committed_ms=70_000)
+    assert plan(state(orders((0, 95))), known, written_ms=50_000).topics[0].expired_before_ms == 49_000
+    later = state(orders((0, 95), expired_before_ms=49_500))
+    assert plan(later, known, written_ms=50_000).topics[0].expired_before_ms == 49_500
+    kept = msgspec.structs.replace(catalog(cold(0, 90)), committed_ms=70_000)
+    assert plan(state(orders((0, 95))), kept, written_ms=50_000).topics[0].expired_before_ms == 0
 
 
 def packed(start: int, end: int, *, topic: str = "orders", incarnation: int = 1, **fields: object) -> Catalog:

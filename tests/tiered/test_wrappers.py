@@ -18,6 +18,8 @@ from thermocline.tiered.wrappers import (
     RetryingObjectStore,
     RetryPolicy,
     StoreCall,
+    StoreLimits,
+    StoreRates,
     ThrottlingObjectStore,
     Verb,
 )
@@ -55,11 +57,18 @@ async def test_metering_counts_requests_and_bytes() -> None:
     counters = store.counters.copy()
     assert (counters.sent_bytes, counters.received_bytes) == (5 + 2 + 2, 5 + 2 + 4)
     assert (counters.request_count, counters.put_count) == (8, 3)
-    assert counters.errors == {Verb.CREATE_IF_ABSENT: 1, Verb.HEAD: 1}
+    assert not counters.errors  # both were answered
     await store.delete("a")
     assert store.counters.since(counters).requests == {Verb.DELETE: 1}
     await store.delete_many([])
     assert store.counters.since(counters).request_count == 1
+
+
+async def test_metering_counts_failures() -> None:
+    store = MeteringObjectStore(FaultInjectingObjectStore(MemoryObjectStore(), lambda _number, _call: Fault.UNREACHED))
+    with pytest.raises(ObjectStoreUnavailableError):
+        await store.put("a", b"12345")
+    assert store.counters.errors == {Verb.PUT: 1}
 
 
 async def test_a_listing_counts_its_pages() -> None:
@@ -119,39 +128,65 @@ async def test_a_listing_goes_on_where_it_was_cut_off() -> None:
     assert [info.key async for info in store.list("")] == [f"{number:03}" for number in range(50)]
 
 
+def throttled(time: FakeTime, limits: StoreLimits, *, burst_ms: int = 0) -> tuple[ThrottlingObjectStore, StoreRates]:
+    rates = StoreRates(limits)
+    store = ThrottlingObjectStore(
+        MemoryObjectStore(), rates=rates, clock_ms=time.clock_ms, sleep=time.sleep, burst_ms=burst_ms
+    )
+    return store, rates
+
+
 async def test_throttling_spaces_requests_and_bytes() -> None:
     time = FakeTime()
-    store = ThrottlingObjectStore(
-        MemoryObjectStore(),
-        clock_ms=time.clock_ms,
-        sleep=time.sleep,
-        bytes_per_second=1_000,
-        requests_per_second=10,
-        burst_ms=0,
+    store, _ = throttled(
+        time,
+        StoreLimits(
+            write_bytes_per_second=1_000,
+            write_requests_per_second=10,
+            read_bytes_per_second=500,
+            read_requests_per_second=5,
+        ),
     )
     for number in range(5):
         await store.put(f"{number}", b"x" * 10)
     assert time.now_ms == pytest.approx(400)  # the first passes at once, then ten a second
     await store.put("large", b"x" * 5_000)
-    await store.get_range("large", start=0, end=10)
+    await store.delete("4")
     assert time.now_ms == pytest.approx(5_400)
+    await store.get_range("large", start=0, end=10)
+    assert time.now_ms == pytest.approx(5_400), "reads do not wait for writes"
+    await store.head("large")
+    assert time.now_ms == pytest.approx(5_600)
     await store.get("large")  # its size is known only afterwards
     before = time.now_ms
     await store.head("large")
-    assert time.now_ms - before == pytest.approx(5_000, abs=120)
+    assert time.now_ms - before == pytest.approx(10_000, abs=220)
 
 
 async def test_throttling_lets_a_burst_through_after_a_pause() -> None:
     time = FakeTime()
-    store = ThrottlingObjectStore(
-        MemoryObjectStore(), clock_ms=time.clock_ms, sleep=time.sleep, requests_per_second=10, burst_ms=500
-    )
+    store, _ = throttled(time, StoreLimits(write_requests_per_second=10), burst_ms=500)
     time.now_ms = 10_000
     for number in range(6):
         await store.put(f"{number}", b"")
     assert time.now_ms == 10_000
     await store.put("6", b"")
     assert time.now_ms == pytest.approx(10_100)
+
+
+async def test_limits_change_while_the_store_is_open() -> None:
+    time = FakeTime()
+    store, rates = throttled(time, StoreLimits())
+    for number in range(100):
+        await store.put(f"{number}", b"x" * 1_000)
+    assert time.now_ms == 0
+    rates.set(StoreLimits(write_bytes_per_second=1_000))
+    await store.put("a", b"x" * 1_000)
+    await store.put("b", b"x" * 1_000)
+    assert time.now_ms == pytest.approx(1_000), "what passed before there was a limit does not count"
+    rates.set(StoreLimits())
+    await store.put("c", b"x" * 1_000)
+    assert time.now_ms == pytest.approx(1_000), "and nobody waits for one that is gone"
 
 
 async def test_faults_happen_where_they_are_asked_for() -> None:

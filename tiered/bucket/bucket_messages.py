@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from thermocline.remoting.errors import InvalidRequestError, TopicNotFoundError
 from thermocline.remoting.message_record import MessageRecord, iterate_records
 from thermocline.tiered.bucket.opened_bucket import BrokerTier, opened_bucket
-from thermocline.tiered.cold_reader import ColdPull, ColdPullStatus, ColdReader
+from thermocline.tiered.cold_pull import ColdPull, ColdPullStatus
+from thermocline.tiered.cold_reader import ColdReader
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.ttl import topic_visible_from_ms
 

@@ -31,9 +31,9 @@ from thermocline.tiered.cost.merge_forecast import MergeForecast, forecast_merge
 from thermocline.tiered.cost.request_kind import RequestKind
 from thermocline.tiered.cost.seal_forecast import ForecastSeals, SealRules, TopicLoad, forecast_seals
 from thermocline.tiered.cost.traffic_record import MINUTE_MS
+from thermocline.tiered.due_changes import SWEEPS_WAITED_MAX
 from thermocline.tiered.ledger_writer import CHECKPOINT_INTERVAL
 from thermocline.tiered.segment_upload import PUTS_PER_SEGMENT
-from thermocline.tiered.tier_service import SWEEPS_WAITED_MAX
 
 Requests: TypeAlias = dict[tuple[Purpose, RequestKind], float]
 

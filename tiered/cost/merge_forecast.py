@@ -19,8 +19,7 @@ from thermocline.tiered.cost.cost_meter import HOUR_MS
 from thermocline.tiered.cost.seal_forecast import ForecastSeals, SealRules, TopicLoad
 from thermocline.tiered.packs.merge_policy import MERGE_COUNT_MIN, SPAN_OF_TTL
 from thermocline.tiered.packs.merging import OWN_PART
-from thermocline.tiered.packs.pack_merger import BUFFERS_BYTES_MAX
-from thermocline.tiered.packs.piece_stream import BUFFER_BYTES
+from thermocline.tiered.packs.pack_merger import buffer_bytes_of
 from thermocline.tiered.packs.ttl_class import longest_ttl_ms, ttl_class
 
 LEVELS_MAX = 8
@@ -117,7 +116,7 @@ def _of_level(
             segments += max(count, pack_count if topic in filling else 0) * generations
             del rates[topic]
     outputs = min(2**bits, len(rates))
-    buffer_bytes = min(BUFFER_BYTES, BUFFERS_BYTES_MAX // pack_count)
+    buffer_bytes = buffer_bytes_of(pack_count, budget_bytes=rules.upload_budget_bytes)
     gets = pack_count * (GETS_PER_PACK + math.ceil(merge_bytes / pack_count / buffer_bytes))
     merges = generations * ranges
     return MergeForecast(merges=merges, puts=merges * outputs, segments=segments, gets=merges * gets), bits

@@ -30,6 +30,7 @@ class SealRules:
     age_ms: int
     pack_bytes: int
     round_ms: int
+    upload_budget_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,8 +20,9 @@ from thermocline.tiered.cost.seal_forecast import SealRules, TopicLoad
 from thermocline.tiered.cost.stored_bytes import stored_by_topic
 from thermocline.tiered.cost.traffic_record import TrafficWindow
 from thermocline.tiered.fencing import FencingMode
+from thermocline.tiered.garbage_rounds import COLLECTIONS_PER_GRACE
 from thermocline.tiered.tier_config import TierConfig
-from thermocline.tiered.tier_service import COLLECTIONS_PER_GRACE, TierService
+from thermocline.tiered.tier_service import TierService
 
 GETS_PER_STATE = 2
 """Entries that a state snapshot looks for, to know that nobody else has claimed the ledger."""
@@ -73,6 +74,7 @@ def forecast_requests(
             age_ms=config.seal_age_ms,
             pack_bytes=config.pack_bytes,
             round_ms=config.account_interval_ms,
+            upload_budget_bytes=config.upload_budget_bytes,
         ),
         fan_in=config.merge_fan_in if config.merge_bytes_per_second else None,
         sweep_ms=config.sweep_interval_ms,

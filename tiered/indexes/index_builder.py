@@ -211,8 +211,9 @@ class KeptGap:
 
 
 def cut(catalog: Catalog, *, start: int, end: int, records_max: int = RECORDS_MAX) -> int:
-    """Up to where a range from `start` holds `records_max` records at most, by what the catalog says; at most `end`, and
-    no further than records lie: what is behind the last one may not be durable in the log, and be given out again."""
+    """Up to where a range from `start` holds `records_max` records at most, by what the catalog says; at most `end`,
+    and no further than records lie: what is behind the last one may not be durable in the log, and be given out again.
+    """
     end = min(end, max((item.end_physical_offset for item in items_between(catalog, start, end)), default=start))
     spans = [
         (max(start, item.min_physical_offset), min(end, item.end_physical_offset), _density(item))

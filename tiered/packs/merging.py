@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from thermocline.remoting.errors import (
     CorruptDataError,
+    DiskFullError,
     FencedError,
     ObjectNotFoundError,
     ObjectStoreUnavailableError,
@@ -112,6 +113,7 @@ class Merging:
 
         Raises:
             ObjectStoreUnavailableError: No answer; what was written has been given up.
+            DiskFullError: No room to write it; what was written has been given up.
             FencedError: Another writer has taken over.
         """
         async with self._lock:
@@ -125,15 +127,22 @@ class Merging:
 
     async def run(self, changed: asyncio.Event) -> None:
         """Merge whatever is due, again whenever `changed` is set; until cancelled or fenced. Logs what fails."""
+        had_room = True
         while True:
             try:
                 outcome = await self.run_once()
-                failure: ObjectStoreUnavailableError | None = None
+                failure: ObjectStoreUnavailableError | DiskFullError | None = None
+                had_room = had_room or outcome is not None
             except FencedError:
                 return  # sealing meets it, too, and says so
             except ObjectStoreUnavailableError as error:
                 outcome, failure = None, error
                 logger.debug("packs not merged: %s retry_ms=%d", error, RETRY_MS)
+            except DiskFullError as error:
+                outcome, failure = None, error
+                if had_room:
+                    logger.warning("packs are not merged until there is room: %s", error)
+                had_room = False
             if outcome is not None:
                 continue
             # While in debt, time is what it waits for.

@@ -16,10 +16,11 @@ from __future__ import annotations
 import sys
 import zlib
 from bisect import bisect_left
+from collections.abc import Iterator
 
 import msgspec
 
-from thermocline.tiered.packs.piece_table import PieceTable, decode_piece_table
+from thermocline.tiered.packs.piece_table import PieceTable, QueueRange, decode_piece_table
 from thermocline.tiered.packs.piece_times import PieceTimes, decode_piece_times
 from thermocline.tiered.segment_format import SegmentId
 
@@ -94,6 +95,16 @@ class PackEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaul
         while end < len(self.topics) and self.topics[end] == topic:
             end += 1
         return range(start, end)
+
+    def ranges_of(self, topic: str, incarnation: int) -> Iterator[QueueRange]:
+        """The offsets that the pieces of one life of a topic hold."""
+        indexes = self.indexes_of(topic)
+        table = self.table() if indexes else None
+        for index in indexes:
+            assert table is not None
+            piece = table.piece(index)
+            if piece.incarnation == incarnation:
+                yield from piece.queues
 
     def sections(self) -> list[tuple[int, int]]:
         """[start, end) in the object of each section of the footer."""

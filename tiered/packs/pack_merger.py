@@ -5,8 +5,10 @@
 
 What has expired or whose topic has ended is left out. Everything written is under ids of this writer, complete before
 it is returned, and given up if anything fails; the caller commits it in place of the plan's packs, or gives it up.
-A merge uses memory for one buffer a pack and for the pieces of one topic. Belongs to the tier process's loop;
-decompressing and compressing run in a worker thread.
+A merge uses memory for one buffer a pack and for the pieces of one topic, and disk for the packs that it has begun; it
+waits for its shares of the budgets (tier_budgets.py). Buffers take at most half of one, files half of the other, so
+that sealing goes on beside it. Belongs to the tier process's loop, where one merge runs at a time; decompressing and
+compressing run in a worker thread.
 """
 
 from __future__ import annotations
@@ -23,14 +25,14 @@ from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.packs.merge_policy import MergePlan
 from thermocline.tiered.packs.pack_entry import PackEntry, topic_key
-from thermocline.tiered.packs.pack_writer import JoinedSegment, PackWriter, join_parts
+from thermocline.tiered.packs.pack_writer import RECORD_MEMORY_BYTES, JoinedSegment, PackWriter, join_parts
 from thermocline.tiered.packs.piece_rewriter import PieceBytes, rewrite, stretches
-from thermocline.tiered.packs.piece_stream import BUFFER_BYTES, PiecePlace, PieceStream
+from thermocline.tiered.packs.piece_stream import BUFFER_BYTES, COLUMNS_BUFFER_BYTES, PiecePlace, PieceStream
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_format import SegmentId
 from thermocline.tiered.segment_writer import FinishedSegment, SegmentOptions
+from thermocline.tiered.tier_budgets import TierBudgets
 
-BUFFERS_BYTES_MAX = 64 * 1024 * 1024
 BUFFER_BYTES_MIN = 256 * 1024
 LARGE_PIECE_BYTES = 16 * 1024 * 1024
 """A rewritten piece from this size on is kept in a file while it is written."""
@@ -71,11 +73,13 @@ class PackMerger:
         options: SegmentOptions,
         spool_folder: Path | None,
         clock: Callable[[], int],
+        budgets: TierBudgets | None = None,
     ) -> None:
         self._writer = writer
         self._options = options
         self._spool_folder = spool_folder
         self._clock = clock
+        self._budgets = budgets if budgets is not None else TierBudgets()
 
     async def merge(self, plan: MergePlan, catalog: Catalog, rules: MergeRules) -> MergeResult:
         """Carry out a plan made from `catalog`.
@@ -84,18 +88,12 @@ class PackMerger:
             ObjectStoreUnavailableError: No answer; everything written has been given up.
             ObjectNotFoundError: A pack has been collected meanwhile.
             CorruptDataError: A piece is damaged: the packs stay as they are.
+            DiskFullError: There is no room to write them.
         """
-        result = MergeResult(packs_out=tuple(pack.pack_id for pack in plan.packs))
-        outputs = _Outputs(self._writer, plan, result, folder=self._spool_folder, clock=self._clock)
-        try:
-            async with contextlib.aclosing(self._topics(plan, catalog, rules, result)) as topics:
-                async for places in topics:
-                    await self._rewrite_topic(places, rules, outputs)
-            await outputs.finish()
-        except BaseException:
-            outputs.give_up()
-            raise
-        return result
+        buffer_bytes = buffer_bytes_of(len(plan.packs), budget_bytes=self._budgets.uploads.bytes_max)
+        held_bytes = _held_bytes(plan, buffer_bytes)
+        async with self._budgets.spool.hold(self._spooled_bytes(plan, rules)), self._budgets.uploads.hold(held_bytes):
+            return await self._merge(plan, catalog, rules, buffer_bytes=buffer_bytes, held_bytes=held_bytes)
 
     def give_up(self, result: MergeResult) -> None:
         """What was written will not be committed."""
@@ -104,8 +102,29 @@ class PackMerger:
         for segment in result.segments_in:
             self._writer.abandon(segment.id, segment.keys)
 
+    def _spooled_bytes(self, plan: MergePlan, rules: MergeRules) -> int:
+        """About what is on disk at a time: the pack that is written, and a segment twice, in parts and put together."""
+        if self._spool_folder is None:
+            return 0
+        return min(_open_part(plan, plan.raw_bytes) + 2 * rules.segment_bytes, self._budgets.spool.bytes_max // 2)
+
+    async def _merge(
+        self, plan: MergePlan, catalog: Catalog, rules: MergeRules, *, buffer_bytes: int, held_bytes: int
+    ) -> MergeResult:
+        result = MergeResult(packs_out=tuple(pack.pack_id for pack in plan.packs))
+        outputs = _Outputs(self._writer, plan, result, folder=self._spool_folder, clock=self._clock)
+        try:
+            async with contextlib.aclosing(self._topics(plan, catalog, rules, result, buffer_bytes)) as topics:
+                async for places in topics:
+                    await self._rewrite_topic(places, rules, outputs, held_bytes=held_bytes)
+            await outputs.finish()
+        except BaseException:
+            outputs.give_up()
+            raise
+        return result
+
     async def _topics(
-        self, plan: MergePlan, catalog: Catalog, rules: MergeRules, result: MergeResult
+        self, plan: MergePlan, catalog: Catalog, rules: MergeRules, result: MergeResult, buffer_bytes: int
     ) -> AsyncGenerator[list[PiecePlace], None]:
         """The pieces to keep of each topic, topics in the order of packs."""
 
@@ -118,7 +137,6 @@ class PackMerger:
             result.left_out_bytes += entry.stored_bytes
             return False
 
-        buffer_bytes = max(BUFFER_BYTES_MIN, min(BUFFER_BYTES, BUFFERS_BYTES_MAX // len(plan.packs)))
         iterators: list[AsyncIterator[PiecePlace]] = []
         for pack in plan.packs:
             stream = PieceStream(self._writer.store, pack, buffer_bytes=buffer_bytes)
@@ -141,36 +159,59 @@ class PackMerger:
                 await advance(number)
             yield places
 
-    async def _rewrite_topic(self, places: list[PiecePlace], rules: MergeRules, outputs: _Outputs) -> None:
+    async def _rewrite_topic(
+        self, places: list[PiecePlace], rules: MergeRules, outputs: _Outputs, *, held_bytes: int
+    ) -> None:
         topic = places[0].entry.topic
         total_bytes = sum(place.entry.raw_bytes for place in places)
         is_own = total_bytes >= rules.own_bytes
         by_id = {place.entry.segment_id: place for place in places}
         for stretch in stretches([place.entry for place in places], raw_bytes_max=rules.segment_bytes):
-            pieces: list[PieceBytes] = []
-            for entry in stretch:
-                log, cq = await by_id[entry.segment_id].parts()
-                pieces.append(PieceBytes(entry, log, cq))
             raw_bytes = sum(entry.raw_bytes for entry in stretch)
-            segment_id = self._writer.next_segment_id() if is_own else self._writer.next_piece_ids(1)[0]
-            try:
-                finished = await asyncio.to_thread(
-                    rewrite,
-                    pieces,
-                    segment_id=segment_id,
-                    options=self._options,
-                    folder=self._spool_folder if raw_bytes >= LARGE_PIECE_BYTES else None,
-                    cut_ms=rules.cuts_ms.get(topic, 0),
-                )
-            except BaseException:
-                if is_own:
-                    self._writer.abandon(segment_id, ())
-                raise
-            with finished:
-                if is_own:
-                    await outputs.add_segment(finished)
-                else:
-                    await outputs.add_piece(rules.class_of(topic), finished)
+            folder = self._spool_folder if raw_bytes >= LARGE_PIECE_BYTES else None
+            memory_bytes = sum(entry.stored_bytes for entry in stretch) + (raw_bytes if folder is None else 0)
+            async with self._budgets.uploads.hold(memory_bytes, own_bytes=held_bytes):
+                pieces: list[PieceBytes] = []
+                for entry in stretch:
+                    log, cq = await by_id[entry.segment_id].parts()
+                    pieces.append(PieceBytes(entry, log, cq))
+                segment_id = self._writer.next_segment_id() if is_own else self._writer.next_piece_ids(1)[0]
+                try:
+                    finished = await asyncio.to_thread(
+                        rewrite,
+                        pieces,
+                        segment_id=segment_id,
+                        options=self._options,
+                        folder=folder,
+                        cut_ms=rules.cuts_ms.get(topic, 0),
+                    )
+                except BaseException:
+                    if is_own:
+                        self._writer.abandon(segment_id, ())
+                    raise
+                with finished:
+                    if is_own:
+                        await outputs.add_segment(finished)
+                    else:
+                        await outputs.add_piece(rules.class_of(topic), finished)
+
+
+def buffer_bytes_of(pack_count: int, *, budget_bytes: int) -> int:
+    """The buffer of each pack of a merge: all of them take at most half of the budget for uploads."""
+    return max(BUFFER_BYTES_MIN, min(BUFFER_BYTES, budget_bytes // 2 // pack_count))
+
+
+def _open_part(plan: MergePlan, amount: int) -> int:
+    """The part of an amount that is in the pack being written: packs are cut by ranges of topics, one after another."""
+    return amount >> (plan.depth - min(pack.depth for pack in plan.packs))
+
+
+def _held_bytes(plan: MergePlan, buffer_bytes: int) -> int:
+    """The memory that a merge takes all the while."""
+    packs = plan.packs
+    footers_bytes = sum(pack.object_bytes - pack.footer_start for pack in packs)
+    written_bytes = RECORD_MEMORY_BYTES * _open_part(plan, sum(pack.record_count for pack in packs))
+    return len(packs) * (buffer_bytes + COLUMNS_BUFFER_BYTES) + footers_bytes + written_bytes
 
 
 class _Outputs:
@@ -240,11 +281,12 @@ class _Outputs:
             self._writer.abandon(segment.id, segment.keys)
 
     async def _finish(self, ttl_class: str) -> None:
-        pack = self._open.pop(ttl_class)
-        self._uploading[pack.pack_id] = pack.key
+        pack = self._open[ttl_class]
         entry, content = await asyncio.to_thread(
             pack.finish, level=self._plan.level, depth=self._plan.depth, created_ms=self._clock()
         )
+        del self._open[ttl_class]
+        self._uploading[pack.pack_id] = pack.key
         with content:
             await self._writer.store.put(pack.key, content.data)
         del self._uploading[pack.pack_id]

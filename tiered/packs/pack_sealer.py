@@ -4,24 +4,29 @@
 
 A pack is complete before the ledger names it; a topic whose local files have gone meanwhile is left out of it.
 Reading, hashing and compressing run in a worker thread; the loop only uploads. Belongs to the tier process.
+
+Bounded: a pack waits for its shares of the budgets (tier_budgets.py) before it is written. When the disk has no room
+for it, it is kept in memory, in parts of half the budget: several packs instead of one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
+from thermocline.remoting.errors import CorruptDataError, DiskFullError, ObjectNotFoundError
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.packs.pack_entry import PackEntry, topic_key
-from thermocline.tiered.packs.pack_writer import FinishedObject, PackWriter
+from thermocline.tiered.packs.pack_writer import RECORD_MEMORY_BYTES, FinishedObject, PackWriter
 from thermocline.tiered.packs.piece_table import PieceExtent
 from thermocline.tiered.seal_backlog import SealPlan
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_format import SegmentId
+from thermocline.tiered.tier_budgets import TierBudgets
 
 logger = logging.getLogger(__name__)
 
@@ -50,15 +55,46 @@ class PackSealer:
         spool_folder: Path | None,
         pack_bytes: int,
         clock: Callable[[], int],
+        budgets: TierBudgets | None = None,
     ) -> None:
         self._writer = writer
         self._sealer = sealer
         self._spool_folder = spool_folder
         self._pack_bytes = pack_bytes
         self._clock = clock
+        self._budgets = budgets if budgets is not None else TierBudgets()
+        self._had_room = True
 
-    def divide(
+    async def seal(
         self, plans: Iterable[SealPlan], *, class_of: Callable[[str], str]
+    ) -> AsyncGenerator[SealedPack, None]:
+        """Write and upload packs, one after another; topics that cannot be read are left out.
+
+        Raises:
+            ObjectStoreUnavailableError: One could not be stored; its id has been given up. Those before it count.
+        """
+        for ttl_class, group in self._divide(plans, class_of=class_of, bytes_max=self._pack_bytes):
+            if self._spool_folder is not None:
+                try:
+                    sealed = await self._seal(ttl_class, group, self._spool_folder)
+                except DiskFullError as error:
+                    if self._had_room:
+                        logger.warning("packs are kept in memory until they are uploaded: %s", error)
+                    self._had_room = False
+                else:
+                    self._had_room = True
+                    if sealed is not None:
+                        yield sealed
+                    continue
+            bytes_max = min(self._pack_bytes, self._budgets.uploads.bytes_max // 2)
+            for _, part in self._divide(group, class_of=class_of, bytes_max=bytes_max):
+                sealed = await self._seal(ttl_class, part, None)
+                if sealed is not None:
+                    yield sealed
+
+    @staticmethod
+    def _divide(
+        plans: Iterable[SealPlan], *, class_of: Callable[[str], str], bytes_max: int
     ) -> Iterator[tuple[str, list[SealPlan]]]:
         """TTL class and plans of each pack, none larger than it may be unless it is one topic's."""
         by_class: dict[str, list[SealPlan]] = {}
@@ -69,9 +105,7 @@ class PackSealer:
             raw_bytes = entry_bytes = 0
             for plan in sorted(members, key=lambda each: topic_key(each.topic)):
                 said_bytes = len(plan.topic.encode()) + _PIECE_BYTES + _RANGE_BYTES * len(plan.runs)
-                if group and (
-                    raw_bytes + plan.raw_bytes > self._pack_bytes or entry_bytes + said_bytes > ENTRY_BYTES_MAX
-                ):
+                if group and (raw_bytes + plan.raw_bytes > bytes_max or entry_bytes + said_bytes > ENTRY_BYTES_MAX):
                     yield ttl_class, group
                     group, raw_bytes, entry_bytes = [], 0, 0
                 group.append(plan)
@@ -80,17 +114,28 @@ class PackSealer:
             if group:
                 yield ttl_class, group
 
-    async def seal(self, ttl_class: str, plans: Sequence[SealPlan]) -> SealedPack | None:
-        """Write and upload one pack; None when none of the topics could be read.
+    async def _seal(self, ttl_class: str, plans: Sequence[SealPlan], folder: Path | None) -> SealedPack | None:
+        """Write and upload one pack; None when none of the topics could be read. One that fails gives its id up."""
+        raw_bytes = sum(plan.raw_bytes for plan in plans)
+        # One topic's piece is in memory at a time, and of those before it what goes behind the records.
+        memory_bytes = max(self._sealer.memory_bytes(plan) + plan.raw_bytes for plan in plans)
+        memory_bytes += RECORD_MEMORY_BYTES * sum(plan.record_count for plan in plans)
+        async with contextlib.AsyncExitStack() as shares:
+            if folder is not None:
+                await shares.enter_async_context(self._budgets.spool.hold(raw_bytes))
+            else:
+                memory_bytes += raw_bytes
+            await shares.enter_async_context(self._budgets.uploads.hold(memory_bytes))
+            return await self._write_and_upload(ttl_class, plans, folder)
 
-        Raises:
-            ObjectStoreUnavailableError: It could not be stored; its id has been given up.
-        """
+    async def _write_and_upload(
+        self, ttl_class: str, plans: Sequence[SealPlan], folder: Path | None
+    ) -> SealedPack | None:
         pack_id = self._writer.next_segment_id()
         key = self._writer.keys.pack(ttl_class, pack_id)
         ids = self._writer.next_piece_ids(len(plans))
         try:
-            written = await asyncio.to_thread(self._write, pack_id, key, ttl_class, plans, ids)
+            written = await asyncio.to_thread(self._write, pack_id, key, ttl_class, plans, ids, folder)
             if written is None:
                 self._writer.abandon(pack_id, ())
                 return None
@@ -103,9 +148,15 @@ class PackSealer:
         return sealed
 
     def _write(
-        self, pack_id: SegmentId, key: str, ttl_class: str, plans: Sequence[SealPlan], ids: Sequence[SegmentId]
+        self,
+        pack_id: SegmentId,
+        key: str,
+        ttl_class: str,
+        plans: Sequence[SealPlan],
+        ids: Sequence[SegmentId],
+        folder: Path | None,
     ) -> tuple[SealedPack, FinishedObject] | None:
-        writer = PackWriter(pack_id=pack_id, key=key, ttl_class=ttl_class, folder=self._spool_folder)
+        writer = PackWriter(pack_id=pack_id, key=key, ttl_class=ttl_class, folder=folder)
         now_ms = self._clock()
         written: list[SealPlan] = []
         try:

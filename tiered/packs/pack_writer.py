@@ -23,6 +23,9 @@ from thermocline.tiered.segment_format import SegmentId
 from thermocline.tiered.segment_writer import FinishedSegment, coarse_frames
 from thermocline.tiered.spool import Spool
 
+RECORD_MEMORY_BYTES = 30
+"""What a record takes in a pack that is written: its share of the `.cq` and `.idx` parts."""
+
 
 @dataclass(slots=True, eq=False)
 class FinishedObject:
@@ -163,17 +166,22 @@ class JoinedSegment:
 
 
 def join_parts(finished: FinishedSegment, *, key: str, created_ms: int, folder: Path | None) -> JoinedSegment:
-    """Put a segment's parts end to end."""
+    """Put a segment's parts end to end. DiskFullError when there is no room."""
     spool = Spool(folder)
-    spool.write(finished.log)
-    cq_start = spool.size_bytes
-    spool.write(finished.cq)
-    idx_start = spool.size_bytes
-    spool.write(finished.idx)
+    try:
+        spool.write(finished.log)
+        cq_start = spool.size_bytes
+        spool.write(finished.cq)
+        idx_start = spool.size_bytes
+        spool.write(finished.idx)
+        data = spool.finish()
+    except BaseException:
+        spool.close()
+        raise
     entry = finished.entry(log_key=key, cq_key=key, idx_key=key, created_ms=created_ms)
     entry = msgspec.structs.replace(entry, cq=_moved(entry.cq, cq_start), idx=_moved(entry.idx, idx_start))
     assert entry.cq.crc32 == zlib.crc32(finished.cq)
-    return JoinedSegment(entry, FinishedObject(spool.finish(), spool))
+    return JoinedSegment(entry, FinishedObject(data, spool))
 
 
 def _moved(locator: PartLocator, by: int) -> PartLocator:

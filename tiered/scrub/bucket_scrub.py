@@ -22,7 +22,7 @@ from thermocline.tiered.object_store_url import open_object_store
 from thermocline.tiered.scrub.findings import ScrubReport
 from thermocline.tiered.scrub.scrubber import Scrubber, ScrubOptions
 from thermocline.tiered.scrub.view import BucketView
-from thermocline.tiered.wrappers import ThrottlingObjectStore
+from thermocline.tiered.wrappers import StoreLimits, StoreRates, ThrottlingObjectStore
 
 
 def scrub_bucket(
@@ -47,9 +47,8 @@ def scrub_bucket(
         try:
             throttled: ObjectStore = store
             if bytes_per_second is not None:
-                throttled = ThrottlingObjectStore(
-                    store, clock_ms=lambda: time.monotonic() * 1_000, bytes_per_second=bytes_per_second
-                )
+                rates = StoreRates(StoreLimits(read_bytes_per_second=bytes_per_second))
+                throttled = ThrottlingObjectStore(store, rates=rates, clock_ms=lambda: time.monotonic() * 1_000)
             return await _scrub_roots(throttled, url, cursors, deep=deep, budget_bytes=budget_bytes)
         finally:
             await store.close()

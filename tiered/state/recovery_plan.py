@@ -11,8 +11,9 @@ Which life of a topic: the later one of snapshot and catalog. A topic that only 
 snapshot; what is known of it are its queues. One that either says is deleted stays so. The broker's own unfinished
 work (`is_internal`) lived on the lost disk alone: those topics begin anew.
 
-Times to live are the snapshot's. What had expired by the catalog's when that was last written stays hidden: it may have
-been deleted, and in a pack it may not.
+Times to live are the snapshot's, or the ledger's when that was written to later. What had expired by the ledger's when
+it was last written to, before it was claimed for this, stays hidden: it may have been deleted, and in a pack it may
+not.
 """
 
 from __future__ import annotations
@@ -107,11 +108,13 @@ def plan_recovery(
     snapshot: StateSnapshot,
     catalog: Catalog,
     *,
+    written_ms: int,
     is_internal: Callable[[str], bool],
     units_per_file: int,
     log_file_bytes: int,
 ) -> RecoveryPlan:
-    """What to begin with. `units_per_file`: messages of a queue in one of its files."""
+    """What to begin with. `written_ms`: when the ledger was last written to, before it was claimed for this;
+    `units_per_file`: messages of a queue in one of its files."""
     group_ends = _group_ends(snapshot.documents.get(CONSUMER_OFFSETS, {}))
     states = {state.topic: state for state in snapshot.topics}
     new_queue_offset = _round_up(snapshot.queue_ceiling(snapshot.new_queue_offset), units_per_file)
@@ -124,6 +127,7 @@ def plan_recovery(
             snapshot,
             packed_counts.get(topic, 0),
             group_ends.get(topic, {}),
+            written_ms=written_ms,
             new_queue_offset=new_queue_offset,
             units_per_file=units_per_file,
         )
@@ -147,6 +151,7 @@ def _plan_topic(
     packed_count: int,
     group_ends: Mapping[int, int],
     *,
+    written_ms: int,
     new_queue_offset: int,
     units_per_file: int,
 ) -> TopicPlan:
@@ -187,7 +192,7 @@ def _plan_topic(
     cuts = [known.expired_before_ms for known in (state, entry) if known is not None]
     ttl_ms = catalog.ttl_ms(topic) if entry is not None else None
     if ttl_ms is not None:
-        cuts.append(catalog.committed_ms - ttl_ms)
+        cuts.append(written_ms - ttl_ms)
     return TopicPlan(
         topic=topic,
         incarnation=incarnation,

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
-from thermocline.remoting.errors import MQError
+from thermocline.remoting.errors import MQError, ObjectNotFoundError
+from thermocline.tiered.errors import AlreadyExistsError
 from thermocline.tiered.object_store import ObjectInfo, ObjectStore, ObjectSuffix
 from thermocline.tiered.wrappers.wrapping import Result, StoreCall, Verb, WrappingObjectStore
 
@@ -19,7 +20,7 @@ LIST_PAGE_COUNT = 1000
 
 @dataclass(slots=True, kw_only=True)
 class StoreCounters:
-    """What has passed; `errors` counts every failure, not-found and already-exists included."""
+    """What has passed. `errors` counts failures; that an object is not there, or is there already, is an answer."""
 
     requests: Counter[Verb] = field(default_factory=Counter)
     errors: Counter[Verb] = field(default_factory=Counter)
@@ -79,6 +80,8 @@ class MeteringObjectStore(WrappingObjectStore):
             counters.sent_bytes += call.sent_bytes
         try:
             result = await attempt()
+        except (ObjectNotFoundError, AlreadyExistsError):
+            raise
         except MQError:
             for counters in books:
                 counters.errors[call.verb] += 1

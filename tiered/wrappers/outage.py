@@ -1,14 +1,18 @@
 """Outages: says in one line that the object store has gone away, seldom that it still is, and that it is back.
 
 Whatever works on the cold tier meets an outage by itself, again and again: rounds, merges, state snapshots, reads. Each
-goes on as it has to and logs nothing; here every call passes, so here it is said once.
+goes on as it has to and logs nothing; here every call passes, so here it is said once. Any answer means that the store
+is there, that an object is missing too; a refusal (credentials, permissions) is none that anybody could work with.
 
     begins     a call has failed, all its repetitions too                            WARNING
     goes on    every REMINDER_MS                                                     WARNING
     ends       a call has been answered, not-found and the like included             INFO
 
 What begins within SETTLED_MS of an end is told of only when it has lasted as long: a store that comes and goes is not
-worth two lines each time. Stands above retrying.
+worth two lines each time. Whoever is given as `on_change` is told of every change at once. Stands above retrying.
+
+While the store is away nobody needs to prepare what it would not take: `check` asks it with one small request, and
+raises until it answers.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from thermocline.remoting.errors import MQError, ObjectStoreUnavailableError
+from thermocline.remoting.errors import MQError, ObjectNotFoundError, ObjectStoreUnavailableError
 from thermocline.tiered.object_store import ObjectInfo, ObjectStore
 from thermocline.tiered.wrappers.wrapping import Result, StoreCall, WrappingObjectStore
 
@@ -27,10 +31,11 @@ SETTLED_MS = 30_000
 
 
 class OutageWatch:
-    """Whether the store answers. `clock`: milliseconds since 1970."""
+    """Whether the store answers. `clock`: milliseconds since 1970. `on_change(watch)`: an outage begins or ended."""
 
-    def __init__(self, clock: Callable[[], int]) -> None:
+    def __init__(self, clock: Callable[[], int], *, on_change: Callable[[OutageWatch], None] | None = None) -> None:
         self._clock = clock
+        self._on_change = on_change
         self._began_ms: int | None = None
         self._ended_ms: int | None = None
         self._told_ms: int | None = None
@@ -48,13 +53,14 @@ class OutageWatch:
         self.last_error = str(error)
         if self._began_ms is None:
             self._began_ms, self._told_ms, self._failed_count = now_ms, None, 0
+            self._changed()
         self._failed_count += 1
         away_ms = now_ms - self._began_ms
         if self._told_ms is None:
             is_new = self._ended_ms is None or self._began_ms - self._ended_ms >= SETTLED_MS
             if is_new or away_ms >= SETTLED_MS:
                 self._told_ms = now_ms
-                logger.warning("object store does not answer; messages stay local until it does: %s", error)
+                logger.warning("object store does not answer; what needs it waits until it does: %s", error)
         elif now_ms - self._told_ms >= REMINDER_MS:
             self._told_ms = now_ms
             logger.warning(
@@ -76,14 +82,33 @@ class OutageWatch:
                 self._failed_count,
             )
         self._began_ms, self.last_error = None, ""
+        self._changed()
+
+    def _changed(self) -> None:
+        if self._on_change is not None:
+            self._on_change(self)
 
 
 class OutageWatchingObjectStore(WrappingObjectStore):
-    """Tells `watch` of every call."""
+    """Tells `watch` of every call. Belongs to one event loop."""
 
-    def __init__(self, inner: ObjectStore, watch: OutageWatch) -> None:
+    def __init__(self, inner: ObjectStore, watch: OutageWatch, *, check_key: str) -> None:
+        """`check_key`: what `check` asks for, there or not."""
         super().__init__(inner)
         self.watch = watch
+        self._check_key = check_key
+
+    async def check(self) -> None:
+        """Ask the store whether it is back, if it was away.
+
+        Raises:
+            ObjectStoreUnavailableError: It is not.
+        """
+        if self.watch.since_ms is not None:
+            try:
+                await self.head(self._check_key)
+            except ObjectNotFoundError:
+                return
 
     async def _around(self, call: StoreCall, attempt: Callable[[], Awaitable[Result]]) -> Result:
         try:
@@ -101,6 +126,7 @@ class OutageWatchingObjectStore(WrappingObjectStore):
         """See ObjectStore."""
         try:
             async for info in self._inner.list(prefix, start_after=start_after):
+                self.watch.answered()
                 yield info
         except ObjectStoreUnavailableError as error:
             self.watch.failed(error)

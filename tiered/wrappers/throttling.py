@@ -1,64 +1,117 @@
-"""Throttling: spaces calls so that requests and bytes a second stay under a limit.
+"""Throttling: spaces calls so that requests and bytes a second stay under limits, of writes and of reads.
 
-Each call takes its share of a time line and waits until the line has come there; after idleness a burst worth
-`burst_ms` passes at once. Bytes of a whole-object get are known only afterwards and delay the calls that follow.
+    writes   put, create_if_absent, deletes          reads   gets, heads, listings (a listing counts as one request)
+
+Each call takes its share of its direction's time line and waits until the line has come there; after idleness a burst
+worth `burst_ms` passes at once. A call is never cut in pieces: an object that is worth ten seconds goes out as fast as
+it can, and the next call waits for the rest of them. So a limit holds on average, over the largest objects. Bytes of a
+whole-object get are known only afterwards and delay the calls that follow.
+
+Limits change while calls wait: those under way keep the share that they have taken.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 
 from thermocline.tiered.object_store import ObjectInfo, ObjectStore
 from thermocline.tiered.wrappers.retrying import Sleep
 from thermocline.tiered.wrappers.wrapping import Result, StoreCall, Verb, WrappingObjectStore
 
+READS = frozenset({Verb.GET, Verb.GET_RANGE, Verb.GET_SUFFIX, Verb.HEAD, Verb.LIST})
+BURST_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreLimits:
+    """Most bytes and requests in a second, in each direction; 0 is no limit."""
+
+    write_bytes_per_second: int = 0
+    write_requests_per_second: int = 0
+    read_bytes_per_second: int = 0
+    read_requests_per_second: int = 0
+
+
+class _Direction:
+    """One direction's time lines, in ms of the clock: up to where they are taken."""
+
+    def __init__(self) -> None:
+        self.ms_per_byte = 0.0
+        self.ms_per_request = 0.0
+        self._bytes_line_ms = self._requests_line_ms = float("-inf")
+
+    def set(self, *, bytes_per_second: int, requests_per_second: int) -> None:
+        self.ms_per_byte = 1_000 / bytes_per_second if bytes_per_second else 0.0
+        self.ms_per_request = 1_000 / requests_per_second if requests_per_second else 0.0
+
+    def take(self, size_bytes: int, *, now_ms: float, burst_ms: int) -> float:
+        """Take a share of both lines; how long to wait for it, in ms."""
+        earliest_ms = now_ms - burst_ms
+        # A line that has no limit any more holds nobody up.
+        bytes_line_ms = max(self._bytes_line_ms, earliest_ms) if self.ms_per_byte else earliest_ms
+        requests_line_ms = max(self._requests_line_ms, earliest_ms) if self.ms_per_request else earliest_ms
+        self._bytes_line_ms = bytes_line_ms + size_bytes * self.ms_per_byte
+        self._requests_line_ms = requests_line_ms + self.ms_per_request
+        return max(0.0, bytes_line_ms - now_ms, requests_line_ms - now_ms)
+
+    def add(self, size_bytes: int) -> None:
+        """More bytes have passed than were taken."""
+        self._bytes_line_ms += size_bytes * self.ms_per_byte
+
+
+class StoreRates:
+    """Limits that may change, and how much of them is taken: of one store, and whoever sets them."""
+
+    def __init__(self, limits: StoreLimits | None = None) -> None:
+        self.writes = _Direction()
+        self.reads = _Direction()
+        self.set(limits if limits is not None else StoreLimits())
+
+    def set(self, limits: StoreLimits) -> None:
+        """Keep to these limits from now on."""
+        self.writes.set(
+            bytes_per_second=limits.write_bytes_per_second, requests_per_second=limits.write_requests_per_second
+        )
+        self.reads.set(
+            bytes_per_second=limits.read_bytes_per_second, requests_per_second=limits.read_requests_per_second
+        )
+
 
 class ThrottlingObjectStore(WrappingObjectStore):
-    """Limits what passes; None is no limit. Waiting calls are not bounded here: whoever calls bounds its own number."""
+    """Limits what passes. Waiting calls are not bounded here: whoever calls bounds its own number."""
 
     def __init__(
         self,
         inner: ObjectStore,
         *,
+        rates: StoreRates,
         clock_ms: Callable[[], float],
         sleep: Sleep = asyncio.sleep,
-        bytes_per_second: int | None = None,
-        requests_per_second: int | None = None,
-        burst_ms: int = 1_000,
+        burst_ms: int = BURST_MS,
     ) -> None:
         super().__init__(inner)
-        assert bytes_per_second is None or bytes_per_second > 0
-        assert requests_per_second is None or requests_per_second > 0
+        self._rates = rates
         self._clock_ms = clock_ms
         self._sleep = sleep
-        self._ms_per_byte = 1000 / bytes_per_second if bytes_per_second else 0.0
-        self._ms_per_request = 1000 / requests_per_second if requests_per_second else 0.0
         self._burst_ms = burst_ms
-        self._bytes_line_ms = float("-inf")
-        self._requests_line_ms = float("-inf")
 
     async def _around(self, call: StoreCall, attempt: Callable[[], Awaitable[Result]]) -> Result:
-        await self._pass(call.sent_bytes + call.wanted_bytes)
+        is_read = call.verb in READS
+        await self._pass(self._rates.reads if is_read else self._rates.writes, call.sent_bytes + call.wanted_bytes)
         result = await attempt()
         if call.verb is Verb.GET and isinstance(result, bytes):
-            self._bytes_line_ms += len(result) * self._ms_per_byte
+            self._rates.reads.add(len(result))
         return result
 
     async def list(self, prefix: str, *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         """See ObjectStore."""
-        await self._pass(0)
+        await self._pass(self._rates.reads, 0)
         async for info in self._inner.list(prefix, start_after=start_after):
             yield info
 
-    async def _pass(self, size_bytes: int) -> None:
-        """Wait for room on both time lines, and take it."""
-        now_ms = self._clock_ms()
-        earliest_ms = now_ms - self._burst_ms
-        self._bytes_line_ms = max(self._bytes_line_ms, earliest_ms)
-        self._requests_line_ms = max(self._requests_line_ms, earliest_ms)
-        start_ms = max(self._bytes_line_ms, self._requests_line_ms)
-        self._bytes_line_ms += size_bytes * self._ms_per_byte
-        self._requests_line_ms += self._ms_per_request
-        if start_ms > now_ms:
-            await self._sleep((start_ms - now_ms) / 1000)
+    async def _pass(self, direction: _Direction, size_bytes: int) -> None:
+        wait_ms = direction.take(size_bytes, now_ms=self._clock_ms(), burst_ms=self._burst_ms)
+        if wait_ms > 0:
+            await self._sleep(wait_ms / 1_000)

@@ -20,6 +20,7 @@ from thermocline.remoting.batch import BatchMessage
 from thermocline.remoting.bodies import MessageQueue, SubscriptionGroupConfig, TopicConfig
 from thermocline.remoting.command import RemotingCommand, SerializeType
 from thermocline.remoting.message_id import decode_message_id
+from thermocline.store.retention import DISK_NEARLY_FULL
 from thermocline.store.store_config import FlushDiskType
 
 TOPIC = "TopicA"
@@ -190,6 +191,23 @@ async def test_a_full_disk_is_an_answer(broker: DataBroker) -> None:
     assert (await Producer(broker).send(send_frame())).code == 14
     broker.store.commit_log.resume()
     assert (await Producer(broker).send(send_frame())).code == 0
+
+
+@pytest.mark.parametrize("through_chunks", [True, False])
+async def test_a_nearly_full_disk_is_said_in_rocketmqs_words(broker: DataBroker, through_chunks: bool) -> None:
+    disk = broker.context.disk
+    broker.store.commit_log.pause(DISK_NEARLY_FULL)
+    used = 1 - disk.free_bytes(broker.store.config.commit_log_path) / disk.total_bytes(
+        broker.store.config.commit_log_path
+    )
+    answer = await Producer(broker, through_chunks=through_chunks).send(send_frame())
+    assert answer.code == 14
+    assert answer.remark == (
+        "service not available now. It may be caused by one of the following reasons: the broker's disk is full"
+        f" [CL: {used:5.2f} CQ: {used:5.2f} INDEX: {used:5.2f}], messages are put to the slave, message store has been"
+        " shut down, etc."
+    )
+    broker.store.commit_log.resume()
 
 
 # -- topics ------------------------------------------------------------------------------------------------------------

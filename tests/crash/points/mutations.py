@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from unittest.mock import patch
 
 from thermocline.store.retention import RetentionGate
-from thermocline.tiered import sealer, tier_service
+from thermocline.tiered import due_changes, sealer
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.errors import AlreadyExistsError
 from thermocline.tiered.garbage import GarbageCollector
@@ -132,7 +132,7 @@ def pack_dies_with_its_first_topic() -> AbstractContextManager[object]:
             if any(pack.max_store_ms < cuts_ms.get(topic, 0) for topic in live_topics(pack, catalog.packed))
         )
 
-    return patch.object(tier_service, "expired_packs", expired)
+    return patch.object(due_changes, "expired_packs", expired)
 
 
 def merge_that_was_overtaken() -> AbstractContextManager[object]:

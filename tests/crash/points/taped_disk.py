@@ -44,10 +44,12 @@ class TapedDisk:
         side = self._tape.record(Layer.FILE, verb, path[self._prefix_length :].lstrip("/"))
         if side is Side.BEFORE:
             self._stop()
-        call()
-        self._modified_ms[path] = self._now_ms()
-        if side is Side.AFTER:
-            self._stop()
+        try:
+            call()
+            self._modified_ms[path] = self._now_ms()
+        finally:
+            if side is Side.AFTER:
+                self._stop()  # also behind a call that failed: its folder may not be there yet
 
     def _stop(self) -> None:
         self.die()

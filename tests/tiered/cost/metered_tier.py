@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from benchmarks.synthetic_hot_tier import SyntheticHotTier
 from thermocline.tiered.cost.cost_meter import CostMeter
 from thermocline.tiered.cost.seal_admission import SealAdmission
 from thermocline.tiered.cost.traffic_record import TrafficRecord
+from thermocline.tiered.due_changes import TopicReport
 from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
 from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.object_keys import BrokerKeys
@@ -28,8 +30,9 @@ from thermocline.tiered.packs.pack_sealer import PackSealer
 from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_writer import SegmentOptions
+from thermocline.tiered.tier_budgets import TierBudgets
 from thermocline.tiered.tier_config import TierConfig
-from thermocline.tiered.tier_service import TierService, TopicReport
+from thermocline.tiered.tier_service import TierService
 from thermocline.tiered.wrappers import MeteringObjectStore
 
 KEYS = BrokerKeys.of(cluster="DefaultCluster", broker_name="broker-a")
@@ -52,8 +55,17 @@ class MeteredTier:
     """One broker's cold tier. `opened` with settings, as often as wanted: the bucket and the log stay."""
 
     def __init__(
-        self, senders: Mapping[str, Sender], *, seed: int = 1, step_ms: int = STEP_MS, store: ObjectStore | None = None
+        self,
+        senders: Mapping[str, Sender],
+        *,
+        seed: int = 1,
+        step_ms: int = STEP_MS,
+        store: ObjectStore | None = None,
+        spool_folder: Path | None = None,
+        budgets: TierBudgets | None = None,
     ) -> None:
+        self._spool_folder = spool_folder
+        self._budgets = budgets if budgets is not None else TierBudgets()
         self.senders = dict(senders)
         self.hot = SyntheticHotTier(seed=seed)
         self.meter = CostMeter(KEYS, lambda: self.hot.now_ms)
@@ -77,7 +89,16 @@ class MeteredTier:
 
         writer = await LedgerWriter.open(self.store, KEYS, identity=IDENTITY, clock_ms=clock, random=Random(hot.now_ms))
         options = SegmentOptions(frame_bytes=config.frame_bytes, compression_level=1)
-        sealer = Sealer(store=self.store, keys=KEYS, log=local, spool_folder=None, options=options, clock=clock)
+        spool_folder, budgets = self._spool_folder, self._budgets
+        sealer = Sealer(
+            store=self.store,
+            keys=KEYS,
+            log=local,
+            spool_folder=spool_folder,
+            options=options,
+            clock=clock,
+            budgets=budgets,
+        )
         service = self.service = TierService(
             writer=writer,
             backlog=SealBacklog(
@@ -93,13 +114,18 @@ class MeteredTier:
             flush_offset=lambda: hot.append_offset,
             on_committed=lambda catalog, topics: None,
             pack_sealer=PackSealer(
-                writer=writer, sealer=sealer, spool_folder=None, pack_bytes=config.pack_bytes, clock=clock
+                writer=writer,
+                sealer=sealer,
+                spool_folder=spool_folder,
+                pack_bytes=config.pack_bytes,
+                clock=clock,
+                budgets=budgets,
             ),
             admission=admission,
             sleep=self._sleep,
         )
         self.merging = Merging(
-            merger=PackMerger(writer=writer, options=options, spool_folder=None, clock=clock),
+            merger=PackMerger(writer=writer, options=options, spool_folder=spool_folder, clock=clock, budgets=budgets),
             policy=MergePolicy(fan_in=config.merge_fan_in, pack_bytes=config.pack_bytes),
             budget=MergeBudget(bytes_per_second=config.merge_bytes_per_second, clock=clock),
             segment_bytes=config.segment_bytes,

@@ -65,9 +65,7 @@ async def test_merged_objects_find_what_their_inputs_found() -> None:
         keys = ["frequent" if i % 3 == 0 else f"key-{number}-{i}" for i in range(count)]
         start = number * count * 100
         part = part_of("orders", keys, start=start, first_offset=number * count)
-        result = await builder.write(
-            {PLACES: [part], FOREVER: [part]}, start=start, end=start + count * 100, gaps={}
-        )
+        result = await builder.write({PLACES: [part], FOREVER: [part]}, start=start, end=start + count * 100, gaps={})
         await writer.commit(LedgerChanges(indexes_in=tuple(result.indexes_in), indexed_to=start + count * 100))
         for entry in result.indexes_in:
             entries[entry.ttl_class].append(entry)
@@ -239,4 +237,3 @@ def test_an_id_says_when_it_was_made_in_each_month_of_history() -> None:
     assert all(after[1] < before[0] for before, after in pairwise(windows))
     for other in ("an order's number", key[:-1], "Z" * 32, "F" * 32):
         assert birth_windows(other, oldest_ms=0, newest_ms=now_ms) == []
-

@@ -12,7 +12,8 @@ from random import Random
 from benchmarks.synthetic_cold_tier import KEYS, SyntheticColdTier, SyntheticTopic, opened
 from benchmarks.synthetic_hot_tier import SyntheticHotTier
 from thermocline.remoting.errors import QueryNotFoundError
-from thermocline.tiered.cold_reader import Boundary, ColdPull, ColdPullStatus
+from thermocline.tiered.cold_pull import ColdPull, ColdPullStatus
+from thermocline.tiered.cold_reader import Boundary
 from thermocline.tiered.ledger_reader import open_catalog
 from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.tier_config import TierConfig

@@ -12,7 +12,8 @@ from benchmarks.synthetic_cold_tier import KEYS, SyntheticColdTier, SyntheticTop
 from benchmarks.synthetic_hot_tier import TAG, SyntheticHotTier
 from thermocline.remoting.errors import ObjectStoreUnavailableError, QueryNotFoundError
 from thermocline.remoting.string_hash import tags_code
-from thermocline.tiered.cold_reader import Boundary, ColdPull, ColdPullStatus
+from thermocline.tiered.cold_pull import ColdPull, ColdPullStatus
+from thermocline.tiered.cold_reader import Boundary
 from thermocline.tiered.ledger_reader import open_catalog
 from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.object_store import ObjectStore

@@ -17,7 +17,9 @@ from thermocline.store.message_draft import MessageDraft
 from thermocline.store.message_store import MessageStore
 from thermocline.store.store_config import StoreConfig
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.cold_reader import ColdPull, ColdPullStatus, ColdReader
+from thermocline.tiered.cold_pull import ColdPull, ColdPullStatus
+from thermocline.tiered.cold_reader import ColdReader
+from thermocline.tiered.due_changes import TopicReport
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.indexes.bloom_cache import BloomCache
 from thermocline.tiered.indexes.index_builder import IndexBuilder
@@ -46,7 +48,7 @@ from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_writer import SegmentOptions
 from thermocline.tiered.tier_config import TierConfig
-from thermocline.tiered.tier_service import TierService, TopicReport
+from thermocline.tiered.tier_service import TierService
 
 HOST = ("127.0.0.1", 10911)
 GRACE_MS = 3_600_000

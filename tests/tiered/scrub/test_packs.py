@@ -16,7 +16,8 @@ import pytest
 from tests.tiered.ledger_data import KEYS
 from tests.tiered.scrub.damage import DAMAGE, flip_bit, objects_of, swap
 from tests.tiered.scrub.rig import GRACE_MS, ScrubRig
-from thermocline.tiered.cold_reader import ColdPull, ColdReader
+from thermocline.tiered.cold_pull import ColdPull
+from thermocline.tiered.cold_reader import ColdReader
 from thermocline.tiered.errors import QuarantinedError
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.ledger_reader import open_catalog

@@ -14,7 +14,8 @@ from tests.tiered.scrub.rig import GRACE_MS, ScrubRig
 from thermocline.remoting.errors import CorruptDataError
 from thermocline.remoting.string_hash import tags_code
 from thermocline.tiered.catalog import TopicEntry
-from thermocline.tiered.cold_reader import Boundary, ColdPull, ColdReader
+from thermocline.tiered.cold_pull import ColdPull
+from thermocline.tiered.cold_reader import Boundary, ColdReader
 from thermocline.tiered.errors import QuarantinedError
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.ledger_reader import open_catalog

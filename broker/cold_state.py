@@ -1,0 +1,44 @@
+"""Cold state: whether history can be read and new segments committed, for health endpoints, status and metrics.
+
+    none       there is no cold tier
+    serving    cold reads are answered, segments are committed
+    degraded   the object store gives no answer: hot messages are served, local files stay, cold reads are answered from
+               what is cached, else "try again"
+    opening    the tier process is there and has not opened the ledger yet
+    away       the tier process is not there; the broker starts it again
+
+Sends and reads of hot messages do not depend on it. What was acknowledged stays on local disk meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ColdState(StrEnum):
+    """See the module's header."""
+
+    NONE = "none"
+    SERVING = "serving"
+    DEGRADED = "degraded"
+    OPENING = "opening"
+    AWAY = "away"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColdHealth:
+    """The state, why, and since when (0: not known)."""
+
+    state: ColdState
+    reason: str = ""
+    since_ms: int = 0
+
+    @property
+    def is_impaired(self) -> bool:
+        """Whether somebody should look."""
+        return self.state in (ColdState.DEGRADED, ColdState.AWAY)
+
+    def fields(self) -> dict[str, object]:
+        """As JSON answers show it."""
+        return {"state": self.state.value, "reason": self.reason, "sinceMs": self.since_ms}

@@ -1,0 +1,125 @@
+"""A client that leaves in the middle of a replay, while the bucket hangs: what was read for it is free within a second.
+
+The whole way: its connection closes, the hot process cancels its pulls and tells the tier process, which gives up what
+it fetches for that client alone, and its share of the budget with it. Another client's reads go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.boundary.whole_broker import WholeBroker
+from tests.crash import wire
+from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.errors import UnavailableError
+from thermocline.remoting.response_code import ResponseCode
+from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.object_store_url import ObjectStoreOptions
+from thermocline.tiered.wrappers.wrapping import Result, StoreCall, Verb, WrappingObjectStore
+
+TOPIC = "Steam"
+QUEUES = 2
+MESSAGES = 80
+"""For each queue: one segment, whose footer is read before the bucket hangs."""
+ROUNDS_OF_DELETION = 3
+FREE_WITHIN_S = 1.0
+DEADLINE_S = 20.0
+
+
+class HangingStore(WrappingObjectStore):
+    """Gives no answer to range reads of a `.log` while the gate is closed, and no error either."""
+
+    def __init__(self, inner: ObjectStore, gate: asyncio.Event) -> None:
+        super().__init__(inner)
+        self._gate = gate
+
+    async def _around(self, call: StoreCall, attempt: Callable[[], Awaitable[Result]]) -> Result:
+        if call.verb is Verb.GET_RANGE and call.key.endswith(".log"):
+            await self._gate.wait()
+        return await attempt()
+
+
+class BrokerOverHangingStore(WholeBroker):
+    """A whole broker whose bucket hangs while `gate` is closed."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def _open_crashing_store(self, url: str, options: ObjectStoreOptions) -> ObjectStore:
+        return HangingStore(await super()._open_crashing_store(url, options), self.gate)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a path short enough for a socket."""
+    path = Path(tempfile.mkdtemp(prefix="tc-"))
+    yield path
+    shutil.rmtree(path)
+
+
+async def until(condition: Callable[[], bool], *, within_s: float) -> None:
+    """Wait for what other tasks of this loop do."""
+    async with asyncio.timeout(within_s):
+        while not condition():  # noqa: ASYNC110 - the condition is a plain number
+            await asyncio.sleep(0.005)
+
+
+async def fill(broker: WholeBroker) -> None:
+    """Messages of which all but the last few are in the bucket alone."""
+    await wire.make_topic(broker.connection, TOPIC, queues=QUEUES)
+    for queue_id in range(QUEUES):
+        for start in range(0, MESSAGES, 10):
+            messages = [(f"{queue_id}/{number}/".encode().ljust(200, b"."), "") for number in range(start, start + 10)]
+            await wire.send_batch(broker.connection, TOPIC, queue_id, messages)
+    await wire.seal(broker.connection, TOPIC)  # by name: into a segment of its own, read frame by frame
+    broker.clock.now_ms += 1_000
+    for _ in range(ROUNDS_OF_DELETION):
+        await broker.delete_local_files()
+
+
+async def test_what_was_read_for_a_client_that_left_is_free_within_a_second(folder: Path) -> None:
+    broker = BrokerOverHangingStore(folder)
+    await broker.start()
+    try:
+        await fill(broker)
+        budget = broker.tier_role.budgets.reads
+        host, port = broker.connection.remote_address.rsplit(":", 1)
+        leaving, staying = [await ClientConnection.open(f"{host}:{port}") for _ in range(2)]
+        # One after the other, so that a run of records is kept for the first, and more is read ahead.
+        offset = 0
+        while not broker.cold.kept_bytes:
+            pulled = await wire.pull(leaving, TOPIC, 0, offset, count=3, group="leaving")
+            assert pulled.code == ResponseCode.SUCCESS
+            offset = pulled.next_offset
+        broker.gate.clear()
+        waiting = [
+            asyncio.create_task(wire.pull(leaving, TOPIC, 0, 50, group="leaving")),
+            asyncio.create_task(wire.pull(leaving, TOPIC, 1, 30, group="leaving")),
+            asyncio.create_task(wire.pull(staying, TOPIC, 1, 55, group="staying")),
+        ]
+        await until(lambda: budget.used_bytes > 0, within_s=DEADLINE_S)
+        await asyncio.sleep(0.05)  # the others are on their way too
+        used_bytes = budget.used_bytes
+        leaving.close()
+        await until(lambda: 0 < budget.used_bytes < used_bytes, within_s=FREE_WITHIN_S)
+        await until(lambda: broker.cold.kept_bytes == 0, within_s=FREE_WITHIN_S)
+        for task in waiting[:2]:
+            with pytest.raises(UnavailableError):
+                await task
+        assert not waiting[2].done()
+        broker.gate.set()
+        assert (await waiting[2]).records[0].queue_offset == 55
+        await until(lambda: budget.used_bytes == 0, within_s=FREE_WITHIN_S)
+        staying.close()
+    finally:
+        broker.gate.set()
+        await broker.stop(is_crash=False)
+        await broker.remove_objects()

@@ -1,0 +1,29 @@
+"""Bounding: reads of parts of objects wait until the bytes that they ask for fit a budget, held until they end.
+
+    held       ranges and suffixes, by what is asked for: nearly all that this program reads of what may be large
+    passes     everything else: ledger entries, heads, listings, whatever is written
+
+Whoever is cancelled gives its share back at once. Stands above retrying: a call that is repeated holds its share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from thermocline.tiered.byte_budget import ByteBudget
+from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.wrappers.wrapping import Result, StoreCall, WrappingObjectStore
+
+
+class BoundingObjectStore(WrappingObjectStore):
+    """See the module's header. Belongs to one event loop."""
+
+    def __init__(self, inner: ObjectStore, reads: ByteBudget) -> None:
+        super().__init__(inner)
+        self._reads = reads
+
+    async def _around(self, call: StoreCall, attempt: Callable[[], Awaitable[Result]]) -> Result:
+        if not call.wanted_bytes:
+            return await attempt()
+        async with self._reads.hold(call.wanted_bytes):
+            return await attempt()
