@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from thermocline.localstack import S3Server
 from thermocline.localstack.child_process import ChildProcess
@@ -59,18 +60,21 @@ class BrokerUnderTest:
 
     def runtime_info(self) -> dict[str, str]:
         """What it tells of itself: log offsets, index lag, counters."""
+        table: dict[str, str] = self.ask(RequestCode.GET_BROKER_RUNTIME_INFO)["table"]
+        return table
+
+    def ask(self, code: int, *, timeout_ms: int = REQUEST_TIMEOUT_MS) -> dict[str, Any]:
+        """Its answer to a request without fields, over a connection of its own."""
 
         async def ask() -> RemotingCommand:
             connection = await ClientConnection.open(self.address)
             try:
-                return await connection.request(
-                    RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO), timeout_ms=REQUEST_TIMEOUT_MS
-                )
+                return await connection.request(RemotingCommand.request(code), timeout_ms=timeout_ms)
             finally:
                 connection.close()
 
-        table: dict[str, str] = json.loads(bytes(asyncio.run(ask()).body))["table"]
-        return table
+        answer: dict[str, Any] = json.loads(bytes(asyncio.run(ask()).body))
+        return answer
 
     def wait_for_index(self) -> None:
         """Wait until its index has what was sent as fast as it could be."""
@@ -94,12 +98,17 @@ class BrokerUnderTest:
         others = [process_id for process_id in _all_process_ids() if _group_of(process_id) in groups]
         return leaders + sorted(set(others) - set(leaders))
 
-    @contextlib.contextmanager
-    def without_helper(self, module: str) -> Iterator[None]:
-        """Keep the helper that runs `module` off the cores while the block runs."""
+    def helper_ids(self, module: str) -> list[int]:
+        """The processes of the broker that run `module`; LookupError when none does."""
         helpers = [process_id for process_id in self.process_ids() if module in _command_line(process_id)]
         if not helpers:
             raise LookupError(f"no process of the broker runs {module}")
+        return helpers
+
+    @contextlib.contextmanager
+    def without_helper(self, module: str) -> Iterator[None]:
+        """Keep the helper that runs `module` off the cores while the block runs."""
+        helpers = self.helper_ids(module)
         for process_id in helpers:
             os.kill(process_id, signal.SIGSTOP)
         try:

@@ -20,7 +20,6 @@ are an eighth, which the report says. Exit status 1 when something wanted is mis
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import subprocess
 import sys
@@ -38,8 +37,6 @@ from benchmarks.load_generator import LoadShape, build_load_generator, run_load
 from thermocline.broker.event_loop import run
 from thermocline.client.tier_codes import TierRequestCode
 from thermocline.localstack import LocalStackError, start_server
-from thermocline.remoting.client import ClientConnection
-from thermocline.remoting.command import RemotingCommand
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.ledger_reader import open_catalog
 from thermocline.tiered.object_keys import BrokerKeys
@@ -55,7 +52,7 @@ SCALE = 8
 FILLER_TOPIC = "ColdReadFiller"
 KEYS = BrokerKeys.of(cluster="DefaultCluster", broker_name="broker-a")
 GET_BYTES = 4 * MIB
-WAIT_S = 300.0
+WAIT_MS = 300_000
 READ_S_MAX = 600.0
 RATIO_WANTED, RAW_MB_PER_CORE_WANTED, FETCHED_WANTED, PUTS_PER_GIB_WANTED = 0.5, 100.0, 1.1, 40.0
 
@@ -132,7 +129,7 @@ def main(arguments: list[str] | None = None) -> int:
             before = _tier_status(broker)
             for (fill, size), topic in topics.items():
                 _fill(broker, topic, fill=fill, body_bytes=size, raw_bytes=GIB // scale)
-            _ask(broker, TierRequestCode.TIER_SEAL)
+            broker.ask(TierRequestCode.TIER_SEAL, timeout_ms=WAIT_MS)
             puts_per_gib = _puts_per_gib(before, _tier_status(broker))
             _delete_local_files(broker, set(topics.values()))
             figures = [
@@ -170,7 +167,7 @@ def _log_end(broker: BrokerUnderTest) -> int:
 
 def _delete_local_files(broker: BrokerUnderTest, topics: set[str]) -> None:
     """Write to another topic until everything of these is cold alone."""
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + WAIT_MS / 1000
     while True:
         rows = [row for row in _tier_status(broker)["topics"] if row["topic"] in topics]
         if rows and all(queue["localMin"] >= queue["coldEnd"] > 0 for row in rows for queue in row["queues"]):
@@ -179,7 +176,7 @@ def _delete_local_files(broker: BrokerUnderTest, topics: set[str]) -> None:
             raise SystemExit("local files were not deleted in time")
         shape = LoadShape(mode="batch", connections=1, window=1, body_bytes=1024, queues=QUEUE_COUNT, fill="random")
         run_load(shape, address=broker.address, topic=FILLER_TOPIC, seconds=0.5, warm_s=0.0)
-        _ask(broker, TierRequestCode.TIER_SEAL)
+        broker.ask(TierRequestCode.TIER_SEAL, timeout_ms=WAIT_MS)
         time.sleep(1.0)
 
 
@@ -300,19 +297,7 @@ def _what_is_served(url: str, topic: str, queues: int) -> Served:
 
 
 def _tier_status(broker: BrokerUnderTest) -> dict[str, Any]:
-    return _ask(broker, TierRequestCode.TIER_STATUS)
-
-
-def _ask(broker: BrokerUnderTest, code: TierRequestCode) -> dict[str, Any]:
-    async def ask() -> RemotingCommand:
-        connection = await ClientConnection.open(broker.address)
-        try:
-            return await connection.request(RemotingCommand.request(code), timeout_ms=int(WAIT_S * 1000))
-        finally:
-            connection.close()
-
-    answer: dict[str, Any] = json.loads(bytes(asyncio.run(ask()).body))
-    return answer
+    return broker.ask(TierRequestCode.TIER_STATUS, timeout_ms=WAIT_MS)
 
 
 def _report(figures: list[Figures], puts_per_gib: float, options: argparse.Namespace) -> int:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import subprocess
 import sys
@@ -47,7 +46,7 @@ MEMORY_MB_WANTED = 400.0
 BATCH_COUNT = 100
 RECORD_MORE_BYTES = 120
 """About what a record takes besides its body."""
-WAIT_S = 600.0
+WAIT_MS = 600_000
 SUBSCRIPTION_BIT = 1 << 2
 PULL_COUNT = 32
 SAMPLE_S = 0.1
@@ -109,9 +108,9 @@ def main(arguments: list[str] | None = None) -> int:
     ):
         topics = [f"Replayed{number:03}" for number in range(options.topics)]
         asyncio.run(_fill(broker.address, topics, body_bytes=options.body, raw_bytes=options.mib * MIB))
-        _ask(broker, TierRequestCode.TIER_SEAL)
+        broker.ask(TierRequestCode.TIER_SEAL, timeout_ms=WAIT_MS)
         ends = _delete_local_files(broker, topics)
-        pid = _tier_process(broker)
+        (pid,) = broker.helper_ids("thermocline.broker.tier_process")
         idle, all_read, half_read = Memory(pid), Memory(pid), Memory(pid)
         _watched(idle, lambda: time.sleep(1.0))
         progress = Progress()
@@ -161,37 +160,22 @@ async def _send_batch(connection: ClientConnection, topic: str, random: Random, 
 
 def _delete_local_files(broker: BrokerUnderTest, topics: list[str]) -> dict[str, int]:
     """Write to another topic until everything of these is cold alone; where each ends."""
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + WAIT_MS / 1000
     wanted = set(topics)
     while True:
-        rows = [row for row in _ask(broker, TierRequestCode.TIER_STATUS)["topics"] if row["topic"] in wanted]
+        rows = [
+            row
+            for row in broker.ask(TierRequestCode.TIER_STATUS, timeout_ms=WAIT_MS)["topics"]
+            if row["topic"] in wanted
+        ]
         queues = [queue for row in rows for queue in row["queues"] if queue["localEnd"]]
         if len(rows) == len(wanted) and all(queue["localMin"] >= queue["coldEnd"] > 0 for queue in queues):
             return {row["topic"]: row["queues"][0]["coldEnd"] for row in rows}
         if time.monotonic() > deadline:
             raise SystemExit("local files were not deleted in time")
         asyncio.run(_fill(broker.address, ["Filler"], body_bytes=1024, raw_bytes=LOG_FILE_BYTES))
-        _ask(broker, TierRequestCode.TIER_SEAL)
+        broker.ask(TierRequestCode.TIER_SEAL, timeout_ms=WAIT_MS)
         time.sleep(1.0)
-
-
-def _ask(broker: BrokerUnderTest, code: TierRequestCode) -> dict[str, Any]:
-    async def ask() -> RemotingCommand:
-        connection = await ClientConnection.open(broker.address)
-        try:
-            return await connection.request(RemotingCommand.request(code), timeout_ms=int(WAIT_S * 1000))
-        finally:
-            connection.close()
-
-    answer: dict[str, Any] = json.loads(bytes(asyncio.run(ask()).body))
-    return answer
-
-
-def _tier_process(broker: BrokerUnderTest) -> int:
-    for pid in broker.process_ids():
-        if b"tier_process" in Path(f"/proc/{pid}/cmdline").read_bytes():
-            return pid
-    raise SystemExit("there is no tier process")
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -292,7 +276,7 @@ def _report(
         f"read {progress.size_bytes / 1e6:.0f} MB raw in {seconds:.1f} s,"
         f" {progress.size_bytes / seconds / 1e6:.1f} MB/s; asked again {progress.asked_again} times"
     )
-    peak = max(*all_read.anonymous, *half_read.anonymous)
+    peak = max((*all_read.anonymous, *half_read.anonymous))
     verdict = "ok" if peak <= MEMORY_MB_WANTED else "TOO MUCH"
     print(f"peak {peak:.0f} MB anonymous, wanted at most {MEMORY_MB_WANTED:.0f}: {verdict}")
     return 0 if peak <= MEMORY_MB_WANTED else 1

@@ -99,7 +99,7 @@ def enc_hook(value: object) -> object:
     """For encoders: rows as arrays of numbers."""
     if isinstance(value, PackedRows):
         return value.numbers()
-    raise NotImplementedError(f"cannot be encoded: {type(value).__name__}")
+    raise NotImplementedError(f"cannot be encoded: {type(value).__name__}")  # what msgspec asks of a hook
 
 
 def dec_hook(kind: type, value: Any) -> object:
@@ -108,4 +108,4 @@ def dec_hook(kind: type, value: Any) -> object:
         if not isinstance(value, list) or not all(isinstance(row, list) for row in value):
             raise ValueError("rows are arrays of arrays")
         return kind.of_numbers(value)
-    raise NotImplementedError(f"cannot be decoded: {kind.__name__}")
+    raise NotImplementedError(f"cannot be decoded: {kind.__name__}")  # what msgspec asks of a hook

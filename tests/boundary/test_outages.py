@@ -83,7 +83,7 @@ async def catch_up(world: OutageWorld) -> None:
     world.is_producing = False
     async with asyncio.timeout(CATCH_UP_S):
         while True:
-            await asyncio.sleep(1)
+            await asyncio.sleep(1)  # of virtual time
             service = world.service
             if service is None or world.outages[-1:] not in ([], [None]):
                 continue
@@ -95,7 +95,7 @@ async def catch_up(world: OutageWorld) -> None:
                 break
         world.bucket.fault_share = 0.0
         while await listed_keys(world.bucket.objects) != await named_keys(world.bucket.objects):  # noqa: ASYNC110
-            await asyncio.sleep(5)
+            await asyncio.sleep(5)  # of virtual time
 
 
 async def check_whole(world: OutageWorld, policy: FullPolicy) -> None:

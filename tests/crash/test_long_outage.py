@@ -13,6 +13,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,6 @@ from tests.fixtures_s3 import new_bucket
 from thermocline.localstack import S3Server
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.object_store_url import open_object_store
 
 TOPIC = "Outage"
@@ -128,14 +128,23 @@ async def check_all(connection: ClientConnection, acknowledged: dict[tuple[int, 
         assert bodies.items() <= served.items()
 
 
-async def check_bucket(store: ObjectStore) -> None:
+async def is_caught_up(connection: ClientConnection) -> bool:
+    """Whether the tier process has committed everything."""
+    return await waiting_messages(connection) == 0
+
+
+async def check_bucket(url: str) -> None:
     """Each message lies in one segment or pack; no object is there that nobody names, once garbage is collected."""
+    store = await open_object_store(url)
 
     async def is_clean() -> bool:
         return await listed_keys(store) == await named_keys(store)
 
-    await wire.until_true(is_clean)
-    ranges = held_ranges(await newest(store), TOPIC)
+    try:
+        await wire.until_true(is_clean)
+        ranges = held_ranges(await newest(store), TOPIC)
+    finally:
+        await store.close()
     assert len(ranges) == QUEUES
     for found in ranges.values():
         assert found[0][0] == 0
@@ -204,16 +213,10 @@ async def test_produce_goes_on_through_half_an_hour_without_the_bucket(
         assert waiting > 0
         assert log_lines == 1, "one line a change of state"
         await producers.stop()
-
-        async def is_caught_up() -> bool:
-            return await waiting_messages(connection) == 0
-
-        await wire.until_true(is_caught_up)
+        await wire.until_true(partial(is_caught_up, connection))
         await check_all(connection, producers.acknowledged)
         assert await local_minimums(connection), "some of it from the bucket alone"
-        store = await open_object_store(url)
-        await check_bucket(store)
-        await store.close()
+        await check_bucket(url)
         connection.close()
         assert await broker.stop() == 0
         broker.check_log()
@@ -260,21 +263,15 @@ async def test_a_broker_starts_without_its_bucket(tmp_path: Path, private_s3_ser
         assert refused.value.code == ResponseCode.SYSTEM_BUSY, "the local minimum would make a client skip history"
         later = Producers(broker.address)
         later.start()
-        await asyncio.sleep(1)
+        await asyncio.sleep(1)  # a round of retention comes in it: what may not go has had its chance
         await later.stop()
         assert later.count
         assert (await local_minimums(connection))[TOPIC, 0] == minimum, "nothing more goes while nobody commits"
         await asyncio.to_thread(private_s3_server.restart)
         await until_cold_is(broker, "serving")
-
-        async def is_caught_up() -> bool:
-            return await waiting_messages(connection) == 0
-
-        await wire.until_true(is_caught_up)
+        await wire.until_true(partial(is_caught_up, connection))
         await check_all(connection, producers.acknowledged | later.acknowledged)
-        store = await open_object_store(url)
-        await check_bucket(store)
-        await store.close()
+        await check_bucket(url)
         connection.close()
         assert await broker.stop() == 0
         broker.check_log()

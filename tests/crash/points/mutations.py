@@ -32,6 +32,19 @@ from thermocline.tiered.wrappers.wrapping import WrappingObjectStore
 _commit = TierService._commit
 
 
+def _put_when_committed(waiting: list[tuple[ObjectStore, str, bytes]]) -> AbstractContextManager[object]:
+    """A commit is followed by the puts that wait for it."""
+
+    async def commit(service: TierService, changes: LedgerChanges) -> None:
+        await _commit(service, changes)
+        while waiting:
+            store, key, part = waiting[0]
+            await store.put(key, part)
+            del waiting[0]
+
+    return patch.object(TierService, "_commit", commit)
+
+
 @contextlib.contextmanager
 def entry_before_upload() -> Iterator[None]:
     """A segment is committed, then its parts are uploaded."""
@@ -45,14 +58,7 @@ def entry_before_upload() -> Iterator[None]:
             waiting.append((store, key, bytes(part)))
         return finished.entry(log_key=log_key, cq_key=cq_key, idx_key=idx_key, created_ms=created_ms)
 
-    async def commit(service: TierService, changes: LedgerChanges) -> None:
-        await _commit(service, changes)
-        while waiting:
-            store, key, part = waiting[0]
-            await store.put(key, part)
-            del waiting[0]
-
-    with patch.object(sealer, "upload_segment", upload), patch.object(TierService, "_commit", commit):
+    with patch.object(sealer, "upload_segment", upload), _put_when_committed(waiting):
         yield
 
 
@@ -88,14 +94,7 @@ def _committed_before_put(of: type[PackSealer] | type[PackMerger]) -> Iterator[N
     def init(self: PackSealer | PackMerger, *, writer: LedgerWriter, **arguments: object) -> None:
         original(self, writer=_PostponingWriter(writer, waiting), **arguments)  # type: ignore[arg-type]
 
-    async def commit(service: TierService, changes: LedgerChanges) -> None:
-        await _commit(service, changes)
-        while waiting:
-            store, key, part = waiting[0]
-            await store.put(key, part)
-            del waiting[0]
-
-    with patch.object(of, "__init__", init), patch.object(TierService, "_commit", commit):
+    with patch.object(of, "__init__", init), _put_when_committed(waiting):
         yield
 
 
