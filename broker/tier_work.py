@@ -24,6 +24,7 @@ from thermocline.broker.tier_indexing import TierIndexing
 from thermocline.broker.tier_reads import TierReads
 from thermocline.broker.tier_scrub import TierScrub
 from thermocline.broker.tier_ttl import prove
+from thermocline.remoting.errors import UnavailableError
 from thermocline.store.disk import Disk
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cold_reader import ColdReader
@@ -170,8 +171,13 @@ class TierWork:
         return self.service.catalog
 
     def _cut_ms(self, topic: str) -> int:
-        progress = self.service.backlog.topics.get(topic)
-        return progress.cut_ms if progress is not None else NOTHING_VISIBLE_MS
+        backlog = self.service.backlog
+        progress = backlog.topics.get(topic)
+        if progress is not None:
+            return progress.cut_ms
+        if not backlog.reported_offset:
+            raise UnavailableError("what has expired of the topic has not been said yet", topic=topic)
+        return NOTHING_VISIBLE_MS
 
     def _committed(self, catalog: Catalog, topics: frozenset[str]) -> None:
         self._changed.set()

@@ -104,20 +104,27 @@ class Indexing:
             CorruptDataError: A part or an object that is needed is damaged.
             FencedError: Another writer has taken over.
         """
-        if self._budget.is_free and self._can_pay(COMMIT_REQUESTS):
-            catalog, gate = self._catalog(), self._gate()
-            if is_range_due(catalog, gate):
-                return await self._build(catalog, gate)
-            inputs = next_merge(catalog)
-            if inputs is not None and self._failed.isdisjoint(each.index_id for each in inputs):
-                return await self._merge(catalog, [each.index_id for each in inputs])
+        if self._budget.is_free and self._can_pay(COMMIT_REQUESTS) and await self.build_or_merge():
+            return True
         return await self._sweep()
+
+    async def build_or_merge(self) -> bool:
+        """One build or merge, whatever may be written now; False when none is due, or it was overtaken. Raises as
+        `run_once`."""
+        catalog, gate = self._catalog(), self._gate()
+        if is_range_due(catalog, gate):
+            return await self._build(catalog, gate)
+        names = self._next_merge(catalog)
+        return await self._merge(catalog, names) if names else False
 
     def _is_due(self) -> bool:
         catalog = self._catalog()
-        inputs = next_merge(catalog)
-        can_merge = inputs is not None and self._failed.isdisjoint(each.index_id for each in inputs)
-        return can_merge or is_range_due(catalog, self._gate())
+        return bool(self._next_merge(catalog)) or is_range_due(catalog, self._gate())
+
+    def _next_merge(self, catalog: Catalog) -> list[str]:
+        """What is to be merged, unless that has failed before."""
+        names = [each.index_id for each in next_merge(catalog) or ()]
+        return names if self._failed.isdisjoint(names) else []
 
     async def _build(self, catalog: Catalog, gate: int) -> bool:
         start = catalog.indexed_to
