@@ -197,6 +197,12 @@ class Play:
         await self._report(flush=flush)
         await self._seal_each()
 
+    async def seal_alone(self, topic: str) -> None:
+        """Of one topic only, though others have something older in the log."""
+        self.at("seal")
+        await self._report()
+        await self.broker.seal(topic)
+
     async def seal_packs(self, *, flush: bool = True) -> None:
         """The same, all topics together into packs."""
         self.at("seal packs" if flush else "seal packs of what is flushed")

@@ -237,6 +237,9 @@ async def indexing(play: Play) -> None:
         play.append(KEEPING, 1)
         play.append(EXPIRING, 1)
         await play.seal_packs()
+    play.append(KEEPING, 1)
+    play.append(EXPIRING, 1)
+    await play.seal_alone(EXPIRING)
     await play.index_beside_a_merge()
     await play.sleep(TTL_MS)
     for _ in range(INDEXED_ITEMS - 1):
