@@ -155,3 +155,29 @@ async def test_a_bucket_that_is_away_is_known_and_asks_readers_to_come_back(brok
     assert broker.cold.health().state is ColdState.AWAY
     await broker.start_tier()
     assert broker.cold.health().state is ColdState.SERVING
+
+
+async def test_a_place_is_not_called_empty_before_it_is_said_what_has_expired(
+    broker: BrokerWithAbsentStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tier process that has just started does not know yet which of its records are visible."""
+    await wire.seal(broker.connection)
+    broker.clock.now_ms += 1_000
+    await broker.delete_local_files()
+    assert broker.store.commit_log.min_offset > 0
+    first = await wire.view(broker.connection, 0)
+    await broker.stop_tier()
+    with monkeypatch.context() as patched:
+        patched.setattr(broker, "report", _say_nothing)
+        await broker.start_tier()
+        with pytest.raises(wire.Refused) as refused:
+            await wire.view(broker.connection, 0)
+        assert refused.value.code == ResponseCode.SYSTEM_BUSY
+    await broker.report()
+    assert (await wire.view(broker.connection, 0)).body == first.body
+    with pytest.raises(wire.Refused, match="can not find message by the offset, 1"):
+        await wire.view(broker.connection, 1)
+
+
+async def _say_nothing() -> None:
+    """In place of a report."""
