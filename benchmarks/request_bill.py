@@ -68,8 +68,8 @@ def kind_of(key: str) -> str:
 
 
 class KindMeter(WrappingObjectStore):
-    """Counts PUTs and their bytes by kind, and GETs with theirs. `work`: a word before the kind, which sets those of merges
-    and of indexing apart."""
+    """Counts PUTs and their bytes by kind, and GETs with theirs. `work` goes before the kind: it sets merging and
+    indexing apart."""
 
     def __init__(self, inner: ObjectStore) -> None:
         super().__init__(inner)
