@@ -215,20 +215,26 @@ def cut(catalog: Catalog, *, start: int, end: int, records_max: int = RECORDS_MA
     and no further than records lie: what is behind the last one may not be durable in the log, and be given out again.
     """
     end = min(end, max((item.end_physical_offset for item in items_between(catalog, start, end)), default=start))
-    spans = [
-        (max(start, item.min_physical_offset), min(end, item.end_physical_offset), _density(item))
+    # Where the number of records a byte of log changes, and by how much: up where an item begins, down where it ends.
+    changes = [
+        change
         for item in items_between(catalog, start, end)
+        for change in (
+            (max(start, item.min_physical_offset), _density(item)),
+            (min(end, item.end_physical_offset), -_density(item)),
+        )
     ]
-    candidates = sorted({span_end for _, span_end, _ in spans if span_end < end} | {end})
-
-    def estimate(to: int) -> float:
-        return sum(density * max(0, min(to, span_end) - span_start) for span_start, span_end, density in spans)
-
-    fitting = [to for to in candidates if estimate(to) <= records_max]
-    if fitting:
-        return fitting[-1]
-    first = candidates[0]
-    return start + max(1, int((first - start) * records_max / estimate(first)))
+    last_end, at, records, density = start, start, 0.0, 0.0
+    for place, change in sorted(changes):
+        if records + density * (place - at) > records_max:
+            break
+        records, at = records + density * (place - at), place
+        density += change
+        if change < 0:
+            last_end = place
+    if last_end > start or not changes:
+        return last_end
+    return max(start + 1, at + int((records_max - records) / density))
 
 
 def _density(item: SegmentEntry | PackEntry) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from random import Random
+from time import process_time
 
 import msgspec
 import numpy as np
@@ -15,7 +16,7 @@ from thermocline.tiered.errors import FrameChecksumError, SegmentFormatError
 from thermocline.tiered.indexes.birth_windows import HOUR_MS, birth_windows
 from thermocline.tiered.indexes.bloom_cache import BloomCache
 from thermocline.tiered.indexes.chapters import CHAPTER_RECORDS, PlaceRows, decode_chapter, encode_chapter
-from thermocline.tiered.indexes.index_builder import IndexBuilder
+from thermocline.tiered.indexes.index_builder import IndexBuilder, cut
 from thermocline.tiered.indexes.index_entry import PLACES, IndexEntry, encode_topics
 from thermocline.tiered.indexes.index_merger import IndexMerger
 from thermocline.tiered.indexes.index_object import IndexObject
@@ -25,6 +26,7 @@ from thermocline.tiered.indexes.key_pages import index_hash, salt_of, salted
 from thermocline.tiered.key_index import key_hash
 from thermocline.tiered.ledger_entry import LedgerChanges
 from thermocline.tiered.memory import MemoryObjectStore
+from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.packs.ttl_class import FOREVER, ttl_class
 from thermocline.tiered.wrappers import MeteringObjectStore
 
@@ -209,6 +211,69 @@ async def test_there_are_never_more_objects_than_allowed() -> None:
     forever = await merged_by_policy(FOREVER, 3_000, HOUR_MS)
     assert len(forever) <= (FAN_IN - 1) * 6
     assert sum(each.end - each.start for each in forever) == 3_000 * 100
+
+
+def pack_of(number: int, *, start: int, end: int, record_count: int) -> PackEntry:
+    return PackEntry(
+        pack_id=f"{1:010}-{number + 1:010}",
+        ttl_class=FOREVER,
+        key=f"{KEYS.packs_prefix}{number}",
+        object_bytes=0,
+        footer_start=0,
+        section_ends=(),
+        crc32=0,
+        topics=(),
+        pieces=b"",
+        record_count=record_count,
+        raw_bytes=0,
+        min_store_ms=0,
+        max_store_ms=0,
+        min_physical_offset=start,
+        end_physical_offset=end,
+        created_ms=0,
+    )
+
+
+async def test_a_range_is_cut_where_an_item_ends_before_there_are_too_many_records() -> None:
+    """Or in the midst of the first one, when that alone is too much; never behind what lies there."""
+    random, empty = Random(7), (await open_writer(MemoryObjectStore())).catalog
+    assert cut(empty, start=5, end=100) == 5
+    for _ in range(300):
+        packs = [
+            pack_of(number, start=start, end=start + random.randint(1, 400), record_count=random.randint(1, 100))
+            for number, start in enumerate(random.sample(range(1_000), random.randint(1, 8)))
+        ]
+        catalog = msgspec.structs.replace(empty, packs={pack.pack_id: pack for pack in packs})
+        start, gate = random.randint(0, 500), random.randint(600, 1_500)
+        there = [each for each in packs if each.min_physical_offset < gate and each.end_physical_offset > start]
+        ends = sorted(min(gate, each.end_physical_offset) for each in there)
+
+        def count(to: int, start: int = start, there: list[PackEntry] = there) -> float:
+            """Records in [start, to), if those of each pack lie evenly in it."""
+            return sum(
+                each.record_count
+                * max(0, min(to, each.end_physical_offset) - max(start, each.min_physical_offset))
+                / (each.end_physical_offset - each.min_physical_offset)
+                for each in there
+            )
+
+        found = cut(catalog, start=start, end=gate, records_max=60)
+        fitting = [end for end in ends if count(end) <= 60]
+        if fitting or not ends:
+            assert found == max(fitting, default=start)
+        else:
+            assert start < found < ends[0]
+            assert count(found) <= 60 < count(found + 2) or found == start + 1
+
+
+async def test_a_long_history_that_is_not_indexed_is_cut_at_once() -> None:
+    """As of a bucket that was written before there were index objects."""
+    packs = [pack_of(number, start=number * 50, end=number * 50 + 120, record_count=10) for number in range(30_000)]
+    catalog = (await open_writer(MemoryObjectStore())).catalog
+    catalog = msgspec.structs.replace(catalog, packs={pack.pack_id: pack for pack in packs})
+    began = process_time()
+    assert cut(catalog, start=0, end=1 << 40) == 30_000 * 50 + 70
+    assert process_time() - began < 5
 
 
 def test_blooms_of_new_objects_push_out_old_ones() -> None:
