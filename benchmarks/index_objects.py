@@ -2,8 +2,8 @@
 
 Workload: records of two keys each (an id and a key, hashes that nobody can foresee), sizes of 300 to 1 700 bytes, of
 some topics with eight queues each, between each other in the log. Of each topic the `.idx` parts of its segments; of
-each million keys the objects of the lowest level; then merges by four until there is one. In memory, without records:
-what is counted are bytes stored for a key, and seconds.
+each half a million keys the objects of the lowest level; then merges by four until there is one. In memory, without
+records: what is counted are bytes stored for a key, and seconds.
 
 Extrapolated to 100 million keys in 30 days: objects of a twelfth of that, the expired part of the oldest one included.
 """
@@ -20,7 +20,7 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
-from thermocline.tiered.indexes.index_builder import IndexBuilder
+from thermocline.tiered.indexes.index_builder import RECORDS_MAX, IndexBuilder
 from thermocline.tiered.indexes.index_entry import PLACES, IndexEntry
 from thermocline.tiered.indexes.index_merger import IndexMerger
 from thermocline.tiered.indexes.index_policy import FAN_IN, SLOTS
@@ -71,7 +71,9 @@ class IndexSizes:
         return self.bloom_bytes / self.key_count * WANTED_KEYS * (1 + 1 / SLOTS)
 
 
-async def measure(key_count: int, *, topic_count: int, keys_of_object: int = 1_000_000, seed: int = 1) -> IndexSizes:
+async def measure(
+    key_count: int, *, topic_count: int, keys_of_object: int = RECORDS_MAX * KEYS_OF_RECORD, seed: int = 1
+) -> IndexSizes:
     """Make them, merge them until one of each kind is left, and count."""
     rng = np.random.default_rng(seed)
     record_count = key_count // KEYS_OF_RECORD

@@ -29,7 +29,8 @@ from thermocline.tiered.packs.ttl_class import FOREVER
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_format import SegmentId
 
-RECORDS_MAX = 1 << 20
+RECORDS_MAX = 1 << 18
+"""Some 220 bytes of memory each, while it is made."""
 PAGES_AT_ONCE = 64
 
 
