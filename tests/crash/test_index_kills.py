@@ -1,7 +1,7 @@
 """`kill -9` of the tier process, and of the whole broker, while index objects are made and merged: no key is lost.
 
-In the end local files are gone, and every acknowledged key and place is looked for: what is below `indexed_to` by index
-objects, the rest by the parts of segments.
+In the end local files are gone, and every acknowledged key and place is looked for in the bucket, some through the
+broker, too: what is below `indexed_to` by index objects, the rest by the parts of segments.
 """
 
 from __future__ import annotations
@@ -18,12 +18,18 @@ from tests.crash.mixed_load import KEYED, MixedLoad
 from tests.crash.test_kill_nine import move_to_cold, write_log_files
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.errors import UnavailableError
+from thermocline.remoting.message_record import iterate_records
 from thermocline.store.disk import RealDisk
+from thermocline.tiered.cold_reader import ColdReader
 from thermocline.tiered.file import FileObjectStore
+from thermocline.tiered.frame_cache import FrameCache
+from thermocline.tiered.indexes.bloom_cache import BloomCache
 from thermocline.tiered.ledger_reader import open_catalog
 from thermocline.tiered.object_keys import BrokerKeys
 
 SEED = 20_261_122
+KEYS_ASKED = 100
+END_OF_TIME_MS = 1 << 62
 SETTINGS = {**TINY_FILES_GO_AT_ONCE, "mappedFileSizeCommitLog": str(256 << 10), "coldMergeFanIn": "4"}
 
 
@@ -54,12 +60,8 @@ async def test_no_key_is_lost_by_kills_while_indexing(tmp_path: Path, case_count
         await write_log_files(broker, 2)
         await load.stop()
         await move_to_cold(broker)
-        store = FileObjectStore(str(cold), disk=RealDisk())
-        catalog = await open_catalog(store, BrokerKeys.of(cluster="DefaultCluster", broker_name="broker-a"))
-        await store.close()
-        assert catalog.indexed_to > 0
-        assert {index.ttl_class for index in catalog.indexes.values()} == {"forever", "places"}
-        await check_every_key(broker, load)
+        await check_bucket(cold, load)
+        await check_answers(broker, load, chance)
         broker.check_log()
     finally:
         await load.stop()
@@ -67,17 +69,36 @@ async def test_no_key_is_lost_by_kills_while_indexing(tmp_path: Path, case_count
             await broker.kill()
 
 
-async def check_every_key(broker: BrokerProcess, load: MixedLoad) -> None:
-    """Each acknowledged key finds its message alone; the message is found by its place, too."""
+async def check_bucket(cold: Path, load: MixedLoad) -> None:
+    """Each acknowledged key finds its message alone, with bloom pages in memory; the message is found by its place."""
+    store, cache = FileObjectStore(str(cold), disk=RealDisk()), FrameCache()
+    catalog = await open_catalog(store, BrokerKeys.of(cluster="DefaultCluster", broker_name="broker-a"))
+    assert catalog.indexed_to > 0
+    assert {index.ttl_class for index in catalog.indexes.values()} == {"forever", "places"}
+    reader = ColdReader(store, catalog=lambda: catalog, cache=cache, blooms=BloomCache())
+    await reader.load_blooms()
     assert load.keyed
+    for key, body in load.keyed.items():
+        found = await reader.query_key(KEYED, key, begin_ms=0, end_ms=END_OF_TIME_MS, count_max=32, cut_ms=0)
+        records = list(iterate_records(b"".join(found)))
+        assert [record.body for record in records] == [body], key
+        viewed = await reader.view(records[0].physical_offset, cut_ms=lambda _topic: 0)
+        assert bytes(viewed) == bytes(found[0])
+    await reader.close()
+    await cache.close()
+    await store.close()
+
+
+async def check_answers(broker: BrokerProcess, load: MixedLoad, chance: random.Random) -> None:
+    """The same of some keys, and that others are not there, by the broker's answers."""
     connection = await ClientConnection.open(broker.address)
     try:
-        for key, body in load.keyed.items():
+        for key in chance.sample(sorted(load.keyed), min(KEYS_ASKED, len(load.keyed))):
             found = await wire.patiently(lambda key=key: wire.query_key(connection, KEYED, key))
-            assert [record.body for record in found] == [body], key
+            assert [record.body for record in found] == [load.keyed[key]], key
             place = found[0].physical_offset
             viewed = await wire.patiently(lambda place=place: wire.view(connection, place))
-            assert viewed.body == body
+            assert viewed.body == load.keyed[key]
             assert await wire.patiently(lambda key=key: wire.query_key(connection, KEYED, f"no {key}")) == []
     except UnavailableError as error:
         raise AssertionError(f"the broker is gone: {broker.log_tail()}") from error
