@@ -20,6 +20,7 @@ from tests.crash import wire
 from tests.crash.bucket import newest
 from thermocline.broker.cold_state import ColdState
 from thermocline.broker.dropped_ranges import DroppedRange
+from thermocline.broker.metrics.metrics_page import MetricsPage
 from thermocline.remoting.errors import ObjectStoreUnavailableError
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.tiered.ledger_entry import QueueHole
@@ -122,6 +123,15 @@ async def test_what_was_dropped_is_declared_where_nobody_holds_it(broker: Broker
     )
     await broker.report()
     broker.cold.dropped([dropped])
+    page = MetricsPage(
+        broker.context,
+        broker._hub,
+        helpers=list,
+        committed_offset=lambda: None,
+        is_fenced=lambda: False,
+        dropped=lambda: [dropped],
+    )
+    assert b"\nthermocline_dropped_messages 25\n" in await page.text()
     (segment,) = await wire.seal(broker.connection, TOPIC)
     assert segment["messages"] == MESSAGES - 25
     entry = (await newest(broker.objects)).topics[TOPIC]
