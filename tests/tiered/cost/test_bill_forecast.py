@@ -137,8 +137,8 @@ async def test_index_objects_are_taken_over_with_their_commits() -> None:
             await tier.index_all()
             index_commits += ledger.requests[Verb.CREATE_IF_ABSENT] - before
         assert {index.level for index in tier.catalog.indexes.values()} == {2}
-        recent = Recent(HOUR_MS, {purpose: StoreCounters() for purpose in Purpose})
-        recent_with = Recent(HOUR_MS, {**recent.by_purpose, Purpose.INDEX: meter.by_purpose[Purpose.INDEX]})
+        recent = Recent(elapsed_ms=HOUR_MS, by_purpose={purpose: StoreCounters() for purpose in Purpose})
+        recent_with = replace(recent, by_purpose={**recent.by_purpose, Purpose.INDEX: meter.by_purpose[Purpose.INDEX]})
         without, with_indexes = (
             forecast_requests([], settings, catalog=tier.catalog, cycle_ms=HOUR_MS, recent=each)
             for each in (recent, recent_with)
