@@ -60,13 +60,16 @@ def kind_of(key: str) -> str:
         return "packs"
     if key.startswith(KEYS.topics_prefix):
         return "segments"
+    if key.startswith(KEYS.indexes_prefix):
+        return "indexes"
     if key.startswith(KEYS.ledger_prefix):
         return "ledger"
     return "state" if "/state/" in key else "checkpoints"
 
 
 class KindMeter(WrappingObjectStore):
-    """Counts PUTs and their bytes by kind, and GETs with theirs. `is_merging` sets merges apart."""
+    """Counts PUTs and their bytes by kind, and GETs with theirs. `work` goes before the kind: it sets merging and
+    indexing apart."""
 
     def __init__(self, inner: ObjectStore) -> None:
         super().__init__(inner)
@@ -74,11 +77,11 @@ class KindMeter(WrappingObjectStore):
         self.put_bytes: Counter[str] = Counter()
         self.largest: Counter[str] = Counter()
         self.get_sizes: list[int] = []
-        self.is_merging = False
+        self.work = ""
 
     async def _around(self, call: StoreCall, attempt: Callable[[], Awaitable[Result]]) -> Result:
         if call.verb in (Verb.PUT, Verb.CREATE_IF_ABSENT):
-            kind = ("merge " if self.is_merging else "") + kind_of(call.key)
+            kind = self.work + kind_of(call.key)
             self.puts[kind] += 1
             self.put_bytes[kind] += call.sent_bytes
             self.largest[kind] = max(self.largest[kind], call.sent_bytes)
@@ -123,7 +126,7 @@ class Bill:
 
     @property
     def all_puts(self) -> float:
-        """Everything, merging too."""
+        """Everything, merging and indexing too."""
         return sum(self.puts_per_gib.values())
 
 
@@ -168,9 +171,11 @@ class Traffic:
         began = time.perf_counter()
         await tier.service.run_once()
         self.longest_round_s = max(self.longest_round_s, time.perf_counter() - began)
-        meter.is_merging = True
+        meter.work = "merge "
         await tier.merge_all()
-        meter.is_merging = False
+        meter.work = "index "
+        await tier.index_all()
+        meter.work = ""
         if hot.now_ms >= self._next_state_ms:
             self._next_state_ms = hot.now_ms + STATE_MS
             await tier.writer.store.put(f"{KEYS.root}/state/0000000001-{hot.now_ms:010}.json", b"{}" * 1024)
@@ -206,8 +211,8 @@ async def measure(
         bill.memory_kib = memory.anonymous_kib if memory is not None else 0
         bill.oldest_ms, bill.longest_round_s = traffic.oldest_ms, traffic.longest_round_s
         bill.packs_per_topic_max = max((len(each.packs) for each in tier.catalog.packed.values()), default=0)
-        bill.largest_entry_bytes = max(meter.largest["ledger"], meter.largest["merge ledger"])
-        checkpoint_bytes = meter.put_bytes["checkpoints"] + meter.put_bytes["merge checkpoints"]
+        bill.largest_entry_bytes = max(meter.largest[f"{work}ledger"] for work in ("", "merge ", "index "))
+        checkpoint_bytes = sum(meter.put_bytes[f"{work}checkpoints"] for work in ("", "merge ", "index "))
         bill.checkpoint_part = checkpoint_bytes / size_bytes
         total = traffic.topic_bytes.total()
         large = [name for name, count in traffic.topic_bytes.items() if count >= LARGE_PART * total]

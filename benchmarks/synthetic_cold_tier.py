@@ -1,4 +1,4 @@
-"""The cold tier of a broker without the broker: tier service, packs, merging, purging and cold reads above a
+"""The cold tier of a broker without the broker: tier service, packs, merging, indexing, purging and cold reads above a
 `SyntheticHotTier`, put together as the tier process does, on a clock that is moved.
 """
 
@@ -16,6 +16,10 @@ from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cold_reader import ColdReader
 from thermocline.tiered.due_changes import TopicReport
 from thermocline.tiered.frame_cache import FrameCache
+from thermocline.tiered.indexes.bloom_cache import BloomCache
+from thermocline.tiered.indexes.index_builder import IndexBuilder
+from thermocline.tiered.indexes.index_merger import IndexMerger
+from thermocline.tiered.indexes.indexing import Indexing
 from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
@@ -61,6 +65,8 @@ class SyntheticColdTier:
     purger: Purger
     reader: ColdReader
     cache: FrameCache
+    indexing: Indexing
+    blooms: BloomCache
     changed: set[tuple[str, int]] = field(default_factory=set)
 
     @property
@@ -97,6 +103,13 @@ class SyntheticColdTier:
         """Merge as long as anything is due, budget or not; how many merges there were."""
         for count in range(rounds_max):
             if await self.merging.run_once() is None:
+                return count
+        return rounds_max
+
+    async def index_all(self, *, rounds_max: int = 64) -> int:
+        """Make, merge and drop index objects as long as anything is due; how often there was."""
+        for count in range(rounds_max):
+            if not await self.indexing.run_once():
                 return count
         return rounds_max
 
@@ -151,11 +164,28 @@ async def opened(
         cuts_ms=service.cuts_ms,
         amend=service.amend,
     )
+
+    def gate() -> int:
+        service.backlog.account()
+        return service.backlog.committed_offset()
+
+    blooms = BloomCache()
+    indexing = Indexing(
+        builder=IndexBuilder(writer, spool_folder=spool_folder, clock=clock),
+        merger=IndexMerger(writer, spool_folder=spool_folder, clock=clock),
+        budget=MergeBudget(bytes_per_second=config.merge_bytes_per_second, clock=clock),
+        blooms=blooms,
+        catalog=lambda: service.catalog,
+        gate=gate,
+        class_of=service.class_of,
+        cuts_ms=service.cuts_ms,
+        amend=service.amend,
+    )
     cache = FrameCache(bytes_max=config.cache_bytes)
-    reader = ColdReader(store, catalog=lambda: service.catalog, cache=cache)
+    reader = ColdReader(store, catalog=lambda: service.catalog, cache=cache, blooms=blooms)
     purger = Purger(service=service, merging=merging, pieces=PackPieces(store))
     try:
-        yield SyntheticColdTier(hot, topics, writer, service, merging, purger, reader, cache)
+        yield SyntheticColdTier(hot, topics, writer, service, merging, purger, reader, cache, indexing, blooms)
     finally:
         await reader.close()
         await cache.close()

@@ -14,6 +14,7 @@ from random import Random
 import numpy as np
 
 from thermocline.remoting.errors import ObjectNotFoundError
+from thermocline.remoting.message_id import month_bounds_ms
 from thermocline.remoting.message_record import (
     POSITION_QUEUE_OFFSET,
     POSITION_STORE_TIMESTAMP,
@@ -55,7 +56,9 @@ class _Template:
 class SyntheticHotTier:
     """See the module's header. `record`, `store_timestamp_ms`, `units` and `first_offset` are what sealing reads."""
 
-    def __init__(self, *, seed: int = 1, now_ms: int = 4_000_000_000_000) -> None:
+    def __init__(self, *, seed: int = 1, now_ms: int = 4_000_000_000_000, dated_ids: bool = False) -> None:
+        """`dated_ids`: ids tell when they were made, as those of RocketMQ's clients do; else they are numbers."""
+        self._dated_ids = dated_ids
         self.random = Random(seed)
         self.now_ms = now_ms
         self.append_offset = 0
@@ -63,7 +66,7 @@ class SyntheticHotTier:
         self.queues: dict[tuple[str, int], SyntheticQueue] = {}
         self._records: dict[int, bytes] = {}
         self._templates: dict[tuple[str, int], _Template] = {}
-        self._sent = 0
+        self._sent = self._sent_ms = 0
 
     def append(self, topic: str, queue_id: int, *, body_bytes: int) -> bytes:
         """Store one message with an id and a tag; the record."""
@@ -79,7 +82,8 @@ class SyntheticHotTier:
         _LONG.pack_into(record, POSITION_STORE_TIMESTAMP, self.now_ms)
         record[POSITION_BODY : POSITION_BODY + body_bytes] = body
         self._sent += 1
-        record[template.key_position : template.key_position + UNIQUE_KEY_BYTES] = b"%032X" % self._sent
+        self._sent_ms = self.now_ms
+        record[template.key_position : template.key_position + UNIQUE_KEY_BYTES] = self.last_key.encode()
         stored = bytes(record)
         self._records[self.append_offset] = stored
         queue.units.append((self.append_offset, len(stored), tags_code(TAG)))
@@ -89,7 +93,10 @@ class SyntheticHotTier:
     @property
     def last_key(self) -> str:
         """The id of the message appended last."""
-        return f"{self._sent:032X}"
+        if not self._dated_ids:
+            return f"{self._sent:032X}"
+        month_start_ms, _ = month_bounds_ms(self._sent_ms)
+        return f"0A010203{self._sent >> 16:012X}{self._sent_ms - month_start_ms:08X}{self._sent & 0xFFFF:04X}"
 
     def forget_before(self, physical_offset: int) -> None:
         """Local files below an offset of the log are gone."""

@@ -401,6 +401,7 @@ class HotProcess:
             helpers=self._helpers.statuses,
             committed_offset=lambda: self._gate().committed_offset,
             is_fenced=lambda: bool(self._fenced),
+            dropped=self._dropped.live,
         )
         health = HealthServer(self._probe, metrics.text)
         port = await health.start(config.listen_host, config.health_port)

@@ -161,7 +161,7 @@ class TierAccount:
                 for purpose, counters in meter.by_purpose.items()
             ],
             topics=topics,
-            stored_bytes=sum(stored.values()),
+            stored_bytes=sum(stored.values()) + sum(index.object_bytes for index in catalog.indexes.values()),
             removed_bytes=sum(segment.stored_bytes for segment in catalog.removed),
             budget=self.budget_state(),
             forecast=forecast,

@@ -2,6 +2,7 @@
 
     sealing      TierService above SealBacklog, Sealer, PackSealer      StateRounds save what the broker is besides
     merging      Merging and Purger                                     TierScrub with Healer and PackHealer
+    lookups      TierIndexing, whose blooms ColdReader shares
     cold reads   TierReads above ColdReader and FrameCache
 
 It is made anew whenever the ledger is opened. Belongs to the tier process's loop.
@@ -19,13 +20,16 @@ from thermocline.broker.metrics.tier_figures import TierFigures, TierFiguresRequ
 from thermocline.broker.state_capture import StateCapture, queue_ends
 from thermocline.broker.state_rounds import StateRounds
 from thermocline.broker.tier_account import TierAccount
+from thermocline.broker.tier_indexing import TierIndexing
 from thermocline.broker.tier_reads import TierReads
 from thermocline.broker.tier_scrub import TierScrub
 from thermocline.broker.tier_ttl import prove
+from thermocline.remoting.errors import UnavailableError
 from thermocline.store.disk import Disk
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cold_reader import ColdReader
 from thermocline.tiered.frame_cache import FrameCache
+from thermocline.tiered.indexes.bloom_cache import BloomCache
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.local_files import LocalLog, LocalQueues
 from thermocline.tiered.packs.merge_policy import MergePolicy
@@ -36,6 +40,7 @@ from thermocline.tiered.packs.pack_sealer import PackSealer
 from thermocline.tiered.packs.purge import Purger
 from thermocline.tiered.scrub.healer import Healer
 from thermocline.tiered.scrub.hot_records import HotRecords
+from thermocline.tiered.scrub.index_healer import IndexHealer
 from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
 from thermocline.tiered.scrub.pack_healer import PackHealer
 from thermocline.tiered.scrub.segment_recovery import SegmentRecovery
@@ -86,11 +91,25 @@ class TierWork:
         self._queues = LocalQueues(disk, path=local.consume_queue_path, file_bytes=local.queue_file_bytes)
         self._options = SegmentOptions(frame_bytes=config.frame_bytes, compression_level=config.compression_level)
         self._cache = FrameCache(bytes_max=config.cache_bytes)
+        blooms = BloomCache(bytes_max=config.index_bytes)
         self._reader = ColdReader(
-            store, catalog=self._catalog, cache=self._cache, read_ahead_frames_max=config.read_ahead_frames_max
+            store,
+            catalog=self._catalog,
+            cache=self._cache,
+            read_ahead_frames_max=config.read_ahead_frames_max,
+            blooms=blooms,
         )
         self.service = self._new_service(store)
         self._merging = self._new_merging()
+        self.indexing = TierIndexing(
+            writer=writer,
+            service=self.service,
+            account=account,
+            config=config,
+            blooms=blooms,
+            spool_folder=self._spool_folder,
+            clock=clock,
+        )
         self.purger = Purger(service=self.service, merging=self._merging, pieces=PackPieces(store))
         self.scrub = self._new_scrub(store)
         self.reads = TierReads(self._reader, catalog=self._catalog, cut_ms=self._cut_ms)
@@ -104,9 +123,11 @@ class TierWork:
         merging: asyncio.Task[None] | None = None
         if self._link.settings.tier.merge_bytes_per_second:
             merging = asyncio.create_task(self._merging.run(self._changed), name="merging")
+        self.indexing.start()
         try:
             await first_to_end(self.service.run(), self._new_state_rounds().run())
         finally:
+            await self.indexing.stop()
             if merging is not None:
                 merging.cancel()
                 await asyncio.gather(merging, return_exceptions=True)
@@ -150,11 +171,17 @@ class TierWork:
         return self.service.catalog
 
     def _cut_ms(self, topic: str) -> int:
-        progress = self.service.backlog.topics.get(topic)
-        return progress.cut_ms if progress is not None else NOTHING_VISIBLE_MS
+        backlog = self.service.backlog
+        progress = backlog.topics.get(topic)
+        if progress is not None:
+            return progress.cut_ms
+        if not backlog.reported_offset:
+            raise UnavailableError("what has expired of the topic has not been said yet", topic=topic)
+        return NOTHING_VISIBLE_MS
 
     def _committed(self, catalog: Catalog, topics: frozenset[str]) -> None:
         self._changed.set()
+        self.indexing.committed()
         self._forget_removed(catalog)
         self._on_committed(catalog, topics)
 
@@ -247,6 +274,7 @@ class TierWork:
             service=self.service,
             recovery=recovery,
             packs=packs,
+            indexes=IndexHealer(writer=self._writer, service=self.service, builder=self.indexing.builder),
             find_copy=store.find,
             clock_ms=self._clock,
         )

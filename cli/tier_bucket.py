@@ -28,9 +28,10 @@ _broker = click.option("--broker", help="Only this broker's cold tier, where sev
 @click.command("ls", short_help="List what lies in a bucket.")
 @click.argument("url")
 @click.argument("topic", required=False)
+@click.option("--indexes", is_flag=True, help="List index objects instead, by which keys and places are found.")
 @_broker
 @_json
-def ls(url: str, topic: str | None, broker: str | None, as_json: bool) -> None:
+def ls(url: str, topic: str | None, indexes: bool, broker: str | None, as_json: bool) -> None:
     """List the topics in the bucket at URL, or the segments and packs that TOPIC lies in, by queue and offset.
 
     URL is what the brokers' coldUrl is. No broker is asked, nor needed.
@@ -39,9 +40,12 @@ def ls(url: str, topic: str | None, broker: str | None, as_json: bool) -> None:
     Example:
       thermocline tier ls file:///var/lib/thermocline/cold orders
     """
-    from thermocline.tiered.bucket.bucket_contents import list_pieces, list_topics
+    from thermocline.tiered.bucket.bucket_contents import list_indexes, list_pieces, list_topics
 
     output = Output(as_json=as_json)
+    if indexes:
+        output.rows(list_indexes(url, topic, broker=broker))
+        return
     if topic is not None:
         output.rows(list_pieces(url, topic, broker=broker))
         return
@@ -93,7 +97,7 @@ def cat(
 @click.command("verify", short_help="Check a topic or an object in a bucket.")
 @click.argument("url")
 @click.argument("topic", required=False)
-@click.option("--key", help="Instead of a topic: the segment or pack that lies in this object.")
+@click.option("--key", help="Instead of a topic: the segment, pack or index object that lies in this object.")
 @_broker
 @_json
 def verify(url: str, topic: str | None, key: str | None, broker: str | None, as_json: bool) -> int:
@@ -124,7 +128,8 @@ def verify(url: str, topic: str | None, key: str | None, broker: str | None, as_
             output.rows(rows)
         for report in reports:
             output.text(
-                f"{report.broker}: {report.segment_count} segments and {report.pack_count} packs read,"
+                f"{report.broker}: {report.segment_count} segments, {report.pack_count} packs and"
+                f" {report.index_count} index objects read,"
                 f" {bytes_text(report.read_bytes)}, {len(report.findings)} broken",
                 value={},
             )
@@ -136,6 +141,7 @@ def _report(report: Any) -> dict[str, Any]:
         "broker": report.broker,
         "segment_count": report.segment_count,
         "pack_count": report.pack_count,
+        "index_count": report.index_count,
         "read_bytes": report.read_bytes,
         "findings": [
             {

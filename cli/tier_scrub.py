@@ -115,7 +115,7 @@ def _wait(admin: AdminClient, begun: Mapping[str, Any], say: Any) -> dict[str, d
         done, count, read_bytes = (
             sum(state[name] for state in states.values()) for name in ("deepSegmentCount", "segmentCount", "readBytes")
         )
-        say(f"scrubbing: {done} of {count} segments and packs read, {bytes_text(read_bytes)}")
+        say(f"scrubbing: {done} of {count} segments, packs and index objects read, {bytes_text(read_bytes)}")
         time.sleep(POLL_SECONDS)
 
 
@@ -141,8 +141,8 @@ def _show(app: Application, reports: Iterable[Mapping[str, Any]]) -> None:
     for report in reports:
         depth = "read whole" if report["deep"] else "by name and size"
         line = (
-            f"{report['root']}: {report['objectCount']} objects, {report['segmentCount']} segments and"
-            f" {report['packCount']} packs {depth},"
+            f"{report['root']}: {report['objectCount']} objects, {report['segmentCount']} segments,"
+            f" {report['packCount']} packs and {report['indexCount']} index objects {depth},"
             f" {_broken(report)} broken, {len(report['findings']) - _broken(report)} healed"
         )
         if not report["isComplete"]:

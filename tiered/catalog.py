@@ -11,6 +11,9 @@ Invariants
     name, until they expire or are restored. No segment or pack holds any of them.
   - `expired_before_ms` of an incarnation never falls: what has expired once does not come back.
   - `removed` names the segments that some readable version (`readable_from` or later) names and this one does not.
+  - `indexes` find keys and places below `indexed_to`: what lies there, and has not expired, is in one of them, but for
+    their `gaps`; what lies behind it only the parts of segments know. They hold no record, and nobody needs them to
+    read one.
   - `checkpoints` are those kept that an entry has told of; versions below `readable_from` cannot be opened any more.
 """
 
@@ -21,6 +24,7 @@ from collections.abc import Iterator
 import msgspec
 
 from thermocline.tiered.errors import LedgerCorruptError
+from thermocline.tiered.indexes.index_entry import IndexEntry
 from thermocline.tiered.ledger_entry import (
     CatalogSettings,
     CheckpointMark,
@@ -96,6 +100,8 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
     removed: tuple[RemovedSegment, ...]
     packs: dict[str, PackEntry] = {}
     packed: dict[str, PackedTopic] = {}
+    indexes: dict[str, IndexEntry] = {}
+    indexed_to: int = 0
     only_topics: frozenset[str] | None = None
 
     @classmethod
@@ -129,9 +135,10 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def end_physical_offset(self) -> int:
-        """The place in the log behind every record that lies here; 0 without any."""
+        """The place in the log behind every record that lies here, or has been here and was indexed; 0 without any. No
+        record may come to lie before it that is not here."""
         ends = [segment.end_physical_offset for topic in self.topics.values() for segment in topic.segments]
-        return max([*ends, *(pack.end_physical_offset for pack in self.packs.values())], default=0)
+        return max([self.indexed_to, *ends, *(pack.end_physical_offset for pack in self.packs.values())])
 
     @property
     def newest_store_ms(self) -> int:
@@ -149,7 +156,8 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         """The objects that live segments lie in, and those in quarantine."""
         live = {key for topic in self.topics.values() for segment in topic.segments for key in segment.keys}
         kept = {key for topic in self.topics.values() for each in topic.quarantine for key in each.segment.keys}
-        return live | kept | {pack.key for pack in self.packs.values()}
+        shared = {pack.key for pack in self.packs.values()} | {index.key for index in self.indexes.values()}
+        return live | kept | shared
 
     def queue_ends(self, topic: str) -> dict[int, int]:
         """Queue id -> the offset after its last record, in segments and packs of the topic's present life."""
@@ -210,6 +218,7 @@ def apply(catalog: Catalog, entry: LedgerEntry) -> Catalog:
         packs.add(pack, live=_live_incarnations(topics, pack, only), only=only)
     if only is None:
         removed.extend(RemovedSegment.of_pack(pack, removed_in=entry.version) for pack in packs.gone)
+    indexes = _changed_indexes(catalog.indexes, removed, entry, only)
     # In the order in which a checkpoint lists them: a catalog is the same, whichever way it was come by.
     known_count = len(catalog.removed)
     removed[known_count:] = sorted(removed[known_count:], key=lambda segment: segment.segment_id)
@@ -235,6 +244,8 @@ def apply(catalog: Catalog, entry: LedgerEntry) -> Catalog:
         removed=tuple(removed),
         packs=packs.packs,
         packed=packs.packed,
+        indexes=indexes,
+        indexed_to=max(catalog.indexed_to, entry.indexed_to),
         only_topics=only,
     )
 
@@ -334,6 +345,25 @@ def _remove_packs(packs: PackedChanges, entry: LedgerEntry, only: frozenset[str]
     for pack_id in entry.packs_out:
         if not packs.remove(pack_id) and only is None:
             raise LedgerCorruptError("a pack goes that is not there", version=entry.version, pack_id=pack_id)
+
+
+def _changed_indexes(
+    known: dict[str, IndexEntry], removed: list[RemovedSegment], entry: LedgerEntry, only: frozenset[str] | None
+) -> dict[str, IndexEntry]:
+    if not entry.indexes_out and not entry.indexes_in:
+        return known
+    indexes = dict(known)
+    for index_id in entry.indexes_out:
+        gone = indexes.pop(index_id, None)
+        if gone is None:
+            raise LedgerCorruptError("an index object goes that is not there", version=entry.version, index_id=index_id)
+        if only is None:
+            removed.append(RemovedSegment.of_index(gone, removed_in=entry.version))
+    for index in entry.indexes_in:
+        if index.index_id in indexes:
+            raise LedgerCorruptError("an index object comes twice", version=entry.version, index_id=index.index_id)
+        indexes[index.index_id] = index
+    return indexes
 
 
 def _live_incarnations(topics: dict[str, TopicEntry], pack: PackEntry, only: frozenset[str] | None) -> dict[str, int]:

@@ -2,7 +2,8 @@
 
     checkpoints/{version:020}/head.json                     names the buckets, and all of the catalog but topics
     checkpoints/{version:020}/{bucket:03}-{epoch:010}.zst   one zstd frame: the topics that hash to the bucket
-    checkpoints/{version:020}/packs-{epoch:010}.zst         one zstd frame: all packs, and who lives in which
+    checkpoints/{version:020}/packs-{epoch:010}.zst         one zstd frame: all packs, and who lives in which; all index
+                                                            objects
 
     bucket(topic) = CRC-32 of its UTF-8 name, modulo bucket_count (a power of two)
 
@@ -27,6 +28,7 @@ from thermocline.remoting.errors import ObjectNotFoundError
 from thermocline.tiered.catalog import Catalog, TopicEntry
 from thermocline.tiered.checked_json import check_json, seal_json
 from thermocline.tiered.errors import AlreadyExistsError, FrameChecksumError, LedgerCorruptError
+from thermocline.tiered.indexes.index_entry import IndexEntry
 from thermocline.tiered.ledger_entry import (
     LEDGER_FORMAT,
     CatalogSettings,
@@ -102,11 +104,13 @@ class BucketContent(msgspec.Struct, frozen=True, kw_only=True):
     removed: list[RemovedSegment]
 
 
-class PacksContent(msgspec.Struct, frozen=True, kw_only=True):
-    """JSON inside the zstd frame that holds the packs."""
+class PacksContent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """JSON inside the zstd frame that holds the packs and the index objects."""
 
     packs: list[PackEntry]
     packed: list[PackedTopic]
+    indexes: list[IndexEntry] = []
+    indexed_to: int = 0
 
 
 _encoder = msgspec.json.Encoder(enc_hook=enc_hook)
@@ -164,15 +168,20 @@ async def write_checkpoint(
         references[bucket] = await write_object(key, bucket, contents[bucket])
 
     packs = previous.packs if previous is not None else None
-    if not catalog.packs:
+    if not catalog.packs and not catalog.indexed_to:
         packs = None
-    elif packs is None or previous_catalog is None or catalog.packs != previous_catalog.packs:
-        content = PacksContent(packs=list(catalog.packs.values()), packed=list(catalog.packed.values()))
+    elif packs is None or previous_catalog is None or _shared(catalog) != _shared(previous_catalog):
+        content = PacksContent(
+            packs=list(catalog.packs.values()),
+            packed=list(catalog.packed.values()),
+            indexes=list(catalog.indexes.values()),
+            indexed_to=catalog.indexed_to,
+        )
         packs = await write_object(keys.checkpoint_packs(catalog.version, epoch=catalog.epoch), PACKS_BUCKET, content)
     missing = sorted(contents.keys() - references.keys())
     await run_all([write_bucket(bucket) for bucket in missing], concurrency_max=BUCKET_CONCURRENCY_MAX)
     head = CheckpointHead(
-        format=format_of(with_packs=packs is not None),
+        format=format_of(with_packs=bool(catalog.packs)),
         version=catalog.version,
         nonce=catalog.nonce,
         epoch=catalog.epoch,
@@ -236,12 +245,15 @@ def catalog_of(
         topics = {name: topic for name, topic in topics.items() if name in only_topics}
         removed = [segment for segment in removed if segment.topic in only_topics]
     packs, packed = dict[str, PackEntry](), dict[str, PackedTopic]()
+    indexes, indexed_to = dict[str, IndexEntry](), 0
     for content in contents:
         if isinstance(content, PacksContent):
             known = content.packed
             packed = {each.topic: each for each in known if only_topics is None or each.topic in only_topics}
             used = {pack_id for each in packed.values() for pack_id in each.packs}
             packs = {pack.pack_id: pack for pack in content.packs if pack.pack_id in used}
+            indexes = {index.index_id: index for index in content.indexes}
+            indexed_to = content.indexed_to
     return Catalog(
         version=head.version,
         nonce=head.nonce,
@@ -257,6 +269,8 @@ def catalog_of(
         removed=tuple(sorted(removed, key=lambda segment: (segment.removed_in, segment.segment_id))),
         packs=packs,
         packed=packed,
+        indexes=indexes,
+        indexed_to=indexed_to,
         only_topics=only_topics,
     )
 
@@ -307,6 +321,10 @@ def _decode_object(data: bytes, reference: BucketReference, decoder: msgspec.jso
         return decoder.decode(decompress(data, raw_bytes=reference.raw_bytes))
     except msgspec.DecodeError as error:
         raise LedgerCorruptError("a checkpoint's bucket cannot be decoded", key=reference.key) from error
+
+
+def _shared(catalog: Catalog) -> tuple[object, ...]:
+    return catalog.packs, catalog.indexes, catalog.indexed_to
 
 
 def _buckets(catalog: Catalog, count: int) -> dict[int, BucketContent]:

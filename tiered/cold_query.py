@@ -1,20 +1,17 @@
-"""Lookups of single records in the cold tier: by their place in the log, and by id or key, newest first."""
+"""Lookups of single records in the cold tier by their place in the log, from the parts of segments; by key:
+`indexes/key_search.py`."""
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
 
-import msgspec
-
 from thermocline.remoting.errors import QueryNotFoundError
-from thermocline.remoting.message_record import decode_record
 from thermocline.tiered.catalog import Catalog, TopicEntry
 from thermocline.tiered.errors import QuarantinedError
 from thermocline.tiered.frame import DecodedFrame
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.ledger_entry import Quarantine
-from thermocline.tiered.packs.pack_pieces import PackPieces, with_pieces
+from thermocline.tiered.packs.pack_pieces import PackPieces
 from thermocline.tiered.packs.pack_search import find_in_pack
 from thermocline.tiered.parallel import run_all
 from thermocline.tiered.segment_entry import SegmentEntry
@@ -61,75 +58,24 @@ async def find_by_physical_offset(
             timestamp_ms, record = await _record(found.segment, found.run, found.queue_offset, readers, cache)
             if timestamp_ms >= cut_ms(found.segment.topic):
                 return record
+    raise not_there(catalog, physical_offset)
+
+
+def not_there(catalog: Catalog, physical_offset: int) -> QueryNotFoundError | QuarantinedError:
+    """Why no record at a place was found."""
     for topic in catalog.topics.values():
         for kept in topic.quarantine:
             runs = [kept.segment.run(lost.queue_id) for lost in kept.lost]
             if any(run and run.min_physical_offset <= physical_offset < run.end_physical_offset for run in runs):
-                raise _may_be_lost(kept, physical_offset=physical_offset)
-    raise QueryNotFoundError("no record of the cold tier lay there", physical_offset=physical_offset)
+                return _may_be_lost(kept, physical_offset=physical_offset)
+    return QueryNotFoundError("no record of the cold tier lay there", physical_offset=physical_offset)
 
 
-async def with_pieces_between(
-    pieces: PackPieces, catalog: Catalog, topic: str, *, begin_ms: int, end_ms: int
-) -> TopicEntry:
-    """The topic's entry with the pieces of those packs that hold anything of the time."""
-    packed = catalog.packed.get(topic)
-    if packed is not None:
-        packs = [catalog.packs[pack_id] for pack_id in packed.packs]
-        times = {pack.pack_id: pieces.times(pack, topic) for pack in packs}
-        wanted = tuple(
-            pack_id for pack_id, (oldest, newest) in times.items() if oldest <= end_ms and newest >= begin_ms
-        )
-        catalog = msgspec.structs.replace(catalog, packed={topic: msgspec.structs.replace(packed, packs=wanted)})
-    entry = await with_pieces(pieces, catalog, topic)
-    assert entry is not None
-    return entry
-
-
-async def find_by_key(
-    entry: TopicEntry,
-    readers: SegmentReaders,
-    cache: FrameCache,
-    *,
-    key: str,
-    begin_ms: int,
-    end_ms: int,
-    count_max: int,
-) -> list[memoryview]:
-    """Records of a topic whose id is `key`, or one of whose keys it is, with a store time in [begin_ms, end_ms].
-
-    Newest first, by their place in the log, at most `count_max`. Segments are asked from the newest on, a few at a
-    time, until what is found cannot be overtaken by an older one.
-
-    Raises:
-        QuarantinedError: Nothing was found, and records of that time are lost.
-    """
-    found: list[tuple[int, memoryview]] = []
-    segments = sorted(
-        (
-            segment
-            for segment in entry.segments
-            if segment.key_count and segment.min_store_ms <= end_ms and segment.max_store_ms >= begin_ms
-        ),
-        key=lambda segment: segment.end_physical_offset,
-        reverse=True,
-    )
-    for start in range(0, len(segments), CONCURRENCY_MAX):
-        batch = segments[start : start + CONCURRENCY_MAX]
-        newest_left = batch[0].end_physical_offset
-        if len(found) >= count_max and found[count_max - 1][0] >= newest_left:
-            break
-        parts = await run_all(
-            [_find_in_segment(segment, readers, cache, key, begin_ms, end_ms, count_max) for segment in batch]
-        )
-        found = heapq.nlargest(
-            count_max, [*found, *(item for part in parts for item in part)], key=lambda item: item[0]
-        )
-    if not found:
-        for kept in entry.quarantine:
-            if kept.segment.key_count and kept.segment.min_store_ms <= end_ms and kept.segment.max_store_ms >= begin_ms:
-                raise _may_be_lost(kept, key=key)
-    return [record for _, record in found]
+def lost_by_key(entry: TopicEntry, *, key: str, begin_ms: int, end_ms: int) -> None:
+    """Nothing was found: QuarantinedError when records of that time are lost."""
+    for kept in entry.quarantine:
+        if kept.segment.key_count and kept.segment.min_store_ms <= end_ms and kept.segment.max_store_ms >= begin_ms:
+            raise _may_be_lost(kept, key=key)
 
 
 def _may_be_lost(kept: Quarantine, **wanted: object) -> QuarantinedError:
@@ -141,32 +87,6 @@ def _may_be_lost(kept: Quarantine, **wanted: object) -> QuarantinedError:
         segment_id=segment.segment_id,
         objects=", ".join(f"{part.key} ({part.problem})" for part in kept.damage),
     )
-
-
-async def _find_in_segment(
-    segment: SegmentEntry,
-    readers: SegmentReaders,
-    cache: FrameCache,
-    key: str,
-    begin_ms: int,
-    end_ms: int,
-    count_max: int,
-) -> list[tuple[int, memoryview]]:
-    """Physical offset and bytes of matching records of one segment, newest first."""
-    found: list[tuple[int, memoryview]] = []
-    for run, queue_offset in await readers.of(segment).find_key(key.encode()):
-        if run.max_store_ms < begin_ms or run.min_store_ms > end_ms:
-            continue
-        timestamp_ms, record = await _record(segment, run, queue_offset, readers, cache)
-        if not begin_ms <= timestamp_ms <= end_ms:
-            continue
-        message = decode_record(record, check_crc=False)
-        # Other keys may share the hash.
-        if key == message.unique_key or key in (message.keys or "").split(" "):
-            found.append((message.physical_offset, record))
-            if len(found) == count_max:
-                break
-    return found
 
 
 async def _record(

@@ -179,9 +179,10 @@ class GarbageCollector:
         return report
 
     async def _orphans(self, protected: set[str]) -> AsyncIterator[tuple[str, int]]:
-        """Parts and packs of earlier epochs that are not protected. What has another kind of name is left alone."""
+        """Parts, packs and index objects of earlier epochs that are not protected. Other names are left alone."""
         writer = self._writer
-        for prefix in (writer.keys.topics_prefix, writer.keys.packs_prefix):
+        keys = writer.keys
+        for prefix in (keys.topics_prefix, keys.packs_prefix, keys.indexes_prefix):
             async for info in writer.store.list(prefix):
                 segment_id = segment_id_of(info.key)
                 if segment_id is not None and segment_id.epoch < writer.epoch and info.key not in protected:

@@ -79,7 +79,7 @@ Hashes = npt.NDArray[np.uint32]
 
 def key_hash(key: bytes) -> int:
     """The hash of one key."""
-    return _mix(zlib.crc32(key))
+    return mix(zlib.crc32(key))
 
 
 def mix_checksums(checksums: Hashes) -> Hashes:
@@ -93,7 +93,8 @@ def mix_checksums(checksums: Hashes) -> Hashes:
     return value
 
 
-def _mix(value: int) -> int:
+def mix(value: int) -> int:
+    """The 32-bit finaliser of MurmurHash3."""
     value ^= value >> 16
     value = value * 0x85EB_CA6B & _MASK
     value ^= value >> 13
@@ -130,7 +131,7 @@ class BloomShape:
     def may_hold(self, page: bytes, hash_value: int) -> bool:
         """False when no key of this hash is in the segment; `page` is the page for this hash."""
         assert len(page) == self.page_bytes
-        mixed = _mix(hash_value ^ PROBE_SEED)
+        mixed = mix(hash_value ^ PROBE_SEED)
         step, bits = mixed >> 16 | 1, self.page_bytes * 8
         places = [(mixed + probe * step) % bits for probe in range(BLOOM_PROBES)]
         return all(page[place >> 3] >> (place & 7) & 1 for place in places)

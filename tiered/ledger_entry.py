@@ -10,6 +10,7 @@ import msgspec
 
 from thermocline.tiered.checked_json import check_json, seal_json
 from thermocline.tiered.errors import LedgerCorruptError
+from thermocline.tiered.indexes.index_entry import IndexEntry
 from thermocline.tiered.packed_rows import dec_hook, enc_hook
 from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.segment_entry import SegmentEntry
@@ -85,6 +86,11 @@ class RemovedSegment(msgspec.Struct, frozen=True, array_like=True, gc=False):
         """What is remembered of a pack, which is no topic's."""
         return cls("", pack.pack_id, removed_in, (pack.key,), pack.object_bytes)
 
+    @classmethod
+    def of_index(cls, index: IndexEntry, *, removed_in: int) -> RemovedSegment:
+        """What is remembered of an index object, which is no topic's."""
+        return cls("", index.index_id, removed_in, (index.key,), index.object_bytes)
+
 
 class LostRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Offsets [start_offset, end_offset) that could be read from nowhere; `frame_index` -1 when no frame is known."""
@@ -126,6 +132,9 @@ class LedgerChanges(msgspec.Struct, frozen=True, kw_only=True):
     packs_in: tuple[PackEntry, ...] = ()
     quarantine: tuple[Quarantine, ...] = ()
     quarantine_out: tuple[SegmentOut, ...] = ()
+    indexes_out: tuple[str, ...] = ()
+    indexes_in: tuple[IndexEntry, ...] = ()
+    indexed_to: int = 0
 
     @property
     def is_empty(self) -> bool:
@@ -157,6 +166,9 @@ class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     packs_in: tuple[PackEntry, ...] = ()
     quarantine: tuple[Quarantine, ...] = ()
     quarantine_out: tuple[SegmentOut, ...] = ()
+    indexes_out: tuple[str, ...] = ()
+    indexes_in: tuple[IndexEntry, ...] = ()
+    indexed_to: int = 0
 
 
 _encoder = msgspec.json.Encoder(enc_hook=enc_hook)

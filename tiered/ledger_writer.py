@@ -309,6 +309,9 @@ class LedgerWriter:
             packs_in=changes.packs_in,
             quarantine=changes.quarantine,
             quarantine_out=changes.quarantine_out,
+            indexes_out=changes.indexes_out,
+            indexes_in=changes.indexes_in,
+            indexed_to=changes.indexed_to,
         )
         if checked is not None:
             after = msgspec.structs.replace(checked, nonce=entry.nonce, committed_ms=entry.committed_ms)
@@ -324,6 +327,9 @@ class LedgerWriter:
         for pack in changes.packs_in:
             assert pack.id.epoch == self.epoch, "a writer commits only objects of its own epoch"
             assert pack.pack_id in self._issued, "committed or abandoned before"
+        for index in changes.indexes_in:
+            assert index.id.epoch == self.epoch, "a writer commits only objects of its own epoch"
+            assert index.index_id in self._issued, "committed or abandoned before"
         try:
             after = self._prepare(changes).after
         except LedgerCorruptError as error:
@@ -414,6 +420,7 @@ class LedgerWriter:
         entry = pending.entry
         self._issued.difference_update(segment.segment_id for segment in entry.segments_in)
         self._issued.difference_update(pack.pack_id for pack in entry.packs_in)
+        self._issued.difference_update(index.index_id for index in entry.indexes_in)
         remembered = {segment.segment_id for segment in self.catalog.removed}
         for segment in before.removed:
             if segment.segment_id not in remembered:

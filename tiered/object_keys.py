@@ -14,6 +14,7 @@
     {root}/topics/{topic}/{segment_id}.log .cq .idx
     {root}/topics/{topic}/{segment_id}.pack
     {root}/packs/{ttl_class}/{pack_id}.pack
+    {root}/indexes/{ttl_class}/{index_id}.index
 
 In names of clusters, brokers and topics everything but letters, digits, `_`, `-` and inner dots is written as `=` and
 two hex digits a byte; what would be longer than 200 bytes is cut and ends in `==` and a hash of the whole. No name is a
@@ -30,7 +31,7 @@ from thermocline.tiered.segment_format import SegmentId
 NAME_BYTES_MAX = 200
 _NAME_KEPT_BYTES = 150
 _ESCAPED = re.compile(rb"[^A-Za-z0-9_.-]|^\.")
-_SEGMENT_NAME = re.compile(r"(\d{10})-(\d{10})\.(log|cq|idx|pack)")
+_SEGMENT_NAME = re.compile(r"(\d{10})-(\d{10})\.(log|cq|idx|pack|index)")
 _BUCKET_NAME = re.compile(r"(\d{3}|packs)-(\d{10})\.zst")
 _STATE_NAME = re.compile(r"(\d{10})-(\d{10})\.json")
 
@@ -60,6 +61,7 @@ class BrokerKeys:
         self.pins_prefix = f"{root}/pins/"
         self.topics_prefix = f"{root}/topics/"
         self.packs_prefix = f"{root}/packs/"
+        self.indexes_prefix = f"{root}/indexes/"
 
     @classmethod
     def of(cls, *, cluster: str, broker_name: str) -> BrokerKeys:
@@ -116,6 +118,10 @@ class BrokerKeys:
         """The key of a pack."""
         return f"{self.packs_prefix}{ttl_class}/{pack_id}.pack"
 
+    def index(self, ttl_class: str, index_id: SegmentId) -> str:
+        """The key of an index object."""
+        return f"{self.indexes_prefix}{ttl_class}/{index_id}.index"
+
     def ledger_version(self, key: str) -> int | None:
         """The version of a ledger entry's key; None for another key."""
         name = key.removeprefix(self.ledger_prefix)
@@ -140,6 +146,6 @@ def is_pack_key(key: str) -> bool:
 
 
 def segment_id_of(key: str) -> SegmentId | None:
-    """The id in the name of a segment's part or a pack; None for another key."""
+    """The id in the name of a segment's part, a pack or an index object; None for another key."""
     match = _SEGMENT_NAME.fullmatch(key.rpartition("/")[2])
     return SegmentId(int(match[1]), int(match[2])) if match else None

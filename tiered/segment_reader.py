@@ -28,6 +28,7 @@ from thermocline.tiered.segment_entry import PartLocator, SegmentEntry
 from thermocline.tiered.segment_format import (
     IDX_MAGIC,
     LOG_MAGIC,
+    MAGIC_BYTES,
     FrameInfo,
     LogFooter,
     QueueRun,
@@ -45,6 +46,8 @@ GROUP_BYTES_MAX = 8 * 1024 * 1024
 WHOLE_PART_BYTES_MAX = 4 * 1024 * 1024
 """A piece of a pack up to this size is read whole by whoever reads its records: one request, not one a queue. So is a
 `.cq` part by whoever looks for a place: one request, not one for the footer and one for each block."""
+WHOLE_INDEX_BYTES_MAX = 2 * 1024 * 1024
+"""So is, for a key, an `.idx` part that is in no index object yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +71,10 @@ class SegmentReader:
         """All of a small `.log` part, until its frames have been taken from it."""
         self._known_frames: LogFooter | None = None
         self._knows_frames: bool | None = None
-        self._has_read_group = False
         self._columns_footer: ColumnsFooter | None = None
         self._key_index_footer: KeyIndexFooter | None = None
+        self._blooms = b""
+        """The `.idx` part up to the end of its bloom pages, once it has been read whole."""
         self._column_blocks_kept: OrderedDict[int, QueueColumns] = OrderedDict()
         self._opening = asyncio.Lock()  # several readers of one segment open it once
 
@@ -82,6 +86,7 @@ class SegmentReader:
         return (
             footer_bytes
             + len(self._body)
+            + len(self._blooms)
             + sum(20 * len(columns.sizes) + 500 for columns in self._column_blocks_kept.values())
             + 500
         )
@@ -120,15 +125,13 @@ class SegmentReader:
         return self._knows_frames
 
     async def frame_at(self, run: QueueRun, queue_offset: int) -> DecodedFrame | None:
-        """The frame with a record, by one request and without the footer; None when the catalog tells too little, the
-        footer is here, or this is not the first time: who comes again is better off with the footer and the cache. It
-        comes with the frames around it, several MiB at most, and is not kept."""
-        if self._log_footer is not None or self._has_read_group or self.knows_frames:
+        """The frame with a record, by one request and without the footer; None when the catalog tells too little, or
+        the footer is here. It comes with the frames around it, several MiB at most, and is not kept."""
+        if self._log_footer is not None or self.knows_frames:
             return None
         group = group_of(self.entry, run, queue_offset)
         if group is None or group.end - group.start > GROUP_BYTES_MAX:
             return None
-        self._has_read_group = True
         stored = memoryview(await self._read(self.entry.log, group.start, group.end))
         start_offset = group.start_offset
         while start_offset <= queue_offset:
@@ -244,16 +247,19 @@ class SegmentReader:
                 return columns.queue_id, columns.start_offset + index
         return None
 
-    async def find_key(self, key: bytes) -> list[tuple[QueueRun, int]]:
+    async def find_key(self, key: bytes, *, reads_whole: bool = False) -> list[tuple[QueueRun, int]]:
         """Run and queue offset of each record that may carry `key`, newest first, each once.
 
-        At most three requests, one for nearly every key that is not there. Different keys may share a hash: the caller
+        At most three requests, one for nearly every key that is not there; with `reads_whole`, and a part that is not
+        large, one, and none for a key that is not there the next time. Different keys may share a hash: the caller
         compares the keys of the records.
         """
         entry, hash_value = self.entry, key_hash(key)
         bloom = entry.bloom
         if not bloom.page_count:
             return []
+        if reads_whole and entry.idx.size_bytes <= WHOLE_INDEX_BYTES_MAX:
+            return await self._find_key_in_whole(hash_value)
         page_start = bloom.page_position(hash_value)
         if not bloom.may_hold(await self._read(entry.idx, page_start, page_start + bloom.page_bytes), hash_value):
             return []
@@ -263,6 +269,22 @@ class SegmentReader:
         start = int(blocks["position"][0])
         end = int(blocks["position"][-1]) + int(blocks["stored_bytes"][-1])
         ordinals = find_ordinals(await self._read(entry.idx, start, end), blocks, hash_value)
+        return [entry.place_of_ordinal(ordinal) for ordinal in dict.fromkeys(ordinals)]
+
+    async def _find_key_in_whole(self, hash_value: int) -> list[tuple[QueueRun, int]]:
+        """As `find_key`, by one request for all of the part; its bloom pages stay."""
+        entry, bloom = self.entry, self.entry.bloom
+        page_start = bloom.page_position(hash_value)
+        if self._blooms and not bloom.may_hold(self._blooms[page_start : page_start + bloom.page_bytes], hash_value):
+            return []
+        data = memoryview(await self._read(entry.idx, 0, entry.idx.size_bytes))
+        self._blooms = bytes(data[: MAGIC_BYTES + bloom.size_bytes])
+        footer = decode_key_index_footer(data)
+        self._check_id(footer.segment_id)
+        blocks = footer.blocks_of(hash_value)
+        if not len(blocks):
+            return []
+        ordinals = find_ordinals(data[int(blocks["position"][0]) :], blocks, hash_value)
         return [entry.place_of_ordinal(ordinal) for ordinal in dict.fromkeys(ordinals)]
 
     def run_of(self, queue_id: int, *, start_offset: int, end_offset: int) -> QueueRun:

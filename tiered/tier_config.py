@@ -48,6 +48,8 @@ class TierConfig:
     """How long a ledger version, and the objects that only it names, stay readable."""
     cache_bytes: int = 160 * MIB
     """Decompressed frames kept for cold reads, all groups together."""
+    index_bytes: int = 128 * MIB
+    """Bloom pages of index objects kept in memory, 9 bits a key: a key that is not there then costs no request."""
     read_ahead_frames_max: int = 8
     upload_concurrency_max: int = 4
     upload_bytes_per_second_max: int = 0
@@ -91,6 +93,7 @@ class TierConfig:
             "sweep_interval_ms": 100,
             "grace_ms": 0,
             "cache_bytes": 1 * MIB,
+            "index_bytes": 0,
             "read_ahead_frames_max": 1,
             "upload_concurrency_max": 1,
             "upload_bytes_per_second_max": 0,

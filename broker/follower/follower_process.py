@@ -41,6 +41,7 @@ from thermocline.remoting.topic_validation import is_internal_topic
 from thermocline.tiered.catalog import Catalog, TopicEntry
 from thermocline.tiered.cold_reader import ColdReader
 from thermocline.tiered.frame_cache import FrameCache
+from thermocline.tiered.indexes.bloom_cache import BloomCache
 from thermocline.tiered.ledger_reader import LedgerReader
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
@@ -95,7 +96,13 @@ class FollowerRole:
             check_key=keys.head_hint,
         )
         cache = FrameCache(bytes_max=config.cache_bytes)
-        cold = ColdReader(store, catalog=self._catalog, cache=cache, read_ahead_frames_max=config.read_ahead_frames_max)
+        cold = ColdReader(
+            store,
+            catalog=self._catalog,
+            cache=cache,
+            read_ahead_frames_max=config.read_ahead_frames_max,
+            blooms=BloomCache(bytes_max=config.index_bytes),
+        )
         pause_s = interval_s = config.follow_interval_ms / 1_000
         try:
             while True:

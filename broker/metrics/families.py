@@ -31,6 +31,7 @@ FAMILIES: dict[str, tuple[MetricType, str]] = {
     "thermocline_log_flush_offset_bytes": (MetricType.GAUGE, "Where the durable part of the log ends."),
     "thermocline_log_min_offset_bytes": (MetricType.GAUGE, "Where the local part of the log begins."),
     "thermocline_log_committed_offset_bytes": (MetricType.GAUGE, "Everything in the log before it is in the bucket."),
+    "thermocline_dropped_messages": (MetricType.GAUGE, "Messages of live topics lost to a full disk: see drop-oldest."),
     "thermocline_put_messages_total": (MetricType.COUNTER, "Messages stored, by topic."),
     "thermocline_put_bytes_total": (MetricType.COUNTER, "Record bytes stored, by topic."),
     "thermocline_put_failed_total": (MetricType.COUNTER, "Messages that the store refused."),

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from thermocline.broker.context import BrokerContext
+from thermocline.broker.dropped_ranges import DroppedRange
 from thermocline.broker.helper_hub import HelperHub, decode_body
 from thermocline.broker.helper_protocol import HelperRequestCode
 from thermocline.broker.metrics.exposition import Exposition
@@ -37,13 +38,15 @@ class MetricsPage:
         helpers: Callable[[], Sequence[HelperStatus]],
         committed_offset: Callable[[], int | None],
         is_fenced: Callable[[], bool],
+        dropped: Callable[[], Sequence[DroppedRange]],
     ) -> None:
-        """`committed_offset`: None without a cold tier."""
+        """`committed_offset`: None without a cold tier. `dropped`: what a full disk has cost."""
         self._context = context
         self._hub = hub
         self._helpers = helpers
         self._committed_offset = committed_offset
         self._is_fenced = is_fenced
+        self._dropped = dropped
         self._topics = LabelledTopics(topics_max=context.config.metrics_topics_max)
 
     async def text(self) -> bytes:
@@ -72,6 +75,7 @@ class MetricsPage:
         committed_offset = self._committed_offset()
         if committed_offset is not None:
             page.add("thermocline_log_committed_offset_bytes", committed_offset)
+        page.add("thermocline_dropped_messages", sum(each.message_count for each in self._dropped()))
         rates = context.stats.rates
         page.add("thermocline_put_failed_total", rates.put_failed_times)
         page.add("thermocline_get_messages_total", rates.transferred_count)

@@ -50,6 +50,7 @@ async def test_the_bill_does_not_depend_on_the_number_of_topics() -> None:
         assert bill.all_puts <= 80
         assert bill.oldest_ms < 120_000
         assert bill.sum_of("merge packs", "merge segments") > 0
+        assert bill.sum_of("index indexes") > 0
         assert bill.packs_per_topic_max <= 2 * CONFIG.merge_fan_in
     assert max(bill.all_puts for bill in bills) <= 1.2 * min(bill.all_puts for bill in bills)
 

@@ -20,6 +20,7 @@ from tests.crash import wire
 from tests.crash.bucket import newest
 from thermocline.broker.cold_state import ColdState
 from thermocline.broker.dropped_ranges import DroppedRange
+from thermocline.broker.metrics.metrics_page import MetricsPage
 from thermocline.remoting.errors import ObjectStoreUnavailableError
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.tiered.ledger_entry import QueueHole
@@ -122,6 +123,15 @@ async def test_what_was_dropped_is_declared_where_nobody_holds_it(broker: Broker
     )
     await broker.report()
     broker.cold.dropped([dropped])
+    page = MetricsPage(
+        broker.context,
+        broker._hub,
+        helpers=list,
+        committed_offset=lambda: None,
+        is_fenced=lambda: False,
+        dropped=lambda: [dropped],
+    )
+    assert b"\nthermocline_dropped_messages 25\n" in await page.text()
     (segment,) = await wire.seal(broker.connection, TOPIC)
     assert segment["messages"] == MESSAGES - 25
     entry = (await newest(broker.objects)).topics[TOPIC]
@@ -155,3 +165,29 @@ async def test_a_bucket_that_is_away_is_known_and_asks_readers_to_come_back(brok
     assert broker.cold.health().state is ColdState.AWAY
     await broker.start_tier()
     assert broker.cold.health().state is ColdState.SERVING
+
+
+async def test_a_place_is_not_called_empty_before_it_is_said_what_has_expired(
+    broker: BrokerWithAbsentStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tier process that has just started does not know yet which of its records are visible."""
+    await wire.seal(broker.connection)
+    broker.clock.now_ms += 1_000
+    await broker.delete_local_files()
+    assert broker.store.commit_log.min_offset > 0
+    first = await wire.view(broker.connection, 0)
+    await broker.stop_tier()
+    with monkeypatch.context() as patched:
+        patched.setattr(broker, "report", _say_nothing)
+        await broker.start_tier()
+        with pytest.raises(wire.Refused) as refused:
+            await wire.view(broker.connection, 0)
+        assert refused.value.code == ResponseCode.SYSTEM_BUSY
+    await broker.report()
+    assert (await wire.view(broker.connection, 0)).body == first.body
+    with pytest.raises(wire.Refused, match="can not find message by the offset, 1"):
+        await wire.view(broker.connection, 1)
+
+
+async def _say_nothing() -> None:
+    """In place of a report."""

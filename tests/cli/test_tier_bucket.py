@@ -136,6 +136,7 @@ def test_metrics_are_shown(served: dict[str, str]) -> None:
     assert "thermocline_broker_writable 1" in lines
     assert 'thermocline_helper_connected{helper="tier"} 1' in lines
     assert "thermocline_tier_outage_seconds 0" in lines
+    assert "thermocline_dropped_messages 0" in lines
     assert f'thermocline_tier_waiting_bytes{{topic="{TOPIC}"}} 0' in lines
     assert any(line.startswith('thermocline_store_requests_total{purpose="ledger",kind="put"}') for line in lines)
 

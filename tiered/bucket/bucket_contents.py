@@ -1,4 +1,4 @@
-"""What lies in a bucket, from its catalogs: topics, or the pieces of one topic. Costs a few requests.
+"""What lies in a bucket, from its catalogs: topics, the pieces of one topic, or index objects. Costs a few requests.
 
 segment       objects of one topic
 pack          an object that topics share; its times are those of all of them
@@ -41,6 +41,36 @@ def list_pieces(url: str, topic: str, *, broker: str | None = None) -> list[Row]
             return [row for tier in tiers for row in _pieces(tier, topic)]
 
     return asyncio.run(run())
+
+
+def list_indexes(url: str, topic: str | None, *, broker: str | None = None) -> list[Row]:
+    """A row for each index object, or each that holds a topic, by class and place. Raises as `opened_bucket`."""
+
+    async def run() -> list[Row]:
+        async with opened_bucket(url, broker=broker) as tiers:
+            return [row for tier in tiers for row in _indexes(tier, topic)]
+
+    return asyncio.run(run())
+
+
+def _indexes(tier: BrokerTier, topic: str | None) -> Iterator[Row]:
+    for index in sorted(tier.catalog.indexes.values(), key=lambda each: (each.ttl_class, each.start)):
+        if topic is None or index.may_hold(topic):
+            yield {
+                "broker": tier.catalog.broker_name,
+                "class": index.ttl_class,
+                "index_id": index.index_id,
+                "start": index.start,
+                "end": index.end,
+                "level": index.level,
+                "records": index.record_count,
+                "keys": index.key_count,
+                "bloom_bytes": index.bloom_bytes,
+                "stored_bytes": index.object_bytes,
+                "oldest_timestamp_ms": index.min_store_ms,
+                "newest_timestamp_ms": index.max_store_ms,
+                "key": index.key,
+            }
 
 
 def _topics(tier: BrokerTier) -> Iterator[Row]:

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from thermocline.remoting.errors import InvalidRequestError, TopicNotFoundError
 from thermocline.tiered.bucket.opened_bucket import BrokerTier, opened_bucket
 from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.indexes.index_entry import IndexEntry
 from thermocline.tiered.ledger_reader import open_catalog
 from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.scrub.findings import Finding
+from thermocline.tiered.scrub.index_check import IndexCheck
 from thermocline.tiered.scrub.pack_check import PackCheck
 from thermocline.tiered.scrub.scrubber import quarantine_findings
 from thermocline.tiered.scrub.segment_check import SegmentCheck
@@ -28,6 +30,7 @@ class VerifyReport:
     broker: str
     segment_count: int = 0
     pack_count: int = 0
+    index_count: int = 0
     read_bytes: int = 0
     findings: tuple[Finding, ...] = ()
 
@@ -48,19 +51,25 @@ def verify(url: str, *, topic: str | None, key: str | None, broker: str | None =
         if not reports and topic is not None:
             raise TopicNotFoundError("the bucket holds no topic of this name", topic=topic)
         if not reports:
-            raise InvalidRequestError("no live segment or pack lies in this object", key=key)
+            raise InvalidRequestError("no live segment, pack or index object lies in this object", key=key)
         return reports
 
     return asyncio.run(run())
 
 
 async def _verify(tier: BrokerTier, topic: str | None, key: str | None) -> VerifyReport | None:
-    segments, packs = _parts(tier.catalog, topic, key)
+    segments, packs, indexes = _parts(tier.catalog, topic, key)
     known = tier.catalog.topics.get(topic) if topic is not None else None
     lost = [each for each in quarantine_findings(tier.catalog) if each.topic == topic or each.key == key]
-    if not segments and not packs and not lost and (known is None or known.deleted):
+    is_known = bool(segments or packs or lost) or (known is not None and not known.deleted)
+    if not is_known and (topic is not None or not indexes):
         return None
-    report = VerifyReport(broker=tier.catalog.broker_name, segment_count=len(segments), pack_count=len(packs))
+    report = VerifyReport(
+        broker=tier.catalog.broker_name,
+        segment_count=len(segments),
+        pack_count=len(packs),
+        index_count=len(indexes),
+    )
     findings: list[Finding] = []
     for segment in segments:
         check = SegmentCheck(tier.store, segment)
@@ -70,22 +79,35 @@ async def _verify(tier: BrokerTier, topic: str | None, key: str | None) -> Verif
         pack_check = PackCheck(tier.store, pack)
         findings += await pack_check.run()
         report.read_bytes += pack_check.read_bytes
+    for index in indexes:
+        index_check = IndexCheck(tier.store, index)
+        findings += await index_check.run()
+        report.read_bytes += index_check.read_bytes
     if findings:
         newest = await open_catalog(tier.store, tier.keys, only_topics=tier.catalog.only_topics)
-        segments, packs = _parts(newest, topic, key)
+        segments, packs, indexes = _parts(newest, topic, key)
         live = {each.segment_id for each in segments} | {each.pack_id for each in packs}
+        live |= {each.index_id for each in indexes}
         findings = [finding for finding in findings if finding.segment_id in live]
     report.findings = (*findings, *lost)
     return report
 
 
-def _parts(catalog: Catalog, topic: str | None, key: str | None) -> tuple[list[SegmentEntry], list[PackEntry]]:
+def _parts(
+    catalog: Catalog, topic: str | None, key: str | None
+) -> tuple[list[SegmentEntry], list[PackEntry], list[IndexEntry]]:
     segments = [segment for entry in catalog.topics.values() for segment in entry.segments]
+    indexes = list(catalog.indexes.values())
     if topic is not None:
         packed = catalog.packed.get(topic)
         names = packed.packs if packed is not None else ()
-        return [each for each in segments if each.topic == topic], [catalog.packs[name] for name in names]
+        return (
+            [each for each in segments if each.topic == topic],
+            [catalog.packs[name] for name in names],
+            [index for index in indexes if index.may_hold(topic)],
+        )
     return (
         [each for each in segments if key in each.keys],
         [pack for pack in catalog.packs.values() if pack.key == key],
+        [index for index in indexes if index.key == key],
     )

@@ -2,6 +2,7 @@
 
     segments      objects of one topic: each request counts for that topic
     packs         objects that topics share
+    index         index objects, for lookups by key and place
     ledger        entries and the hint of the newest one
     checkpoints   the saved catalog
     state         snapshots for recovery
@@ -39,6 +40,7 @@ class Purpose(StrEnum):
 
     SEGMENTS = "segments"
     PACKS = "packs"
+    INDEX = "index"
     LEDGER = "ledger"
     CHECKPOINTS = "checkpoints"
     STATE = "state"
@@ -83,6 +85,7 @@ class CostMeter:
         keys = self.keys
         self._prefixes = (
             (keys.packs_prefix, Purpose.PACKS),
+            (keys.indexes_prefix, Purpose.INDEX),
             (keys.ledger_prefix, Purpose.LEDGER),
             (keys.head_hint, Purpose.LEDGER),
             (keys.checkpoints_prefix, Purpose.CHECKPOINTS),

@@ -1,7 +1,7 @@
 """The forecast for a running tier service: of its topics, their recorded traffic, what waits and what is stored.
 
 requests    what sealing, expiry and garbage would ask for (bill_forecast.py), and as counted what they do not decide
-            about: state snapshots, reads
+            about: state snapshots, index objects with their commits, reads
 storage     what will be there once expiry has set in: of a topic with a time to live what comes within that and the
             grace period; of others what is there now or waits, and what comes for every hour
 """
@@ -26,9 +26,12 @@ from thermocline.tiered.tier_service import TierService
 
 GETS_PER_STATE = 2
 """Entries that a state snapshot looks for, to know that nobody else has claimed the ledger."""
+MERGES_PER_INDEX = 1 / 3
+"""How often an index object is merged, each time with three others: 1/4 and 1/16 and so on."""
 _AS_COUNTED = (
     (Purpose.SEGMENTS, RequestKind.GET),
     *((Purpose.STATE, kind) for kind in RequestKind),
+    *((Purpose.INDEX, kind) for kind in RequestKind),
 )
 
 
@@ -85,7 +88,7 @@ def forecast_requests(
     forecast = forecast_bill(loads, settings, cycle_ms=cycle_ms)
     if recent is None:
         return forecast
-    return forecast.plus(_as_counted(recent))
+    return forecast.plus(_as_counted(recent, index_classes=len({each.ttl_class for each in catalog.indexes.values()})))
 
 
 def forecast_storage(
@@ -111,11 +114,16 @@ def forecast_storage(
     return StorageForecast(stored_bytes=stored_bytes, growth_bytes_per_hour=growth_bytes)
 
 
-def _as_counted(recent: Recent) -> Requests:
+def _as_counted(recent: Recent, *, index_classes: int) -> Requests:
+    """`index_classes`: of so many classes a range is indexed at a time, by one commit; each merge is another."""
     hours = recent.elapsed_ms / HOUR_MS
     counts = {purpose: requests_by_kind(account.requests) for purpose, account in recent.by_purpose.items()}
     requests: Requests = defaultdict(float)
     for purpose, kind in _AS_COUNTED:
         requests[purpose, kind] += counts[purpose][kind] / hours
     requests[Purpose.LEDGER, RequestKind.GET] += GETS_PER_STATE * counts[Purpose.STATE][RequestKind.PUT] / hours
+    if index_classes:
+        commits_per_put = (1 + MERGES_PER_INDEX * index_classes) / (index_classes * (1 + MERGES_PER_INDEX))
+        for kind in (RequestKind.PUT, RequestKind.GET):
+            requests[Purpose.LEDGER, kind] += commits_per_put * counts[Purpose.INDEX][RequestKind.PUT] / hours
     return requests

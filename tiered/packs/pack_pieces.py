@@ -96,6 +96,21 @@ class PackPieces:
         ]
         return list(itertools.chain.from_iterable(parts))
 
+    def has(self, pack: PackEntry, topic: str) -> bool:
+        """Whether the topic's pieces are here, so that `of_topic` sends no request."""
+        return all(
+            (pack.pack_id, number) in self._sections
+            for number in {index // SECTION_PIECES for index in pack.indexes_of(topic)}
+        )
+
+    def keep(self, pack: PackEntry, pieces: Section, topic: str) -> None:
+        """Keep a topic's sections, of all pieces of the pack that somebody has loaded."""
+        indexes = pack.indexes_of(topic)
+        for number in {index // SECTION_PIECES for index in indexes}:
+            if (pack.pack_id, number) not in self._sections:
+                start = number * SECTION_PIECES
+                self._add((pack.pack_id, number), pieces[start : start + SECTION_PIECES])
+
     async def first_section(self, key: str) -> Section:
         """The first pieces of whatever pack lies at `key`, by its trailer alone; two requests, nothing is kept."""
         return next(decode_sections(await self._footer_at(key)), [])
@@ -133,12 +148,15 @@ class PackPieces:
         start, end = pack.sections()[number]
         stored = await self._store.get_range(pack.key, start=start, end=end)
         section = _checked(pack, number, decode_section(stored))
-        self._sections[pack.pack_id, number] = section
+        self._add((pack.pack_id, number), section)
+        return section
+
+    def _add(self, key: SectionKey, section: Section) -> None:
+        self._sections[key] = section
         self.size_bytes += _memory_bytes(section)
         while self.size_bytes > self._bytes_max and len(self._sections) > 1:
             _, oldest = self._sections.popitem(last=False)
             self.size_bytes -= _memory_bytes(oldest)
-        return section
 
 
 def _memory_bytes(section: Section) -> int:

@@ -124,7 +124,7 @@ def packs_holding(
             removed_in=removed.removed_in,
         )
         for removed in catalog.removed
-        if removed.topic in ("", topic)
+        if removed.topic == topic or (not removed.topic and is_pack_key(removed.keys[0]))
     )
     known = {held.key for held in found} | {pack.key for pack in catalog.packs.values()}
     broken = {kept.segment.log.key for each in catalog.topics.values() for kept in each.quarantine}

@@ -19,6 +19,7 @@ class ObjectKind(StrEnum):
     COLUMNS = "columns"
     KEY_INDEX = "key index"
     PACK = "pack"
+    INDEX = "index object"
     OTHER = "unknown object"
 
 
@@ -65,10 +66,10 @@ class ScrubReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What one scrub has done and found.
 
     `missing_old_count`: objects that are missing and that only versions before the newest name: whoever reads one of
-    these (a Spark job, for as long as the grace period) may miss them. `deep_segment_count`: segments and packs that
-    were read; `read_bytes` counts all that was read. `is_complete`: every object was looked at, as deeply as was asked
-    for; when the budget ended before that, `cursor` says where the next scrub goes on. `garbage_*`: objects that nobody
-    names and that the broker's collector takes by itself.
+    these (a Spark job, for as long as the grace period) may miss them. `deep_segment_count`: segments, packs and index
+    objects that were read; `read_bytes` counts all that was read. `is_complete`: every object was looked at, as deeply
+    as was asked for; when the budget ended before that, `cursor` says where the next scrub goes on. `garbage_*`:
+    objects that nobody names and that the broker's collector takes by itself.
     """
 
     root: str
@@ -83,6 +84,7 @@ class ScrubReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     checkpoint_count: int = 0
     segment_count: int = 0
     pack_count: int = 0
+    index_count: int = 0
     deep_segment_count: int = 0
     read_bytes: int = 0
     missing_old_count: int = 0
@@ -107,7 +109,8 @@ class ScrubReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         depth = "every byte" if self.deep else "names and sizes"
         extent = "" if self.is_complete else ", not all of them yet"
         return (
-            f"{self.root}: {self.object_count} objects, {self.segment_count} segments and {self.pack_count} packs"
+            f"{self.root}: {self.object_count} objects, {self.segment_count} segments, {self.pack_count} packs"
+            f" and {self.index_count} index objects"
             f" ({depth}{extent}),"
             f" {self.broken_count} broken, {healed} healed"
         )

@@ -5,6 +5,7 @@
     not all found     what was found makes new segments; the broken one goes into quarantine with the offsets that are
                       lost, by the same entry: reads of those are errors, everything else is read as before
     broken pack       pack_healer.py; what is lost of it goes into quarantine piece by piece
+    broken index      index_healer.py, after the segments and packs that it is made from
     in quarantine     looked at again: when its object has been restored, its records come back the same way
     ledger and pins   ledger_healer.py
     orphans           one more sweep of the garbage collector takes them
@@ -25,6 +26,7 @@ from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.ledger_entry import DamagedPart, LedgerChanges, LostRange, Quarantine, SegmentOut
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.scrub.findings import Finding, ObjectKind, Outcome, Problem, ScrubReport
+from thermocline.tiered.scrub.index_healer import IndexHealer
 from thermocline.tiered.scrub.ledger_healer import LEDGER_KINDS, LedgerHealer
 from thermocline.tiered.scrub.pack_check import pack_lying_in
 from thermocline.tiered.scrub.pack_healer import PackHealer
@@ -51,6 +53,7 @@ class Healer:
         service: TierService,
         recovery: SegmentRecovery,
         packs: PackHealer,
+        indexes: IndexHealer,
         find_copy: Callable[[str], bytes | None],
         clock_ms: Callable[[], int],
     ) -> None:
@@ -58,6 +61,7 @@ class Healer:
         self._service = service
         self._recovery = recovery
         self._packs = packs
+        self._indexes = indexes
         self._find_copy = find_copy
         self._clock_ms = clock_ms
 
@@ -84,6 +88,7 @@ class Healer:
             findings += await self._heal_ledger(more)
         findings = await self._heal_segments(findings)
         findings = await self._heal_packs(findings)
+        findings = await self._heal_indexes(findings)
         is_swept = await self._sweep(findings, is_needed=bool(report.garbage_count))
         if is_swept:
             findings = [await self._collected(finding) for finding in findings]
@@ -151,6 +156,24 @@ class Healer:
             if outcome is Outcome.QUARANTINED:
                 kept = quarantine_findings(self._writer.catalog)
                 result += [each for each in kept if each.key == finding.key and each not in result]
+        return result
+
+    # -- index objects -------------------------------------------------------------------------------------------------
+
+    async def _heal_indexes(self, findings: list[Finding]) -> list[Finding]:
+        """What became of each broken index object."""
+        result: list[Finding] = []
+        for finding in findings:
+            if finding.kind is not ObjectKind.INDEX or finding.problem is Problem.EXTRA:
+                result.append(finding)
+                continue
+            try:
+                outcome = await self._indexes.heal(finding)
+            except (CorruptDataError, ObjectNotFoundError) as error:
+                logger.error("index object not healed key=%s: %s", finding.key, error)
+                outcome = Outcome.FOUND
+            if outcome is not None:
+                result.append(_with(finding, outcome))
         return result
 
     # -- segments ------------------------------------------------------------------------------------------------------

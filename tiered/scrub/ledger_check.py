@@ -291,6 +291,8 @@ def _is_same(one: Catalog, other: Catalog) -> bool:
         and one.topics == other.topics
         and one.packs == other.packs
         and one.packed == other.packed
+        and one.indexes == other.indexes
+        and one.indexed_to == other.indexed_to
         and removed(one) == removed(other)
     )
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.indexes.index_entry import IndexEntry
 from thermocline.tiered.object_keys import BrokerKeys, segment_id_of
 from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.scrub.findings import Finding, ObjectKind, Problem
@@ -26,6 +27,7 @@ _KINDS = {
     ".cq": ObjectKind.COLUMNS,
     ".idx": ObjectKind.KEY_INDEX,
     ".pack": ObjectKind.PACK,
+    ".index": ObjectKind.INDEX,
 }
 
 
@@ -64,6 +66,8 @@ def check_listing(
             state.findings += check_sizes(segment, listed)
     for pack in catalog.packs.values():
         state.findings += check_pack_size(pack, listed)
+    for index in catalog.indexes.values():
+        state.findings += check_index_size(index, listed)
     for gone in catalog.removed:
         if gone.removed_in > catalog.readable_from:
             named.update(gone.keys)
@@ -94,6 +98,11 @@ def check_pack_size(pack: PackEntry, listed: Mapping[str, int]) -> list[Finding]
     return _size_finding(ObjectKind.PACK, pack.key, pack.object_bytes, listed, segment_id=pack.pack_id)
 
 
+def check_index_size(index: IndexEntry, listed: Mapping[str, int]) -> list[Finding]:
+    """Whether an index object is there and as large as it should be."""
+    return _size_finding(ObjectKind.INDEX, index.key, index.object_bytes, listed, segment_id=index.index_id)
+
+
 def _size_finding(
     kind: ObjectKind, key: str, expected: int, listed: Mapping[str, int], *, segment_id: str, topic: str = ""
 ) -> list[Finding]:
@@ -117,7 +126,7 @@ def _kind_of(key: str, keys: BrokerKeys) -> ObjectKind | None:
         return ObjectKind.CHECKPOINT_HEAD if part[1] is None else ObjectKind.CHECKPOINT_BUCKET
     if key == keys.head_hint:
         return ObjectKind.HEAD_HINT
-    if key.startswith((keys.topics_prefix, keys.packs_prefix)) and segment_id_of(key) is not None:
+    if key.startswith((keys.topics_prefix, keys.packs_prefix, keys.indexes_prefix)) and segment_id_of(key) is not None:
         return _KINDS.get(f".{key.rpartition('.')[2]}", ObjectKind.OTHER)
     if key.startswith(keys.pins_prefix) and key.endswith(".json"):
         return None  # looked at by itself, as every pin is

@@ -20,6 +20,7 @@ from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.packs.pack_pieces import PackPieces
 from thermocline.tiered.packs.pack_writer import extent_of
+from thermocline.tiered.packs.piece_logs import piece_log_starts
 from thermocline.tiered.packs.piece_table import PieceExtent
 from thermocline.tiered.scrub.findings import Finding, ObjectKind, Problem
 from thermocline.tiered.scrub.segment_check import OtherSegmentError, SegmentCheck
@@ -127,5 +128,9 @@ def check_extents(pack: PackEntry, pieces: list[SegmentEntry]) -> None:
         pack.min_physical_offset,
         pack.end_physical_offset,
     )
+    if pack.logs:
+        starts = piece_log_starts(pack.logs, len(pieces))
+        if starts.tolist() != [*(each.log.start for each in pieces), pieces[-1].log.end]:
+            raise SegmentFormatError("pack and ledger speak of different parts", key=pack.key)
     if sums != said:
         raise SegmentFormatError("the ledger's sums are not those of the pieces", key=pack.key)

@@ -16,14 +16,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
 from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.indexes.index_entry import IndexEntry
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.parallel import run_all
 from thermocline.tiered.scrub.findings import Finding, ObjectKind, Outcome, Problem, ScrubReport
+from thermocline.tiered.scrub.index_check import IndexCheck
 from thermocline.tiered.scrub.ledger_check import LedgerCheck, LedgerState, rescue_catalog
 from thermocline.tiered.scrub.listing_check import ListingState, check_listing
 from thermocline.tiered.scrub.pack_check import PackCheck
@@ -32,17 +35,21 @@ from thermocline.tiered.scrub.view import ScrubView
 from thermocline.tiered.segment_entry import SegmentEntry
 
 SegmentName = tuple[str, str]
-"""Topic and segment id: the order in which segments are read; packs come last, as if of a topic `PACKS`."""
+"""Topic and segment id: the order in which segments are read; packs and index objects come last, as if of topics
+`PACKS` and `INDEXES`."""
 
 PACKS = "~"
+INDEXES = "~~"
 
 START: SegmentName = ("", "")
+
+Item: TypeAlias = SegmentEntry | PackEntry | IndexEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScrubOptions:
-    """`deep`: every byte of every segment and pack. `budget_bytes`: how many of these at most, None for all. `cursor`:
-    where an earlier scrub stopped."""
+    """`deep`: every byte of every segment, pack and index object. `budget_bytes`: how many of these at most, None for
+    all. `cursor`: where an earlier scrub stopped."""
 
     deep: bool = False
     budget_bytes: int | None = None
@@ -65,7 +72,7 @@ class _Look:
 
 @dataclass(slots=True)
 class ScrubProgress:
-    """How far a scrub has come, packs counted as segments; read by whoever wants to show it."""
+    """How far a scrub has come, packs and index objects counted as segments; read by whoever wants to show it."""
 
     segment_count: int = 0
     deep_segment_count: int = 0
@@ -93,7 +100,8 @@ class Scrubber:
         started_ms = self.clock_ms()
         listed = await self._list()
         look = await self._look(listed)
-        self.progress.segment_count = look.catalog.segment_count + len(look.catalog.packs)
+        catalog = look.catalog
+        self.progress.segment_count = catalog.segment_count + len(catalog.packs) + len(catalog.indexes)
         self.progress.suspect_count = len(look.findings)
         deep, cursor = (await self._read_segments(look.catalog, options)) if options.deep else ([], "")
         confirmed = await self._confirmed(listed, look.findings, deep)
@@ -116,6 +124,7 @@ class Scrubber:
             checkpoint_count=look.ledger.checkpoint_count,
             segment_count=look.catalog.segment_count,
             pack_count=len(look.catalog.packs),
+            index_count=len(look.catalog.indexes),
             deep_segment_count=self.progress.deep_segment_count,
             read_bytes=self.progress.read_bytes,
             missing_old_count=await self._count_missing_old(look.listing.missing_old),
@@ -175,7 +184,7 @@ class Scrubber:
         for name, item in sorted(_items(catalog).items(), key=lambda named: named[0]):
             if name <= start:
                 continue
-            size_bytes = item.object_bytes if isinstance(item, PackEntry) else item.stored_bytes
+            size_bytes = item.stored_bytes if isinstance(item, SegmentEntry) else item.object_bytes
             is_bounded = cursor and options.budget_bytes is not None
             if is_bounded and spent_bytes + size_bytes > (options.budget_bytes or 0):
                 return findings, cursor
@@ -187,11 +196,13 @@ class Scrubber:
             cursor = "\t".join(name)
         return findings, ""
 
-    async def _read(self, item: SegmentEntry | PackEntry) -> list[Finding]:
-        """Every byte of a segment or a pack."""
-        check: SegmentCheck | PackCheck
+    async def _read(self, item: Item) -> list[Finding]:
+        """Every byte of a segment, a pack or an index object."""
+        check: SegmentCheck | PackCheck | IndexCheck
         if isinstance(item, PackEntry):
             check = PackCheck(self.store, item, self.spool_folder)
+        elif isinstance(item, IndexEntry):
+            check = IndexCheck(self.store, item, self.spool_folder)
         else:
             check = SegmentCheck(self.store, item)
         findings = await check.run()
@@ -258,16 +269,18 @@ def quarantine_findings(catalog: Catalog) -> list[Finding]:
     ]
 
 
-def _items(catalog: Catalog) -> dict[SegmentName, SegmentEntry | PackEntry]:
+def _items(catalog: Catalog) -> dict[SegmentName, Item]:
     """Everything that can be read, by name."""
-    items: dict[SegmentName, SegmentEntry | PackEntry] = {
+    items: dict[SegmentName, Item] = {
         (segment.topic, segment.segment_id): segment for topic in catalog.topics.values() for segment in topic.segments
     }
-    return items | {(PACKS, pack.pack_id): pack for pack in catalog.packs.values()}
+    items |= {(PACKS, pack.pack_id): pack for pack in catalog.packs.values()}
+    return items | {(INDEXES, index.index_id): index for index in catalog.indexes.values()}
 
 
 def _name_in(finding: Finding) -> SegmentName:
-    return PACKS if finding.kind is ObjectKind.PACK else finding.topic, finding.segment_id
+    folders = {ObjectKind.PACK: PACKS, ObjectKind.INDEX: INDEXES}
+    return folders.get(finding.kind, finding.topic), finding.segment_id
 
 
 def _parse_cursor(cursor: str) -> SegmentName:

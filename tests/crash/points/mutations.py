@@ -11,11 +11,14 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from unittest.mock import patch
 
+from thermocline.broker.tier_indexing import TierIndexing
 from thermocline.store.retention import RetentionGate
 from thermocline.tiered import due_changes, sealer
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.errors import AlreadyExistsError
 from thermocline.tiered.garbage import GarbageCollector
+from thermocline.tiered.indexes.index_builder import IndexBuilder
+from thermocline.tiered.indexes.index_merger import IndexMerger
 from thermocline.tiered.ledger_entry import LedgerChanges, LedgerEntry
 from thermocline.tiered.ledger_writer import LedgerWriter, _Pending
 from thermocline.tiered.object_keys import BrokerKeys, segment_id_of
@@ -86,12 +89,12 @@ class _PostponingWriter:
 
 
 @contextlib.contextmanager
-def _committed_before_put(of: type[PackSealer] | type[PackMerger]) -> Iterator[None]:
+def _committed_before_put(of: type[PackSealer | PackMerger | IndexBuilder | IndexMerger]) -> Iterator[None]:
     """What these upload is committed, then it is uploaded."""
     waiting: list[tuple[ObjectStore, str, bytes]] = []
     original = of.__init__
 
-    def init(self: PackSealer | PackMerger, *, writer: LedgerWriter, **arguments: object) -> None:
+    def init(self: object, writer: LedgerWriter, **arguments: object) -> None:
         original(self, writer=_PostponingWriter(writer, waiting), **arguments)  # type: ignore[arg-type]
 
     with patch.object(of, "__init__", init), _put_when_committed(waiting):
@@ -106,6 +109,34 @@ def pack_entry_before_upload() -> AbstractContextManager[object]:
 def merge_before_upload() -> AbstractContextManager[object]:
     """A merge is committed, then what it has written is uploaded."""
     return _committed_before_put(PackMerger)
+
+
+def index_entry_before_upload() -> AbstractContextManager[object]:
+    """Index objects are committed, then they are uploaded."""
+    return _committed_before_put(IndexBuilder)
+
+
+def index_merge_before_upload() -> AbstractContextManager[object]:
+    """Merged index objects are committed, then they are uploaded."""
+    return _committed_before_put(IndexMerger)
+
+
+def index_of_what_is_under_way() -> AbstractContextManager[object]:
+    """A range is indexed as far as the log goes, whatever of it is committed."""
+    return patch.object(TierIndexing, "_gate", lambda indexing: indexing._service.backlog.reported_offset)
+
+
+@contextlib.contextmanager
+def index_deleted_before_entry() -> Iterator[None]:
+    """Index objects that have expired or were merged are deleted, then an entry says so."""
+
+    async def commit(service: TierService, changes: LedgerChanges) -> None:
+        indexes = service.catalog.indexes
+        await service._writer.store.delete_many([indexes[index_id].key for index_id in changes.indexes_out])
+        await _commit(service, changes)
+
+    with patch.object(TierService, "_commit", commit):
+        yield
 
 
 @contextlib.contextmanager
@@ -234,4 +265,8 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[object]]] = {
     "pack: collection of its own epoch by listing": collection_of_its_own_packs,
     "merge: entry before upload": merge_before_upload,
     "merge: committed when overtaken": merge_that_was_overtaken,
+    "index: entry before upload": index_entry_before_upload,
+    "index: merge before upload": index_merge_before_upload,
+    "index: delete before entry": index_deleted_before_entry,
+    "index: of what is under way": index_of_what_is_under_way,
 }

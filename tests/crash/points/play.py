@@ -81,11 +81,11 @@ class Play:
         self.promises.flushed()
 
     async def die_and_start(self) -> None:
-        """It is killed between two steps, and started."""
+        """It is killed between two steps, and started: what was written is there, and durable once that is read."""
         self.broker.die()
-        self.promises.survived()
         await asyncio.sleep(0.1)
         await self.start("recover")
+        self.promises.survived()
 
     async def lose_disk(self) -> None:
         """The machine is gone, and its disk. What the process has sent arrives before anybody recovers."""
@@ -167,7 +167,7 @@ class Play:
                     topic=topic,
                     queue_id=queue_id,
                     body=message.body,
-                    properties_text=f"KEYS\x01k{number % 3}\x02TAGS\x01t{number % 2}\x02".encode(),
+                    properties_text=f"KEYS\x01{message.key}\x02TAGS\x01t{number % 2}\x02".encode(),
                     born_timestamp_ms=self.world.now_ms(),
                     born_host=("10.0.0.2", 4000),
                 )
@@ -196,6 +196,12 @@ class Play:
         self.at("seal" if flush else "seal what is flushed")
         await self._report(flush=flush)
         await self._seal_each()
+
+    async def seal_alone(self, topic: str) -> None:
+        """Of one topic only, though others have something older in the log."""
+        self.at("seal")
+        await self._report()
+        await self.broker.seal(topic)
 
     async def seal_packs(self, *, flush: bool = True) -> None:
         """The same, all topics together into packs."""
@@ -270,6 +276,34 @@ class Play:
                     return  # overtaken: a daemon tries again after a while
             except ObjectStoreUnavailableError:
                 await asyncio.sleep(RETRY_DELAY_S)
+
+    async def index(self) -> None:
+        """Make, merge and drop index objects for as long as there is anything due."""
+        self.at("index")
+        await self._index()
+
+    async def index_beside_a_sweep(self) -> None:
+        """Orphans are looked for while index objects are on their way."""
+        self.at("index beside a sweep")
+        await self._beside_sweeps(self._index())
+
+    async def index_beside_a_merge(self) -> None:
+        """Packs are merged while their keys are read."""
+        self.at("index beside a merge")
+        async with asyncio.TaskGroup() as both:
+            both.create_task(self._index())
+            both.create_task(self._merge())
+
+    async def _index(self) -> None:
+        indexing = self.broker.work.indexing._indexing
+        # Nothing may be written by the budget of these settings, so that a round does nothing but sweep.
+        for step in (indexing.build_or_merge, indexing.run_once):
+            is_due = True
+            while is_due:
+                try:
+                    is_due = await step()
+                except ObjectStoreUnavailableError:
+                    await asyncio.sleep(RETRY_DELAY_S)
 
     async def purge(self, topic: str) -> None:
         """Nothing that is hidden of a topic is in the bucket any more, unless it is of its own segments."""

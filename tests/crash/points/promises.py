@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 from thermocline.tiered.catalog import Catalog
 
+KEYS_USED = ("k0", "k1", "k2")
+
 
 @dataclass(slots=True)
 class Message:
@@ -23,6 +25,11 @@ class Message:
     store_ms: int | None = None
     record: bytes | None = None
     is_durable: bool = False
+
+    @property
+    def key(self) -> str:
+        """Its key, by the number that its body begins with."""
+        return KEYS_USED[int(self.body.split(b"/")[0]) % len(KEYS_USED)]
 
 
 @dataclass(slots=True)

@@ -18,6 +18,8 @@ LASTING_MS = 60 * TTL_MS
 """Of the same TTL class as the other one, so that they share packs."""
 PURGED_TTL_MS = 300
 LARGE_BYTES = 3_400
+INDEXED_ITEMS = 4
+"""So many packs of a class, or segments of a topic, are indexed at a time."""
 STATES_SAVED_MS = 4 * STATE_INTERVAL_MS
 """By then a state is in the bucket, also when its first try got no answer."""
 
@@ -216,6 +218,46 @@ async def merging(play: Play) -> None:
     await play.delete_local_files()
 
 
+async def indexing(play: Play) -> None:
+    """Index objects that are made of packs and segments, merged as those are, and die with what they name."""
+    await play.start()
+    await _topics(play)
+    for _ in range(INDEXED_ITEMS):
+        play.append(KEEPING, 2)
+        play.append(EXPIRING, 1)
+        await play.seal_packs()
+    await play.index()
+    await play.delete_local_files()
+    for _ in range(INDEXED_ITEMS):
+        play.append(KEEPING, 2)
+        await play.seal()
+    await play.index_beside_a_sweep()
+    await play.restart_tier()
+    for _ in range(INDEXED_ITEMS):
+        play.append(KEEPING, 1)
+        play.append(EXPIRING, 1)
+        await play.seal_packs()
+    play.append(KEEPING, 1)
+    play.append(EXPIRING, 1)
+    await play.seal_alone(EXPIRING)
+    await play.index_beside_a_merge()
+    await play.sleep(TTL_MS)
+    for _ in range(INDEXED_ITEMS - 1):
+        play.append(KEEPING, 2)
+        await play.seal()
+    play.append(KEEPING, 2, flush=False)
+    await play.seal(flush=False)
+    await play.delete_topic(EXPIRING)
+    await play.die_and_start()
+    play.append(KEEPING, 1)
+    await play.seal()
+    # With the fourth object of a class and a level the four become one.
+    await play.index()
+    await play.sleep(GRACE_MS)
+    await play.collect()
+    await play.delete_local_files()
+
+
 RUNS: dict[str, Callable[[Play], Awaitable[None]]] = {
     "tiering": tiering,
     "topic-lives": topic_lives,
@@ -223,6 +265,7 @@ RUNS: dict[str, Callable[[Play], Awaitable[None]]] = {
     "packs": packs,
     "purging": purging,
     "merging": merging,
+    "indexing": indexing,
 }
 SETTINGS = {
     "takeover": Settings(account_interval_ms=30_000),  # a request may be what finds out, and rounds tell

@@ -9,8 +9,8 @@ One in three successors has collected nothing yet when the sleeper wakes: it the
 and behind them those of another.
 
 Whatever the sleeper still does, in the end
-  - the successor has every message that was committed when it began, and all of its own, each once; its bucket holds
-    what its ledger names and nothing more;
+  - the successor has every message that was committed when it began, and all of its own, each once, and finds them by
+    key and place; its bucket holds what its ledger names and nothing more;
   - the sleeper knows that it is fenced, and what it acknowledged and the ledger does not hold is on its own disk.
 """
 
@@ -24,6 +24,7 @@ from dataclasses import replace
 from random import Random
 
 from tests.crash.bucket import KEYS
+from tests.crash.points.lookups import check_lookups
 from tests.crash.points.play import Play
 from tests.crash.points.promises import Promises
 from tests.crash.points.runs import EXPIRING, KEEPING, STATES_SAVED_MS
@@ -86,6 +87,7 @@ async def work(play: Play) -> None:
     for _ in range(5):
         play.append(KEEPING, 1)
         await play.seal()
+    await play.index()
     await play.sleep(GRACE_MS)
     await play.collect()
 
@@ -175,6 +177,7 @@ async def _succeed(play: Play, *, collects: bool) -> None:
         await play.sleep(GRACE_MS)
         await play.seal()
     if collects:
+        await play.index()
         await play.collect()
         await play.sleep(GRACE_MS)
         await play.collect()
@@ -186,14 +189,17 @@ async def _judge(play: Play) -> None:
     assert head.version >= play.broker.service.catalog.version, "a reader does not find what the successor committed"
     await check_nothing_missing(play.world.bucket)
     await check_messages(play.broker, play.promises, settles=False)
+    await check_lookups(play.broker, play.promises)
     play.append(KEEPING, 3)
     await play.seal()
+    await play.index()
     await play.delete_local_files()
     await play.sleep(STATE_INTERVAL_MS)
     await play.seal()
     await play.collect()
     await check_bucket(play.world.bucket)
     await check_messages(play.broker, play.promises, settles=False)
+    await check_lookups(play.broker, play.promises)
     await play.stop()
 
 

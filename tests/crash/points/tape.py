@@ -58,7 +58,7 @@ FAULTS = {
     Side.SLEPT_AFTER: Fault.SLEEP_AFTER,
 }
 WRITES = frozenset({Verb.PUT, Verb.CREATE_IF_ABSENT, Verb.DELETE, Verb.DELETE_MANY})
-STALE_PLACES = ("/topics/", "/packs/", "/checkpoints/", "/ledger/")
+STALE_PLACES = ("/topics/", "/packs/", "/indexes/", "/checkpoints/", "/ledger/")
 """Listings that may lag. Those of pins and states may not: a snapshot that is not listed was never saved."""
 
 

@@ -1,7 +1,7 @@
 """The process stops before and after every input and output of the cold tier, of files and of the object store; the
 store's answers are lost, late, doubled and stale. Each time what comes back keeps every promise.
 
-`make test` tries 500 points, `make soak` six times as many, first some of every kind; there are more than 9 000 that
+`make test` tries 500 points, `make soak` six times as many, first some of every kind; there are more than 13 000 that
 differ in number or side.
 """
 
@@ -53,6 +53,10 @@ def test_there_are_enough_points_and_they_meet_everything() -> None:
     for wanted in (
         (Layer.OBJECT, Verb.PUT, "topics"),
         (Layer.OBJECT, Verb.PUT, "packs"),
+        (Layer.OBJECT, Verb.PUT, "indexes"),
+        (Layer.OBJECT, Verb.GET_RANGE, "indexes"),
+        (Layer.OBJECT, Verb.DELETE_MANY, "indexes"),
+        (Layer.OBJECT, Verb.LIST, "indexes"),
         (Layer.OBJECT, Verb.GET_RANGE, "packs"),
         (Layer.OBJECT, Verb.DELETE_MANY, "packs"),
         (Layer.OBJECT, Verb.LIST, "packs"),
@@ -79,6 +83,9 @@ def test_there_are_enough_points_and_they_meet_everything() -> None:
         "collect",
         "delete local files",
         "delete topic",
+        "index",
+        "index beside a merge",
+        "index beside a sweep",
         "merge",
         "merge beside a sweep",
         "merge beside an expiry",

@@ -16,9 +16,10 @@ from thermocline.remoting.errors import MQError
 
 TRIALS_MAX = 100
 SEED = 1
-RUNS_TRIED = ("tiering", "topic-lives")
+RUNS_TRIED: tuple[str, ...] = ("tiering", "topic-lives")
 RUNS_OF_PACKS = ("packs", "purging", "merging")
 SEEDS_OF_ONE_STEP = (1, 2, 3)
+RUNS_OF_INDEXES = ("indexing",)
 OF_TWO_WRITERS = frozenset({"no epoch check", "no look at v-1"})
 OPERATIONS = {
     "collection of its own epoch by listing": "seal beside a sweep",
@@ -42,7 +43,11 @@ def _trials(rule: str) -> Iterator[Callable[[], object]]:
         yield from (partial(takeover.carry_out, each) for each in trials)
         return
     operation = OPERATIONS.get(rule)
-    runs = RUNS_OF_PACKS if rule.startswith(("pack", "merge")) else RUNS_TRIED
+    runs = RUNS_TRIED
+    if rule.startswith(("pack", "merge")):
+        runs = RUNS_OF_PACKS
+    elif rule.startswith("index"):
+        runs = RUNS_OF_INDEXES
     yield from (partial(trial.carry_out, Trial(run, SEED)) for run in runs)
     for run, seed in itertools.product(runs, (SEED,) if operation is None else SEEDS_OF_ONE_STEP):
         trials = trial.trials_of(run, seed, operation=operation)

@@ -3,9 +3,9 @@
     script ........ point            the process stops there, or the store's answer goes astray and it stops at the end
                     the machine's power goes too, or not: what was not synced is then dropped, torn or kept
     start           on the same files and bucket, with no faults any more
-    verdict         messages
-    work, seal, delete local files, the grace period, one garbage collection
-    verdict         messages and bucket
+    verdict         messages, keys and places
+    work, seal, delete local files, the grace period, index objects, one garbage collection
+    verdict         messages, bucket, keys and places
 
 One line says all of a trial: `python -m tests.crash.points.replay RUN SEED NUMBER SIDE`. It stands in every failure.
 """
@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
+from tests.crash.points.lookups import check_lookups
 from tests.crash.points.play import Play
 from tests.crash.points.runs import RUNS, SETTINGS
 from tests.crash.points.small_broker import GRACE_MS, Settings, World
@@ -126,6 +127,7 @@ async def come_back(play: Play, random: Random) -> None:
     else:
         await play.start()
     await check_messages(play.broker, promises, settles=True)
+    await check_lookups(play.broker, promises)
     await check_nothing_missing(world.bucket)
     await _arrive(stores)
     for topic in sorted(promises.topics):
@@ -134,9 +136,11 @@ async def come_back(play: Play, random: Random) -> None:
     await play.delete_local_files()
     await play.sleep(GRACE_MS)
     await play.seal()
+    await play.index()
     await play.collect()
     await check_bucket(world.bucket)
     await check_messages(play.broker, promises, settles=False)
+    await check_lookups(play.broker, promises)
     await play.stop()
 
 

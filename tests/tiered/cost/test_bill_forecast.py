@@ -7,12 +7,20 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from benchmarks.synthetic_cold_tier import KEYS, SyntheticTopic, opened
+from benchmarks.synthetic_hot_tier import SyntheticHotTier
 from tests.tiered.cost.metered_tier import MeteredTier, Sender
 from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.cost.cost_meter import HOUR_MS, CostMeter, Purpose, Recent
 from thermocline.tiered.cost.request_kind import RequestKind, requests_by_kind
 from thermocline.tiered.cost.service_forecast import forecast_requests, forecast_storage, loads_of
 from thermocline.tiered.cost.stored_bytes import stored_by_topic
+from thermocline.tiered.indexes.index_policy import FAN_IN, ITEMS_MIN
+from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.wrappers import MeteringObjectStore
+from thermocline.tiered.wrappers.metering import StoreCounters
+from thermocline.tiered.wrappers.wrapping import Verb
 
 KIB = 1 << 10
 MINUTE_MS = 60_000
@@ -110,3 +118,32 @@ async def test_what_is_forecast_is_counted_within_five_percent(workload: Workloa
     assert forecast.per_hour(RequestKind.PUT) == pytest.approx(counted[RequestKind.PUT] / hours, rel=DEVIATION_MAX), (
         report
     )
+
+
+async def test_index_objects_are_taken_over_with_their_commits() -> None:
+    """No setting decides about them, and every build and merge commits."""
+    hot = SyntheticHotTier(seed=1)
+    meter = CostMeter(KEYS, lambda: hot.now_ms)
+    store = MeteringObjectStore(MemoryObjectStore(), meter.totals, meter.accounts_of)
+    settings = config(seal_age_ms=MINUTE_MS)
+    async with opened(store, settings, hot=hot, topics={"orders": SyntheticTopic()}) as tier:
+        index_commits, ledger = 0, meter.by_purpose[Purpose.LEDGER]
+        for _ in range(ITEMS_MIN * FAN_IN**2):
+            hot.append("orders", 0, body_bytes=100)
+            hot.now_ms += MINUTE_MS
+            tier.report()
+            await tier.service.run_once()
+            before = ledger.requests[Verb.CREATE_IF_ABSENT]
+            await tier.index_all()
+            index_commits += ledger.requests[Verb.CREATE_IF_ABSENT] - before
+        assert {index.level for index in tier.catalog.indexes.values()} == {2}
+        recent = Recent(elapsed_ms=HOUR_MS, by_purpose={purpose: StoreCounters() for purpose in Purpose})
+        recent_with = replace(recent, by_purpose={**recent.by_purpose, Purpose.INDEX: meter.by_purpose[Purpose.INDEX]})
+        without, with_indexes = (
+            forecast_requests([], settings, catalog=tier.catalog, cycle_ms=HOUR_MS, recent=each)
+            for each in (recent, recent_with)
+        )
+    added = with_indexes.plus({key: -count for key, count in without.requests_per_hour.items()}).requests_per_hour
+    index_puts = meter.by_purpose[Purpose.INDEX].requests[Verb.PUT]
+    assert added[Purpose.INDEX, RequestKind.PUT] == index_puts
+    assert added[Purpose.LEDGER, RequestKind.PUT] == pytest.approx(index_commits, rel=DEVIATION_MAX)

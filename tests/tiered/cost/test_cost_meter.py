@@ -36,6 +36,7 @@ async def test_each_request_counts_for_its_purpose_and_segments_for_their_topic(
     await store.put(KEYS.checkpoint_head(1), b"1")
     await store.put(KEYS.state(epoch=1, sequence=1), b"1")
     await store.put(f"{KEYS.packs_prefix}forever/0000000001-0000000002.pack", b"1234")
+    await store.put(KEYS.index("places", SegmentId(1, 3)), b"1")
     async for _ in store.list(KEYS.topics_prefix):
         pass
     await store.put(f"{KEYS.doctor_prefix}x/y", b"1")
@@ -45,6 +46,7 @@ async def test_each_request_counts_for_its_purpose_and_segments_for_their_topic(
     assert puts == {
         Purpose.SEGMENTS: 6,
         Purpose.PACKS: 1,
+        Purpose.INDEX: 1,
         Purpose.LEDGER: 2,
         Purpose.CHECKPOINTS: 1,
         Purpose.STATE: 1,
@@ -53,7 +55,7 @@ async def test_each_request_counts_for_its_purpose_and_segments_for_their_topic(
         Purpose.OTHER: 0,
     }
     assert meter.by_purpose[Purpose.OTHER].requests[Verb.LIST] == 1
-    assert meter.totals.request_count == sum(each.request_count for each in meter.by_purpose.values()) == 14
+    assert meter.totals.request_count == sum(each.request_count for each in meter.by_purpose.values()) == 15
     assert meter.totals.sent_bytes == sum(each.sent_bytes for each in meter.by_purpose.values())
 
 

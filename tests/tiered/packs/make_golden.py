@@ -20,9 +20,9 @@ from thermocline.store.disk import RealDisk
 from thermocline.tiered.file import FileObjectStore
 from thermocline.tiered.tier_config import TierConfig
 
-GOLDEN = Path(__file__).parent / "golden" / "v2-times"
-GOLDEN_BEFORE = Path(__file__).parent / "golden" / "v2"
-"""Written before pack entries noted times of pieces, and pieces all of their frames."""
+GOLDEN = Path(__file__).parent / "golden" / "v2-logs"
+GOLDEN_BEFORE = tuple(Path(__file__).parent / "golden" / name for name in ("v2", "v2-times"))
+"""Written before pack entries noted times of pieces, and pieces all of their frames; then before sizes of logs."""
 CONFIG = TierConfig(
     cold_url="file:///golden",
     segment_bytes=64 * 1024,

@@ -20,6 +20,7 @@ from thermocline.tiered.tier_config import TierConfig
 
 KIB = 1024
 HOUR_MS = 3_600_000
+OBJECT_PREFIXES = (KEYS.topics_prefix, KEYS.packs_prefix, KEYS.indexes_prefix)
 NAMES = tuple(f"topic-{number}" for number in range(7))
 TTLS_MS = (None, None, 2 * HOUR_MS, 3 * HOUR_MS, 9 * HOUR_MS, 30 * HOUR_MS)
 CONFIG = TierConfig(
@@ -62,6 +63,8 @@ class Model:
         self.lives = {name: Life() for name in NAMES}
         self.gone: list[Sent] = []
         self.merge_count = 0
+        self.index_count = 0
+        self.index_levels: set[int] = set()
         self.levels: set[int] = set()
         self._stack = AsyncExitStack()
         self._opened = 0
@@ -165,12 +168,24 @@ class Model:
         report = await self.tier.purger.purge(name)
         assert report.left == ()
 
+    async def index(self) -> None:
+        """Index objects are made, merged and dropped, while rounds go on beside it half of the time."""
+        self.tier.report()
+        indexing = asyncio.create_task(self.tier.index_all(rounds_max=self.random.randint(1, 8)))
+        if self.random.random() < 0.5:
+            for _ in range(self.random.randint(0, 30)):
+                await asyncio.sleep(0)
+            await self.random.choice((self.send, self.delete, self.pass_time, self.merge))()
+            await self.age()
+        self.index_count += await indexing
+
     async def step(self) -> None:
         """One thing that happens."""
         happenings: tuple[tuple[Callable[[], object], int], ...] = (
             (self.send, 8),
             (self.age, 6),
             (self.merge, 7),
+            (self.index, 5),
             (self.seal, 2),
             (self.change_ttl, 1),
             (self.delete, 1),
@@ -184,6 +199,7 @@ class Model:
         assert asyncio.iscoroutine(result)
         await result
         self.levels |= {pack.level for pack in self.tier.catalog.packs.values()}
+        self.index_levels |= {index.level for index in self.tier.catalog.indexes.values()}
 
     # -- what must be true ---------------------------------------------------------------------------------------------
 
@@ -256,7 +272,7 @@ class Model:
         catalog = self.tier.catalog
         assert await open_catalog(self.store, KEYS) == catalog
         named = catalog.live_keys() | {key for gone in catalog.removed for key in gone.keys}
-        stored = {key for key in self.store.objects if key.startswith((KEYS.topics_prefix, KEYS.packs_prefix))}
+        stored = {key for key in self.store.objects if key.startswith(OBJECT_PREFIXES)}
         assert named <= stored
         assert stored - named <= set(self.tier.writer.discarded)
         for pack_id in {pack_id for packed in catalog.packed.values() for pack_id in packed.packs}:

@@ -24,7 +24,7 @@ from thermocline.tiered.segment_reader import SegmentReader
 
 BUCKET = GOLDEN / "bucket"
 EXPECTED: dict[str, Any] = json.loads((GOLDEN / "expected.json").read_text())
-BUCKETS = pytest.mark.parametrize("golden", [GOLDEN, GOLDEN_BEFORE], ids=lambda folder: folder.name)
+BUCKETS = pytest.mark.parametrize("golden", [GOLDEN, *GOLDEN_BEFORE], ids=lambda folder: folder.name)
 
 
 # -- a reader from the page --------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def test_the_page_reads_every_record(golden: Path) -> None:
 
 
 def test_the_page_says_what_lookups_need() -> None:
-    """Store times of pieces, where the columns begin, and every frame of a piece, in what is written today."""
+    """Store times and sizes of pieces, where the columns begin, and every frame, in what is written today."""
     _version, _topics, packs = read_catalog(BUCKET)
     assert packs
     for pack in packs.values():
@@ -183,7 +183,9 @@ def test_the_page_says_what_lookups_need() -> None:
         least, position = planes(data, 0, count, 8)
         spans, position = planes(data, position, count, 8)
         assert position == len(data)
+        sizes, _ = planes(unzip(base64.b64decode(pack["logs"])), 0, count, 8)
         pieces = read_pieces(BUCKET, pack)
+        assert sizes == [piece["log"][2] - piece["log"][1] for piece in pieces]
         assert pack["columns_start"] == min(piece["cq"][1] for piece in pieces) == pieces[-1]["log"][2]
         for piece, after_ms, span_ms in zip(pieces, least, spans, strict=True):
             assert pack["min_store_ms"] + after_ms == min(run[3] for run in piece["runs"])

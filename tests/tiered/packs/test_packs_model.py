@@ -11,6 +11,7 @@ from tests.tiered.packs.model import NAMES, Model
 async def test_any_interleaving_reads_like_one_endless_log(case_count: Callable[..., int]) -> None:
     merges = segments = 0
     levels: set[int] = set()
+    indexes, index_levels = 0, set[int]()
     for seed in range(case_count(quick=25, soak=1_000)):
         model = Model(seed)
         try:
@@ -28,6 +29,10 @@ async def test_any_interleaving_reads_like_one_endless_log(case_count: Callable[
             await model.stop()
         merges += model.merge_count
         levels |= model.levels
+        indexes += model.index_count
+        index_levels |= model.index_levels
     assert merges >= 50
     assert segments
     assert max(levels) >= 2
+    assert indexes >= 50
+    assert max(index_levels) >= 1

@@ -59,6 +59,8 @@ def objects_of(rig: ScrubRig, kind: ObjectKind) -> list[str]:
             return [segment.idx.key for segment in segments]
         case ObjectKind.PACK:
             return [pack.key for pack in catalog.packs.values()]
+        case ObjectKind.INDEX:
+            return [index.key for index in catalog.indexes.values()]
         case ObjectKind.LEDGER_ENTRY:
             return [KEYS.ledger_entry(version) for version in range(catalog.readable_from, catalog.version + 1)]
         case ObjectKind.CHECKPOINT_HEAD:

@@ -21,6 +21,10 @@ from thermocline.tiered.cold_pull import ColdPull, ColdPullStatus
 from thermocline.tiered.cold_reader import ColdReader
 from thermocline.tiered.due_changes import TopicReport
 from thermocline.tiered.frame_cache import FrameCache
+from thermocline.tiered.indexes.bloom_cache import BloomCache
+from thermocline.tiered.indexes.index_builder import IndexBuilder
+from thermocline.tiered.indexes.index_merger import IndexMerger
+from thermocline.tiered.indexes.indexing import Indexing
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.local_files import LocalLog, LocalQueues
 from thermocline.tiered.memory import MemoryObjectStore
@@ -34,6 +38,7 @@ from thermocline.tiered.packs.purge import Purger
 from thermocline.tiered.scrub.findings import ScrubReport
 from thermocline.tiered.scrub.healer import Healer
 from thermocline.tiered.scrub.hot_records import HotRecords
+from thermocline.tiered.scrub.index_healer import IndexHealer
 from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
 from thermocline.tiered.scrub.pack_healer import PackHealer
 from thermocline.tiered.scrub.scrubber import Scrubber, ScrubOptions
@@ -59,6 +64,7 @@ class ScrubRig:
     healer: Healer
     merging: Merging
     purger: Purger
+    indexing: Indexing
 
     def __init__(
         self, folder: Path, *, wrap: Callable[[ObjectStore], ObjectStore] = lambda store: store, packs: bool = False
@@ -133,6 +139,18 @@ class ScrubRig:
             options=OPTIONS,
             spool_folder=None,
         )
+        builder = IndexBuilder(self.writer, spool_folder=None, clock=self.clock)
+        self.indexing = Indexing(
+            builder=builder,
+            merger=IndexMerger(self.writer, spool_folder=None, clock=self.clock),
+            budget=MergeBudget(bytes_per_second=1 << 30, clock=self.clock),
+            blooms=BloomCache(),
+            catalog=lambda: self.catalog,
+            gate=self._gate,
+            class_of=self.service.class_of,
+            cuts_ms=self.service.cuts_ms,
+            amend=self.service.amend,
+        )
         self.healer = Healer(
             writer=self.writer,
             service=self.service,
@@ -144,6 +162,7 @@ class ScrubRig:
                 spool_folder=None,
                 clock_ms=self.clock,
             ),
+            indexes=IndexHealer(writer=self.writer, service=self.service, builder=builder),
             find_copy=copy.find,
             clock_ms=self.clock,
         )
@@ -201,6 +220,15 @@ class ScrubRig:
         """Everything that is not in the cold tier yet."""
         self.report()
         await self.service.run_once()
+
+    def _gate(self) -> int:
+        self.service.backlog.account()
+        return self.service.backlog.committed_offset()
+
+    async def index(self) -> None:
+        """Make index objects of everything that is due."""
+        while await self.indexing.run_once():
+            pass
 
     def delete_local(self) -> None:
         """All of the log is gone."""

@@ -1,0 +1,172 @@
+"""What index objects are made from: the `.cq` and `.idx` parts of segments and pieces, as columns; never records.
+
+Of a pack all that is behind the `.log` parts is one request; a segment of its own is one, or two where its parts are
+objects of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.errors import SegmentFormatError
+from thermocline.tiered.indexes.key_pages import salt_of, salted
+from thermocline.tiered.key_index import Hashes, decode_key_index_block, decode_key_index_footer
+from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.packs.pack_entry import PackEntry
+from thermocline.tiered.packs.pack_pieces import PackPieces
+from thermocline.tiered.queue_columns import decode_columns_block, decode_columns_footer
+from thermocline.tiered.segment_entry import SegmentEntry
+
+Longs = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexedPart:
+    """The records of one segment that lie in a range of the log, in no order, and their keys: `key_records` says which
+    record has a key. `newest_ms`: no record was stored after that."""
+
+    topic: str
+    incarnation: int
+    places: Longs
+    sizes: Longs
+    queue_ids: Longs
+    offsets: Longs
+    newest_ms: Longs
+    oldest_ms: int
+    key_hashes: Hashes
+    key_records: Longs
+
+
+@dataclass(frozen=True, slots=True)
+class PartBytes:
+    """Stored parts of a segment."""
+
+    entry: SegmentEntry
+    cq: memoryview
+    idx: memoryview
+
+
+def items_between(catalog: Catalog, start: int, end: int) -> Iterator[SegmentEntry | PackEntry]:
+    """Live segments and packs with places in [start, end)."""
+    for topic in catalog.topics.values():
+        for segment in topic.segments:
+            if segment.min_physical_offset < end and segment.end_physical_offset > start:
+                yield segment
+    for pack in catalog.packs.values():
+        if pack.min_physical_offset < end and pack.end_physical_offset > start:
+            yield pack
+
+
+async def stored_parts(
+    store: ObjectStore, catalog: Catalog, item: SegmentEntry | PackEntry, *, wants: Callable[[str], bool]
+) -> list[PartBytes]:
+    """The parts of a segment, or of the live pieces of a pack, of topics that are wanted.
+
+    Raises what the store raises, and CorruptDataError leaves.
+    """
+    if isinstance(item, PackEntry):
+        return await _parts_of_pack(store, catalog, item, wants)
+    if not wants(item.topic):
+        return []
+    cq, idx = item.cq, item.idx
+    if cq.key == idx.key and cq.end == idx.start:
+        both = memoryview(await store.get_range(cq.key, start=cq.start, end=idx.end))
+        return [PartBytes(item, both[: cq.size_bytes], both[cq.size_bytes :])]
+    return [
+        PartBytes(
+            item,
+            memoryview(await store.get_range(cq.key, start=cq.start, end=cq.end)),
+            memoryview(await store.get_range(idx.key, start=idx.start, end=idx.end)),
+        )
+    ]
+
+
+async def _parts_of_pack(
+    store: ObjectStore, catalog: Catalog, pack: PackEntry, wants: Callable[[str], bool]
+) -> list[PartBytes]:
+    if pack.columns_start:
+        start = pack.columns_start
+        tail = memoryview(await store.get_range(pack.key, start=start, end=pack.object_bytes))
+        pieces = PackPieces.in_tail(pack, tail)
+    else:
+        pieces = await PackPieces(store).all_of(pack)
+        start, end = min(each.cq.start for each in pieces), max(each.idx.end for each in pieces)
+        tail = memoryview(await store.get_range(pack.key, start=start, end=end))
+    return [
+        PartBytes(
+            piece,
+            tail[piece.cq.start - start : piece.cq.end - start],
+            tail[piece.idx.start - start : piece.idx.end - start],
+        )
+        for piece in pieces
+        if wants(piece.topic)
+        and (packed := catalog.packed.get(piece.topic)) is not None
+        and pack.pack_id in packed.packs
+        and packed.incarnation == piece.incarnation
+    ]
+
+
+def decode_part(part: PartBytes, *, start: int, end: int) -> IndexedPart | None:
+    """The records with places in [start, end); None without any. CorruptDataError leaves when a part is damaged."""
+    entry = part.entry
+    if entry.min_physical_offset >= end or entry.end_physical_offset <= start:
+        return None
+    footer = decode_columns_footer(part.cq)
+    if str(footer.segment_id) != entry.segment_id or footer.record_count != entry.record_count:
+        raise SegmentFormatError("another segment lies here", expected=entry.segment_id, found=str(footer.segment_id))
+    columns = [_columns(part.cq, block) for block in footer.blocks]
+    places, sizes, queue_ids, offsets = (np.concatenate(each) for each in zip(*columns, strict=True))
+    newest = np.concatenate([np.full(run.record_count, run.max_store_ms, np.int64) for run in entry.runs])
+    inside = (places >= start) & (places < end)
+    if not inside.any():
+        return None
+    numbers = np.cumsum(inside) - 1
+    hashes, ordinals = decode_all_keys(part.idx, entry)
+    wanted = inside[ordinals]
+    return IndexedPart(
+        topic=entry.topic,
+        incarnation=entry.incarnation,
+        places=places[inside],
+        sizes=sizes[inside],
+        queue_ids=queue_ids[inside],
+        offsets=offsets[inside],
+        newest_ms=newest[inside],
+        oldest_ms=entry.min_store_ms,
+        key_hashes=salted(hashes[wanted], salt_of(entry.topic, entry.incarnation)),
+        key_records=numbers[ordinals[wanted]],
+    )
+
+
+def _columns(cq: memoryview, block: np.void) -> tuple[Longs, Longs, Longs, Longs]:
+    position = int(block["position"])
+    found = decode_columns_block(cq[position : position + int(block["stored_bytes"])], block)
+    count = len(found.sizes)
+    return (
+        found.physical_offsets,
+        found.sizes.astype(np.int64),
+        np.full(count, found.queue_id, np.int64),
+        found.start_offset + np.arange(count, dtype=np.int64),
+    )
+
+
+def decode_all_keys(idx: memoryview, entry: SegmentEntry) -> tuple[Hashes, Longs]:
+    """Hash and ordinal of every entry of an `.idx` part, by hash."""
+    footer = decode_key_index_footer(idx)
+    if str(footer.segment_id) != entry.segment_id:
+        raise SegmentFormatError("another segment lies here", expected=entry.segment_id, found=str(footer.segment_id))
+    hashes, ordinals = [np.empty(0, np.uint32)], [np.empty(0, np.int64)]
+    for block in footer.blocks:
+        position = int(block["position"])
+        stored = idx[position : position + int(block["stored_bytes"])]
+        found = decode_key_index_block(stored, entry_count=int(block["entry_count"]))
+        hashes.append(found[0])
+        ordinals.append(found[1].astype(np.int64))
+    joined = np.concatenate(ordinals)
+    if len(joined) and int(joined.max()) >= entry.record_count:
+        raise SegmentFormatError("a key names a record that the segment has not", segment_id=entry.segment_id)
+    return np.concatenate(hashes), joined

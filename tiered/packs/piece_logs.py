@@ -1,0 +1,77 @@
+"""PieceLogs: how large the `.log` part of each piece of a pack is, small enough for the ledger.
+
+One zstd frame around 8 byte planes (plane k: byte k, the lowest first) of the stored sizes. The parts lie end to end
+behind the pack's magic, so it also says where each of them is: a record of a small piece is then read with its part, by
+one request, without the piece's entry in the pack's footer. About 2 bytes a piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import zstandard
+
+from thermocline.remoting.errors import OffsetOutOfRangeError
+from thermocline.tiered.errors import FrameChecksumError, LedgerCorruptError, SegmentFormatError
+from thermocline.tiered.frame import decode_frame
+from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.packs.pack_entry import PackEntry
+from thermocline.tiered.queue_columns import from_planes, to_planes
+from thermocline.tiered.segment_entry import SegmentEntry
+from thermocline.tiered.segment_format import MAGIC_BYTES, decode_log_footer, decompress
+
+PART_BYTES_MAX = 8 * 1024 * 1024
+"""A `.log` part up to this size is read whole for one record of it."""
+CACHED = 64
+
+Longs = npt.NDArray[np.int64]
+
+
+def encode_piece_logs(entries: Sequence[SegmentEntry]) -> bytes:
+    """The bytes that the ledger holds."""
+    sizes = np.array([entry.log.size_bytes for entry in entries], "<u8")
+    return zstandard.ZstdCompressor(level=9, write_checksum=True).compress(to_planes(sizes))
+
+
+@lru_cache(maxsize=CACHED)
+def piece_log_starts(logs: bytes, piece_count: int) -> Longs:
+    """Where each `.log` part begins, and where the last one ends. LedgerCorruptError when the ledger says nonsense."""
+    try:
+        content = decompress(logs, raw_bytes=8 * piece_count)
+    except FrameChecksumError as error:
+        raise LedgerCorruptError("the sizes of a pack's pieces are damaged", size_bytes=len(logs)) from error
+    sizes = from_planes(content, "<u8", piece_count, 0).astype(np.int64)
+    starts: Longs = MAGIC_BYTES + np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
+    return starts
+
+
+def small_part(pack: PackEntry, index: int) -> tuple[int, int] | None:
+    """[start, end) of a piece's `.log` part in the pack; None when it is large, or the ledger does not say."""
+    if not pack.logs:
+        return None
+    starts = piece_log_starts(pack.logs, len(pack.topics))
+    start, end = int(starts[index]), int(starts[index + 1])
+    return (start, end) if end - start <= PART_BYTES_MAX else None
+
+
+async def record_in_part(
+    store: ObjectStore, pack: PackEntry, part: tuple[int, int], *, topic: str, queue_id: int, queue_offset: int
+) -> memoryview:
+    """A record of a piece, by one request for its `.log` part.
+
+    Raises what the store raises, and SegmentFormatError when the part is not the piece's that the ledger speaks of.
+    """
+    data = memoryview(await store.get_range(pack.key, start=part[0], end=part[1]))
+    footer = decode_log_footer(data)
+    try:
+        run = footer.run(queue_id)
+    except OffsetOutOfRangeError as error:
+        raise SegmentFormatError("the piece has no such queue", key=pack.key, queue_id=queue_id) from error
+    if footer.topic != topic or not run.start_offset <= queue_offset < run.end_offset:
+        raise SegmentFormatError("another piece lies here", key=pack.key, expected=topic, found=footer.topic)
+    info = footer.frame_of(run, queue_offset)
+    frame = decode_frame(data[info.position : info.end_position], info)
+    return frame.slice(queue_offset, queue_offset + 1)

@@ -1,0 +1,108 @@
+"""Index check: reads every byte of one index object, and holds it against the catalog.
+
+    the object   its size and CRC-32 as the catalog has them
+    footer       decodes, and says what the catalog says
+    contents     every frame and chapter decodes; keys in the order of their hashes, places in that of the log
+
+Whether it names the right records is not looked at: it is made from parts that have checks of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from thermocline.remoting.errors import CorruptDataError, SegmentSizeError
+from thermocline.tiered.errors import SegmentFormatError
+from thermocline.tiered.indexes.index_directory import directory_of
+from thermocline.tiered.indexes.index_entry import IndexEntry
+from thermocline.tiered.indexes.index_object import IndexObject
+from thermocline.tiered.indexes.index_writer import decode_index_footer
+from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.scrub.findings import Finding, ObjectKind, Problem
+from thermocline.tiered.scrub.segment_check import OtherSegmentError
+from thermocline.tiered.scrub.spooled_object import SpooledObject
+
+FRAMES_AT_ONCE = 64
+
+
+@dataclass(slots=True)
+class IndexCheck:
+    """One look at one index object. `read_bytes` counts what was fetched."""
+
+    store: ObjectStore
+    index: IndexEntry
+    folder: Path | None = None
+    read_bytes: int = 0
+
+    async def run(self) -> list[Finding]:
+        """What is wrong with it, at most one finding. ObjectStoreUnavailableError when the store gives no answer."""
+        async with await SpooledObject.fetch(self.store, self.index.key, folder=self.folder) as spooled:
+            self.read_bytes += spooled.size_bytes
+            if not spooled.is_there:
+                return [self._finding(Problem.MISSING)]
+            try:
+                await self._look(spooled)
+            except OtherSegmentError as error:
+                return [self._finding(Problem.MISPLACED, error)]
+            except SegmentSizeError as error:
+                return [self._finding(Problem.SIZE, error)]
+            except CorruptDataError as error:
+                return [self._finding(Problem.DAMAGED, error)]
+        return []
+
+    def _finding(self, problem: Problem, error: Exception | str = "") -> Finding:
+        index = self.index
+        return Finding(
+            kind=ObjectKind.INDEX, problem=problem, key=index.key, detail=str(error), segment_id=index.index_id
+        )
+
+    async def _look(self, spooled: SpooledObject) -> None:
+        index = self.index
+        owner = await index_lying_in(spooled, index.key)
+        if owner is not None and owner != index.key:
+            raise OtherSegmentError("another index object lies here", expected=index.key, found=owner)
+        if spooled.size_bytes != index.object_bytes:
+            raise SegmentSizeError("another size", size_bytes=spooled.size_bytes, expected=index.object_bytes)
+        tail = await spooled.get_range(index.key, start=index.footer_start, end=index.object_bytes)
+        said = decode_index_footer(tail)
+        if msgspec.structs.replace(said, object_bytes=index.object_bytes, crc32=index.crc32) != index:
+            raise SegmentFormatError("the footer says another thing than the ledger", key=index.key)
+        await self._look_into(IndexObject(spooled, index))
+        if spooled.crc32 != index.crc32:
+            raise SegmentFormatError("the object's checksum is another", expected=index.crc32, found=spooled.crc32)
+
+    async def _look_into(self, found: IndexObject) -> None:
+        index, directory = self.index, directory_of(self.index)
+        key_count, last = 0, -1
+        for start in range(0, directory.frame_count, FRAMES_AT_ONCE):
+            entries = await found.frames(range(start, min(start + FRAMES_AT_ONCE, directory.frame_count)))
+            hashes = entries.hashes.astype(np.int64)
+            if int(hashes[0]) < last or not bool(np.all(hashes[1:] >= hashes[:-1])):
+                raise SegmentFormatError("keys are not in the order of their hashes", key=index.key)
+            key_count, last = key_count + len(entries), int(hashes[-1])
+        if key_count != index.key_count or directory.frame_range(range(directory.frame_count))[1] != (
+            index.blooms_start
+        ):
+            raise SegmentFormatError("the frames do not add up", key=index.key, key_count=key_count)
+        end = -1
+        for number in range(directory.chapter_count):
+            rows = await found.chapter(directory.chapter(number, chapters_start=index.chapters_start))
+            if int(rows.places[0]) < end:
+                raise SegmentFormatError("places are not in the order of the log", key=index.key)
+            end = int(rows.places[-1]) + 1
+        if directory.chapters_end(chapters_start=index.chapters_start) != index.footer_start:
+            raise SegmentFormatError("the chapters do not add up", key=index.key)
+
+
+async def index_lying_in(store: ObjectStore, key: str) -> str | None:
+    """The key under which the index object at `key` was written, by its own footer; None when that cannot be told."""
+    try:
+        head = await store.head(key)
+        data = (await store.get_suffix(key, size_bytes=head.size_bytes)).data
+        return decode_index_footer(data).key
+    except CorruptDataError:
+        return None
