@@ -17,6 +17,8 @@ from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.wrappers.wrapping import Result, StoreCall, WrappingObjectStore
 
 SCRUBS_PER_RUN = 10
+SCRUBS_PER_RUN_MAX = 200
+"""Life goes on in worker threads too: on a busy machine it takes more scrubs until something has been collected."""
 
 
 class ShufflingStore(WrappingObjectStore):
@@ -67,7 +69,9 @@ async def scrub_beside_life(folder: Path, seed: str, *, packs: bool) -> None:
                 await rig.seal()
             life = asyncio.create_task(live(rig, random))
             try:
-                for _ in range(SCRUBS_PER_RUN):
+                for number in range(SCRUBS_PER_RUN_MAX):
+                    if number >= SCRUBS_PER_RUN and rig.catalog.readable_from > 1:
+                        break
                     deep = random.random() < 0.6
                     scrub = rig.scrub(deep=deep) if random.random() < 0.6 else rig.look(deep=deep)
                     report = await scrub
