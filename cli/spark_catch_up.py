@@ -64,7 +64,7 @@ def spark_catch_up(
     Example:
       thermocline spark-catch-up orders --from file:///data/cold --to ./orders --format json
     """
-    from thermocline.spark.replay import catch_up
+    from thermocline.spark.jobs.replay import catch_up
     from thermocline.spark.session import session_for_job
 
     named = {

@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from thermocline.spark.arrow_decoder import ArrowDecoder, RowSelection
-    from thermocline.spark.hadoop_options import configure, read_options
-    from thermocline.spark.replay import CatchUpReport, QueueEnd, catch_up
+    from thermocline.spark.access.hadoop_options import configure, read_options
+    from thermocline.spark.decoding.arrow_decoder import ArrowDecoder, RowSelection
+    from thermocline.spark.jobs.replay import CatchUpReport, QueueEnd, catch_up
     from thermocline.spark.session import local_session
 
 __all__ = [
@@ -26,13 +26,13 @@ __all__ = [
 ]
 
 _MODULES = {
-    "ArrowDecoder": "arrow_decoder",
-    "RowSelection": "arrow_decoder",
-    "configure": "hadoop_options",
-    "read_options": "hadoop_options",
-    "CatchUpReport": "replay",
-    "QueueEnd": "replay",
-    "catch_up": "replay",
+    "ArrowDecoder": "decoding.arrow_decoder",
+    "RowSelection": "decoding.arrow_decoder",
+    "configure": "access.hadoop_options",
+    "read_options": "access.hadoop_options",
+    "CatchUpReport": "jobs.replay",
+    "QueueEnd": "jobs.replay",
+    "catch_up": "jobs.replay",
     "local_session": "session",
 }
 

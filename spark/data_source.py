@@ -17,11 +17,11 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from thermocline.spark.cold_plan import resolve_plan
-from thermocline.spark.frame_reader import FrameReader
-from thermocline.spark.message_columns import choose_columns, spark_ddl
-from thermocline.spark.read_plan import SegmentSlice
-from thermocline.spark.source_options import read_options_from
+from thermocline.spark.decoding.message_columns import choose_columns, spark_ddl
+from thermocline.spark.reading.cold_plan import resolve_plan
+from thermocline.spark.reading.frame_reader import FrameReader
+from thermocline.spark.reading.read_plan import SegmentSlice
+from thermocline.spark.reading.source_options import read_options_from
 
 
 def table_schema(options: Mapping[str, str]) -> str:

@@ -62,7 +62,7 @@ SINGLE_MODULES: dict[str, frozenset[str]] = {
             "broker.log_format",
             "namesrv.main",
             "namesrv.name_server_config",
-            "spark.replay",
+            "spark.jobs.replay",
             "spark.session",
             "tiered.bucket",
             "tiered.bucket.bucket_contents",

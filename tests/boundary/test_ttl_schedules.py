@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.boundary.ttl_schedule import Schedule
-from thermocline.spark.blocking_store import close_stores
+from thermocline.spark.access.blocking_store import close_stores
 
 SEED = 5_000
 STORES_OPEN_MAX = 200

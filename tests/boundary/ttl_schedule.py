@@ -28,9 +28,9 @@ from thermocline.remoting.headers import CreateTopicRequestHeader
 from thermocline.remoting.message_record import MessageRecord
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.spark.cold_plan import resolve_plan
-from thermocline.spark.frame_reader import FrameReader
-from thermocline.spark.source_options import read_options_from
+from thermocline.spark.reading.cold_plan import resolve_plan
+from thermocline.spark.reading.frame_reader import FrameReader
+from thermocline.spark.reading.source_options import read_options_from
 from thermocline.tiered.due_changes import SWEEPS_WAITED_MAX
 from thermocline.tiered.packs.packed_catalog import live_topics
 from thermocline.tiered.packs.piece_table import QueueRange

@@ -11,8 +11,8 @@ from typing import Any
 
 from tests.spark.message_rows import expected_rows
 from tests.tiered.cold_data import START_MS, Log, write_segment
-from thermocline.spark.store_options import StoreOptions
-from thermocline.spark.store_url import open_cold_store, split_url
+from thermocline.spark.access.store_options import StoreOptions
+from thermocline.spark.access.store_url import open_cold_store, split_url
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.ledger_entry import LedgerChanges
 from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.fixtures_tools import have
-from thermocline.spark.blocking_store import close_stores
+from thermocline.spark.access.blocking_store import close_stores
 from tooling.system_packages import find_java_home
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from thermocline.remoting import sys_flag as flags
 from thermocline.remoting.compression import compress
 from thermocline.remoting.message_record import Host, encode_record
 from thermocline.remoting.sys_flag import CompressionType
-from thermocline.spark.message_columns import MESSAGE_COLUMNS
+from thermocline.spark.decoding.message_columns import MESSAGE_COLUMNS
 
 ALL_COLUMNS = tuple(column.name for column in MESSAGE_COLUMNS)
 TIME_MS = 1_700_000_000_000

@@ -14,8 +14,8 @@ from tests.spark.cold_tier import ColdTier, by_place, directory_url, flights, ro
 from tests.spark.message_rows import normal_rows
 from tests.tiered.cold_data import Log
 from thermocline.spark import configure, read_options
-from thermocline.spark.message_columns import DEFAULT_COLUMNS, MESSAGE_COLUMNS, arrow_schema
-from thermocline.spark.store_options import store_options
+from thermocline.spark.access.store_options import store_options
+from thermocline.spark.decoding.message_columns import DEFAULT_COLUMNS, MESSAGE_COLUMNS, arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,7 +9,7 @@ import pytest
 from tests.spark.sample_records import record
 from thermocline.remoting.properties import decode_properties
 from thermocline.remoting.record_heads import read_heads
-from thermocline.spark.property_columns import read_properties
+from thermocline.spark.decoding.property_columns import read_properties
 
 CASES: list[tuple[bytes, dict[str, str]]] = [
     (b"", {}),

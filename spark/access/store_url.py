@@ -14,7 +14,7 @@ from random import SystemRandom
 from urllib.parse import urlsplit, urlunsplit
 
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.spark.store_options import BucketOptions
+from thermocline.spark.access.store_options import BucketOptions
 from thermocline.tiered.ledger_reader import find_entry_or_hint
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.spark.store_options import BucketOptions, store_options
+from thermocline.spark.access.store_options import BucketOptions, store_options
 
 
 def bucket(name: str = "orders", **options: str) -> BucketOptions:

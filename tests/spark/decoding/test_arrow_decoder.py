@@ -17,8 +17,8 @@ from thermocline.remoting.batch import BatchMessage, encode_batch
 from thermocline.remoting.compression import compress
 from thermocline.remoting.errors import CorruptDataError
 from thermocline.remoting.sys_flag import CompressionType
-from thermocline.spark.arrow_decoder import ArrowDecoder, RowSelection
-from thermocline.spark.message_columns import DEFAULT_COLUMNS, arrow_schema
+from thermocline.spark.decoding.arrow_decoder import ArrowDecoder, RowSelection
+from thermocline.spark.decoding.message_columns import DEFAULT_COLUMNS, arrow_schema
 
 
 def check_equal(records: bytes) -> None:

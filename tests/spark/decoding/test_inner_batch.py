@@ -11,8 +11,8 @@ from thermocline.remoting.errors import CorruptDataError
 from thermocline.remoting.message_record import decode_record
 from thermocline.remoting.record_heads import read_heads
 from thermocline.remoting.sys_flag import CompressionType
-from thermocline.spark.arrow_decoder import ArrowDecoder, RowSelection
-from thermocline.spark.inner_batch import inner_batches, unwrap_records
+from thermocline.spark.decoding.arrow_decoder import ArrowDecoder, RowSelection
+from thermocline.spark.decoding.inner_batch import inner_batches, unwrap_records
 
 BATCH_FLAGS = flags.NEED_UNWRAP | flags.INNER_BATCH
 BATCH = encode_batch([BatchMessage(b"one", b"TAGS\x01A\x02", 7), BatchMessage(b"", b"", 0), BatchMessage(b"three")])

@@ -15,7 +15,7 @@ from tests.spark.cold_tier import ColdTier, by_place, directory_url, flights, ro
 from tests.tiered.cold_data import Log
 from thermocline.remoting.errors import InvalidRequestError, TopicNotFoundError
 from thermocline.spark import CatchUpReport, catch_up
-from thermocline.spark.message_columns import DEFAULT_COLUMNS
+from thermocline.spark.decoding.message_columns import DEFAULT_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -33,10 +33,10 @@ from thermocline.remoting.record_heads import (
     read_heads,
 )
 from thermocline.remoting.sys_flag import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6, compression_type
-from thermocline.spark.arrow_gather import BUFFER_BYTES_MAX, gather_pieces
-from thermocline.spark.inner_batch import inner_batches, unwrap_records
-from thermocline.spark.message_columns import DEFAULT_COLUMNS, arrow_schema
-from thermocline.spark.property_columns import PropertyColumns, read_properties
+from thermocline.spark.decoding.arrow_gather import BUFFER_BYTES_MAX, gather_pieces
+from thermocline.spark.decoding.inner_batch import inner_batches, unwrap_records
+from thermocline.spark.decoding.message_columns import DEFAULT_COLUMNS, arrow_schema
+from thermocline.spark.decoding.property_columns import PropertyColumns, read_properties
 
 INT64_MAX = 2**63 - 1
 HOST_V4_BYTES = 8  # address and port

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from thermocline.remoting.properties import decode_properties
 from thermocline.remoting.record_heads import Bytes, Integers, Mask, RecordHeads, find_bytes
-from thermocline.spark.arrow_gather import gather_pairs, gather_pieces, load_words
+from thermocline.spark.decoding.arrow_gather import gather_pairs, gather_pieces, load_words
 
 NAME_END = 0x01
 VALUE_END = 0x02

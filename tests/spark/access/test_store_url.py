@@ -8,9 +8,9 @@ import pytest
 
 from tests.spark.cold_tier import ColdTier, flights
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.spark.blocking_store import blocking_store
-from thermocline.spark.store_options import StoreOptions
-from thermocline.spark.store_url import broker_roots, possible_prefixes, split_url
+from thermocline.spark.access.blocking_store import blocking_store
+from thermocline.spark.access.store_options import StoreOptions
+from thermocline.spark.access.store_url import broker_roots, possible_prefixes, split_url
 
 _names = itertools.count()
 

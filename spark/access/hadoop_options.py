@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from thermocline.spark.store_options import BUCKET_PREFIX, HADOOP_PREFIX
-from thermocline.spark.store_url import S3_SCHEMES
+from thermocline.spark.access.store_options import BUCKET_PREFIX, HADOOP_PREFIX
+from thermocline.spark.access.store_url import S3_SCHEMES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrameReader, SparkSession

@@ -31,7 +31,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.spark.store_options import StoreOptions, store_options
+from thermocline.spark.access.store_options import StoreOptions, store_options
 
 EARLIEST = -2
 LATEST = -1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.spark.message_columns import MESSAGE_COLUMNS, arrow_schema, choose_columns, spark_ddl
+from thermocline.spark.decoding.message_columns import MESSAGE_COLUMNS, arrow_schema, choose_columns, spark_ddl
 
 ALL_COLUMNS = tuple(column.name for column in MESSAGE_COLUMNS)
 DEFAULT = ("topic", "brokerName", "queueId", "queueOffset", "key", "tag", "value", "timestamp", "bornTimestamp")

@@ -17,8 +17,8 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from thermocline.spark.store_options import BucketOptions, StoreOptions
-from thermocline.spark.store_url import open_cold_store, split_url
+from thermocline.spark.access.store_options import BucketOptions, StoreOptions
+from thermocline.spark.access.store_url import open_cold_store, split_url
 from thermocline.tiered.object_store import ObjectStore
 
 Answer = TypeVar("Answer")

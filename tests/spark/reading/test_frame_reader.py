@@ -15,11 +15,11 @@ from tests.spark.cold_tier import NOW_MS, ColdTier, by_place, flights, rows_of
 from tests.spark.message_rows import EPOCH, normal_rows
 from tests.tiered.cold_data import START_MS, Log
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
-from thermocline.spark.blocking_store import BlockingStore, blocking_store
-from thermocline.spark.cold_plan import resolve_plan
-from thermocline.spark.frame_reader import FrameReader
-from thermocline.spark.message_columns import MESSAGE_COLUMNS
-from thermocline.spark.source_options import read_options_from
+from thermocline.spark.access.blocking_store import BlockingStore, blocking_store
+from thermocline.spark.decoding.message_columns import MESSAGE_COLUMNS
+from thermocline.spark.reading.cold_plan import resolve_plan
+from thermocline.spark.reading.frame_reader import FrameReader
+from thermocline.spark.reading.source_options import read_options_from
 from thermocline.tiered.ledger_entry import LedgerChanges, TopicChange
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.segment_format import MAGIC_BYTES

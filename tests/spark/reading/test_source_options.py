@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.spark.source_options import (
+from thermocline.spark.reading.source_options import (
     EARLIEST,
     LATEST,
     OffsetBounds,

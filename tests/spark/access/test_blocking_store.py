@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from thermocline.spark.blocking_store import blocking_store, close_stores
-from thermocline.spark.store_options import StoreOptions, store_options
+from thermocline.spark.access.blocking_store import blocking_store, close_stores
+from thermocline.spark.access.store_options import StoreOptions, store_options
 
 URL = "memory://blocking"
 

@@ -28,13 +28,13 @@ import pyarrow as pa
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError, ObjectStoreUnavailableError
 from thermocline.remoting.record_heads import Mask, read_heads
 from thermocline.remoting.string_hash import tags_code
-from thermocline.spark.arrow_decoder import ArrowDecoder
-from thermocline.spark.blocking_store import BlockingStore, blocking_store
-from thermocline.spark.frame_buffer import FrameBuffer
-from thermocline.spark.message_columns import choose_columns
-from thermocline.spark.read_plan import SegmentSlice
-from thermocline.spark.source_options import ReadOptions
-from thermocline.spark.store_options import StoreOptions
+from thermocline.spark.access.blocking_store import BlockingStore, blocking_store
+from thermocline.spark.access.store_options import StoreOptions
+from thermocline.spark.decoding.arrow_decoder import ArrowDecoder
+from thermocline.spark.decoding.message_columns import choose_columns
+from thermocline.spark.reading.frame_buffer import FrameBuffer
+from thermocline.spark.reading.read_plan import SegmentSlice
+from thermocline.spark.reading.source_options import ReadOptions
 from thermocline.tiered.errors import SegmentFormatError
 from thermocline.tiered.queue_columns import decode_columns_block, decode_columns_footer
 from thermocline.tiered.segment_entry import PartLocator

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from thermocline.spark.arrow_decoder import RowSelection
+from thermocline.spark.decoding.arrow_decoder import RowSelection
 from thermocline.tiered.segment_entry import PartLocator, SegmentEntry
 from thermocline.tiered.segment_format import QueueRun
 

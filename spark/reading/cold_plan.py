@@ -25,11 +25,11 @@ from thermocline.remoting.errors import (
     OffsetOutOfRangeError,
     TopicNotFoundError,
 )
-from thermocline.spark.arrow_decoder import INT64_MAX, RowSelection
-from thermocline.spark.blocking_store import BlockingStore, blocking_store
-from thermocline.spark.read_plan import ColdSource, QueueRange, ReadPlan, SegmentSlice, cut_queue, pack_tasks
-from thermocline.spark.source_options import EARLIEST, LATEST, QueueName, ReadOptions
-from thermocline.spark.store_url import broker_roots, possible_prefixes
+from thermocline.spark.access.blocking_store import BlockingStore, blocking_store
+from thermocline.spark.access.store_url import broker_roots, possible_prefixes
+from thermocline.spark.decoding.arrow_decoder import INT64_MAX, RowSelection
+from thermocline.spark.reading.read_plan import ColdSource, QueueRange, ReadPlan, SegmentSlice, cut_queue, pack_tasks
+from thermocline.spark.reading.source_options import EARLIEST, LATEST, QueueName, ReadOptions
 from thermocline.tiered.catalog import Catalog, TopicEntry
 from thermocline.tiered.errors import QuarantinedError
 from thermocline.tiered.ledger_entry import LostRange

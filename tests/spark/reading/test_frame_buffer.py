@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thermocline.remoting.errors import CorruptDataError
-from thermocline.spark.frame_buffer import FrameBuffer
+from thermocline.spark.reading.frame_buffer import FrameBuffer
 
 COMPRESSOR = zstandard.ZstdCompressor(level=3, write_checksum=True, write_content_size=True)
 

@@ -17,9 +17,9 @@ from thermocline.remoting.errors import (
     OffsetOutOfRangeError,
     TopicNotFoundError,
 )
-from thermocline.spark.cold_plan import pinned_options, resolve_plan
-from thermocline.spark.read_plan import ReadPlan
-from thermocline.spark.source_options import read_options_from
+from thermocline.spark.reading.cold_plan import pinned_options, resolve_plan
+from thermocline.spark.reading.read_plan import ReadPlan
+from thermocline.spark.reading.source_options import read_options_from
 from thermocline.tiered.errors import QuarantinedError, VersionExpiredError
 from thermocline.tiered.ledger_entry import (
     CatalogSettings,

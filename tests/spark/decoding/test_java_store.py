@@ -16,9 +16,9 @@ import zstandard
 
 from thermocline.remoting import sys_flag as flags
 from thermocline.remoting.message_record import is_blank, iterate_records
-from thermocline.spark.arrow_decoder import ArrowDecoder
+from thermocline.spark.decoding.arrow_decoder import ArrowDecoder
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 COLUMNS = (
     *("topic", "queueId", "queueOffset", "key", "tag", "value", "timestamp", "bornTimestamp"),
     *("msgId", "flag", "sysFlag", "reconsumeTimes", "properties"),

@@ -7,8 +7,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thermocline.spark.arrow_decoder import RowSelection
-from thermocline.spark.read_plan import (
+from thermocline.spark.decoding.arrow_decoder import RowSelection
+from thermocline.spark.reading.read_plan import (
     ColdSource,
     QueueRange,
     SegmentSlice,

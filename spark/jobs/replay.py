@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.spark.cold_plan import pinned_options, resolve_plan
-from thermocline.spark.hadoop_options import FORMAT, read_options
-from thermocline.spark.source_options import read_options_from
+from thermocline.spark.access.hadoop_options import FORMAT, read_options
+from thermocline.spark.reading.cold_plan import pinned_options, resolve_plan
+from thermocline.spark.reading.source_options import read_options_from
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from thermocline.spark.read_plan import ReadPlan
+    from thermocline.spark.reading.read_plan import ReadPlan
 
 PROGRESS_INTERVAL_S = 0.25
 OutputFormat = Literal["parquet", "json"]

@@ -1,0 +1,1 @@
+"""Record bytes to Arrow batches with no Python per record."""

@@ -1,0 +1,1 @@
+"""Jobs that people run, as functions and as commands."""

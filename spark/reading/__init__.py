@@ -1,0 +1,1 @@
+"""A batch read: its options, its plan, and the tasks that fetch and decode."""
