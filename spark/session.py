@@ -64,7 +64,7 @@ def local_session(
 def session_for_job(*, app_name: str, cores: int | None = None) -> Iterator[SparkSession]:
     """The session of this process for one job; one that was started for it is stopped afterwards. Raises as above."""
     prepare_environment(os.environ)
-    found = _session_class().getActiveSession()
+    found = _running_session()
     session = found if found is not None else local_session(app_name=app_name, cores=cores)
     try:
         yield session
@@ -108,6 +108,19 @@ def find_java_home(environment: Mapping[str, str]) -> Path:
             f"Spark needs Java {JAVA_VERSION_MIN} or newer: set JAVA_HOME to one", java_home=home, version=version
         )
     return home
+
+
+def _running_session() -> SparkSession | None:
+    """The session of this process, in whichever thread it was made; None when there is none."""
+    session_class = _session_class()
+    from pyspark.errors import PySparkRuntimeError
+
+    try:
+        return session_class.active()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "NO_ACTIVE_OR_DEFAULT_SESSION":
+            raise
+        return None
 
 
 def _session_class() -> type[SparkSession]:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import sys
+import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.spark.session import find_java_home, prepare_environment
+from thermocline.spark.session import find_java_home, prepare_environment, session_for_job
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def fake_java(home: Path, version: str) -> Path:
@@ -46,3 +51,20 @@ def test_the_environment_is_completed_and_not_overridden(tmp_path: Path) -> None
     assert environment["JAVA_HOME"] == str(home)
     assert environment["PYSPARK_PYTHON"] == sys.executable
     assert environment["SPARK_LOCAL_IP"] == "10.0.0.1"
+
+
+def test_a_job_uses_the_running_session_whatever_thread_it_runs_in_and_leaves_it_running(
+    spark_session: SparkSession,
+) -> None:
+    found: list[SparkSession] = []
+
+    def job() -> None:
+        with session_for_job(app_name="a job") as session:
+            found.append(session)
+
+    job()
+    thread = threading.Thread(target=job)
+    thread.start()
+    thread.join()
+    assert [session.sparkContext for session in found] == [spark_session.sparkContext] * 2
+    assert spark_session.range(3).count() == 3
