@@ -17,6 +17,7 @@ from thermocline.tiered.cold_reader import ColdReader
 from thermocline.tiered.due_changes import TopicReport
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.indexes.bloom_cache import BloomCache
+from thermocline.tiered.indexes.fresh_index import FreshIndex
 from thermocline.tiered.indexes.index_builder import IndexBuilder
 from thermocline.tiered.indexes.index_merger import IndexMerger
 from thermocline.tiered.indexes.indexing import Indexing
@@ -67,6 +68,7 @@ class SyntheticColdTier:
     cache: FrameCache
     indexing: Indexing
     blooms: BloomCache
+    fresh: FreshIndex
     changed: set[tuple[str, int]] = field(default_factory=set)
 
     @property
@@ -136,7 +138,16 @@ async def opened(
     )
     options = SegmentOptions(frame_bytes=config.frame_bytes, compression_level=config.compression_level)
     local = cast(Any, hot)  # it stands for LocalLog and LocalQueues
-    sealer = Sealer(store=store, keys=KEYS, log=local, spool_folder=spool_folder, options=options, clock=clock)
+    fresh = FreshIndex()
+    sealer = Sealer(
+        store=store, keys=KEYS, log=local, spool_folder=spool_folder, options=options, clock=clock, fresh=fresh
+    )
+
+    def committed(catalog: Catalog, topics: frozenset[str]) -> None:
+        fresh.follow(catalog)
+        if on_committed is not None:
+            on_committed(catalog, topics)
+
     service = TierService(
         writer=writer,
         backlog=SealBacklog(
@@ -149,13 +160,18 @@ async def opened(
         config=config,
         clock=clock,
         flush_offset=lambda: hot.append_offset,
-        on_committed=on_committed or (lambda catalog, topics: None),
+        on_committed=committed,
         pack_sealer=PackSealer(
-            writer=writer, sealer=sealer, spool_folder=spool_folder, pack_bytes=config.pack_bytes, clock=clock
+            writer=writer,
+            sealer=sealer,
+            spool_folder=spool_folder,
+            pack_bytes=config.pack_bytes,
+            clock=clock,
+            fresh=fresh,
         ),
     )
     merging = Merging(
-        merger=PackMerger(writer=writer, options=options, spool_folder=spool_folder, clock=clock),
+        merger=PackMerger(writer=writer, options=options, spool_folder=spool_folder, clock=clock, fresh=fresh),
         policy=MergePolicy(fan_in=config.merge_fan_in, pack_bytes=config.pack_bytes),
         budget=MergeBudget(bytes_per_second=config.merge_bytes_per_second, clock=clock),
         segment_bytes=config.segment_bytes,
@@ -182,10 +198,10 @@ async def opened(
         amend=service.amend,
     )
     cache = FrameCache(bytes_max=config.cache_bytes)
-    reader = ColdReader(store, catalog=lambda: service.catalog, cache=cache, blooms=blooms)
+    reader = ColdReader(store, catalog=lambda: service.catalog, cache=cache, blooms=blooms, fresh=fresh)
     purger = Purger(service=service, merging=merging, pieces=PackPieces(store))
     try:
-        yield SyntheticColdTier(hot, topics, writer, service, merging, purger, reader, cache, indexing, blooms)
+        yield SyntheticColdTier(hot, topics, writer, service, merging, purger, reader, cache, indexing, blooms, fresh)
     finally:
         await reader.close()
         await cache.close()

@@ -105,7 +105,7 @@ class History:
         metered, cache = MeteringObjectStore(self.store), FrameCache()
         blooms = BloomCache() if with_blooms else None
         reader = ColdReader(metered, catalog=lambda: tier.catalog, cache=cache, blooms=blooms)
-        await reader.load_blooms()
+        await reader.load_lookups()
         before = metered.counters.request_count
         found = await lookup(reader)
         cold_count = metered.counters.request_count

@@ -47,7 +47,7 @@ async def check_lookups(rig: ScrubRig, *, blooms: BloomCache | None = None) -> N
     cache = FrameCache()
     reader = ColdReader(rig.store, catalog=lambda: rig.catalog, cache=cache, blooms=blooms)
     try:
-        await reader.load_blooms()
+        await reader.load_lookups()
         for topic in TOPICS:
             by_key: dict[str, list[tuple[int, bytes]]] = {}
             for records in rig.hot(topic).values():
