@@ -191,6 +191,7 @@ async def opened(
         merger=IndexMerger(writer, spool_folder=spool_folder, clock=clock),
         budget=MergeBudget(bytes_per_second=config.merge_bytes_per_second, clock=clock),
         blooms=blooms,
+        fresh=fresh,
         catalog=lambda: service.catalog,
         gate=gate,
         class_of=service.class_of,

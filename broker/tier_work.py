@@ -109,6 +109,7 @@ class TierWork:
             account=account,
             config=config,
             blooms=blooms,
+            fresh=self._fresh,
             spool_folder=self._spool_folder,
             clock=clock,
         )

@@ -24,6 +24,10 @@ FRESH_BYTES_MAX = 16 * 1024 * 1024
 ITEMS_MAX = 256
 """No more than so many are kept, however small: who opens the catalog sends a request or two for each."""
 
+OVERHEAD_BYTES = 1_000
+SIZES_MAX = 4_096
+"""Of so many the sizes are remembered, kept or not: what has turned out too large is not fetched again."""
+
 Item = SegmentEntry | PackEntry
 
 
@@ -42,11 +46,14 @@ class FreshIndex:
         self._bytes_max = bytes_max
         self._items_max = items_max
         self._kept: dict[str, _Kept] = {}
+        self._sizes: dict[str, int] = {}
         self._catalog: Catalog | None = None
         self._indexed_to = 0
         self.size_bytes = 0
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
+        """Segments and packs that are here."""
         return len(self._kept)
 
     def get(self, item: Item) -> FreshRecords | None:
@@ -64,17 +71,18 @@ class FreshIndex:
         return None
 
     def has_room(self, item: Item) -> bool:
-        """Whether it would be kept, by a guess at its size."""
+        """Whether it would be kept: by its size if that is known, else by a guess."""
         newer = [kept for kept in self._kept.values() if kept.item.end_physical_offset >= item.end_physical_offset]
         newer_bytes = sum(kept.size_bytes for kept in newer)
-        return newer_bytes + item.record_count * RECORD_BYTES <= self._bytes_max and len(newer) < self._items_max
+        size_bytes = self._sizes.get(item_id(item)) or _guess(item)
+        return newer_bytes + size_bytes <= self._bytes_max and len(newer) < self._items_max
 
     def read(self, item: Item, stored: Iterable[PartBytes]) -> FreshRecords | None:
         """What is to be kept of a segment or pack with these parts, by whatever thread; None when nothing is.
 
         CorruptDataError leaves when a part is damaged.
         """
-        if item.end_physical_offset <= self._indexed_to or item.record_count * RECORD_BYTES > self._bytes_max:
+        if item.end_physical_offset <= self._indexed_to or _guess(item) > self._bytes_max:
             return None
         return FreshRecords.of_stored(stored, start=self._indexed_to)
 
@@ -82,7 +90,9 @@ class FreshIndex:
         """Keep what `read` has given, if need be instead of older ones; it need not be in the catalog yet."""
         if records is None or item_id(item) in self._kept:
             return
-        size_bytes = records.memory_bytes
+        size_bytes = self._sizes[item_id(item)] = records.memory_bytes
+        while len(self._sizes) > SIZES_MAX:
+            del self._sizes[next(iter(self._sizes))]
         self._kept[item_id(item)] = _Kept(item, records, size_bytes)
         self.size_bytes += size_bytes
         while self.size_bytes > self._bytes_max or len(self._kept) > self._items_max:
@@ -115,6 +125,10 @@ class FreshIndex:
 
     def _drop(self, name: str) -> None:
         self.size_bytes -= self._kept.pop(name).size_bytes
+
+
+def _guess(item: Item) -> int:
+    return item.record_count * RECORD_BYTES + OVERHEAD_BYTES
 
 
 def item_id(item: Item) -> str:

@@ -1,8 +1,8 @@
 """Where the records of a topic with a key may be named: index objects, and what is not in them.
 
     below `indexed_to`    the index objects that hold the topic, and what was in quarantine when these were made
-    behind it             segments and packs, by what is in memory of them (`lookup_memory.py`); those that are not there
-                          each by its own `.idx` parts; of a pack all of these are one request
+    behind it             segments and packs, by what is in memory of them (`lookup_memory.py`); those of which nothing
+                          is by their own `.idx` parts; of a pack all of these are one request
 
 Sources are asked from the newest place of the log on. What an index object cannot say, because it is damaged or gone,
 its segments do.
