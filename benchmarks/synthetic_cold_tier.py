@@ -21,6 +21,7 @@ from thermocline.tiered.indexes.fresh_index import FreshIndex
 from thermocline.tiered.indexes.index_builder import IndexBuilder
 from thermocline.tiered.indexes.index_merger import IndexMerger
 from thermocline.tiered.indexes.indexing import Indexing
+from thermocline.tiered.indexes.range_cut import RECORDS_MAX
 from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
@@ -127,6 +128,7 @@ async def opened(
     spool_folder: Path | None = None,
     checkpoint_interval: int = 32,
     on_committed: Callable[[Catalog, frozenset[str]], None] | None = None,
+    lag_records_max: int = RECORDS_MAX,
 ) -> AsyncIterator[SyntheticColdTier]:
     """Claim the ledger, and let everything be as in the tier process. Closing leaves the store open."""
 
@@ -169,6 +171,7 @@ async def opened(
             clock=clock,
             fresh=fresh,
         ),
+        lag_records_max=lag_records_max,
     )
     merging = Merging(
         merger=PackMerger(writer=writer, options=options, spool_folder=spool_folder, clock=clock, fresh=fresh),
