@@ -20,12 +20,13 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
-from thermocline.tiered.indexes.index_builder import RECORDS_MAX, IndexBuilder
+from thermocline.tiered.indexes.index_builder import IndexBuilder
 from thermocline.tiered.indexes.index_entry import PLACES, IndexEntry
 from thermocline.tiered.indexes.index_merger import IndexMerger
 from thermocline.tiered.indexes.index_policy import FAN_IN, SLOTS
 from thermocline.tiered.indexes.indexed_parts import IndexedPart
 from thermocline.tiered.indexes.key_pages import salt_of, salted
+from thermocline.tiered.indexes.range_cut import RECORDS_MAX
 from thermocline.tiered.key_index import encode_key_index
 from thermocline.tiered.ledger_entry import LedgerChanges
 from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter

@@ -17,9 +17,11 @@ from thermocline.tiered.cold_reader import ColdReader
 from thermocline.tiered.due_changes import TopicReport
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.indexes.bloom_cache import BloomCache
+from thermocline.tiered.indexes.fresh_index import FreshIndex
 from thermocline.tiered.indexes.index_builder import IndexBuilder
 from thermocline.tiered.indexes.index_merger import IndexMerger
 from thermocline.tiered.indexes.indexing import Indexing
+from thermocline.tiered.indexes.range_cut import RECORDS_MAX
 from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
@@ -67,6 +69,7 @@ class SyntheticColdTier:
     cache: FrameCache
     indexing: Indexing
     blooms: BloomCache
+    fresh: FreshIndex
     changed: set[tuple[str, int]] = field(default_factory=set)
 
     @property
@@ -125,6 +128,7 @@ async def opened(
     spool_folder: Path | None = None,
     checkpoint_interval: int = 32,
     on_committed: Callable[[Catalog, frozenset[str]], None] | None = None,
+    lag_records_max: int = RECORDS_MAX,
 ) -> AsyncIterator[SyntheticColdTier]:
     """Claim the ledger, and let everything be as in the tier process. Closing leaves the store open."""
 
@@ -136,7 +140,16 @@ async def opened(
     )
     options = SegmentOptions(frame_bytes=config.frame_bytes, compression_level=config.compression_level)
     local = cast(Any, hot)  # it stands for LocalLog and LocalQueues
-    sealer = Sealer(store=store, keys=KEYS, log=local, spool_folder=spool_folder, options=options, clock=clock)
+    fresh = FreshIndex()
+    sealer = Sealer(
+        store=store, keys=KEYS, log=local, spool_folder=spool_folder, options=options, clock=clock, fresh=fresh
+    )
+
+    def committed(catalog: Catalog, topics: frozenset[str]) -> None:
+        fresh.follow(catalog)
+        if on_committed is not None:
+            on_committed(catalog, topics)
+
     service = TierService(
         writer=writer,
         backlog=SealBacklog(
@@ -149,13 +162,19 @@ async def opened(
         config=config,
         clock=clock,
         flush_offset=lambda: hot.append_offset,
-        on_committed=on_committed or (lambda catalog, topics: None),
+        on_committed=committed,
         pack_sealer=PackSealer(
-            writer=writer, sealer=sealer, spool_folder=spool_folder, pack_bytes=config.pack_bytes, clock=clock
+            writer=writer,
+            sealer=sealer,
+            spool_folder=spool_folder,
+            pack_bytes=config.pack_bytes,
+            clock=clock,
+            fresh=fresh,
         ),
+        lag_records_max=lag_records_max,
     )
     merging = Merging(
-        merger=PackMerger(writer=writer, options=options, spool_folder=spool_folder, clock=clock),
+        merger=PackMerger(writer=writer, options=options, spool_folder=spool_folder, clock=clock, fresh=fresh),
         policy=MergePolicy(fan_in=config.merge_fan_in, pack_bytes=config.pack_bytes),
         budget=MergeBudget(bytes_per_second=config.merge_bytes_per_second, clock=clock),
         segment_bytes=config.segment_bytes,
@@ -175,6 +194,7 @@ async def opened(
         merger=IndexMerger(writer, spool_folder=spool_folder, clock=clock),
         budget=MergeBudget(bytes_per_second=config.merge_bytes_per_second, clock=clock),
         blooms=blooms,
+        fresh=fresh,
         catalog=lambda: service.catalog,
         gate=gate,
         class_of=service.class_of,
@@ -182,10 +202,10 @@ async def opened(
         amend=service.amend,
     )
     cache = FrameCache(bytes_max=config.cache_bytes)
-    reader = ColdReader(store, catalog=lambda: service.catalog, cache=cache, blooms=blooms)
+    reader = ColdReader(store, catalog=lambda: service.catalog, cache=cache, blooms=blooms, fresh=fresh)
     purger = Purger(service=service, merging=merging, pieces=PackPieces(store))
     try:
-        yield SyntheticColdTier(hot, topics, writer, service, merging, purger, reader, cache, indexing, blooms)
+        yield SyntheticColdTier(hot, topics, writer, service, merging, purger, reader, cache, indexing, blooms, fresh)
     finally:
         await reader.close()
         await cache.close()

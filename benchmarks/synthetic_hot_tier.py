@@ -68,8 +68,8 @@ class SyntheticHotTier:
         self._templates: dict[tuple[str, int], _Template] = {}
         self._sent = self._sent_ms = 0
 
-    def append(self, topic: str, queue_id: int, *, body_bytes: int) -> bytes:
-        """Store one message with an id and a tag; the record."""
+    def append(self, topic: str, queue_id: int, *, body_bytes: int, key: str = "") -> bytes:
+        """Store one message with an id and a tag; the record. `key`: an id as long as others, in place of a new one."""
         template = self._templates.get((topic, body_bytes))
         if template is None:
             template = self._templates[topic, body_bytes] = _make_template(topic, body_bytes)
@@ -83,7 +83,9 @@ class SyntheticHotTier:
         record[POSITION_BODY : POSITION_BODY + body_bytes] = body
         self._sent += 1
         self._sent_ms = self.now_ms
-        record[template.key_position : template.key_position + UNIQUE_KEY_BYTES] = self.last_key.encode()
+        assert not key or len(key) == UNIQUE_KEY_BYTES
+        written = (key or self.last_key).encode()
+        record[template.key_position : template.key_position + UNIQUE_KEY_BYTES] = written
         stored = bytes(record)
         self._records[self.append_offset] = stored
         queue.units.append((self.append_offset, len(stored), tags_code(TAG)))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from thermocline.broker.tier_account import TierAccount
 from thermocline.tiered.indexes.bloom_cache import BloomCache
+from thermocline.tiered.indexes.fresh_index import FreshIndex
 from thermocline.tiered.indexes.index_builder import IndexBuilder
 from thermocline.tiered.indexes.index_merger import IndexMerger
 from thermocline.tiered.indexes.indexing import Indexing
@@ -31,6 +32,7 @@ class TierIndexing:
         account: TierAccount,
         config: TierConfig,
         blooms: BloomCache,
+        fresh: FreshIndex,
         spool_folder: Path | None,
         clock: Callable[[], int],
     ) -> None:
@@ -44,6 +46,7 @@ class TierIndexing:
             merger=IndexMerger(writer, spool_folder=spool_folder, clock=clock),
             budget=MergeBudget(bytes_per_second=config.merge_bytes_per_second, clock=clock),
             blooms=blooms,
+            fresh=fresh,
             catalog=lambda: service.catalog,
             gate=self._gate,
             class_of=service.class_of,

@@ -30,6 +30,7 @@ from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cold_reader import ColdReader
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.indexes.bloom_cache import BloomCache
+from thermocline.tiered.indexes.fresh_index import FreshIndex
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.local_files import LocalLog, LocalQueues
 from thermocline.tiered.packs.merge_policy import MergePolicy
@@ -91,13 +92,14 @@ class TierWork:
         self._queues = LocalQueues(disk, path=local.consume_queue_path, file_bytes=local.queue_file_bytes)
         self._options = SegmentOptions(frame_bytes=config.frame_bytes, compression_level=config.compression_level)
         self._cache = FrameCache(bytes_max=config.cache_bytes)
-        blooms = BloomCache(bytes_max=config.index_bytes)
+        blooms, self._fresh = BloomCache(bytes_max=config.index_bytes), FreshIndex()
         self._reader = ColdReader(
             store,
             catalog=self._catalog,
             cache=self._cache,
             read_ahead_frames_max=config.read_ahead_frames_max,
             blooms=blooms,
+            fresh=self._fresh,
         )
         self.service = self._new_service(store)
         self._merging = self._new_merging()
@@ -107,6 +109,7 @@ class TierWork:
             account=account,
             config=config,
             blooms=blooms,
+            fresh=self._fresh,
             spool_folder=self._spool_folder,
             clock=clock,
         )
@@ -124,6 +127,7 @@ class TierWork:
         if self._link.settings.tier.merge_bytes_per_second:
             merging = asyncio.create_task(self._merging.run(self._changed), name="merging")
         self.indexing.start()
+        self._reader.load_lookups_soon()
         try:
             await first_to_end(self.service.run(), self._new_state_rounds().run())
         finally:
@@ -181,6 +185,7 @@ class TierWork:
 
     def _committed(self, catalog: Catalog, topics: frozenset[str]) -> None:
         self._changed.set()
+        self._fresh.follow(catalog)
         self.indexing.committed()
         self._forget_removed(catalog)
         self._on_committed(catalog, topics)
@@ -210,6 +215,7 @@ class TierWork:
             options=self._options,
             clock=self._clock,
             budgets=self._budgets,
+            fresh=self._fresh,
         )
         return TierService(
             writer=self._writer,
@@ -232,6 +238,7 @@ class TierWork:
                 pack_bytes=config.pack_bytes,
                 clock=self._clock,
                 budgets=self._budgets,
+                fresh=self._fresh,
             ),
             admission=self.account.admission,
             check_store=self._check_store,
@@ -246,6 +253,7 @@ class TierWork:
                 spool_folder=self._spool_folder,
                 clock=self._clock,
                 budgets=self._budgets,
+                fresh=self._fresh,
             ),
             policy=MergePolicy(fan_in=config.merge_fan_in, pack_bytes=config.pack_bytes),
             budget=MergeBudget(bytes_per_second=config.merge_bytes_per_second, clock=self._clock),

@@ -1,5 +1,5 @@
-"""Lookups of single records in the cold tier by their place in the log, from the parts of segments; by key:
-`indexes/key_search.py`."""
+"""Lookups of single records in the cold tier by their place in the log, from the parts of segments, where neither index
+objects nor what is in memory can tell; by key: `indexes/key_search.py`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from thermocline.tiered.catalog import Catalog, TopicEntry
 from thermocline.tiered.errors import QuarantinedError
 from thermocline.tiered.frame import DecodedFrame
 from thermocline.tiered.frame_cache import FrameCache
+from thermocline.tiered.indexes.lookup_memory import LookupMemory
 from thermocline.tiered.ledger_entry import Quarantine
 from thermocline.tiered.packs.pack_pieces import PackPieces
 from thermocline.tiered.packs.pack_search import find_in_pack
@@ -29,8 +30,10 @@ async def find_by_physical_offset(
     physical_offset: int,
     cut_ms: Callable[[str], int],
     pieces: PackPieces,
+    memory: LookupMemory,
 ) -> memoryview:
-    """The record that lay at `physical_offset`. Looks into every segment and pack whose range of places holds it.
+    """The record that lay at `physical_offset`. Looks into every segment and pack whose range of places holds it, but
+    for those in memory, of which the caller knows that they have it not.
 
     Raises:
         QueryNotFoundError: No visible record lay there.
@@ -41,6 +44,14 @@ async def find_by_physical_offset(
         for topic in catalog.topics.values()
         for segment in topic.segments
         if any(run.min_physical_offset <= physical_offset < run.end_physical_offset for run in segment.runs)
+        and memory.records_of(segment, start=physical_offset) is None
+    ]
+    # Now, too: what comes into memory while others are asked was not there when the caller looked.
+    packs = [
+        pack
+        for pack in catalog.packs.values()
+        if pack.min_physical_offset <= physical_offset < pack.end_physical_offset
+        and memory.records_of(pack, start=physical_offset) is None
     ]
     for start in range(0, len(segments), CONCURRENCY_MAX):
         batch = segments[start : start + CONCURRENCY_MAX]
@@ -52,7 +63,7 @@ async def find_by_physical_offset(
             timestamp_ms, record = await _record(segment, run, place[1], readers, cache)
             if timestamp_ms >= cut_ms(segment.topic):
                 return record
-    for pack in catalog.packs.values():
+    for pack in packs:
         found = await find_in_pack(pieces, readers.store, catalog, pack, physical_offset)
         if found is not None:
             timestamp_ms, record = await _record(found.segment, found.run, found.queue_offset, readers, cache)

@@ -41,9 +41,11 @@ from thermocline.tiered.errors import SegmentFormatError
 from thermocline.tiered.frame import DecodedFrame, record_store_timestamp_ms
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.indexes.bloom_cache import BloomCache
+from thermocline.tiered.indexes.fresh_index import FreshIndex
 from thermocline.tiered.indexes.index_object import IndexedPlace, QueueOffset
 from thermocline.tiered.indexes.key_search import KeySearch, KeyWanted
-from thermocline.tiered.indexes.place_search import find_indexed_place
+from thermocline.tiered.indexes.lookup_memory import LookupMemory
+from thermocline.tiered.indexes.place_search import PlaceAnswer, find_indexed_place
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.packs.pack_entry import PackedTopic
 from thermocline.tiered.packs.pack_pieces import PackPieces
@@ -86,15 +88,17 @@ class ColdReader:
         cache: FrameCache,
         read_ahead_frames_max: int = WINDOW_FRAMES_MAX,
         blooms: BloomCache | None = None,
+        fresh: FreshIndex | None = None,
     ) -> None:
-        """`blooms`: pages of index objects; without it none are kept."""
+        """`blooms`, `fresh`: what lookups keep in memory; without them nothing."""
         self._store = store
         self._catalog = catalog
         self._cache = cache
         self._readers = SegmentReaders(store)
         self._read_ahead = ReadAhead(window_frames_max=read_ahead_frames_max)
         self._pieces = PackPieces(store)
-        self._key_search = KeySearch(store, readers=self._readers, pieces=self._pieces, blooms=blooms)
+        self._memory = LookupMemory(store, catalog=catalog, blooms=blooms, fresh=fresh)
+        self._key_search = KeySearch(store, readers=self._readers, pieces=self._pieces, memory=self._memory)
         self._indexes: dict[str, tuple[PackedTopic | None, TopicIndex]] = {}
         self._tasks: dict[asyncio.Task[None], str] = {}
 
@@ -171,6 +175,8 @@ class ColdReader:
         catalog = self._catalog()
         try:
             indexed = await find_indexed_place(self._store, catalog, physical_offset)
+            if indexed is None and (place := self._memory.find_place(physical_offset)) is not None:
+                indexed = PlaceAnswer(place)
             if indexed is not None:
                 record = await self._record_of(indexed.place, cut_ms) if indexed.place is not None else None
                 if record is None:
@@ -183,6 +189,7 @@ class ColdReader:
                 physical_offset=physical_offset,
                 cut_ms=cut_ms,
                 pieces=self._pieces,
+                memory=self._memory,
             )
         except QueryNotFoundError:
             raise
@@ -209,9 +216,13 @@ class ColdReader:
 
         return await self._checked(topic, find)
 
-    async def load_blooms(self) -> None:
-        """Fetch the bloom pages of index objects that are not here, as far as there is room."""
-        await self._key_search.load_blooms(self._catalog())
+    async def load_lookups(self) -> None:
+        """Fetch what lookups keep in memory and is not here, as far as there is room; see LookupMemory."""
+        await self._memory.load()
+
+    def load_lookups_soon(self) -> None:
+        """The same in the background, whatever fails; whoever has opened a catalog, or seen it move, begins so."""
+        self._memory.load_soon()
 
     def forget(self, keys: Set[str]) -> None:
         """Let go of what is kept of these objects, which the catalog names no more."""
@@ -228,7 +239,7 @@ class ColdReader:
 
     async def close(self) -> None:
         """Stop reading ahead. The cache is its owner's."""
-        await self._key_search.close()
+        await self._memory.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from thermocline.remoting.errors import DiskFullError
+from thermocline.tiered.indexes.fresh_index import FreshIndex
+from thermocline.tiered.indexes.indexed_parts import part_bytes
 from thermocline.tiered.local_files import LocalLog
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
@@ -46,8 +48,11 @@ class Sealer:
         options: SegmentOptions,
         clock: Callable[[], int],
         budgets: TierBudgets | None = None,
+        fresh: FreshIndex | None = None,
     ) -> None:
+        """`fresh`: takes what lookups need of what is sealed."""
         self._store = store
+        self._fresh = fresh
         self._keys = keys
         self._log = log
         self._spool_folder = spool_folder
@@ -86,7 +91,11 @@ class Sealer:
 
     async def _write_and_upload(self, plan: SealPlan, segment_id: SegmentId, folder: Path | None) -> SegmentEntry:
         with await asyncio.to_thread(self.write, plan, segment_id, folder=folder) as finished:
-            return await upload_segment(self._store, self._keys, finished, created_ms=self._clock())
+            entry = await upload_segment(self._store, self._keys, finished, created_ms=self._clock())
+            if self._fresh is not None:
+                stored = part_bytes([(entry, finished.cq, finished.idx)])
+                self._fresh.add(entry, await asyncio.to_thread(self._fresh.read, entry, stored))
+            return entry
 
     def write(self, plan: SealPlan, segment_id: SegmentId, *, folder: Path | None) -> FinishedSegment:
         """The plan as a segment; uploads nothing, and blocks. Raises as `seal`, but for the store."""

@@ -3,7 +3,8 @@
 One round
   1. Count what the hot process has reported since the last one (`SealBacklog.account`).
   2. Seal the due topics, several at once, each into segments that are uploaded whole.
-     What is due by age goes up together with all else that waits of small topics, in packs (`packs/pack_sealer.py`).
+     What is due by age goes up together with all else that waits of small topics, in packs (`packs/pack_sealer.py`);
+     so do, with full segments, small topics that hold back the gate of local deletion (`gate_lag.py`).
   3. Commit one ledger entry: the segments and packs, topics whose TTL or incarnation changed, what expired.
   4. Tell the hot process which queues reach how far now (`on_committed`), and collect garbage that is due.
 A round with nothing to do costs no request.
@@ -36,6 +37,8 @@ from thermocline.tiered.due_changes import DueChanges, TopicReport, changed_topi
 from thermocline.tiered.errors import EarlierCommitUnsettledError
 from thermocline.tiered.garbage import GarbageReport
 from thermocline.tiered.garbage_rounds import GarbageRounds
+from thermocline.tiered.gate_lag import GateLag
+from thermocline.tiered.indexes.range_cut import RECORDS_MAX
 from thermocline.tiered.ledger_entry import LedgerChanges, QueueHole
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.packs.pack_sealer import PackSealer, SealedPack
@@ -90,12 +93,13 @@ class TierService:
         pack_sealer: PackSealer | None = None,
         admission: SealAdmission | None = None,
         check_store: Callable[[], Awaitable[None]] | None = None,
+        lag_records_max: int = RECORDS_MAX,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`on_committed(catalog, topics)`: called with the topics whose cold ranges changed, or none of them when only
         the gate of local deletion (`backlog.committed_offset`) has moved. Without `pack_sealer` every topic is sealed
         into segments of its own. `admission`: there is a request budget. `check_store`: raises
-        ObjectStoreUnavailableError while the store is known to be away."""
+        ObjectStoreUnavailableError while the store is known to be away. `lag_records_max`: see GateLag."""
         self._admission = admission
         self._sleep = sleep
         self._writer = writer
@@ -113,6 +117,11 @@ class TierService:
         self._changing = asyncio.Lock()
         """Held from the look at the catalog that a change is made by until the change is in: by rounds, merges and
         repairs."""
+        self._lag = GateLag(
+            backlog,
+            records_max=lag_records_max if config.merge_bytes_per_second else 0,  # without merging nothing is indexed
+            segment_bytes=config.segment_bytes,
+        )
         self._due = DueChanges(writer, config, can_pay=self._can_pay, now_ms=clock())
         self._garbage = GarbageRounds(writer, config, changing=self._changing, clock=clock, can_pay=self._can_pay)
         self._uploads = RoundUploads(
@@ -287,6 +296,9 @@ class TierService:
             due = self._admitted(self._backlog.due(now_ms=now_ms, pressure=self._pressure), now_ms=now_ms)
             if self._uploads.has_packs and not all(map(self._is_full, due)):
                 due += self._backlog.waiting()  # whatever waits goes with what is due: it costs no request more
+                self._lag.caught_up()
+            elif self._uploads.has_packs and due and self._lag.is_long and self._can_pay(self._pack_count()):
+                due += self._lag.take()
             topics = list(dict.fromkeys((*wanted, *due)))
             while True:
                 advanced = await self._seal_and_commit(topics, demands, flush_offset=flush_offset, now_ms=now_ms)
@@ -418,6 +430,7 @@ class TierService:
                 if not changes.is_empty:
                     await self._commit(changes)
                 self._due.committed()
+                self._lag.sealed(entry for _, entry in sealed)
                 for plan, entry in sealed:
                     self._backlog.committed(plan)
                     self._tell_demands(demands, _outcome(entry))

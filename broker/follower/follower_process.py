@@ -42,6 +42,7 @@ from thermocline.tiered.catalog import Catalog, TopicEntry
 from thermocline.tiered.cold_reader import ColdReader
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.indexes.bloom_cache import BloomCache
+from thermocline.tiered.indexes.fresh_index import FreshIndex
 from thermocline.tiered.ledger_reader import LedgerReader
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
@@ -102,12 +103,15 @@ class FollowerRole:
             cache=cache,
             read_ahead_frames_max=config.read_ahead_frames_max,
             blooms=BloomCache(bytes_max=config.index_bytes),
+            fresh=FreshIndex(),
         )
         pause_s = interval_s = config.follow_interval_ms / 1_000
         try:
             while True:
                 try:
                     has_moved = await self._look(link, store, keys, cold)
+                    if has_moved:
+                        cold.load_lookups_soon()
                     pause_s = interval_s if has_moved else min(pause_s * 2, interval_s * FOLLOW_PAUSES_MAX)
                     self._last_error = ""
                 except (ObjectStoreUnavailableError, CorruptDataError) as error:

@@ -76,7 +76,7 @@ async def check_bucket(cold: Path, load: MixedLoad) -> None:
     assert catalog.indexed_to > 0
     assert {index.ttl_class for index in catalog.indexes.values()} == {"forever", "places"}
     reader = ColdReader(store, catalog=lambda: catalog, cache=cache, blooms=BloomCache())
-    await reader.load_blooms()
+    await reader.load_lookups()
     assert load.keyed
     for key, body in load.keyed.items():
         found = await reader.query_key(KEYED, key, begin_ms=0, end_ms=END_OF_TIME_MS, count_max=32, cut_ms=0)

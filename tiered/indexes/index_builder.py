@@ -2,9 +2,8 @@
 
     parts -> columns of the records in [start, end) -> one object of keys for each TTL class, and one of places for all
 
-At most RECORDS_MAX records or so at a time (`cut`): what a range holds is guessed from what the catalog says of each
-segment. Everything is complete in the bucket before it is returned. Belongs to the tier process's loop; decoding,
-sorting and compressing run in a worker thread.
+At most RECORDS_MAX records or so at a time (`range_cut.py`). Everything is complete in the bucket before it is
+returned. Belongs to the tier process's loop; decoding, sorting and compressing run in a worker thread.
 """
 
 from __future__ import annotations
@@ -24,13 +23,9 @@ from thermocline.tiered.indexes.index_writer import FinishedIndex, IndexRange, I
 from thermocline.tiered.indexes.indexed_parts import IndexedPart, PartBytes, decode_part, items_between, stored_parts
 from thermocline.tiered.indexes.key_pages import KeyEntries, PageShape
 from thermocline.tiered.ledger_writer import LedgerWriter
-from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.packs.ttl_class import FOREVER
-from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_format import SegmentId
 
-RECORDS_MAX = 1 << 18
-"""Some 220 bytes of memory each, while it is made."""
 PAGES_AT_ONCE = 64
 
 
@@ -209,37 +204,6 @@ class KeptGap:
     gap: IndexGap
     oldest_ms: int
     newest_ms: int
-
-
-def cut(catalog: Catalog, *, start: int, end: int, records_max: int = RECORDS_MAX) -> int:
-    """Up to where a range from `start` holds `records_max` records at most, by what the catalog says; at most `end`,
-    and no further than records lie: what is behind the last one may not be durable in the log, and be given out again.
-    """
-    end = min(end, max((item.end_physical_offset for item in items_between(catalog, start, end)), default=start))
-    # Where the number of records a byte of log changes, and by how much: up where an item begins, down where it ends.
-    changes = [
-        change
-        for item in items_between(catalog, start, end)
-        for change in (
-            (max(start, item.min_physical_offset), _density(item)),
-            (min(end, item.end_physical_offset), -_density(item)),
-        )
-    ]
-    last_end, at, records, density = start, start, 0.0, 0.0
-    for place, change in sorted(changes):
-        if records + density * (place - at) > records_max:
-            break
-        records, at = records + density * (place - at), place
-        density += change
-        if change < 0:
-            last_end = place
-    if last_end > start or not changes:
-        return last_end
-    return max(start + 1, at + int((records_max - records) / density))
-
-
-def _density(item: SegmentEntry | PackEntry) -> float:
-    return item.record_count / max(1, item.end_physical_offset - item.min_physical_offset)
 
 
 def gaps_between(catalog: Catalog, *, start: int, end: int) -> list[KeptGap]:

@@ -1,6 +1,7 @@
 """IndexPolicy: when a range is indexed, which index objects are merged, and which have expired. Arithmetic on catalogs.
 
-    a range     up to the gate, as soon as ITEMS_MIN segments and packs, in which one topic may live, lie wholly in it
+    a range     up to the gate, as soon as ITEMS_MIN segments and packs, in which one topic may live, lie wholly in it,
+                or RECORDS_MAX records of whatever topics: what lookups keep in memory of them is bounded
     a merge     FAN_IN adjacent objects of one class and level
     slots       of a class with a time to live: SLOTS of it; no merge crosses the border of a slot, and once a slot is
                 over its objects become one. So an object dies whole, one slot after its first record at the latest
@@ -20,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.indexes.index_entry import PLACES, IndexEntry
 from thermocline.tiered.indexes.indexed_parts import items_between
+from thermocline.tiered.indexes.range_cut import RECORDS_MAX, records_between
 from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.packs.ttl_class import longest_ttl_ms, ttl_class
 
@@ -38,7 +40,9 @@ def is_range_due(catalog: Catalog, gate: int) -> bool:
                 packs[item.ttl_class] += 1
             else:
                 segments[item.topic] += 1
-    return max(packs.values(), default=0) + max(segments.values(), default=0) >= ITEMS_MIN
+    if max(packs.values(), default=0) + max(segments.values(), default=0) >= ITEMS_MIN:
+        return True
+    return records_between(catalog, start=catalog.indexed_to, end=gate) >= RECORDS_MAX
 
 
 def next_merge(catalog: Catalog) -> list[IndexEntry] | None:

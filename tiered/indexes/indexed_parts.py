@@ -6,7 +6,7 @@ objects of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,6 +49,11 @@ class PartBytes:
     entry: SegmentEntry
     cq: memoryview
     idx: memoryview
+
+
+def part_bytes(columns: Iterable[tuple[SegmentEntry, bytes, bytes]]) -> Iterator[PartBytes]:
+    """As stored, of what has just been written: entry, `.cq` and `.idx` part of each."""
+    return (PartBytes(entry, memoryview(cq), memoryview(idx)) for entry, cq, idx in columns)
 
 
 def items_between(catalog: Catalog, start: int, end: int) -> Iterator[SegmentEntry | PackEntry]:

@@ -24,9 +24,11 @@ from thermocline.remoting.errors import (
 )
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.indexes.bloom_cache import BloomCache
-from thermocline.tiered.indexes.index_builder import IndexBuilder, IndexResult, cut
+from thermocline.tiered.indexes.fresh_index import FreshIndex
+from thermocline.tiered.indexes.index_builder import IndexBuilder, IndexResult
 from thermocline.tiered.indexes.index_merger import IndexMerger
 from thermocline.tiered.indexes.index_policy import expired_indexes, is_range_due, next_merge
+from thermocline.tiered.indexes.range_cut import cut
 from thermocline.tiered.ledger_entry import LedgerChanges
 from thermocline.tiered.packs.merging import MergeBudget
 
@@ -50,6 +52,7 @@ class Indexing:
         merger: IndexMerger,
         budget: MergeBudget,
         blooms: BloomCache,
+        fresh: FreshIndex,
         catalog: Callable[[], Catalog],
         gate: Callable[[], int],
         class_of: Callable[[str], str],
@@ -63,6 +66,7 @@ class Indexing:
         self._merger = merger
         self._budget = budget
         self._blooms = blooms
+        self._fresh = fresh
         self._catalog = catalog
         self._gate = gate
         self._class_of = class_of
@@ -184,6 +188,7 @@ class Indexing:
             if index.index_id in catalog.indexes:
                 self._blooms.add(index, result.blooms[index.index_id])
         self._blooms.keep_only(catalog.indexes)
+        self._fresh.follow(catalog)
         logger.info(
             "%s objects=%d bytes=%d indexed_to=%d", what, len(catalog.indexes), result.written_bytes, catalog.indexed_to
         )

@@ -1,36 +1,37 @@
 """KeySearch: records of a topic by id or key, newest first, from index objects and what they do not cover.
 
-    sources, newest first -> blooms in memory leave most of them out -> candidates: queue, offset -> records, each
+    sources, newest first -> what is in memory leaves most of them out -> candidates: queue, offset -> records, each
     looked at: its key, its store time -> at most `count_max`; older sources are not asked when they cannot matter
 
 A unique id tells when it was made: sources of that time are asked first, and if it is there nobody else is.
 
-Requests: one for a source that blooms do not exclude, then those of the record. Bloom pages that were missed are
-fetched afterwards, in the background. Belongs to one event loop.
+Requests: one for an index object that its blooms do not exclude, none for what is newer and in memory
+(`lookup_memory.py`), then those of the record. Belongs to one event loop.
 """
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import logging
 from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass, field
 
-from thermocline.remoting.errors import CorruptDataError, MQError, ObjectNotFoundError
+from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
 from thermocline.remoting.message_record import decode_record
 from thermocline.tiered.catalog import Catalog, TopicEntry
 from thermocline.tiered.indexes.birth_windows import birth_windows
-from thermocline.tiered.indexes.bloom_cache import BloomCache
+from thermocline.tiered.indexes.fresh_records import END_OF_LOG
 from thermocline.tiered.indexes.index_entry import IndexEntry
 from thermocline.tiered.indexes.index_object import IndexObject, QueueOffset
 from thermocline.tiered.indexes.key_sources import (
+    FreshSource,
     IndexSource,
     KeySource,
     PackTails,
     sources_between,
     sources_of_gaps,
 )
+from thermocline.tiered.indexes.lookup_memory import LookupMemory
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.packs.pack_pieces import PackPieces
 from thermocline.tiered.parallel import run_all
@@ -39,7 +40,6 @@ from thermocline.tiered.segment_readers import SegmentReaders
 logger = logging.getLogger(__name__)
 
 CONCURRENCY_MAX = 8
-END_OF_LOG = 1 << 62
 
 Found = list[tuple[int, memoryview]]
 """Physical offset and bytes, newest first."""
@@ -61,23 +61,19 @@ RecordAt = Callable[[KeyWanted, QueueOffset], Awaitable[memoryview | None]]
 
 
 class KeySearch:
-    """See the module's header. Without `blooms` nothing is excluded without a request."""
+    """See the module's header."""
 
     def __init__(
-        self, store: ObjectStore, *, readers: SegmentReaders, pieces: PackPieces, blooms: BloomCache | None
+        self, store: ObjectStore, *, readers: SegmentReaders, pieces: PackPieces, memory: LookupMemory
     ) -> None:
         self._store = store
         self._readers = readers
         self._tails = PackTails(store, pieces)
-        self._blooms = blooms
-        self._missed: dict[str, IndexEntry] = {}
-        self._live: dict[str, IndexEntry] | None = None
-        self._loading: asyncio.Task[None] | None = None
+        self._memory = memory
 
     async def find(self, catalog: Catalog, wanted: KeyWanted, record_at: RecordAt) -> Found:
         """At most `count_max` records. Raises what the store raises, and CorruptDataError leaves."""
         entry = catalog.topics[wanted.topic]
-        self._forget_merged(catalog)
         sources = [source for source in await self._sources(catalog, entry) if _overlaps(source, wanted)]
         if not sources or wanted.count_max <= 0:
             return []
@@ -96,25 +92,9 @@ class KeySearch:
         await search.look_into([source for source in sources if source not in likely])
         return search.found
 
-    async def load_blooms(self, catalog: Catalog) -> None:
-        """Fetch the bloom pages of index objects, the newest first, as far as there is room: one request each."""
-        blooms = self._blooms
-        if blooms is None:
-            return
-        self._forget_merged(catalog)
-        for index in sorted(catalog.indexes.values(), key=lambda each: each.end, reverse=True):
-            if index.page_count and blooms.get(index) is None and blooms.has_room(index):
-                blooms.add(index, await IndexObject(self._store, index).blooms())
-
     def forget(self, keys: Set[str]) -> None:
         """Let go of what is kept of these objects."""
         self._tails.forget(keys)
-
-    async def close(self) -> None:
-        """Stop fetching pages."""
-        if self._loading is not None:
-            self._loading.cancel()
-            await asyncio.gather(self._loading, return_exceptions=True)
 
     async def _sources(self, catalog: Catalog, entry: TopicEntry) -> list[KeySource]:
         sources: list[KeySource] = [
@@ -122,46 +102,35 @@ class KeySearch:
             for index in catalog.indexes.values()
             if index.page_count and index.may_hold(entry.topic)
         ]
-        behind = await sources_between(
-            catalog, entry, start=catalog.indexed_to, end=END_OF_LOG, readers=self._readers, tails=self._tails
-        )
+        behind = await self._between(catalog, entry, catalog.indexed_to, END_OF_LOG)
         gaps = await sources_of_gaps(catalog, entry, readers=self._readers, tails=self._tails)
         return [*sources, *{source.name: source for source in (*gaps, *behind)}.values()]
 
     async def fallback(self, catalog: Catalog, entry: TopicEntry, index: IndexEntry) -> list[KeySource]:
         """What answers for an index object that cannot be read."""
+        return await self._between(catalog, entry, index.start, index.end)
+
+    async def _between(self, catalog: Catalog, entry: TopicEntry, start: int, end: int) -> list[KeySource]:
         return await sources_between(
-            catalog, entry, start=index.start, end=index.end, readers=self._readers, tails=self._tails
+            catalog,
+            entry,
+            start=start,
+            end=end,
+            readers=self._readers,
+            tails=self._tails,
+            memory=self._memory,
         )
 
     def excludes(self, source: KeySource, key: str) -> bool:
-        """Whether pages in memory say that the source has no such key; pages that are not here are wished for."""
-        if not isinstance(source, IndexSource) or self._blooms is None:
+        """Whether what is in memory says that the source has no such key."""
+        if isinstance(source, FreshSource):
+            return not source.records.find_key(source.life, key)
+        if not isinstance(source, IndexSource):
             return False
-        pages = self._blooms.get(source.index)
-        if pages is not None:
-            return not IndexObject(self._store, source.index).shape.may_hold(pages, source.hash_of(key))
-        if self._blooms.has_room(source.index):
-            self._missed[source.name] = source.index
-            if self._loading is None or self._loading.done():
-                self._loading = asyncio.get_running_loop().create_task(self._load_missed())
-        return False
-
-    def _forget_merged(self, catalog: Catalog) -> None:
-        """Pages of objects that have left the catalog make room for others."""
-        if self._blooms is not None and self._live is not catalog.indexes:
-            self._live = catalog.indexes
-            self._blooms.keep_only(catalog.indexes)
-
-    async def _load_missed(self) -> None:
-        assert self._blooms is not None
-        while self._missed:
-            index = max(self._missed.values(), key=lambda each: each.end)
-            del self._missed[index.index_id]
-            try:
-                self._blooms.add(index, await IndexObject(self._store, index).blooms())
-            except MQError as error:
-                logger.debug("bloom pages not loaded index_id=%s: %s", index.index_id, error)
+        pages = self._memory.blooms_of(source.index)
+        return pages is not None and not IndexObject(self._store, source.index).shape.may_hold(
+            pages, source.hash_of(key)
+        )
 
 
 class _Search:

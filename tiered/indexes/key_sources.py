@@ -1,7 +1,8 @@
 """Where the records of a topic with a key may be named: index objects, and what is not in them.
 
     below `indexed_to`    the index objects that hold the topic, and what was in quarantine when these were made
-    behind it             segments and packs, each by its own `.idx` parts; of a pack all of these are one request
+    behind it             segments and packs, by what is in memory of them (`lookup_memory.py`); those of which nothing
+                          is by their own `.idx` parts; of a pack all of these are one request
 
 Sources are asked from the newest place of the log on. What an index object cannot say, because it is damaged or gone,
 its segments do.
@@ -15,9 +16,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from thermocline.tiered.catalog import Catalog, TopicEntry
+from thermocline.tiered.indexes.chapters import Life
+from thermocline.tiered.indexes.fresh_index import Item, item_id
+from thermocline.tiered.indexes.fresh_records import FreshRecords
 from thermocline.tiered.indexes.index_entry import IndexEntry
 from thermocline.tiered.indexes.index_object import IndexObject, QueueOffset
 from thermocline.tiered.indexes.key_pages import index_hash
+from thermocline.tiered.indexes.lookup_memory import LookupMemory
 from thermocline.tiered.key_index import decode_key_index_footer, find_ordinals, key_hash
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.packs.pack_entry import PackEntry
@@ -81,6 +86,21 @@ class IndexSource:
     def find(self, key: str) -> AsyncIterator[list[QueueOffset]]:
         """See KeySource."""
         return IndexObject(self.store, self.index).find_key(self.hash_of(key))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreshSource:
+    """One segment or pack, by what is in memory of it: perhaps not all, so its name is another."""
+
+    name: str
+    end_place: int
+    store_times: tuple[int, int]
+    life: Life
+    records: FreshRecords
+
+    async def find(self, key: str) -> AsyncIterator[list[QueueOffset]]:
+        """See KeySource."""
+        yield self.records.find_key(self.life, key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,21 +222,48 @@ def _size(parts: Iterable[tuple[SegmentEntry, bytes]]) -> int:
 
 
 async def sources_between(
-    catalog: Catalog, entry: TopicEntry, *, start: int, end: int, readers: SegmentReaders, tails: PackTails
+    catalog: Catalog,
+    entry: TopicEntry,
+    *,
+    start: int,
+    end: int,
+    readers: SegmentReaders,
+    tails: PackTails,
+    memory: LookupMemory,
 ) -> list[KeySource]:
-    """The topic's segments and packs with places in [start, end). One request for a pack whose tail is large."""
+    """The topic's segments and packs with places in [start, end). One request for a pack whose tail is large, and that
+    is not in memory."""
     found: list[KeySource] = []
-    segments = [
-        segment
-        for segment in entry.segments
-        if segment.key_count and segment.min_physical_offset < end and segment.end_physical_offset > start
-    ]
+    segments: list[SegmentEntry] = []
+    life = (entry.topic, entry.incarnation)
+    for segment in entry.segments:
+        if segment.key_count and segment.min_physical_offset < end and segment.end_physical_offset > start:
+            records = memory.records_of(segment, start=start)
+            if records is None:
+                segments.append(segment)
+                continue
+            times = segment.min_store_ms, segment.max_store_ms
+            found.append(_fresh(segment, life, records, times))
     reads_whole = len(segments) <= WHOLE_PARTS_MAX
     found += [SegmentSource(segment, readers, reads_whole) for segment in segments]
     for pack in packs_of(catalog, entry):
         if pack.min_physical_offset < end and pack.end_physical_offset > start:
-            found += await _sources_of_pack(pack, entry, readers, tails)
+            records = memory.records_of(pack, start=start)
+            if records is None:
+                found += await _sources_of_pack(pack, entry, readers, tails)
+                continue
+            found.append(_fresh(pack, life, records, tails.pieces.times(pack, entry.topic)))
     return found
+
+
+def _fresh(item: Item, life: Life, records: FreshRecords, store_times: tuple[int, int]) -> FreshSource:
+    return FreshSource(
+        name=f"{item_id(item)} in memory",
+        end_place=item.end_physical_offset,
+        store_times=store_times,
+        life=life,
+        records=records,
+    )
 
 
 async def sources_of_gaps(

@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.indexes.fresh_index import FreshIndex, Item
+from thermocline.tiered.indexes.indexed_parts import part_bytes
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.packs.merge_policy import MergePlan
 from thermocline.tiered.packs.pack_entry import PackEntry, topic_key
@@ -74,8 +76,11 @@ class PackMerger:
         spool_folder: Path | None,
         clock: Callable[[], int],
         budgets: TierBudgets | None = None,
+        fresh: FreshIndex | None = None,
     ) -> None:
+        """`fresh`: takes what lookups need of what is merged before it is indexed."""
         self._writer = writer
+        self._fresh = fresh
         self._options = options
         self._spool_folder = spool_folder
         self._clock = clock
@@ -112,7 +117,7 @@ class PackMerger:
         self, plan: MergePlan, catalog: Catalog, rules: MergeRules, *, buffer_bytes: int, held_bytes: int
     ) -> MergeResult:
         result = MergeResult(packs_out=tuple(pack.pack_id for pack in plan.packs))
-        outputs = _Outputs(self._writer, plan, result, folder=self._spool_folder, clock=self._clock)
+        outputs = _Outputs(self._writer, plan, result, folder=self._spool_folder, clock=self._clock, fresh=self._fresh)
         try:
             async with contextlib.aclosing(self._topics(plan, catalog, rules, result, buffer_bytes)) as topics:
                 async for places in topics:
@@ -225,7 +230,9 @@ class _Outputs:
         *,
         folder: Path | None,
         clock: Callable[[], int],
+        fresh: FreshIndex | None,
     ) -> None:
+        self._fresh = fresh
         self._writer = writer
         self._plan = plan
         self._result = result
@@ -246,6 +253,7 @@ class _Outputs:
             await self._writer.store.put(key, joined.object.data)
         del self._uploading[footer.segment_id]
         self._result.segments_in.append(joined.entry)
+        await self._keep_fresh(joined.entry, [(joined.entry, finished.cq, finished.idx)])
 
     async def add_piece(self, ttl_class: str, finished: FinishedSegment) -> None:
         """Put a piece into the open pack of its class; a pack ends where its range of topics does."""
@@ -291,3 +299,8 @@ class _Outputs:
             await self._writer.store.put(pack.key, content.data)
         del self._uploading[pack.pack_id]
         self._result.packs_in.append(entry)
+        await self._keep_fresh(entry, pack.columns())
+
+    async def _keep_fresh(self, item: Item, columns: list[tuple[SegmentEntry, bytes, bytes]]) -> None:
+        if self._fresh is not None:
+            self._fresh.add(item, await asyncio.to_thread(self._fresh.read, item, part_bytes(columns)))

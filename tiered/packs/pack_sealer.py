@@ -19,6 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from thermocline.remoting.errors import CorruptDataError, DiskFullError, ObjectNotFoundError
+from thermocline.tiered.indexes.fresh_index import FreshIndex
+from thermocline.tiered.indexes.fresh_records import FreshRecords
+from thermocline.tiered.indexes.indexed_parts import part_bytes
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.packs.pack_entry import PackEntry, topic_key
 from thermocline.tiered.packs.pack_writer import RECORD_MEMORY_BYTES, FinishedObject, PackWriter
@@ -56,8 +59,11 @@ class PackSealer:
         pack_bytes: int,
         clock: Callable[[], int],
         budgets: TierBudgets | None = None,
+        fresh: FreshIndex | None = None,
     ) -> None:
+        """`fresh`: takes what lookups need of what is sealed."""
         self._writer = writer
+        self._fresh = fresh
         self._sealer = sealer
         self._spool_folder = spool_folder
         self._pack_bytes = pack_bytes
@@ -139,12 +145,14 @@ class PackSealer:
             if written is None:
                 self._writer.abandon(pack_id, ())
                 return None
-            sealed, content = written
+            sealed, content, fresh = written
             with content:
                 await self._writer.store.put(key, content.data)
         except BaseException:
             self._writer.abandon(pack_id, (key,))
             raise
+        if self._fresh is not None:
+            self._fresh.add(sealed.pack, fresh)
         return sealed
 
     def _write(
@@ -155,7 +163,7 @@ class PackSealer:
         plans: Sequence[SealPlan],
         ids: Sequence[SegmentId],
         folder: Path | None,
-    ) -> tuple[SealedPack, FinishedObject] | None:
+    ) -> tuple[SealedPack, FinishedObject, FreshRecords | None] | None:
         writer = PackWriter(pack_id=pack_id, key=key, ttl_class=ttl_class, folder=folder)
         now_ms = self._clock()
         written: list[SealPlan] = []
@@ -178,4 +186,5 @@ class PackSealer:
             raise
         table = pack.table()
         pieces = tuple((plan, table.piece(index)) for index, plan in enumerate(written))
-        return SealedPack(pack=pack, pieces=pieces), content
+        fresh = self._fresh.read(pack, part_bytes(writer.columns())) if self._fresh is not None else None
+        return SealedPack(pack=pack, pieces=pieces), content, fresh

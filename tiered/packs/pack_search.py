@@ -34,12 +34,10 @@ class FoundRecord:
 async def find_in_pack(
     pieces: PackPieces, store: ObjectStore, catalog: Catalog, pack: PackEntry, physical_offset: int
 ) -> FoundRecord | None:
-    """The record that lay at `physical_offset`, if it is in the pack and its topic lives there.
+    """The record that lay at `physical_offset`, within the pack's range, if it is there and its topic lives there.
 
     Raises what the store raises, and CorruptDataError leaves.
     """
-    if not pack.min_physical_offset <= physical_offset < pack.end_physical_offset:
-        return None
     tail = await _tail(store, pack)
     candidates = [
         segment

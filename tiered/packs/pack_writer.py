@@ -81,6 +81,10 @@ class PackWriter:
         """The topic of the last piece; empty before the first."""
         return self._pieces[-1].entry.topic if self._pieces else ""
 
+    def columns(self) -> list[tuple[SegmentEntry, bytes, bytes]]:
+        """Entry, `.cq` and `.idx` part of each piece of a pack that is finished."""
+        return [(piece.entry, piece.cq, piece.idx) for piece in self._pieces]
+
     def add(self, finished: FinishedSegment, *, created_ms: int) -> None:
         """Add a segment; it may be closed afterwards."""
         assert not self._pieces or topic_key(self.last_topic) <= topic_key(finished.footer.topic), "out of order"

@@ -11,7 +11,8 @@ import logging
 
 from thermocline.remoting.errors import MQError
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.indexes.index_builder import IndexBuilder, IndexResult, cut, topic_filter
+from thermocline.tiered.indexes.index_builder import IndexBuilder, IndexResult, topic_filter
+from thermocline.tiered.indexes.range_cut import cut
 from thermocline.tiered.ledger_entry import LedgerChanges
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.scrub.findings import Finding, Outcome

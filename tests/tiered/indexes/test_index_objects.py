@@ -16,13 +16,14 @@ from thermocline.tiered.errors import FrameChecksumError, SegmentFormatError
 from thermocline.tiered.indexes.birth_windows import HOUR_MS, birth_windows
 from thermocline.tiered.indexes.bloom_cache import BloomCache
 from thermocline.tiered.indexes.chapters import CHAPTER_RECORDS, PlaceRows, decode_chapter, encode_chapter
-from thermocline.tiered.indexes.index_builder import IndexBuilder, cut
+from thermocline.tiered.indexes.index_builder import IndexBuilder
 from thermocline.tiered.indexes.index_entry import PLACES, IndexEntry, encode_topics
 from thermocline.tiered.indexes.index_merger import IndexMerger
 from thermocline.tiered.indexes.index_object import IndexObject
 from thermocline.tiered.indexes.index_policy import FAN_IN, OBJECTS_MAX, SLOTS, next_merge
 from thermocline.tiered.indexes.indexed_parts import IndexedPart
 from thermocline.tiered.indexes.key_pages import index_hash, salt_of, salted
+from thermocline.tiered.indexes.range_cut import cut
 from thermocline.tiered.key_index import key_hash
 from thermocline.tiered.ledger_entry import LedgerChanges
 from thermocline.tiered.memory import MemoryObjectStore

@@ -22,6 +22,7 @@ from thermocline.tiered.cold_reader import ColdReader
 from thermocline.tiered.due_changes import TopicReport
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.indexes.bloom_cache import BloomCache
+from thermocline.tiered.indexes.fresh_index import FreshIndex
 from thermocline.tiered.indexes.index_builder import IndexBuilder
 from thermocline.tiered.indexes.index_merger import IndexMerger
 from thermocline.tiered.indexes.indexing import Indexing
@@ -108,9 +109,17 @@ class ScrubRig:
         backlog = SealBacklog(
             queues=queues, log=log, policy=SealPolicy(segment_bytes=1 << 20), log_min_offset=lambda: self.local_from
         )
-        sealer = Sealer(store=copy, keys=KEYS, log=log, spool_folder=None, options=OPTIONS, clock=self.clock)
+        self.fresh = FreshIndex()
+        sealer = Sealer(
+            store=copy, keys=KEYS, log=log, spool_folder=None, options=OPTIONS, clock=self.clock, fresh=self.fresh
+        )
         pack_sealer = PackSealer(
-            writer=self.writer, sealer=sealer, spool_folder=None, pack_bytes=1 << 20, clock=self.clock
+            writer=self.writer,
+            sealer=sealer,
+            spool_folder=None,
+            pack_bytes=1 << 20,
+            clock=self.clock,
+            fresh=self.fresh,
         )
         self.service = TierService(
             writer=self.writer,
@@ -123,7 +132,9 @@ class ScrubRig:
             pack_sealer=pack_sealer if self.packs else None,
         )
         self.merging = Merging(
-            merger=PackMerger(writer=self.writer, options=OPTIONS, spool_folder=None, clock=self.clock),
+            merger=PackMerger(
+                writer=self.writer, options=OPTIONS, spool_folder=None, clock=self.clock, fresh=self.fresh
+            ),
             policy=MergePolicy(fan_in=3, pack_bytes=1 << 20),
             budget=MergeBudget(bytes_per_second=1 << 30, clock=self.clock),
             segment_bytes=self.own_bytes * 2,
@@ -145,6 +156,7 @@ class ScrubRig:
             merger=IndexMerger(self.writer, spool_folder=None, clock=self.clock),
             budget=MergeBudget(bytes_per_second=1 << 30, clock=self.clock),
             blooms=BloomCache(),
+            fresh=self.fresh,
             catalog=lambda: self.catalog,
             gate=self._gate,
             class_of=self.service.class_of,

@@ -19,6 +19,7 @@ from thermocline.tiered.cold_reader import ColdReader
 from thermocline.tiered.errors import QuarantinedError
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.indexes.bloom_cache import BloomCache
+from thermocline.tiered.indexes.fresh_index import FreshIndex
 from thermocline.tiered.ledger_reader import open_catalog
 from thermocline.tiered.scrub.findings import ObjectKind, Outcome, Problem
 from thermocline.tiered.segment_format import SegmentId
@@ -42,12 +43,12 @@ async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[S
         rig.close()
 
 
-async def check_lookups(rig: ScrubRig, *, blooms: BloomCache | None = None) -> None:
+async def check_lookups(rig: ScrubRig, *, blooms: BloomCache | None = None, fresh: FreshIndex | None = None) -> None:
     """Every record is found by its key and by its place; nobody else is."""
     cache = FrameCache()
-    reader = ColdReader(rig.store, catalog=lambda: rig.catalog, cache=cache, blooms=blooms)
+    reader = ColdReader(rig.store, catalog=lambda: rig.catalog, cache=cache, blooms=blooms, fresh=fresh)
     try:
-        await reader.load_blooms()
+        await reader.load_lookups()
         for topic in TOPICS:
             by_key: dict[str, list[tuple[int, bytes]]] = {}
             for records in rig.hot(topic).values():
@@ -69,7 +70,8 @@ async def check_whole(rig: ScrubRig) -> None:
         assert report.findings == ()
         assert report.index_count == len(rig.catalog.indexes)
     assert await open_catalog(rig.store, KEYS) == rig.catalog
-    await check_lookups(rig, blooms=BloomCache())
+    for fresh in (None, FreshIndex(), rig.fresh):
+        await check_lookups(rig, blooms=BloomCache(), fresh=fresh)
 
 
 async def test_a_sound_tier_has_index_objects_and_no_findings(rig: ScrubRig) -> None:

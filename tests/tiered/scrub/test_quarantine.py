@@ -49,7 +49,7 @@ class Reader:
     """A cold reader on the newest catalog."""
 
     def __init__(self, rig: ScrubRig) -> None:
-        self.cold = ColdReader(rig.store, catalog=lambda: rig.catalog, cache=FrameCache())
+        self.cold = ColdReader(rig.store, catalog=lambda: rig.catalog, cache=FrameCache(), fresh=rig.fresh)
 
     async def one(self, queue_id: int, offset: int) -> bytes:
         """The record at an offset."""
