@@ -65,14 +65,14 @@ class SyntheticHotTier:
         self.min_offset = 0
         self.queues: dict[tuple[str, int], SyntheticQueue] = {}
         self._records: dict[int, bytes] = {}
-        self._templates: dict[tuple[str, int], _Template] = {}
+        self._templates: dict[tuple[str, int, str], _Template] = {}
         self._sent = self._sent_ms = 0
 
-    def append(self, topic: str, queue_id: int, *, body_bytes: int, key: str = "") -> bytes:
-        """Store one message with an id and a tag; the record. `key`: an id as long as others, in place of a new one."""
-        template = self._templates.get((topic, body_bytes))
+    def append(self, topic: str, queue_id: int, *, body_bytes: int, unique_key: str = "", keys: str = "") -> bytes:
+        """Store one message with an id, a tag and perhaps keys; the record. `unique_key`: the id, as long as others."""
+        template = self._templates.get((topic, body_bytes, keys))
         if template is None:
-            template = self._templates[topic, body_bytes] = _make_template(topic, body_bytes)
+            template = self._templates[topic, body_bytes, keys] = _make_template(topic, body_bytes, keys)
         queue = self.queues.setdefault((topic, queue_id), SyntheticQueue())
         record, body = template.record, self.random.randbytes(body_bytes)
         _UINT.pack_into(record, POSITION_BODY_CRC, zlib.crc32(body) & 0x7FFF_FFFF)
@@ -83,8 +83,8 @@ class SyntheticHotTier:
         record[POSITION_BODY : POSITION_BODY + body_bytes] = body
         self._sent += 1
         self._sent_ms = self.now_ms
-        assert not key or len(key) == UNIQUE_KEY_BYTES
-        written = (key or self.last_key).encode()
+        assert not unique_key or len(unique_key) == UNIQUE_KEY_BYTES
+        written = (unique_key or self.last_key).encode()
         record[template.key_position : template.key_position + UNIQUE_KEY_BYTES] = written
         stored = bytes(record)
         self._records[self.append_offset] = stored
@@ -151,9 +151,11 @@ class SyntheticHotTier:
         return None if queue is None else queue.first_offset
 
 
-def _make_template(topic: str, body_bytes: int) -> _Template:
+def _make_template(topic: str, body_bytes: int, keys: str) -> _Template:
     key = "0" * UNIQUE_KEY_BYTES
     properties = f"UNIQ_KEY\x01{key}\x02TAGS\x01{TAG}\x02WAIT\x01true\x02".encode()
+    if keys:
+        properties += f"KEYS\x01{keys}\x02".encode()
     record = bytearray(
         encode_record(
             topic=topic,

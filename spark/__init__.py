@@ -10,19 +10,26 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from thermocline.spark.access.hadoop_options import configure, read_options
+    from thermocline.spark.cold_table import read_cold
     from thermocline.spark.decoding.arrow_decoder import ArrowDecoder, RowSelection
     from thermocline.spark.jobs.replay import CatchUpReport, QueueEnd, catch_up
+    from thermocline.spark.metrics.collector import TaskMetrics, task_metrics
+    from thermocline.spark.metrics.report import MetricsReport
     from thermocline.spark.session import local_session
 
 __all__ = [
     "ArrowDecoder",
     "CatchUpReport",
+    "MetricsReport",
     "QueueEnd",
     "RowSelection",
+    "TaskMetrics",
     "catch_up",
     "configure",
     "local_session",
+    "read_cold",
     "read_options",
+    "task_metrics",
 ]
 
 _MODULES = {
@@ -30,10 +37,14 @@ _MODULES = {
     "RowSelection": "decoding.arrow_decoder",
     "configure": "access.hadoop_options",
     "read_options": "access.hadoop_options",
+    "read_cold": "cold_table",
     "CatchUpReport": "jobs.replay",
     "QueueEnd": "jobs.replay",
     "catch_up": "jobs.replay",
     "local_session": "session",
+    "MetricsReport": "metrics.report",
+    "TaskMetrics": "metrics.collector",
+    "task_metrics": "metrics.collector",
 }
 
 

@@ -12,16 +12,23 @@ same rows; `resolve_plan` and `pinned_options` make several plans equal.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from thermocline.spark.decoding.message_columns import choose_columns, spark_ddl
+from thermocline.spark.metrics.sending import send_report, task_reported
 from thermocline.spark.reading.cold_plan import resolve_plan
 from thermocline.spark.reading.frame_reader import FrameReader
+from thermocline.spark.reading.pushed_filters import NO_FILTERS, push_filters
 from thermocline.spark.reading.read_plan import SegmentSlice
 from thermocline.spark.reading.source_options import read_options_from
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
 
 
 def table_schema(options: Mapping[str, str]) -> str:
@@ -43,6 +50,7 @@ class ColdTierReader(DataSourceReader):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = read_options_from(options)
+        self._pushed = NO_FILTERS
 
     def partitions(self) -> list[InputPartition]:
         """One partition a task of the plan; one that is empty when nothing is to be read, or Spark would make its own.
@@ -51,10 +59,32 @@ class ColdTierReader(DataSourceReader):
             InvalidRequestError: An option is wrong, a topic or version is not there, an offset is out of range.
             UnavailableError: The store gave no answer, or refused.
         """
-        plan = resolve_plan(self._options, now_ms=time.time_ns() // 1_000_000)
+        plan = resolve_plan(self._options, now_ms=time.time_ns() // 1_000_000, pushed=self._pushed)
+        if self._options.metrics_address is not None:
+            told = {"kind": "plan", "engine": "direct", "tasks": len(plan.tasks), **asdict(plan.counts)}
+            send_report(self._options.metrics_address, told)
         return [ColdTierPartition(slices) for slices in plan.tasks or ((),)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task; see FrameReader."""
         assert isinstance(partition, ColdTierPartition)
-        yield from FrameReader(self._options).read(partition.slices)
+        reader = FrameReader(self._options)
+        with task_reported(self._options.metrics_address, lambda: reader.counts, engine="direct"):
+            yield from reader.read(partition.slices)
+
+
+class FilteringColdTierReader(ColdTierReader):
+    """The same, taking over what it can of the query's filters; for reads with the option `pushdown` only.
+
+    Spark fails a query whose reader has `pushFilters` while spark.sql.python.filterPushdown.enabled is off.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """The filters that Spark applies itself, or again."""
+        self._pushed, rest = push_filters(filters)
+        return rest
+
+
+def cold_tier_reader(options: Mapping[str, str]) -> ColdTierReader:
+    """The reader for these options."""
+    return FilteringColdTierReader(options) if read_options_from(options).pushes_filters else ColdTierReader(options)

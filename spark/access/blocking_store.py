@@ -85,13 +85,21 @@ def blocking_store(url: str, options: StoreOptions) -> BlockingStore:
     Raises:
         InvalidRequestError: The URL or an option cannot be used.
     """
+    return _kept_here().open(url, options.for_bucket(split_url(url)[1]))
+
+
+def loop_of_process() -> asyncio.AbstractEventLoop:
+    """The loop that this process's stores live on, for a store that the caller makes himself."""
+    return _kept_here().loop
+
+
+def _kept_here() -> _StoresOfProcess:
+    """What this process keeps, not what it has inherited by a fork."""
     global _kept
-    bucket_options = options.for_bucket(split_url(url)[1])
     with _kept_lock:
         if _kept is None or _kept.process_id != os.getpid():
             _kept = _StoresOfProcess()
-        kept = _kept
-    return kept.open(url, bucket_options)
+        return _kept
 
 
 def close_stores() -> None:

@@ -14,11 +14,13 @@ from urllib.parse import urlsplit
 
 from thermocline.spark.access.store_options import BUCKET_PREFIX, HADOOP_PREFIX
 from thermocline.spark.access.store_url import S3_SCHEMES
+from thermocline.spark.metrics.collector import active_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrameReader, SparkSession
 
 FORMAT = "thermocline"
+PUSHDOWN_SETTING = "spark.sql.python.filterPushdown.enabled"
 HADOOP_NAMES = (
     "endpoint",
     "endpoint.region",
@@ -31,10 +33,13 @@ HADOOP_NAMES = (
 
 
 def read_options(spark: SparkSession, url: str) -> dict[str, str]:
-    """Options with which the data source reaches the bucket of `url` as s3a would; none for other kinds of URL."""
+    """Options with which the data source reaches the bucket of `url` as s3a would; none for other kinds of URL.
+
+    Within a block of `task_metrics` also the one by which the read takes part.
+    """
     parts = urlsplit(url)
     if parts.scheme not in S3_SCHEMES:
-        return {}
+        return active_options()
     settings = spark._jsparkSession.sessionState().newHadoopConf()
     options: dict[str, str] = {}
     for name in HADOOP_NAMES:
@@ -45,9 +50,11 @@ def read_options(spark: SparkSession, url: str) -> dict[str, str]:
                 break
     # What Hadoop says by default says nothing here; with an endpoint of one's own, path style is the better guess.
     defaults = {f"{HADOOP_PREFIX}path.style.access": "false", f"{HADOOP_PREFIX}connection.ssl.enabled": "true"}
-    return {key: value for key, value in options.items() if defaults.get(key) != value}
+    return {key: value for key, value in options.items() if defaults.get(key) != value} | active_options()
 
 
 def configure(spark: SparkSession, url: str) -> DataFrameReader:
-    """A reader of this data source that reaches the bucket of `url` as the session's s3a settings say."""
-    return spark.read.format(FORMAT).options(**read_options(spark, url))
+    """A reader of this data source that reaches the bucket of `url` as the session's s3a settings say, and takes over
+    filters of the query; for that, the session's `spark.sql.python.filterPushdown.enabled` is set."""
+    spark.conf.set(PUSHDOWN_SETTING, "true")
+    return spark.read.format(FORMAT).option("pushdown", "true").options(**read_options(spark, url))

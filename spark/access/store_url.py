@@ -14,6 +14,7 @@ from random import SystemRandom
 from urllib.parse import urlsplit, urlunsplit
 
 from thermocline.remoting.errors import InvalidRequestError
+from thermocline.spark.access.request_counts import counting_requests
 from thermocline.spark.access.store_options import BucketOptions
 from thermocline.tiered.ledger_reader import find_entry_or_hint
 from thermocline.tiered.object_keys import BrokerKeys
@@ -91,4 +92,4 @@ async def open_cold_store(url: str, options: BucketOptions) -> ObjectStore:
 
     said = {name: value for name, value in asdict(options).items() if value is not None}
     store = await S3ObjectStore.open(replace(parse_s3_url(url), **said))
-    return RetryingObjectStore(store, random=SystemRandom())
+    return RetryingObjectStore(counting_requests(store), random=SystemRandom())

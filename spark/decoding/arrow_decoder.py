@@ -8,8 +8,9 @@ pay for themselves only:
   - an IPv6 host is written out by itself; IPv4 hosts are few, so each distinct one is written once;
   - irregular properties are parsed row by row.
 
-Selection comes before decoding: rows outside the offset and time window, or with another tag, are dropped by their
-heads and tags, and their bodies are never copied. Body checksums are not computed: cold frames carry their own.
+Selection comes before decoding: rows outside the offset and time window, or with another tag or key, are dropped by
+their heads, tags and keys, and their bodies are never copied. Body checksums are not computed: cold frames carry their
+own.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ from thermocline.remoting.record_heads import (
 from thermocline.remoting.sys_flag import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6, compression_type
 from thermocline.spark.decoding.arrow_gather import BUFFER_BYTES_MAX, gather_pieces
 from thermocline.spark.decoding.inner_batch import inner_batches, unwrap_records
+from thermocline.spark.decoding.key_words import rows_with_keys
 from thermocline.spark.decoding.message_columns import DEFAULT_COLUMNS, arrow_schema
+from thermocline.spark.decoding.offset_spans import OffsetSpans
 from thermocline.spark.decoding.property_columns import PropertyColumns, read_properties
 
 INT64_MAX = 2**63 - 1
@@ -55,13 +58,16 @@ _COLUMNS_OF_PROPERTIES = frozenset(_PROPERTY_BY_COLUMN) | {"properties"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSelection:
-    """Which rows of a frame count: half-open ranges of queue offset and store time, and tags (None: any)."""
+    """Which rows of a frame count: half-open ranges of queue offset and store time, tags (None: any), keys (of each
+    set at least one), and spans of offsets within the range (None: all of it)."""
 
     start_offset: int = 0
     end_offset: int = INT64_MAX
     start_ms: int = 0
     end_ms: int = INT64_MAX
     tags: frozenset[str] | None = None
+    keys: tuple[frozenset[str], ...] = ()
+    spans: OffsetSpans | None = None
 
 
 EVERY_ROW = RowSelection()
@@ -113,13 +119,20 @@ class ArrowDecoder:
                 values = heads.integers(field)
                 inside = (values >= start) & (values < end)
                 keep = inside if keep is None else keep & inside
+        if selection.spans is not None:
+            held = selection.spans.holds(heads.integers("queue_offset"))
+            keep = held if keep is None else keep & held
         if keep is not None and not bool(keep.all()):
             heads = heads.select(keep)
-        if selection.tags is None:
+        if selection.tags is None and not selection.keys:
             return heads, None
         properties = read_properties(heads)
-        tags = properties.column("TAGS")
-        wanted: Mask = pc.is_in(tags, pa.array(sorted(selection.tags), pa.string())).to_numpy(zero_copy_only=False)
+        wanted: Mask = np.ones(len(heads), np.bool_)
+        if selection.tags is not None:
+            tags = pa.array(sorted(selection.tags), pa.string())
+            wanted = pc.is_in(properties.column("TAGS"), tags).to_numpy(zero_copy_only=False)
+        if selection.keys:
+            wanted = wanted & rows_with_keys(properties.column("KEYS"), selection.keys)
         if bool(wanted.all()):
             return heads, properties
         return heads.select(wanted), None

@@ -5,6 +5,7 @@
                 being now or `snapshotTimestamp`. A version named without its moment is read under today's settings, so
                 that what has expired, or whose topic was deleted, does not come back
     range       of every queue: from `startingOffsets` to `endingOffsets`, within what the catalog holds
+    filters     a query's own that were pushed: queues, segments and frames that they rule out are in no task
     holes       offsets that were declared lost are stepped over, with a warning; any other gap is data loss
 
 One catalog a broker is read, with the topics asked for only: a few GETs, and one for each pack that a topic lives in.
@@ -16,7 +17,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
 
 from thermocline.remoting.errors import (
     CorruptDataError,
@@ -26,9 +28,24 @@ from thermocline.remoting.errors import (
     TopicNotFoundError,
 )
 from thermocline.spark.access.blocking_store import BlockingStore, blocking_store
+from thermocline.spark.access.counted_store import CountedStore
+from thermocline.spark.access.request_counts import RequestCounts
+from thermocline.spark.access.store_options import StoreOptions
 from thermocline.spark.access.store_url import broker_roots, possible_prefixes
 from thermocline.spark.decoding.arrow_decoder import INT64_MAX, RowSelection
-from thermocline.spark.reading.read_plan import ColdSource, QueueRange, ReadPlan, SegmentSlice, cut_queue, pack_tasks
+from thermocline.spark.decoding.offset_spans import OffsetSpans
+from thermocline.spark.reading.key_places import prune_by_keys
+from thermocline.spark.reading.pushed_filters import NO_FILTERS, PushedFilters
+from thermocline.spark.reading.read_plan import (
+    ColdSource,
+    ObjectName,
+    PlanCounts,
+    QueueRange,
+    ReadPlan,
+    SegmentSlice,
+    cut_queue,
+    pack_tasks,
+)
 from thermocline.spark.reading.source_options import EARLIEST, LATEST, QueueName, ReadOptions
 from thermocline.tiered.catalog import Catalog, TopicEntry
 from thermocline.tiered.errors import QuarantinedError
@@ -41,9 +58,17 @@ from thermocline.tiered.ttl import topic_visible_from_ms
 
 logger = logging.getLogger(__name__)
 
+OpenStore: TypeAlias = Callable[[str, StoreOptions], BlockingStore]
 
-def resolve_plan(options: ReadOptions, *, now_ms: int) -> ReadPlan:
-    """Resolve a read.
+
+def resolve_plan(
+    options: ReadOptions,
+    *,
+    now_ms: int,
+    pushed: PushedFilters = NO_FILTERS,
+    open_store: OpenStore = blocking_store,
+) -> ReadPlan:
+    """Resolve a read; `pushed` rules out what a query's own filters do, and changes no range.
 
     Raises:
         InvalidRequestError: A topic or version is not there, an offset is out of range, an option cannot be used.
@@ -55,8 +80,11 @@ def resolve_plan(options: ReadOptions, *, now_ms: int) -> ReadPlan:
     queues: list[QueueRange] = []
     slices: list[list[SegmentSlice]] = []
     found_topics: set[str] = set()
-    for url, root in _broker_places(options):
-        store = blocking_store(url, options.store)
+    in_range: set[tuple[str, str]] = set()
+    object_bytes: dict[ObjectName, int] = {}
+    requests = RequestCounts()
+    for url, root in _broker_places(options, open_store):
+        store = open_store(url, options.store)
         catalog = _open(store, root, options, version=_version_of(options, root))
         settings = catalog if options.snapshot_ms is not None else _newest(store, root, options, catalog)
         source = ColdSource(url=url, root=root, broker_name=catalog.broker_name, version=catalog.version)
@@ -68,9 +96,15 @@ def resolve_plan(options: ReadOptions, *, now_ms: int) -> ReadPlan:
             entry = store.run(_with_pieces(store, catalog, entry))
             found_topics.add(topic)
             visible_from_ms = topic_visible_from_ms(settings, topic, now_ms=moment_ms)
-            for queue in _queue_ranges(options, source, entry, visible_from_ms):
-                queues.append(queue)
-                slices.append(cut_queue(queue, entry.segments, _selection(options, queue)))
+            ranges = _queue_ranges(options, source, entry, visible_from_ms)
+            wanted = [cut_queue(queue, entry.segments, _selection(options, queue, pushed)) for queue in ranges]
+            keys = _key_sets(options, pushed)
+            if keys:
+                wanted = prune_by_keys(CountedStore(store, requests), entry.segments, wanted, keys)
+            queues += ranges
+            slices += wanted
+            in_range.update((root, segment_id) for segment_id in _segments_in(entry, ranges))
+            object_bytes.update({(root, key): size for key, size in _object_bytes(catalog, entry).items()})
     missing = [topic for topic in options.topics if topic not in found_topics]
     if missing:
         raise TopicNotFoundError(
@@ -83,6 +117,12 @@ def resolve_plan(options: ReadOptions, *, now_ms: int) -> ReadPlan:
         sources=tuple(sources),
         queues=tuple(queues),
         tasks=tuple(pack_tasks(slices, partition_bytes_max=options.partition_bytes_max)),
+        counts=PlanCounts(
+            segments=len(in_range),
+            segments_pruned=len(in_range - {(part.source.root, part.segment_id) for each in slices for part in each}),
+            index_gets=requests.gets,
+        ),
+        object_bytes=object_bytes,
     )
 
 
@@ -105,12 +145,12 @@ def pinned_options(plan: ReadPlan) -> dict[str, str]:
 # -- catalogs ------------------------------------------------------------------------------------------------------
 
 
-def _broker_places(options: ReadOptions) -> list[tuple[str, str]]:
+def _broker_places(options: ReadOptions, open_store: OpenStore) -> list[tuple[str, str]]:
     """URL of the prefix and root of every broker that the read's URLs name, each once."""
     places: dict[tuple[str, str], None] = {}
     for url in options.urls:
         for prefix_url, under in possible_prefixes(url):
-            store = blocking_store(prefix_url, options.store)
+            store = open_store(prefix_url, options.store)
             roots = store.run(broker_roots(store.store, under))
             places |= {(prefix_url, root): None for root in roots}
             if roots:
@@ -144,6 +184,14 @@ async def _with_pieces(store: BlockingStore, catalog: Catalog, entry: TopicEntry
     found = await with_pieces(PackPieces(store.store), catalog, entry.topic)
     assert found is not None
     return found
+
+
+def _object_bytes(catalog: Catalog, entry: TopicEntry) -> dict[str, int]:
+    """The sizes of packs and other objects that hold more than the records of one segment."""
+    sizes = {each.log.key: each.idx.end for each in entry.segments if each.log.key == each.idx.key}
+    packed = catalog.packed.get(entry.topic)
+    packs = [catalog.packs[pack_id] for pack_id in packed.packs] if packed is not None else []
+    return sizes | {pack.key: pack.object_bytes for pack in packs}
 
 
 def _newest(store: BlockingStore, root: str, options: ReadOptions, catalog: Catalog) -> Catalog:
@@ -277,11 +325,34 @@ def _damaged_objects(entry: TopicEntry, lost: LostRange) -> str:
     return ", ".join(f"{part.key} ({part.problem})" for part in parts)
 
 
-def _selection(options: ReadOptions, queue: QueueRange) -> RowSelection:
+def _selection(options: ReadOptions, queue: QueueRange, pushed: PushedFilters) -> RowSelection:
+    """What is wanted of a queue; nothing when a pushed filter rules it out."""
+    whole = OffsetSpans.of([(queue.start_offset, queue.end_offset)])
+    is_wanted = pushed.wants_queue(topic=queue.topic, broker_name=queue.source.broker_name, queue_id=queue.queue_id)
+    spans = whole.intersect(pushed.spans) if is_wanted else OffsetSpans(())
+    tags = options.tags if pushed.tags is None else pushed.tags & (options.tags or pushed.tags)
     return RowSelection(
-        start_offset=queue.start_offset,
-        end_offset=queue.end_offset,
-        start_ms=max(options.starting_ms or 0, queue.visible_from_ms, 0),
-        end_ms=INT64_MAX if options.ending_ms is None else options.ending_ms,
-        tags=options.tags,
+        start_offset=spans.start if spans.spans else queue.start_offset,
+        end_offset=spans.end if spans.spans else queue.start_offset,
+        start_ms=max(options.starting_ms or 0, queue.visible_from_ms, pushed.start_ms, 0),
+        end_ms=min(INT64_MAX if options.ending_ms is None else options.ending_ms, pushed.end_ms),
+        tags=tags,
+        keys=_key_sets(options, pushed),
+        spans=spans if len(spans.spans) > 1 else None,
     )
+
+
+def _key_sets(options: ReadOptions, pushed: PushedFilters) -> tuple[frozenset[str], ...]:
+    """Sets of keys, of each of which a message has to have one."""
+    return pushed.keys if options.keys is None else (options.keys, *pushed.keys)
+
+
+def _segments_in(entry: TopicEntry, ranges: Sequence[QueueRange]) -> Iterator[str]:
+    """The segments that hold offsets of these ranges."""
+    by_queue = {queue.queue_id: queue for queue in ranges}
+    for segment in entry.segments:
+        for run in segment.runs:
+            queue = by_queue.get(run.queue_id)
+            if queue is not None and run.start_offset < queue.end_offset and queue.start_offset < run.end_offset:
+                yield segment.segment_id
+                break

@@ -5,8 +5,9 @@ A slice is some frames of one queue's run in one segment. It owns the frames who
 every frame still belongs to exactly one of them. Rows are selected exactly by the range of the queue, which all slices
 of the queue carry.
 
-Pruning at planning: runs outside the offset range or the time range of the read. (Frames are pruned in the task, from
-the segment's footer, by the same two and by the tags codes in `.cq`; the catalog knows no tags.)
+Pruning at planning: runs outside the offset range or the time range of the read, and by key what the segments' own
+indexes rule out (`key_places.py`). (Frames are pruned in the task, from the segment's footer, by the same and by the
+tags codes in `.cq`; the catalog knows no tags.)
 
 Sizing: the slices of a queue, laid end to end, are cut into equal tasks of at most `partition_bytes_max` raw bytes, at
 least TASKS_PER_QUEUE_MIN of them while that leaves TASK_BYTES_MIN for each (a task costs about 30 ms before its first
@@ -15,17 +16,21 @@ row). Queues too small for a task of their own share tasks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import numpy as np
 
-from thermocline.spark.decoding.arrow_decoder import RowSelection
+from thermocline.spark.decoding.arrow_decoder import INT64_MAX, RowSelection
 from thermocline.tiered.segment_entry import PartLocator, SegmentEntry
 from thermocline.tiered.segment_format import QueueRun
 
 TASKS_PER_QUEUE_MIN = 4
 TASK_BYTES_MIN = 4 << 20
+
+ObjectName: TypeAlias = tuple[str, str]
+"""Root of a broker, key of an object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +58,11 @@ class QueueRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentSlice:
-    """Some frames of one queue in one segment; `raw_bytes` is an estimate."""
+    """Some frames of one queue in one segment; `raw_bytes` is an estimate.
+
+    `places`: the queue offsets, rising, that a key index has named; frames that hold none of them are not read. None:
+    every frame may hold what is wanted.
+    """
 
     source: ColdSource
     topic: str
@@ -65,27 +74,43 @@ class SegmentSlice:
     end_offset: int
     raw_bytes: int
     selection: RowSelection
+    max_store_ms: int = INT64_MAX
+    places: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanCounts:
+    """What planning had before it, and what it left out. A segment counts once, however many queues it holds."""
+
+    segments: int = 0  # with offsets in the range of the read
+    segments_pruned: int = 0  # of these, in no task: by time, by pushed filters, by key
+    index_gets: int = 0  # requests for key indexes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPlan:
-    """Everything that was resolved once, on the driver: the same plan gives the same rows, whenever it runs."""
+    """Everything that was resolved once, on the driver: the same plan gives the same rows, whenever it runs.
+
+    `object_bytes`: sizes of the objects that hold more than one part of a segment.
+    """
 
     snapshot_ms: int
     sources: tuple[ColdSource, ...]
     queues: tuple[QueueRange, ...]
     tasks: tuple[tuple[SegmentSlice, ...], ...]
+    counts: PlanCounts = field(default_factory=lambda: PlanCounts())
+    object_bytes: Mapping[ObjectName, int] = field(default_factory=dict)
 
 
 def cut_queue(queue: QueueRange, segments: Iterable[SegmentEntry], selection: RowSelection) -> list[SegmentSlice]:
-    """The slices of one queue, one a segment, by rising offset; `selection` has the offset range of the queue."""
+    """The slices of one queue, one a segment, by rising offset; `selection` has the offsets wanted of the queue."""
     slices: list[SegmentSlice] = []
     for segment in segments:
         run = segment.run(queue.queue_id)
         if run is None or not _is_wanted(run, selection):
             continue
-        start, end = max(run.start_offset, queue.start_offset), min(run.end_offset, queue.end_offset)
-        if start >= end:
+        start, end = max(run.start_offset, selection.start_offset), min(run.end_offset, selection.end_offset)
+        if start >= end or (selection.spans is not None and not selection.spans.overlaps(start, end)):
             continue
         places = _raw_places(segment, run, [start, end])
         slices.append(
@@ -100,6 +125,7 @@ def cut_queue(queue: QueueRange, segments: Iterable[SegmentEntry], selection: Ro
                 end_offset=end,
                 raw_bytes=max(1, round(places[1] - places[0])),
                 selection=selection,
+                max_store_ms=run.max_store_ms,
             )
         )
     return sorted(slices, key=lambda part: part.start_offset)

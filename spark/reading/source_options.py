@@ -10,6 +10,8 @@ Names are matched without regard to case, as Spark does. Times are on the store 
     startingTimestamp      milliseconds or ISO 8601 (UTC when it names no zone), inclusive
     endingTimestamp        the same, exclusive
     tags                   A || B, exact; * is every message, tagged or not
+    keys                   K1 K2, parted by spaces as in KEYS: messages that have at least one of these keys, exact
+    pushdown               true: filters of the query are taken over (spark.sql.python.filterPushdown.enabled needed)
     columns, includeProperties, decompressBody                                    see message_columns, arrow_decoder
     failOnDataLoss         true: an offset asked for that is not there any more (or yet) fails the read
     onCorruptFrame         fail | skip: what a frame that does not decompress or decode does
@@ -18,6 +20,7 @@ Names are matched without regard to case, as Spark does. Times are on the store 
     rowsPerBatch           rows in one Arrow batch (16384)
     snapshotVersion        catalog version to read: a number, or {"cluster/broker-a": 41} for several brokers
     snapshotTimestamp      the moment at which time to live is judged; now when absent
+    metrics                where tasks report what they did: see metrics/; set by `task_metrics`
     s3.*                   how to reach the bucket: see store_options
 """
 
@@ -32,6 +35,7 @@ from typing import Any, TypeAlias
 
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.spark.access.store_options import StoreOptions, store_options
+from thermocline.spark.decoding.key_words import words_of
 
 EARLIEST = -2
 LATEST = -1
@@ -93,6 +97,8 @@ class ReadOptions:
     starting_ms: int | None
     ending_ms: int | None
     tags: frozenset[str] | None
+    keys: frozenset[str] | None
+    pushes_filters: bool
     columns: str | None
     include_properties: bool
     decompress_body: bool
@@ -103,6 +109,7 @@ class ReadOptions:
     batch_rows_max: int
     snapshot_versions: Mapping[str, int]  # cluster/broker -> version; "" for the only broker there is
     snapshot_ms: int | None
+    metrics_address: str | None
     store: StoreOptions
 
     def wants_queue(self, queue: QueueName) -> bool:
@@ -128,6 +135,8 @@ def read_options_from(options: Mapping[str, str]) -> ReadOptions:
         starting_ms=starting_ms,
         ending_ms=ending_ms,
         tags=parse_tags(words.text("tags")),
+        keys=_keys(words.text("keys")),
+        pushes_filters=words.truth("pushdown", default=False),
         columns=words.text("columns"),
         include_properties=words.truth("includeProperties", default=False),
         decompress_body=words.truth("decompressBody", default=True),
@@ -138,6 +147,7 @@ def read_options_from(options: Mapping[str, str]) -> ReadOptions:
         batch_rows_max=words.size_bytes("rowsPerBatch", default=BATCH_ROWS_DEFAULT),
         snapshot_versions=_snapshot_versions(words.text("snapshotVersion")),
         snapshot_ms=words.time_ms("snapshotTimestamp"),
+        metrics_address=words.text("metrics"),
         store=store_options(options),
     )
 
@@ -250,6 +260,15 @@ def _queues(text: str | None) -> frozenset[QueueName] | None:
     if text is None:
         return None
     return frozenset(QueueName.parse(word, option="queues") for word in text.split(","))
+
+
+def _keys(text: str | None) -> frozenset[str] | None:
+    if text is None:
+        return None
+    keys = frozenset(words_of(text))
+    if not keys:
+        raise InvalidRequestError(f"{text!r} names no key; write K1 K2", option="keys")
+    return keys
 
 
 def _snapshot_versions(text: str | None) -> dict[str, int]:

@@ -23,6 +23,6 @@ class DefaultSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the cold tier that the options name."""
-        from thermocline.spark.data_source import ColdTierReader
+        from thermocline.spark.data_source import cold_tier_reader
 
-        return ColdTierReader(self.options)
+        return cold_tier_reader(self.options)

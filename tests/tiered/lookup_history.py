@@ -61,7 +61,7 @@ class History:
 
     def send(self, topic: str, queue_id: int, *, body_bytes: int, key: str = "") -> Sent:
         """One message; with `key` others have that, too."""
-        record = self.hot.append(topic, queue_id, body_bytes=body_bytes, key=key)
+        record = self.hot.append(topic, queue_id, body_bytes=body_bytes, unique_key=key)
         sent = Sent(
             topic=topic,
             queue_id=queue_id,

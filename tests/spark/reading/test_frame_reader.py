@@ -267,7 +267,7 @@ def test_a_missing_object_fails_or_is_left_out(caplog: pytest.LogCaptureFixture)
     tier.seal_in_pieces(log, 2)
     gone = tier.entries("orders")[0]
     tier.delete_object(gone.log.key)
-    with pytest.raises(ObjectNotFoundError, match="have expired") as failure:
+    with pytest.raises(ObjectNotFoundError, match="removed by other hands") as failure:
         read(tier.url)
     assert gone.log.key in str(failure.value)
     with caplog.at_level(logging.WARNING):

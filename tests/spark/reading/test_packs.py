@@ -36,7 +36,8 @@ async def write_packs(folder: Path) -> list[tuple[str, int, int, bytes]]:
         for round_number in range(11):
             for number in range(90):
                 name = "orders" if number % 9 < 6 else "payments" if number % 9 < 8 else "small"
-                message = decode_record(hot.append(name, number % 2, body_bytes=300))
+                keys = f"all seven{round_number}" if number % 7 == 0 else ""
+                message = decode_record(hot.append(name, number % 2, body_bytes=300, keys=keys))
                 sent.append((name, message.queue_id, message.queue_offset, bytes(message.body)))
             hot.now_ms += 61_000
             tier.report()
