@@ -11,18 +11,26 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from thermocline.spark.access.hadoop_options import configure, read_options
     from thermocline.spark.decoding.arrow_decoder import ArrowDecoder, RowSelection
-    from thermocline.spark.jobs.replay import CatchUpReport, QueueEnd, catch_up
+    from thermocline.spark.handoff.hand_off import hand_off
+    from thermocline.spark.handoff.receipt import Receipt, read_receipt
+    from thermocline.spark.handoff.snapshot import ColdSnapshot, SnapshotQueue, open
+    from thermocline.spark.jobs.replay import CatchUpReport, catch_up
     from thermocline.spark.session import local_session
 
 __all__ = [
     "ArrowDecoder",
     "CatchUpReport",
-    "QueueEnd",
+    "ColdSnapshot",
+    "Receipt",
     "RowSelection",
+    "SnapshotQueue",
     "catch_up",
     "configure",
+    "hand_off",
     "local_session",
+    "open",
     "read_options",
+    "read_receipt",
 ]
 
 _MODULES = {
@@ -31,7 +39,12 @@ _MODULES = {
     "configure": "access.hadoop_options",
     "read_options": "access.hadoop_options",
     "CatchUpReport": "jobs.replay",
-    "QueueEnd": "jobs.replay",
+    "ColdSnapshot": "handoff.snapshot",
+    "SnapshotQueue": "handoff.snapshot",
+    "open": "handoff.snapshot",
+    "Receipt": "handoff.receipt",
+    "read_receipt": "handoff.receipt",
+    "hand_off": "handoff.hand_off",
     "catch_up": "jobs.replay",
     "local_session": "session",
 }

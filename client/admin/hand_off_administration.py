@@ -126,9 +126,9 @@ class HandOffAdministration(AdminBase):
             ObjectNotFoundError: There is no such broker, topic or group.
             UnavailableError: A broker gave no answer; repeat the call.
         """
-        masters = await self._hand_off_masters(targets, is_checked=not force)
+        wanted = await self._wanted(targets, is_whole=not force)
         for attempt in range(1, ATTEMPTS_MAX + 1):
-            prepared = await self._prepare_each(group, masters, targets, receipt_id=receipt_id, force=force)
+            prepared = await self._prepare_each(group, wanted, receipt_id=receipt_id, force=force)
             try:
                 return sorted(
                     [row for master in prepared for row in await self._apply(master, group, receipt_id)],
@@ -140,36 +140,35 @@ class HandOffAdministration(AdminBase):
                     raise
         raise AssertionError("the last attempt returns or raises")
 
-    async def _hand_off_masters(
-        self, targets: Mapping[str, Sequence[TopicTarget]], *, is_checked: bool
-    ) -> list[BrokerAddress]:
-        """The brokers to ask; every broker that has one of the topics must be among them."""
+    async def _wanted(
+        self, targets: Mapping[str, Sequence[TopicTarget]], *, is_whole: bool
+    ) -> list[tuple[BrokerAddress, list[TopicTarget]]]:
+        """The brokers to ask for what. Where nothing of a topic was read, and it is not there, there is nothing to do;
+        every broker that has one of the topics must be among the targets."""
         masters = {master.broker_name: master for master in await self._masters()}
-        for name in targets:
-            if name not in masters:
+        holders = {
+            topic: {master.broker_name for master in await self._topic_masters(topic)}
+            for topic in sorted({target.topic for each in targets.values() for target in each})
+        }
+        wanted: list[tuple[BrokerAddress, list[TopicTarget]]] = []
+        for name in sorted(targets):
+            topics = [target for target in targets[name] if target.queues or name in holders[target.topic]]
+            if topics and name not in masters:
                 raise ObjectNotFoundError("a broker that was read is not there", broker=name)
-        if is_checked:
-            for topic in sorted({target.topic for each in targets.values() for target in each}):
-                for master in await self._topic_masters(topic):
-                    if not any(target.topic == topic for target in targets.get(master.broker_name, ())):
-                        raise InvalidRequestError(
-                            "a broker has the topic that was not read", topic=topic, broker=master.broker_name
-                        )
-        return [masters[name] for name in sorted(targets)]
+            if topics:
+                wanted.append((masters[name], topics))
+        for topic, names in holders.items():
+            for name in sorted(names) if is_whole else ():
+                if not any(target.topic == topic for target in targets.get(name, ())):
+                    raise InvalidRequestError("a broker has the topic that was not read", topic=topic, broker=name)
+        return wanted
 
     async def _prepare_each(
-        self,
-        group: str,
-        masters: Sequence[BrokerAddress],
-        targets: Mapping[str, Sequence[TopicTarget]],
-        *,
-        receipt_id: str,
-        force: bool,
+        self, group: str, wanted: Sequence[tuple[BrokerAddress, list[TopicTarget]]], *, receipt_id: str, force: bool
     ) -> list[BrokerAddress]:
         """Prepare on every broker, or on none; the brokers on which it is not applied yet."""
         waiting: list[BrokerAddress] = []
-        for master in masters:
-            topics = list(targets[master.broker_name])
+        for master, topics in wanted:
             body = HandOffBody(group=group, receipt_id=receipt_id, topics=topics, is_forced=force)
             command = RemotingCommand.request(HandOffRequestCode.HAND_OFF_PREPARE, body=body.encode())
             try:

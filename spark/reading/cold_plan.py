@@ -2,8 +2,9 @@
 
     version     the newest of each broker's catalog, or `snapshotVersion`
     expiry      a message is visible when its store time is at least max(expired_before_ms, moment - ttl), the moment
-                being now or `snapshotTimestamp`. A version named without its moment is read under today's settings, so
-                that what has expired, or whose topic was deleted, does not come back
+                being now or `snapshotTimestamp`. A version that is named is read under today's settings at this moment,
+                so that what has expired, or whose topic was deleted, does not come back; unless the pin holds it with
+                which it was opened (`snapshotPin`): then as it was
     range       of every queue: from `startingOffsets` to `endingOffsets`, within what the catalog holds
     holes       offsets that were declared lost are stepped over, with a warning; any other gap is data loss
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from thermocline.remoting.errors import (
     CorruptDataError,
@@ -29,13 +30,14 @@ from thermocline.spark.access.blocking_store import BlockingStore, blocking_stor
 from thermocline.spark.access.store_url import broker_roots, possible_prefixes
 from thermocline.spark.decoding.arrow_decoder import INT64_MAX, RowSelection
 from thermocline.spark.reading.read_plan import ColdSource, QueueRange, ReadPlan, SegmentSlice, cut_queue, pack_tasks
-from thermocline.spark.reading.source_options import EARLIEST, LATEST, QueueName, ReadOptions
+from thermocline.spark.reading.source_options import EARLIEST, LATEST, QueueName, ReadOptions, SnapshotPin
 from thermocline.tiered.catalog import Catalog, TopicEntry
 from thermocline.tiered.errors import QuarantinedError
 from thermocline.tiered.ledger_entry import LostRange
 from thermocline.tiered.ledger_reader import open_catalog
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.packs.pack_pieces import PackPieces, with_pieces
+from thermocline.tiered.pins import find_pin
 from thermocline.tiered.segment_format import QueueRun
 from thermocline.tiered.ttl import topic_visible_from_ms
 
@@ -58,7 +60,10 @@ def resolve_plan(options: ReadOptions, *, now_ms: int) -> ReadPlan:
     for url, root in _broker_places(options):
         store = blocking_store(url, options.store)
         catalog = _open(store, root, options, version=_version_of(options, root))
-        settings = catalog if options.snapshot_ms is not None else _newest(store, root, options, catalog)
+        cuts_ms = _held_cuts(store, catalog, options, root, now_ms=now_ms)
+        settings = _newest(store, root, options, catalog) if cuts_ms is None else catalog
+        if cuts_ms is None and options.snapshot_versions:
+            moment_ms = max(moment_ms, now_ms)
         source = ColdSource(url=url, root=root, broker_name=catalog.broker_name, version=catalog.version)
         sources.append(source)
         for topic in options.topics:
@@ -67,7 +72,10 @@ def resolve_plan(options: ReadOptions, *, now_ms: int) -> ReadPlan:
                 continue
             entry = store.run(_with_pieces(store, catalog, entry))
             found_topics.add(topic)
-            visible_from_ms = topic_visible_from_ms(settings, topic, now_ms=moment_ms)
+            if cuts_ms is not None and topic in cuts_ms:
+                visible_from_ms = cuts_ms[topic]
+            else:
+                visible_from_ms = topic_visible_from_ms(settings, topic, now_ms=moment_ms)
             for queue in _queue_ranges(options, source, entry, visible_from_ms):
                 queues.append(queue)
                 slices.append(cut_queue(queue, entry.segments, _selection(options, queue)))
@@ -86,17 +94,20 @@ def resolve_plan(options: ReadOptions, *, now_ms: int) -> ReadPlan:
     )
 
 
-def pinned_options(plan: ReadPlan) -> dict[str, str]:
-    """Options with which another read resolves to the same versions, ranges and expiry."""
+def pinned_options(plan: ReadPlan, *, pin_id: str) -> dict[str, str]:
+    """Options with which another read resolves to the same versions, ranges and expiry, as long as the pin holds."""
+    cuts_ms: dict[str, dict[str, int]] = {source.root: {} for source in plan.sources}
     starting: dict[str, dict[str, int]] = {}
     ending: dict[str, dict[str, int]] = {}
     for queue in plan.queues:
+        cuts_ms[queue.source.root][queue.topic] = queue.visible_from_ms
         name = str(QueueName(queue.source.broker_name, queue.queue_id))
         starting.setdefault(queue.topic, {})[name] = queue.start_offset
         ending.setdefault(queue.topic, {})[name] = queue.end_offset
     return {
         "snapshotVersion": json.dumps({source.root: source.version for source in plan.sources}, sort_keys=True),
         "snapshotTimestamp": str(plan.snapshot_ms),
+        "snapshotPin": str(SnapshotPin(pin_id=pin_id, cuts_ms=cuts_ms)),
         "startingOffsets": json.dumps(starting, sort_keys=True),
         "endingOffsets": json.dumps(ending, sort_keys=True),
     }
@@ -144,6 +155,20 @@ async def _with_pieces(store: BlockingStore, catalog: Catalog, entry: TopicEntry
     found = await with_pieces(PackPieces(store.store), catalog, entry.topic)
     assert found is not None
     return found
+
+
+def _held_cuts(
+    store: BlockingStore, catalog: Catalog, options: ReadOptions, root: str, *, now_ms: int
+) -> Mapping[str, int] | None:
+    """What had expired by topic when the version was opened, while the pin that was made then holds it; else None."""
+    said = options.snapshot_pin
+    if said is None or not options.snapshot_versions:
+        return None
+    pin = store.run(find_pin(store.store, BrokerKeys(root), said.pin_id))
+    if pin is None or pin.version != catalog.version or pin.until_ms <= now_ms:
+        logger.warning("the snapshot is closed: what has expired since is left out broker=%s", root)
+        return None
+    return said.cuts_ms.get(root, {})
 
 
 def _newest(store: BlockingStore, root: str, options: ReadOptions, catalog: Catalog) -> Catalog:
