@@ -84,6 +84,7 @@ class Cluster:
         self._settings = settings
         self._names = [f"broker-{letter}" for letter in "abcdefgh"[:broker_count]]
         self.brokers: dict[str, Daemon] = {}
+        self.addresses: dict[str, str] = {}
         self.namesrv = ""
         self._name_server = Daemon(folder, "namesrv", ["namesrv", "--listen", "127.0.0.1:0"])
 
@@ -92,7 +93,7 @@ class Cluster:
             (self.namesrv,) = self._name_server.start().values()
             for name in self._names:
                 self.brokers[name] = Daemon(self.folder, name, ["broker", "--config", str(self._configuration(name))])
-                address = self.brokers[name].start()["broker"]
+                self.addresses[name] = address = self.brokers[name].start()["broker"]
                 # The next start takes the same port again.
                 self._configuration(name, port=address.rpartition(":")[2])
             self.wait_for_tiers()
