@@ -5,7 +5,9 @@ File: config/consumerOffset.json, Apache RocketMQ's:
      "pullOffsetTable":{"topic@group":{queueId:offset}}}
 with integer keys unquoted as RocketMQ writes them (both forms are read); `groupTopicMap` is derived and not read back.
 One member more, `popLogOffset`, once something was popped: the end of the log when the file was made. Check points of
-POP behind it are newer than the file (pop/pop_store.py). RocketMQ passes it over, and leaves it out when it writes.
+POP behind it are newer than the file (pop/pop_store.py). And one of groups that were handed over, `handOffs`:
+{group:[receipt id]}, the newest last: so both the offsets and that they were set are durable at once. RocketMQ passes
+these over, and leaves them out when it writes.
 
 Three tables, all by "topic@group" and queue id
   - offsets: the next offset to consume, as consumers commit it. On disk, every few seconds and at the stop: after a
@@ -22,7 +24,7 @@ Source: broker/offset/ConsumerOffsetManager.java, Apache RocketMQ 5.3.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -34,6 +36,8 @@ from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "consumerOffset.json"
+HAND_OFFS_KEPT = 8
+"""Receipts remembered of each group: one that is older has long been superseded."""
 
 
 class _OffsetFile(msgspec.Struct, rename="camel"):
@@ -41,6 +45,7 @@ class _OffsetFile(msgspec.Struct, rename="camel"):
     pull_offset_table: dict[str, dict[int, int]] = {}
     data_version: DataVersion | None = None
     pop_log_offset: int | None = None
+    hand_offs: dict[str, list[str]] = {}
 
 
 class ConsumerOffsets:
@@ -52,6 +57,7 @@ class ConsumerOffsets:
         self._offsets: dict[str, dict[int, int]] = {}
         self._pull_offsets: dict[str, dict[int, int]] = {}
         self._resets: dict[str, dict[int, int]] = {}
+        self._hand_offs: dict[str, list[str]] = {}
         self._groups_of: dict[str, set[str]] = {}
         self._topics_of: dict[str, set[str]] = {}
         self._encoded: dict[str, bytes] = {}
@@ -127,6 +133,22 @@ class ConsumerOffsets:
             del self._resets[key]
         return offset
 
+    # -- handing over --------------------------------------------------------------------------------------------------
+
+    def hand_over(self, group: str, receipt_id: str, places: Iterable[tuple[str, int, int]]) -> None:
+        """Move a group to (topic, queue id, offset) all at once, and remember by whose word. Pending resets end."""
+        for topic, queue_id, offset in places:
+            assert offset >= 0
+            self.take_reset(topic, group, queue_id)
+            self.commit(topic, group, queue_id, offset)
+        self._hand_offs[group] = [*self._hand_offs.get(group, ()), receipt_id][-HAND_OFFS_KEPT:]
+        self._version.bump()
+        self.is_dirty = True
+
+    def was_handed_over(self, group: str, receipt_id: str) -> bool:
+        """Whether this receipt has been applied to the group."""
+        return receipt_id in self._hand_offs.get(group, ())
+
     # -- what tools ask ------------------------------------------------------------------------------------------------
 
     def topics_of(self, group: str) -> set[str]:
@@ -160,7 +182,9 @@ class ConsumerOffsets:
         self._changed(key)
 
     def remove_group(self, group: str) -> None:
-        """Forget a group's offsets, pending resets included."""
+        """Forget a group's offsets, pending resets included, and who moved it."""
+        if self._hand_offs.pop(group, None) is not None:
+            self.is_dirty = True
         for topic in self.topics_of(group):
             self._remove_key(f"{topic}@{group}", topic, group)
         for key in [key for key in self._pull_offsets if key.partition("@")[2] == group]:
@@ -179,11 +203,14 @@ class ConsumerOffsets:
         """The file's content, with the log's end if given. Only what changed since the last call is encoded anew."""
         groups = {group: sorted(topics) for group, topics in self._topics_of.items()}
         self.is_dirty = False
-        return (b'{"dataVersion":%s,\n"groupTopicMap":%s,\n"offsetTable":{\n%s\n},\n%s"pullOffsetTable":{\n%s\n}}') % (
+        return (
+            b'{"dataVersion":%s,\n"groupTopicMap":%s,\n"offsetTable":{\n%s\n},\n%s%s"pullOffsetTable":{\n%s\n}}'
+        ) % (
             self._version.text(),
             msgspec.json.encode(groups),
             _encode_table(self._offsets, self._encoded),
             b"" if pop_log_offset is None else b'"popLogOffset":%d,\n' % pop_log_offset,
+            b'"handOffs":%s,\n' % msgspec.json.encode(self._hand_offs) if self._hand_offs else b"",
             _encode_table(self._pull_offsets, self._encoded_pulls),
         )
 
@@ -208,6 +235,7 @@ class ConsumerOffsets:
             self._add_key(key, topic, group).update(table)
         self._pull_offsets = file.pull_offset_table
         self.pop_log_offset = file.pop_log_offset
+        self._hand_offs = file.hand_offs
         if file.data_version is not None:
             self._version.current = file.data_version
         self.is_dirty = self.pop_log_offset is None  # the sooner it is written, the sooner it is known

@@ -19,6 +19,7 @@ from thermocline.broker.consumer_filter_table import ConsumerFilterTable
 from thermocline.broker.consumer_offsets import ConsumerOffsets
 from thermocline.broker.delay_service import DelayService
 from thermocline.broker.group_table import GroupTable
+from thermocline.broker.hand_off.group_holds import GroupHolds
 from thermocline.broker.kept_clock import KeptClock
 from thermocline.broker.loop_turns import LoopTurns
 from thermocline.broker.message_appender import MessageAppender
@@ -54,6 +55,7 @@ class BrokerContext:
     """The other brokers. Whoever made the context closes it."""
     groups: GroupTable
     offsets: ConsumerOffsets
+    holds: GroupHolds
     clients: ClientRegistry
     turns: LoopTurns
     filters: MessageFilters

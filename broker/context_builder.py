@@ -35,6 +35,7 @@ from thermocline.broker.consumer_offsets import ConsumerOffsets
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.delay_service import DelayService
 from thermocline.broker.group_table import GroupTable
+from thermocline.broker.hand_off.group_holds import GroupHolds
 from thermocline.broker.kept_clock import KeptClock
 from thermocline.broker.loop_turns import LoopTurns
 from thermocline.broker.make_pop_store import make_pop_store, popped_is_durable
@@ -202,6 +203,7 @@ async def build_context(
         peers=PeerBrokers(registration, timeout_ms=lambda: settings.broker.forward_timeout_ms, clock=clock),
         groups=groups,
         offsets=offsets,
+        holds=GroupHolds(clock=clock),
         clients=ClientRegistry(
             clock=clock,
             call_soon=asyncio.get_running_loop().call_soon,

@@ -56,6 +56,7 @@ from thermocline.broker.processors.consumer_offset import ConsumerOffsetProcesso
 from thermocline.broker.processors.cost import CostProcessor
 from thermocline.broker.processors.dispatcher import Dispatcher
 from thermocline.broker.processors.group import GroupProcessor
+from thermocline.broker.processors.hand_off import HandOffProcessor
 from thermocline.broker.processors.lock import LockProcessor
 from thermocline.broker.processors.recall import RecallProcessor
 from thermocline.broker.processors.replica import ReplicaProcessor
@@ -358,6 +359,7 @@ class HotProcess:
                 GroupProcessor(context),
                 ClientProcessor(context),
                 ConsumerOffsetProcessor(context),
+                HandOffProcessor(context),
                 LockProcessor(context),
                 AssignmentProcessor(
                     context,

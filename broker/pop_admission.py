@@ -61,7 +61,8 @@ class PopAdmission:
         """Pass a topic, one of its queues (below 0: all), and a group.
 
         Raises:
-            TopicNotFoundError, PermissionDeniedError, InvalidParameterError, GroupNotFoundError: It is refused.
+            TopicNotFoundError, PermissionDeniedError, InvalidParameterError, GroupNotFoundError, GroupHeldError: It is
+                refused.
         """
         config = self._context.topics.get(topic)
         if config is None:
@@ -79,6 +80,7 @@ class PopAdmission:
             raise GroupNotFoundError(f"subscription group [{name}] does not exist, {FAQ_TEXT}")
         if not group.consume_enable:
             raise PermissionDeniedError(f"subscription group no permission, {name}")
+        self._context.holds.check(name)
         return group
 
 

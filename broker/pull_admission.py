@@ -74,7 +74,8 @@ class PullAdmission:
 
         Raises:
             PullForbiddenError, GroupNotFoundError, TopicNotFoundError, InvalidParameterError, SubscriptionParseError,
-            SubscriptionNotFoundError, SubscriptionNotLatestError, FilterDataNotFoundError, MQError: It is refused.
+            SubscriptionNotFoundError, SubscriptionNotLatestError, FilterDataNotFoundError, GroupHeldError,
+            MQError: It is refused.
             CompileNeeded: The filter of its subscription has to be compiled first.
         """
         context = self._context
@@ -96,6 +97,7 @@ class PullAdmission:
             raise PullForbiddenError(
                 f"subscription group no permission, {header.consumer_group}", forbidden_type=FORBIDDEN_BY_GROUP
             )
+        context.holds.check(header.consumer_group)
         topic = context.topics.get(header.topic)
         if topic is None:
             raise TopicNotFoundError(f"topic[{header.topic}] not exist, apply first please!")

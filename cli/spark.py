@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from thermocline.cli.spark_catch_up import catch_up
+from thermocline.cli.spark_hand_off import hand_off
 
 __all__ = ["spark"]
 
@@ -18,7 +19,9 @@ def spark() -> None:
     \b
     Example:
       thermocline spark catch-up orders --from file:///data/cold --to ./orders
+      thermocline spark hand-off ./orders.receipt.json --group billing
     """
 
 
 spark.add_command(catch_up)
+spark.add_command(hand_off)

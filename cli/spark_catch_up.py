@@ -36,6 +36,16 @@ __all__ = ["catch_up"]
 @click.option("--ending-offsets", metavar="earliest|latest|JSON", help="Where to end, exclusive.")
 @click.option("--starting-time", metavar="TIME", help="Store time to start at: milliseconds or ISO 8601.")
 @click.option("--ending-time", metavar="TIME", help="Store time to end before.")
+@click.option("--receipt", metavar="PLACE", help="Path or URL of the receipt; beside the files when absent.")
+@click.option("--from-group", metavar="GROUP", help="Start where this consumer group is.")
+@click.option("--seal", is_flag=True, help="First move what the brokers have flushed until now to the cold tier.")
+@click.option(
+    "--namesrv",
+    envvar="NAMESRV_ADDR",
+    show_envvar=True,
+    metavar="HOST:PORT[;...]",
+    help="NameServers, for --from-group and --seal.",
+)
 @click.option("--option", "pairs", multiple=True, metavar="NAME=VALUE", help="Any other option of the data source.")
 @click.option("--cores", type=click.IntRange(min=1), help="Cores to use; all when absent.")
 @click.option("--json", "as_json", is_flag=True, help="Write the report as JSON for programs instead of a table.")
@@ -52,13 +62,18 @@ def catch_up(
     ending_offsets: str | None,
     starting_time: str | None,
     ending_time: str | None,
+    receipt: str | None,
+    from_group: str | None,
+    seal: bool,
+    namesrv: str | None,
     pairs: tuple[str, ...],
     cores: int | None,
     as_json: bool,
 ) -> None:
     """Replay TOPIC (or several, comma separated) from the cold tier with local Spark; no broker takes part.
 
-    Needs PySpark (pip install 'thermocline[spark]') and Java 17. Reports the exact end offset of every queue.
+    Needs PySpark (pip install 'thermocline[spark]') and Java 17. Reports the exact end offset of every queue,
+    and writes it into a receipt, to which `thermocline spark hand-off` moves a consumer group.
 
     \b
     Example:
@@ -88,6 +103,10 @@ def catch_up(
             output_format="json" if output_format == "json" else "parquet",
             body="base64" if body == "base64" else "text",
             options=options,
+            receipt=receipt,
+            from_group=from_group,
+            seal=seal,
+            namesrv=namesrv,
             on_progress=lambda done, total: progress.update(bar, completed=done, total=total),
         )
     if as_json:

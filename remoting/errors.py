@@ -123,6 +123,22 @@ class IllegalOperationError(InvalidRequestError):
     """Right in form, but not in the state that the message is in."""
 
 
+class GroupActiveError(IllegalOperationError):
+    """Members of the group are connected, or hold messages that they have popped: stop them first."""
+
+
+class OffsetChangedError(IllegalOperationError):
+    """The group is not where it was: somebody has consumed meanwhile."""
+
+
+class TopicChangedError(IllegalOperationError):
+    """The topic was deleted and made again: offsets of its former life say nothing."""
+
+
+class NotPreparedError(IllegalOperationError):
+    """What is to be applied is not prepared, or not any more: prepare it again."""
+
+
 class NotLeaderForQueueError(InvalidRequestError):
     """Another broker leads this logic queue of a static topic; the route says which."""
 
@@ -136,6 +152,10 @@ class UnavailableError(MQError):
 
 class BrokerBusyError(UnavailableError):
     """A bound was reached: flow control."""
+
+
+class GroupHeldError(UnavailableError):
+    """The group is being moved; its members may go on in a moment."""
 
 
 class ServiceUnavailableError(UnavailableError):

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from thermocline.spark.access.hadoop_options import configure, read_options
     from thermocline.spark.cold_table import read_cold
     from thermocline.spark.decoding.arrow_decoder import ArrowDecoder, RowSelection
-    from thermocline.spark.jobs.replay import CatchUpReport, QueueEnd, catch_up
+    from thermocline.spark.handoff.hand_off import hand_off
+    from thermocline.spark.handoff.receipt import Receipt, read_receipt
+    from thermocline.spark.handoff.snapshot import ColdSnapshot, SnapshotQueue, open
+    from thermocline.spark.jobs.replay import CatchUpReport, catch_up
     from thermocline.spark.metrics.collector import TaskMetrics, task_metrics
     from thermocline.spark.metrics.report import MetricsReport
     from thermocline.spark.session import local_session
@@ -20,15 +23,20 @@ if TYPE_CHECKING:
 __all__ = [
     "ArrowDecoder",
     "CatchUpReport",
+    "ColdSnapshot",
     "MetricsReport",
-    "QueueEnd",
+    "Receipt",
     "RowSelection",
+    "SnapshotQueue",
     "TaskMetrics",
     "catch_up",
     "configure",
+    "hand_off",
     "local_session",
+    "open",
     "read_cold",
     "read_options",
+    "read_receipt",
     "task_metrics",
 ]
 
@@ -39,7 +47,12 @@ _MODULES = {
     "read_options": "access.hadoop_options",
     "read_cold": "cold_table",
     "CatchUpReport": "jobs.replay",
-    "QueueEnd": "jobs.replay",
+    "ColdSnapshot": "handoff.snapshot",
+    "SnapshotQueue": "handoff.snapshot",
+    "open": "handoff.snapshot",
+    "Receipt": "handoff.receipt",
+    "read_receipt": "handoff.receipt",
+    "hand_off": "handoff.hand_off",
     "catch_up": "jobs.replay",
     "local_session": "session",
     "MetricsReport": "metrics.report",

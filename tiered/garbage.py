@@ -126,7 +126,7 @@ class GarbageCollector:
             entries=entries,
             checkpoint_heads=heads,
             checkpoint_buckets=buckets,
-            pins=tuple(pin.pin_id for pin in pins if pin.until_ms <= now_ms),
+            pins=tuple(pin.pin_id for pin in pins if pin.until_ms <= now_ms and pin.version < readable_from),
         )
 
     async def execute(self, plan: GarbagePlan, *, now_ms: int) -> GarbageReport:
@@ -146,11 +146,8 @@ class GarbageCollector:
                 return GarbageReport()  # commits came between: the next plan sees them
         if plan.readable_from > writer.catalog.readable_from:
             await writer.commit(LedgerChanges(readable_from=plan.readable_from))
-        if any(
-            pin.until_ms > now_ms and pin.version < plan.readable_from
-            for pin in await list_pins(store, keys)
-            if pin.pin_id not in plan.pins
-        ):
+        pins = await list_pins(store, keys)
+        if any(pin.until_ms > now_ms and pin.version < plan.readable_from for pin in pins):
             logger.info("garbage held by a pin readable_from=%d", plan.readable_from)
             return GarbageReport(held_by_pin=True)
         if await find_entry(store, keys, writer.version + 1) is not None:
@@ -167,7 +164,7 @@ class GarbageCollector:
             await store.delete(keys.ledger_entry(version))
         await store.delete_many(plan.checkpoint_buckets)
         await store.delete_many(plan.objects)
-        await store.delete_many([keys.pin(pin_id) for pin_id in plan.pins])
+        await store.delete_many([keys.pin(pin.pin_id) for pin in pins if self._has_ended(pin, now_ms)])
         for key in plan.objects:
             writer.discarded.pop(key, None)
         if not plan.needs_checkpoint:
@@ -177,6 +174,10 @@ class GarbageCollector:
             "garbage deleted objects=%d entries=%d bytes=%d", len(plan.objects), len(plan.entries), report.deleted_bytes
         )
         return report
+
+    def _has_ended(self, pin: Pin, now_ms: int) -> bool:
+        """Whether a pin has run out for good. One whose version is readable still may be renewed at any moment."""
+        return pin.until_ms <= now_ms and pin.version < self._writer.catalog.readable_from
 
     async def _orphans(self, protected: set[str]) -> AsyncIterator[tuple[str, int]]:
         """Parts, packs and index objects of earlier epochs that are not protected. Other names are left alone."""

@@ -15,6 +15,8 @@ How the head is found
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from thermocline.remoting.errors import ObjectNotFoundError, ObjectStoreUnavailableError
@@ -155,19 +157,12 @@ async def open_catalog(
     last = await find_entry(store, keys, version)
     if last is None:
         raise VersionExpiredError("there is no such version, or not any more", version=version)
-    catalog = Catalog.empty(only_topics=only_topics)
-    base = await _find_base_of(store, keys, last)
-    if base is not None:
+    gone: set[int] = set()
+    while True:
         try:
-            catalog = await load_checkpoint(store, base, only_topics=only_topics)
-        except ObjectNotFoundError as error:
-            raise VersionExpiredError("the version has been collected", version=version) from error
-    entries = await run_all([find_entry(store, keys, number) for number in range(catalog.version + 1, version + 1)])
-    for entry in entries:
-        if entry is None:
-            raise VersionExpiredError("the version has been collected", version=version)
-        catalog = apply(catalog, entry)
-    return catalog
+            return await _open_at(store, keys, last, only_topics, gone)
+        except OvertakenError:
+            continue  # from a checkpoint that is kept for a pin; each turn passes over one more
 
 
 async def find_roots(store: ObjectStore) -> list[str]:
@@ -227,21 +222,71 @@ async def write_hint(store: ObjectStore, keys: BrokerKeys, hint: HeadHint) -> No
     await store.put(keys.head_hint, seal_json(msgspec.json.encode(hint)))
 
 
-async def _find_base_of(store: ObjectStore, keys: BrokerKeys, last: LedgerEntry) -> CheckpointHead | None:
-    """A good checkpoint at or before the version that `last` made; None when entries go back to the first."""
+async def _open_at(
+    store: ObjectStore, keys: BrokerKeys, last: LedgerEntry, only_topics: frozenset[str] | None, gone: set[int]
+) -> Catalog:
+    """The catalog at the version that `last` made. `gone`: places to start from that are known to be collected.
+
+    What a version tells to start from may be collected while the version itself is kept, for a pin: then a later
+    checkpoint is there.
+    """
+    base = await _find_base_of(store, keys, last, gone)
+    catalog = Catalog.empty(only_topics=only_topics)
+    if base is not None:
+        try:
+            catalog = await load_checkpoint(store, base, only_topics=only_topics)
+        except ObjectNotFoundError as error:
+            gone.add(base.version)
+            raise OvertakenError("a checkpoint was collected while it was read", version=base.version) from error
+    base_version = catalog.version
+    versions = range(base_version + 1, last.version + 1)
+    for entry in await run_all([find_entry(store, keys, number) for number in versions]):
+        if entry is None:
+            gone.add(base_version)
+            raise OvertakenError("entries were collected while they were read", version=last.version)
+        catalog = apply(catalog, entry)
+    return catalog
+
+
+async def _find_base_of(
+    store: ObjectStore, keys: BrokerKeys, last: LedgerEntry, gone: set[int]
+) -> CheckpointHead | None:
+    """A good checkpoint at or before the version that `last` made, none of `gone`; None (0) when entries go back to the
+    first. VersionExpiredError when there is neither."""
+
+    async def first_good(versions: Iterable[int]) -> CheckpointHead | None:
+        for version in versions:
+            if 0 < version <= last.version and version not in gone:
+                base = await load_head_if_good(store, keys, version)
+                if base is not None:
+                    return base
+        return None
+
     told = last.checkpoint.version if last.checkpoint is not None else 0
-    for candidate in filter(None, (told, last.version)):
-        base = await load_head_if_good(store, keys, candidate)
-        if base is not None:
-            return base
-    if not told and await find_entry(store, keys, 1) is not None:
+    base = await first_good((told, last.version))
+    if base is not None:
+        return base
+    if not told and 0 not in gone and await find_entry(store, keys, 1) is not None:
         return None
     # What the entry tells of is collected: a later one was kept, and the newest catalog knows which.
     newest = await open_catalog(store, keys, only_topics=frozenset())
-    for mark in reversed(newest.checkpoints):
-        if mark.version <= last.version:
-            return await load_head_if_good(store, keys, mark.version)
-    return None
+    base = await first_good(mark.version for mark in reversed(newest.checkpoints))
+    if base is None:
+        # Unless a pin keeps the version although `readable_from` has passed it.
+        base = await first_good(sorted(await _listed_checkpoints(store, keys), reverse=True))
+    if base is None:
+        raise VersionExpiredError("the version has been collected", version=last.version)
+    return base
+
+
+async def _listed_checkpoints(store: ObjectStore, keys: BrokerKeys) -> list[int]:
+    """The versions of which there is a checkpoint's head."""
+    versions: list[int] = []
+    async for info in store.list(keys.checkpoints_prefix):
+        part = keys.checkpoint_part(info.key)
+        if part is not None and part[1] is None:
+            versions.append(part[0])
+    return versions
 
 
 async def _find_base(store: ObjectStore, keys: BrokerKeys, gone: set[int]) -> CheckpointHead | None:
@@ -254,11 +299,7 @@ async def _find_base(store: ObjectStore, keys: BrokerKeys, gone: set[int]) -> Ch
                 return base
         elif await find_entry(store, keys, 1) is not None:
             return None
-    versions: list[int] = []
-    async for info in store.list(keys.checkpoints_prefix):
-        part = keys.checkpoint_part(info.key)
-        if part is not None and part[1] is None:
-            versions.append(part[0])
+    versions = await _listed_checkpoints(store, keys)
     for version in sorted(set(versions) - gone, reverse=True):
         base = await load_head_if_good(store, keys, version)
         if base is not None:

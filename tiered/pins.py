@@ -4,9 +4,16 @@ Handshake with the collector, which never looks at a clock but its own
     reader:     write the pin; read the ledger; the pin holds if its version is still readable
     collector:  list pins; commit `readable_from` below them; list pins again; delete only if none is below it
 Whichever comes first, either the reader sees the new `readable_from`, or the collector sees the pin.
+
+A pin that came between the collector's looks holds although `readable_from` has passed it: the collector has seen it,
+and deletes nothing while it is there. So the ledger does not say whether a pin still holds; that it had not run out
+when it was replaced does (`renew_pin`). And the collector deletes a pin that has run out only when `readable_from` has
+passed its version: whoever renews one later than that finds it in the ledger.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import msgspec
 
@@ -17,6 +24,9 @@ from thermocline.tiered.ledger_reader import open_catalog
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.parallel import run_all
+
+CLOCK_SKEW_MS_MAX = 60_000
+"""How far the clocks of reader and collector may be apart: a pin that runs out sooner is renewed as a new one."""
 
 
 class Pin(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,16 +39,47 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def create_pin(store: ObjectStore, keys: BrokerKeys, pin: Pin) -> None:
-    """Keep a version readable; the id is new and unique. Replaces a pin of that id, which is how one is extended.
+    """Keep a version readable; the id is new and unique.
 
     Raises:
         VersionExpiredError: The version is not readable any more; no pin is left.
+        ObjectStoreUnavailableError: No answer; the pin may be there, and then runs out by itself.
+    """
+    await store.put(keys.pin(pin.pin_id), encode_pin(pin))
+    await _check_readable(store, keys, pin)
+
+
+async def renew_pin(store: ObjectStore, keys: BrokerKeys, pin: Pin, *, clock: Callable[[], int]) -> None:
+    """Keep the version of a pin readable until `pin.until_ms`. Safe beside a collector, and to repeat.
+
+    A pin that had run out, or will within CLOCK_SKEW_MS_MAX, is made anew: then the version may be gone.
+
+    Raises:
+        VersionExpiredError: The pin had run out, and its version is not readable any more; no pin is left.
+        ObjectStoreUnavailableError: No answer; the pin holds as long as it did before.
     """
     key = keys.pin(pin.pin_id)
+    found = await find_pin(store, keys, pin.pin_id)
     await store.put(key, encode_pin(pin))
+    if found is not None and found.version == pin.version and clock() + CLOCK_SKEW_MS_MAX < found.until_ms:
+        return  # at every moment until this one there was a pin that had not run out
+    await _check_readable(store, keys, pin)
+
+
+async def find_pin(store: ObjectStore, keys: BrokerKeys, pin_id: str) -> Pin | None:
+    """The pin of that id, run out or not."""
+    key = keys.pin(pin_id)
+    try:
+        return decode_pin(await store.get(key), key=key)
+    except ObjectNotFoundError:
+        return None
+
+
+async def _check_readable(store: ObjectStore, keys: BrokerKeys, pin: Pin) -> None:
+    """Whether a pin that has just been put holds; else it is taken away, and VersionExpiredError."""
     catalog = await open_catalog(store, keys, only_topics=frozenset())
     if not catalog.readable_from <= pin.version <= catalog.version:
-        await store.delete(key)
+        await store.delete(keys.pin(pin.pin_id))
         raise VersionExpiredError("the version cannot be pinned", version=pin.version, readable=catalog.readable_from)
 
 

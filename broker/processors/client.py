@@ -5,7 +5,8 @@
                                                                    328 GET_ALL_PRODUCER_INFO
 A heartbeat names every group of a client. For each consumer group its configuration and its retry topic are made when
 they are missing; only a heartbeat that has a topic made waits for the disk. A group that may not be made is passed
-over.
+over. One that is held (hand_off/) is not joined: all else in the heartbeat is noted, and it is answered SYSTEM_BUSY,
+upon which clients send it again.
 Source: broker/processor/ClientManageProcessor.java, ConsumerManageProcessor.java, Apache RocketMQ 5.3.
 """
 
@@ -31,7 +32,7 @@ from thermocline.remoting.bodies import (
 )
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
-from thermocline.remoting.errors import ConsumerOfflineError, InvalidRequestError
+from thermocline.remoting.errors import ConsumerOfflineError, GroupHeldError, InvalidRequestError
 from thermocline.remoting.headers.group import (
     GetConsumerConnectionListRequestHeader,
     GetConsumerListByGroupRequestHeader,
@@ -121,7 +122,13 @@ class ClientProcessor:
         is_second_version = data.heartbeat_fingerprint != 0
         # A client of the first version always sends everything, and is told that things changed.
         is_changed = not is_second_version
+        held: GroupHeldError | None = None
         for consumer, config in consumers:
+            try:
+                self._context.holds.check(consumer.group_name)
+            except GroupHeldError as error:
+                held = error
+                continue
             group = clients.consumer_group(consumer.group_name)
             is_unknown = data.without_sub and (group is None or not group.subscriptions)
             if clients.is_fingerprint_changed(consumer.group_name, data.heartbeat_fingerprint) or is_unknown:
@@ -143,6 +150,8 @@ class ClientProcessor:
                 language=command.language,
                 version=command.version,
             )
+        if held is not None:
+            raise held
         return RemotingCommand.response(command, header=HeartbeatResponseHeader(is_sub_change=is_changed))
 
     def unregister(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:

@@ -9,6 +9,8 @@ A group without an offset (14)
     Else it is told "not found" and decides by itself. What only the cold tier holds is not "in memory": otherwise a
     new group that wants what comes from now on would be sent through years of history.
 
+While a group is held (hand_off/), whatever would move it is refused: again later.
+
 A logic queue of a static topic has its offsets at its physical queues (static_topics/static_offsets.py).
 
 Resetting (222)
@@ -126,6 +128,7 @@ class ConsumerOffsetProcessor:
             header.queue_id = item.queue_id
             header.commit_offset = max(item.start_offset, physical_offset(item, header.commit_offset))
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        context.holds.check(group)
         if group not in context.groups:
             raise GroupNotFoundError(f"Group {group} not exist!")
         config = context.topics.get(topic)
@@ -160,6 +163,7 @@ class ConsumerOffsetProcessor:
         context = self._context
         header = command.header(CloneGroupOffsetRequestHeader)
         topic = (header.topic or "").strip()
+        context.holds.check(header.dest_group)
         online = context.clients.consumer_group(header.src_group)
         for name in [topic] if topic else sorted(context.offsets.topics_of(header.src_group)):
             if name not in context.topics:
@@ -198,6 +202,7 @@ class ConsumerOffsetProcessor:
         config = context.topics.get(header.topic)
         if config is None:
             raise TopicNotFoundError(f"Topic {header.topic} does not exist")
+        context.holds.check(header.group)
         if not context.config.server_side_reset:
             return await self._reset_by_members(command, header, config)
         if header.group not in context.groups:
@@ -208,6 +213,7 @@ class ConsumerOffsetProcessor:
             targets = await self._targets(header.topic, config.read_queue_nums, header.timestamp)
         if not targets:
             raise InvalidRequestError("No queues to reset.")
+        context.holds.check(header.group)  # again: the offsets were looked for
         for queue_id, offset in targets.items():
             context.offsets.assign_reset(header.topic, header.group, queue_id, offset)
         logger.info(

@@ -45,6 +45,8 @@ class AdminClient(ClientOptions, BlockingHalf[AsyncAdminClient]):
     reset_offset = blocking(AsyncAdminClient.reset_offset)
     set_consumer_offset = blocking(AsyncAdminClient.set_consumer_offset)
     clone_group_offsets = blocking(AsyncAdminClient.clone_group_offsets)
+    group_places = blocking(AsyncAdminClient.group_places)
+    hand_off = blocking(AsyncAdminClient.hand_off)
     set_request_mode = blocking(AsyncAdminClient.set_request_mode)
     request_modes = blocking(AsyncAdminClient.request_modes)
     consumer_connections = blocking(AsyncAdminClient.consumer_connections)

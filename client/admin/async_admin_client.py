@@ -13,6 +13,7 @@ from __future__ import annotations
 from thermocline.client.admin.broker_administration import BrokerAdministration
 from thermocline.client.admin.cold_read_limits import ColdReadLimits
 from thermocline.client.admin.group_administration import GroupAdministration
+from thermocline.client.admin.hand_off_administration import HandOffAdministration
 from thermocline.client.admin.member_administration import MemberAdministration
 from thermocline.client.admin.message_trace import MessageTraces
 from thermocline.client.admin.static_topic_administration import StaticTopicAdministration
@@ -27,6 +28,7 @@ class AsyncAdminClient(
     TopicAdministration,
     StaticTopicAdministration,
     GroupAdministration,
+    HandOffAdministration,
     MemberAdministration,
     MessageTraces,
     BrokerAdministration,

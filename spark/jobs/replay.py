@@ -1,8 +1,9 @@
 """catch_up: replays a range of topics from the cold tier into files, with nothing but local Spark.
 
-The range is resolved once: the report names, for every queue, the offset at which the replay ends, and the files hold
-exactly the messages in front of it that had not expired. A consumer that starts at those offsets continues without gap
-or duplicate.
+The range is resolved once and its version held until the files are complete (handoff/snapshot.py): the report names,
+for every queue, the offset at which the replay ends, and the files hold exactly the messages in front of it that had
+not expired. The receipt, written last, says the same to `hand_off`, which moves a consumer group there: it continues
+without gap or duplicate.
 
     parquet   one row a message, columns as read
     json      one JSON object a line; `value` as text, or in base64 with body="base64"
@@ -18,14 +19,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.spark.access.hadoop_options import FORMAT, read_options
-from thermocline.spark.reading.cold_plan import pinned_options, resolve_plan
-from thermocline.spark.reading.source_options import read_options_from
+from thermocline.spark.handoff.receipt import receipt_place
+from thermocline.spark.handoff.snapshot import SnapshotQueue
+from thermocline.spark.handoff.snapshot import open as open_snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from thermocline.spark.reading.read_plan import ReadPlan
 
 PROGRESS_INTERVAL_S = 0.25
 OutputFormat = Literal["parquet", "json"]
@@ -35,23 +34,13 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueEnd:
-    """The range of one queue that was replayed: [start_offset, end_offset)."""
-
-    topic: str
-    broker_name: str
-    queue_id: int
-    start_offset: int
-    end_offset: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CatchUpReport:
     """What a replay wrote. `versions` are the catalog versions it read, by broker."""
 
     output: str
+    receipt: str
     row_count: int
-    queues: tuple[QueueEnd, ...]
+    queues: tuple[SnapshotQueue, ...]
     versions: Mapping[str, int]
     elapsed_ms: int
 
@@ -65,35 +54,35 @@ def catch_up(
     output_format: OutputFormat = "parquet",
     body: BodyForm = "text",
     options: Mapping[str, str] | None = None,
+    receipt: str | None = None,
+    from_group: str | None = None,
+    seal: bool = False,
+    namesrv: str | None = None,
     on_progress: Progress | None = None,
 ) -> CatchUpReport:
     """Write the messages of `topic` (one or several, comma separated) under `url` to the new directory `output`.
 
-    `options` are those of the data source: offsets, times, tags, columns, s3.*. Returns when the files are complete.
+    `options` are those of the data source: offsets, times, tags, columns, s3.*; `from_group`, `seal` and `namesrv`
+    those of `thermocline.spark.open`. The receipt goes to `receipt`, a path or URL, or beside the output. Returns when
+    the files are complete.
 
     Raises:
         InvalidRequestError: An option is wrong, a topic is not there, or `output` exists already.
         UnavailableError: The store gave no answer, or refused.
     """
     started_ns = time.monotonic_ns()
-    chosen = {**read_options(spark, url), **dict(options or {}), "path": url, "topic": topic}
-    plan = resolve_plan(read_options_from(chosen), now_ms=time.time_ns() // 1_000_000)
-    table = spark.read.format(FORMAT).options(**(chosen | pinned_options(plan))).load()
-    row_count = _write(spark, table, plan, output, output_format, body, on_progress)
+    place = receipt_place(output) if receipt is None else receipt
+    with open_snapshot(
+        spark, url, topic=topic, options=options, from_group=from_group, seal=seal, namesrv=namesrv
+    ) as snapshot:
+        row_count = _write(spark, snapshot.load(), snapshot.task_count, output, output_format, body, on_progress)
+        snapshot.write_receipt(place, output=output, row_count=row_count)
     return CatchUpReport(
         output=output,
+        receipt=place,
         row_count=row_count,
-        queues=tuple(
-            QueueEnd(
-                topic=queue.topic,
-                broker_name=queue.source.broker_name,
-                queue_id=queue.queue_id,
-                start_offset=queue.start_offset,
-                end_offset=queue.end_offset,
-            )
-            for queue in plan.queues
-        ),
-        versions={source.root: source.version for source in plan.sources},
+        queues=snapshot.queues,
+        versions=snapshot.versions,
         elapsed_ms=(time.monotonic_ns() - started_ns) // 1_000_000,
     )
 
@@ -101,7 +90,7 @@ def catch_up(
 def _write(
     spark: SparkSession,
     table: DataFrame,
-    plan: ReadPlan,
+    task_count: int,
     output: str,
     output_format: OutputFormat,
     body: BodyForm,
@@ -116,7 +105,7 @@ def _write(
         table = table.withColumn("value", f.base64("value") if body == "base64" else f.col("value").cast("string"))
     counted = Observation()
     table = table.observe(counted, f.count(f.lit(1)).alias("rows"))
-    with _watched(spark, task_count=len(plan.tasks), on_progress=on_progress):
+    with _watched(spark, task_count=task_count, on_progress=on_progress):
         try:
             table.write.format(output_format).mode("error").save(output)
         except AnalysisException as error:

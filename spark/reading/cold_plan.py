@@ -2,8 +2,9 @@
 
     version     the newest of each broker's catalog, or `snapshotVersion`
     expiry      a message is visible when its store time is at least max(expired_before_ms, moment - ttl), the moment
-                being now or `snapshotTimestamp`. A version named without its moment is read under today's settings, so
-                that what has expired, or whose topic was deleted, does not come back
+                being now or `snapshotTimestamp`. A version that is named is read under today's settings at this moment,
+                so that what has expired, or whose topic was deleted, does not come back; unless the pin holds it with
+                which it was opened (`snapshotPin`): then as it was
     range       of every queue: from `startingOffsets` to `endingOffsets`, within what the catalog holds
     filters     a query's own that were pushed: queues, segments and frames that they rule out are in no task
     holes       offsets that were declared lost are stepped over, with a warning; any other gap is data loss
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from thermocline.remoting.errors import (
@@ -46,13 +47,14 @@ from thermocline.spark.reading.read_plan import (
     cut_queue,
     pack_tasks,
 )
-from thermocline.spark.reading.source_options import EARLIEST, LATEST, QueueName, ReadOptions
+from thermocline.spark.reading.source_options import EARLIEST, LATEST, QueueName, ReadOptions, SnapshotPin
 from thermocline.tiered.catalog import Catalog, TopicEntry
 from thermocline.tiered.errors import QuarantinedError
 from thermocline.tiered.ledger_entry import LostRange
 from thermocline.tiered.ledger_reader import open_catalog
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.packs.pack_pieces import PackPieces, with_pieces
+from thermocline.tiered.pins import find_pin
 from thermocline.tiered.segment_format import QueueRun
 from thermocline.tiered.ttl import topic_visible_from_ms
 
@@ -86,7 +88,10 @@ def resolve_plan(
     for url, root in _broker_places(options, open_store):
         store = open_store(url, options.store)
         catalog = _open(store, root, options, version=_version_of(options, root))
-        settings = catalog if options.snapshot_ms is not None else _newest(store, root, options, catalog)
+        cuts_ms = _held_cuts(store, catalog, options, root, now_ms=now_ms)
+        settings = _newest(store, root, options, catalog) if cuts_ms is None else catalog
+        if cuts_ms is None and options.snapshot_versions:
+            moment_ms = max(moment_ms, now_ms)
         source = ColdSource(url=url, root=root, broker_name=catalog.broker_name, version=catalog.version)
         sources.append(source)
         for topic in options.topics:
@@ -95,7 +100,10 @@ def resolve_plan(
                 continue
             entry = store.run(_with_pieces(store, catalog, entry))
             found_topics.add(topic)
-            visible_from_ms = topic_visible_from_ms(settings, topic, now_ms=moment_ms)
+            if cuts_ms is not None and topic in cuts_ms:
+                visible_from_ms = cuts_ms[topic]
+            else:
+                visible_from_ms = topic_visible_from_ms(settings, topic, now_ms=moment_ms)
             ranges = _queue_ranges(options, source, entry, visible_from_ms)
             wanted = [cut_queue(queue, entry.segments, _selection(options, queue, pushed)) for queue in ranges]
             keys = _key_sets(options, pushed)
@@ -126,17 +134,20 @@ def resolve_plan(
     )
 
 
-def pinned_options(plan: ReadPlan) -> dict[str, str]:
-    """Options with which another read resolves to the same versions, ranges and expiry."""
+def pinned_options(plan: ReadPlan, *, pin_id: str) -> dict[str, str]:
+    """Options with which another read resolves to the same versions, ranges and expiry, as long as the pin holds."""
+    cuts_ms: dict[str, dict[str, int]] = {source.root: {} for source in plan.sources}
     starting: dict[str, dict[str, int]] = {}
     ending: dict[str, dict[str, int]] = {}
     for queue in plan.queues:
+        cuts_ms[queue.source.root][queue.topic] = queue.visible_from_ms
         name = str(QueueName(queue.source.broker_name, queue.queue_id))
         starting.setdefault(queue.topic, {})[name] = queue.start_offset
         ending.setdefault(queue.topic, {})[name] = queue.end_offset
     return {
         "snapshotVersion": json.dumps({source.root: source.version for source in plan.sources}, sort_keys=True),
         "snapshotTimestamp": str(plan.snapshot_ms),
+        "snapshotPin": str(SnapshotPin(pin_id=pin_id, cuts_ms=cuts_ms)),
         "startingOffsets": json.dumps(starting, sort_keys=True),
         "endingOffsets": json.dumps(ending, sort_keys=True),
     }
@@ -192,6 +203,20 @@ def _object_bytes(catalog: Catalog, entry: TopicEntry) -> dict[str, int]:
     packed = catalog.packed.get(entry.topic)
     packs = [catalog.packs[pack_id] for pack_id in packed.packs] if packed is not None else []
     return sizes | {pack.key: pack.object_bytes for pack in packs}
+
+
+def _held_cuts(
+    store: BlockingStore, catalog: Catalog, options: ReadOptions, root: str, *, now_ms: int
+) -> Mapping[str, int] | None:
+    """What had expired by topic when the version was opened, while the pin that was made then holds it; else None."""
+    said = options.snapshot_pin
+    if said is None or not options.snapshot_versions:
+        return None
+    pin = store.run(find_pin(store.store, BrokerKeys(root), said.pin_id))
+    if pin is None or pin.version != catalog.version or pin.until_ms <= now_ms:
+        logger.warning("the snapshot is closed: what has expired since is left out broker=%s", root)
+        return None
+    return said.cuts_ms.get(root, {})
 
 
 def _newest(store: BlockingStore, root: str, options: ReadOptions, catalog: Catalog) -> Catalog:

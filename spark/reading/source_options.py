@@ -21,6 +21,7 @@ Names are matched without regard to case, as Spark does. Times are on the store 
     snapshotVersion        catalog version to read: a number, or {"cluster/broker-a": 41} for several brokers
     snapshotTimestamp      the moment at which time to live is judged; now when absent
     metrics                where tasks report what they did: see metrics/; set by `task_metrics`
+    snapshotPin            from `thermocline.spark.open`: the pin that holds the version, and what had expired then
     s3.*                   how to reach the bucket: see store_options
 """
 
@@ -86,6 +87,26 @@ class OffsetBounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotPin:
+    """A pin of that id holds the version in every broker's part, and messages stored before the cuts had expired."""
+
+    pin_id: str
+    cuts_ms: Mapping[str, Mapping[str, int]]  # cluster/broker -> topic -> store time
+
+    @classmethod
+    def parse(cls, text: str) -> SnapshotPin:
+        """From `{"id": ..., "cuts": {"cluster/broker": {"orders": ms}}}`; InvalidRequestError otherwise."""
+        value = _json_object(text, option="snapshotPin")
+        pin_id, cuts_ms = value.get("id"), value.get("cuts")
+        if not isinstance(pin_id, str) or not isinstance(cuts_ms, dict):
+            raise InvalidRequestError("not what thermocline.spark.open wrote", option="snapshotPin")
+        return cls(pin_id=pin_id, cuts_ms=cuts_ms)
+
+    def __str__(self) -> str:
+        return json.dumps({"id": self.pin_id, "cuts": self.cuts_ms}, sort_keys=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     """See the module's header. Small and picklable: it travels to every task."""
 
@@ -110,6 +131,7 @@ class ReadOptions:
     snapshot_versions: Mapping[str, int]  # cluster/broker -> version; "" for the only broker there is
     snapshot_ms: int | None
     metrics_address: str | None
+    snapshot_pin: SnapshotPin | None
     store: StoreOptions
 
     def wants_queue(self, queue: QueueName) -> bool:
@@ -148,6 +170,7 @@ def read_options_from(options: Mapping[str, str]) -> ReadOptions:
         snapshot_versions=_snapshot_versions(words.text("snapshotVersion")),
         snapshot_ms=words.time_ms("snapshotTimestamp"),
         metrics_address=words.text("metrics"),
+        snapshot_pin=None if (pin := words.text("snapshotPin")) is None else SnapshotPin.parse(pin),
         store=store_options(options),
     )
 

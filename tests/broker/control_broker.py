@@ -21,6 +21,7 @@ from thermocline.broker.processors.consumer_call import ConsumerCallProcessor
 from thermocline.broker.processors.consumer_offset import ConsumerOffsetProcessor
 from thermocline.broker.processors.dispatcher import Dispatcher
 from thermocline.broker.processors.group import GroupProcessor
+from thermocline.broker.processors.hand_off import HandOffProcessor
 from thermocline.broker.processors.lock import LockProcessor
 from thermocline.broker.processors.recall import RecallProcessor
 from thermocline.broker.processors.replica import ReplicaProcessor
@@ -186,6 +187,7 @@ async def control_broker(
             GroupProcessor(context),
             ClientProcessor(context),
             ConsumerOffsetProcessor(context),
+            HandOffProcessor(context),
             LockProcessor(context),
             AssignmentProcessor(
                 context,

@@ -13,6 +13,7 @@ from thermocline.tiered.errors import StateCorruptError
 from thermocline.tiered.ledger_writer import LedgerIdentity
 from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.object_store import ObjectInfo
+from thermocline.tiered.state.newest_state import list_names, read_newest
 from thermocline.tiered.state.snapshot import (
     QueueEnd,
     StateName,
@@ -21,7 +22,7 @@ from thermocline.tiered.state.snapshot import (
     decode_state,
     encode_state,
 )
-from thermocline.tiered.state.state_log import StateLog, list_names, read_newest
+from thermocline.tiered.state.state_log import StateLog
 
 
 def snapshot(name: StateName, *, log_offset: int = 0, log_ceiling: int = 1_000) -> StateSnapshot:

@@ -32,6 +32,7 @@ from thermocline.tiered.ledger_entry import (
     TopicChange,
     TopicDelete,
 )
+from thermocline.tiered.pins import Pin, encode_pin
 
 _names = itertools.count()
 
@@ -196,12 +197,33 @@ def test_wholly_expired_segments_are_not_read(tier: ColdTier) -> None:
     assert read == {newest.segment_id}
 
 
-def test_an_old_version_is_read_under_todays_cut_unless_its_moment_is_named(tier: ColdTier) -> None:
+def pin(tier: ColdTier, version: int, *, until_ms: int = NOW_MS + 120_000) -> str:
+    """Hold a version; the pin's id."""
+    pin_id = f"test-{next(_names)}"
+    made = Pin(pin_id=pin_id, version=version, until_ms=until_ms, owner="a test")
+    tier.write_object(tier.keys.pin(pin_id), encode_pin(made))
+    return pin_id
+
+
+def test_an_old_version_is_read_under_todays_cut_unless_its_pin_is_held(tier: ColdTier) -> None:
     tier.seal(flights("orders", 10))
-    old = str(tier.version)
+    old = tier.version
+    opened = plan(tier.url)
     tier.commit(LedgerChanges(settings=CatalogSettings(default_ttl_ms=5_000)))
-    assert visible_from(plan(tier.url, snapshotVersion=old)) == {NOW_MS - 5_000}
-    assert visible_from(plan(tier.url, snapshotVersion=old, snapshotTimestamp=str(START_MS))) == {0}
+    assert visible_from(plan(tier.url, snapshotVersion=str(old))) == {NOW_MS - 5_000}
+    said = {"snapshotVersion": str(old), "snapshotTimestamp": str(START_MS)}
+    assert visible_from(plan(tier.url, **said)) == {NOW_MS - 5_000}
+    held = pinned_options(opened, pin_id=pin(tier, old))
+    assert visible_from(plan(tier.url, **held)) == {0}
+    assert visible_from(plan(tier.url, now_ms=NOW_MS + 120_000, **held)) == {NOW_MS + 115_000}, "it has run out"
+    for wrong in (pin(tier, old + 1), "gone"):
+        assert visible_from(plan(tier.url, **pinned_options(opened, pin_id=wrong))) == {NOW_MS - 5_000}
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"id": 1, "cuts": {}}', '{"id": "a", "cuts": 3}', "word"])
+def test_a_pin_option_is_what_open_wrote(tier: ColdTier, text: str) -> None:
+    with pytest.raises(InvalidRequestError, match="snapshotPin"):
+        plan(tier.url, snapshotPin=text)
 
 
 # -- versions ------------------------------------------------------------------------------------------------------
@@ -227,7 +249,7 @@ def test_pinned_options_resolve_to_the_same_plan(tier: ColdTier) -> None:
     first = plan(tier.url)
     tier.seal(log, starts=dict.fromkeys(log.ends(), 20))
     tier.commit(LedgerChanges(settings=CatalogSettings(default_ttl_ms=1)))
-    again = plan(tier.url, now_ms=NOW_MS + 60_000, **pinned_options(first))
+    again = plan(tier.url, now_ms=NOW_MS + 60_000, **pinned_options(first, pin_id=pin(tier, first.sources[0].version)))
     assert again == first
 
 

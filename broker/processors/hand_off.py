@@ -1,0 +1,283 @@
+"""Hand-off requests: a consumer group is moved to exactly where a bulk reader has stopped. See remoting/hand_off.py.
+
+    90150 HAND_OFF_LOOK       every queue's range and the group's offset in it
+    90151 HAND_OFF_PREPARE    check everything, hold the group
+    90152 HAND_OFF_APPLY      check again, move it; durable before the answer
+    90153 HAND_OFF_ABORT      let it go
+
+What is checked
+  - Nobody is there: no member is connected, and none holds messages that it has popped.
+  - The topic lives the life that was read (its incarnation), and is no static one.
+  - Every offset lies within the queue's visible range; one below it, whose messages have expired since, only by force,
+    and then the group goes on at the queue's beginning.
+  - The group is where the reader found it, if that is said.
+The range may take a request to the cold tier; then everything else is looked at once more and the group moved, without
+anything in between: that is the lock. A receipt that was applied before is answered so, and moves nothing.
+Owner: the hot process's event loop.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from thermocline.broker import consumer_offsets
+from thermocline.broker.context import BrokerContext
+from thermocline.broker.processors.dispatcher import Handler
+from thermocline.remoting.bodies import TopicConfig
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.connection import Connection
+from thermocline.remoting.error_table import error_response
+from thermocline.remoting.errors import (
+    GroupActiveError,
+    GroupNotFoundError,
+    IllegalOperationError,
+    InvalidParameterError,
+    MQError,
+    NotPreparedError,
+    OffsetChangedError,
+    OffsetOutOfRangeError,
+    TopicChangedError,
+    TopicNotFoundError,
+    UnavailableError,
+)
+from thermocline.remoting.hand_off import (
+    BEGINNING,
+    ERROR_FIELD,
+    NO_OFFSET,
+    HandOffAnswer,
+    HandOffBody,
+    HandOffHeader,
+    HandOffLookHeader,
+    HandOffPlaces,
+    HandOffRequestCode,
+    MovedQueue,
+    QueuePlace,
+    QueueTarget,
+    TopicTarget,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class HandOffProcessor:
+    """Serves hand-offs."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+
+    def routes(self) -> Mapping[int, Handler]:
+        """Request code -> method."""
+        return {
+            HandOffRequestCode.HAND_OFF_LOOK: _with_error_name(self.look),
+            HandOffRequestCode.HAND_OFF_PREPARE: _with_error_name(self.prepare),
+            HandOffRequestCode.HAND_OFF_APPLY: _with_error_name(self.apply),
+            HandOffRequestCode.HAND_OFF_ABORT: _with_error_name(self.abort),
+        }
+
+    async def look(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """90150."""
+        header = command.header(HandOffLookHeader)
+        context = self._context
+        config = self._config(header.topic)
+        queues = []
+        for queue_id in range(_queue_count(config)):
+            minimum = await context.lookup.minimum(header.topic, queue_id)
+            offset = context.offsets.query(header.topic, header.group, queue_id)
+            queues.append(
+                QueuePlace(
+                    queue_id=queue_id,
+                    min_offset=minimum,
+                    max_offset=context.lookup.end(header.topic, queue_id),
+                    offset=NO_OFFSET if offset is None else offset,
+                )
+            )
+        body = HandOffPlaces(incarnation=context.store.incarnations.find(header.topic).id, queues=queues)
+        return RemotingCommand.response(command, body=body.encode())
+
+    async def prepare(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """90151."""
+        plan = HandOffBody.decode(command.body)
+        context = self._context
+        if context.groups.find_or_create(plan.group) is None:
+            raise GroupNotFoundError("there is no such group", group=plan.group)
+        self._check_topics(plan)
+        if context.offsets.was_handed_over(plan.group, plan.receipt_id):
+            return await self._done(command, plan.group, plan.receipt_id)
+        self._check_idle(plan)
+        context.holds.hold(plan)
+        try:
+            moved = await self._targets(plan)
+            self._check_expected(plan)
+        except MQError:
+            context.holds.release(plan.group, plan.receipt_id)
+            raise
+        logger.info("group held group=%s receipt=%s queues=%d", plan.group, plan.receipt_id, len(moved))
+        return RemotingCommand.response(command, body=HandOffAnswer(is_applied=False, queues=moved).encode())
+
+    async def apply(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """90152."""
+        header = command.header(HandOffHeader)
+        context = self._context
+        group, receipt_id = header.group, header.receipt_id
+        if context.offsets.was_handed_over(group, receipt_id):
+            return await self._done(command, group, receipt_id)
+        moved = await self._targets(self._prepared(group, receipt_id))
+        # From here on nothing comes in between.
+        plan = self._prepared(group, receipt_id)
+        if not context.offsets.was_handed_over(group, receipt_id):
+            self._check_topics(plan)
+            self._check_idle(plan)
+            self._check_expected(plan)
+            context.offsets.hand_over(group, receipt_id, [(each.topic, each.queue_id, each.offset) for each in moved])
+        answer = await self._done(command, group, receipt_id, moved)
+        logger.info("group handed over group=%s receipt=%s queues=%d", group, receipt_id, len(moved))
+        return answer
+
+    def abort(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """90153."""
+        header = command.header(HandOffHeader)
+        self._context.holds.release(header.group, header.receipt_id)
+        return RemotingCommand.response(command)
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    async def _done(
+        self, command: RemotingCommand, group: str, receipt_id: str, moved: list[MovedQueue] | None = None
+    ) -> RemotingCommand:
+        """Say that the group has been moved, once that is durable; until then it is held on."""
+        offsets = self._context.offsets
+        try:
+            await self._context.persister.save(consumer_offsets.FILE_NAME)
+        except UnavailableError:
+            offsets.is_dirty = True
+            raise
+        self._context.holds.release(group, receipt_id)
+        return RemotingCommand.response(command, body=HandOffAnswer(is_applied=True, queues=moved or []).encode())
+
+    def _prepared(self, group: str, receipt_id: str) -> HandOffBody:
+        plan = self._context.holds.find(group, receipt_id)
+        if plan is None:
+            raise NotPreparedError("the group is not held for this receipt", group=group, receipt=receipt_id)
+        return plan
+
+    def _config(self, topic: str) -> TopicConfig:
+        context = self._context
+        config = context.topics.get(topic)
+        if config is None:
+            raise TopicNotFoundError("there is no such topic", topic=topic)
+        if topic in context.static_topics.details:
+            raise IllegalOperationError("groups of a static topic cannot be handed over", topic=topic)
+        return config
+
+    def _check_topics(self, plan: HandOffBody) -> None:
+        for target in plan.topics:
+            config = self._config(target.topic)
+            incarnation = self._context.store.incarnations.find(target.topic).id
+            if target.incarnation is not None and target.incarnation != incarnation:
+                raise TopicChangedError(
+                    "the topic was deleted and made again since it was read",
+                    topic=target.topic,
+                    read=target.incarnation,
+                    now=incarnation,
+                )
+            for queue in target.queues:
+                if not 0 <= queue.queue_id < _queue_count(config):
+                    raise InvalidParameterError("there is no such queue", topic=target.topic, queue_id=queue.queue_id)
+
+    def _check_idle(self, plan: HandOffBody) -> None:
+        context, name = self._context, plan.group
+        group = context.clients.consumer_group(name)
+        if group is not None:
+            raise GroupActiveError("members of the group are connected", group=name, clients=len(group.members))
+        if plan.is_forced:
+            return
+        for topic, queue in self._queues(plan):
+            if context.pops.in_flight.message_count(topic, name, queue.queue_id):
+                raise GroupActiveError(
+                    "the group has popped messages that are not acknowledged yet",
+                    group=name,
+                    topic=topic,
+                    queue_id=queue.queue_id,
+                )
+
+    def _check_expected(self, plan: HandOffBody) -> None:
+        if plan.is_forced:
+            return
+        for topic, queue in self._queues(plan):
+            offset = self._context.offsets.query(topic, plan.group, queue.queue_id)
+            now = NO_OFFSET if offset is None else offset
+            if queue.expected is not None and queue.expected != now:
+                raise OffsetChangedError(
+                    "the group is not where the load began",
+                    group=plan.group,
+                    topic=topic,
+                    queue_id=queue.queue_id,
+                    expected=queue.expected,
+                    offset=now,
+                )
+
+    async def _targets(self, plan: HandOffBody) -> list[MovedQueue]:
+        """Where the group goes on in every queue.
+
+        Raises:
+            OffsetOutOfRangeError: An offset is none of its queue's.
+            UnavailableError: The cold tier has to be asked where a queue begins, and does not answer.
+        """
+        lookup, moved = self._context.lookup, list[MovedQueue]()
+        for topic, queue in self._queues(plan):
+            minimum = await lookup.minimum(topic, queue.queue_id)
+            end = lookup.end(topic, queue.queue_id)
+            offset = minimum if queue.offset == BEGINNING else queue.offset
+            if plan.is_forced:
+                offset = max(offset, minimum)
+            if not minimum <= offset <= end:
+                problem = "is not there yet" if offset > end else "has expired since it was read"
+                raise OffsetOutOfRangeError(
+                    f"what the group is to go on with {problem}",
+                    topic=topic,
+                    queue_id=queue.queue_id,
+                    offset=offset,
+                    min_offset=minimum,
+                    max_offset=end,
+                )
+            before = self._context.offsets.query(topic, plan.group, queue.queue_id)
+            moved.append(
+                MovedQueue(
+                    topic=topic,
+                    queue_id=queue.queue_id,
+                    before=NO_OFFSET if before is None else before,
+                    offset=offset,
+                )
+            )
+        return moved
+
+    def _queues(self, plan: HandOffBody) -> list[tuple[str, QueueTarget]]:
+        """Every queue that the plan moves the group in."""
+        return [(target.topic, queue) for target in plan.topics for queue in self._queues_of(target)]
+
+    def _queues_of(self, target: TopicTarget) -> list[QueueTarget]:
+        if not target.is_whole:
+            return target.queues
+        named = {queue.queue_id for queue in target.queues}
+        unnamed = (number for number in range(_queue_count(self._config(target.topic))) if number not in named)
+        return [*target.queues, *(QueueTarget(queue_id=number, offset=BEGINNING) for number in unnamed)]
+
+
+def _queue_count(config: TopicConfig) -> int:
+    return max(config.read_queue_nums, config.write_queue_nums)
+
+
+def _with_error_name(
+    method: Callable[[Connection, RemotingCommand], RemotingCommand | Awaitable[RemotingCommand]],
+) -> Handler:
+    """The method, with refusals that name their error's class, so that the caller can tell them apart."""
+
+    async def serve(connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        try:
+            answer = method(connection, command)
+            return answer if isinstance(answer, RemotingCommand) else await answer
+        except MQError as error:
+            response = error_response(command, error)
+            response.ext_fields = {ERROR_FIELD: type(error).__name__}
+            return response
+
+    return serve

@@ -1,0 +1,207 @@
+"""Handing over: a consumer group is moved to exactly where a bulk reader has stopped, on all brokers or on none.
+
+    prepare on every broker (each checks, and holds the group for 30 s)
+      one refuses -> abort everywhere                nothing has changed
+    apply on every broker (each checks again, and answers when it is durable)
+      one is lost -> repeat the same call            what was applied stays so, the rest follows
+
+A broker that restarts in between has forgotten what was prepared: then everything is prepared once more. Only a
+Thermocline broker serves this; another is UnsupportedRequestError.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from thermocline.client.admin.admin_base import AdminBase
+from thermocline.client.answer import answer_error
+from thermocline.client.message_queue import MessageQueue
+from thermocline.client.topic_route import BrokerAddress
+from thermocline.remoting import errors
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.errors import InvalidRequestError, MQError, NotPreparedError, ObjectNotFoundError
+from thermocline.remoting.hand_off import (
+    ERROR_FIELD,
+    NO_OFFSET,
+    HandOffAnswer,
+    HandOffBody,
+    HandOffHeader,
+    HandOffLookHeader,
+    HandOffPlaces,
+    HandOffRequestCode,
+    TopicTarget,
+)
+from thermocline.remoting.header_codec import encode_header
+from thermocline.remoting.response_code import ResponseCode
+
+__all__ = ["GroupPlace", "HandOffAdministration", "HandedOver"]
+
+TIMEOUT_MS = 20_000
+ATTEMPTS_MAX = 3
+
+_ERRORS: dict[str, type[MQError]] = {
+    error.__name__: error
+    for error in (
+        errors.GroupActiveError,
+        errors.GroupHeldError,
+        errors.GroupNotFoundError,
+        errors.IllegalOperationError,
+        errors.InvalidParameterError,
+        errors.NotPreparedError,
+        errors.OffsetChangedError,
+        errors.OffsetOutOfRangeError,
+        errors.TopicChangedError,
+        errors.TopicNotFoundError,
+    )
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPlace:
+    """Where a group is in a queue of a topic's present life; `offset` None: it has not begun there."""
+
+    queue: MessageQueue
+    incarnation: int
+    min_offset: int
+    max_offset: int
+    offset: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandedOver:
+    """A queue in which a group was moved; `before` None: it had no offset there."""
+
+    queue: MessageQueue
+    before: int | None
+    offset: int
+
+
+class HandOffAdministration(AdminBase):
+    """Part of `AsyncAdminClient`."""
+
+    async def group_places(self, group: str, topic: str) -> list[GroupPlace]:
+        """Return the range of every queue of a topic, empty ones too, and exactly where the group is in it, sorted.
+
+        Raises:
+            TopicNotFoundError: No live broker has the topic.
+            UnsupportedRequestError: A broker is none of Thermocline's.
+        """
+        places: list[GroupPlace] = []
+        for master in await self._topic_masters(topic):
+            header = encode_header(HandOffLookHeader(group=group, topic=topic))
+            command = RemotingCommand.request(HandOffRequestCode.HAND_OFF_LOOK, ext_fields=header)
+            found = HandOffPlaces.decode((await self._hand_off_call(master, command)).body)
+            places += [
+                GroupPlace(
+                    queue=MessageQueue(topic=topic, broker_name=master.broker_name, queue_id=each.queue_id),
+                    incarnation=found.incarnation,
+                    min_offset=each.min_offset,
+                    max_offset=each.max_offset,
+                    offset=None if each.offset == NO_OFFSET else each.offset,
+                )
+                for each in found.queues
+            ]
+        return sorted(places, key=lambda place: place.queue)
+
+    async def hand_off(
+        self,
+        group: str,
+        targets: Mapping[str, Sequence[TopicTarget]],
+        *,
+        receipt_id: str,
+        force: bool = False,
+    ) -> list[HandedOver]:
+        """Move a group that nobody is in to where `targets` say, by broker name; return what was moved, sorted.
+
+        A receipt is applied once. What it had applied before is not among what is returned: repeat the call after a
+        failure until it succeeds. `force` passes over expected offsets, and over what has expired since it was read.
+
+        Raises:
+            GroupActiveError: Members of the group are connected, or hold messages that they have popped.
+            GroupHeldError: Somebody else is moving it.
+            InvalidRequestError: A broker has the topic and is not among `targets` (unless forced), an offset is out of
+                range, the group is not where it was, the topic is another one by now.
+            ObjectNotFoundError: There is no such broker, topic or group.
+            UnavailableError: A broker gave no answer; repeat the call.
+        """
+        wanted = await self._wanted(targets, is_whole=not force)
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            prepared = await self._prepare_each(group, wanted, receipt_id=receipt_id, force=force)
+            try:
+                return sorted(
+                    [row for master in prepared for row in await self._apply(master, group, receipt_id)],
+                    key=lambda row: row.queue,
+                )
+            except NotPreparedError:
+                # A broker has restarted, or was too slow: what was applied meanwhile is known there.
+                if attempt == ATTEMPTS_MAX:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _wanted(
+        self, targets: Mapping[str, Sequence[TopicTarget]], *, is_whole: bool
+    ) -> list[tuple[BrokerAddress, list[TopicTarget]]]:
+        """The brokers to ask for what. Where nothing of a topic was read, and it is not there, there is nothing to do;
+        every broker that has one of the topics must be among the targets."""
+        masters = {master.broker_name: master for master in await self._masters()}
+        holders = {
+            topic: {master.broker_name for master in await self._topic_masters(topic)}
+            for topic in sorted({target.topic for each in targets.values() for target in each})
+        }
+        wanted: list[tuple[BrokerAddress, list[TopicTarget]]] = []
+        for name in sorted(targets):
+            topics = [target for target in targets[name] if target.queues or name in holders[target.topic]]
+            if topics and name not in masters:
+                raise ObjectNotFoundError("a broker that was read is not there", broker=name)
+            if topics:
+                wanted.append((masters[name], topics))
+        for topic, names in holders.items():
+            for name in sorted(names) if is_whole else ():
+                if not any(target.topic == topic for target in targets.get(name, ())):
+                    raise InvalidRequestError("a broker has the topic that was not read", topic=topic, broker=name)
+        return wanted
+
+    async def _prepare_each(
+        self, group: str, wanted: Sequence[tuple[BrokerAddress, list[TopicTarget]]], *, receipt_id: str, force: bool
+    ) -> list[BrokerAddress]:
+        """Prepare on every broker, or on none; the brokers on which it is not applied yet."""
+        waiting: list[BrokerAddress] = []
+        for master, topics in wanted:
+            body = HandOffBody(group=group, receipt_id=receipt_id, topics=topics, is_forced=force)
+            command = RemotingCommand.request(HandOffRequestCode.HAND_OFF_PREPARE, body=body.encode())
+            try:
+                answer = await self._hand_off_call(master, command)
+            except BaseException:
+                for each in (*waiting, master):
+                    with contextlib.suppress(MQError):  # else it lets go by itself
+                        await self._hand_off_call(each, _command(HandOffRequestCode.HAND_OFF_ABORT, group, receipt_id))
+                raise
+            if not HandOffAnswer.decode(answer.body).is_applied:
+                waiting.append(master)
+        return waiting
+
+    async def _apply(self, master: BrokerAddress, group: str, receipt_id: str) -> list[HandedOver]:
+        answer = await self._hand_off_call(master, _command(HandOffRequestCode.HAND_OFF_APPLY, group, receipt_id))
+        return [
+            HandedOver(
+                queue=MessageQueue(topic=each.topic, broker_name=master.broker_name, queue_id=each.queue_id),
+                before=None if each.before == NO_OFFSET else each.before,
+                offset=each.offset,
+            )
+            for each in HandOffAnswer.decode(answer.body).queues
+        ]
+
+    async def _hand_off_call(self, master: BrokerAddress, command: RemotingCommand) -> RemotingCommand:
+        answer = await self._running().connections.call(master.address, command, timeout_ms=TIMEOUT_MS)
+        if answer.code == ResponseCode.SUCCESS:
+            return answer
+        error_class = _ERRORS.get((answer.ext_fields or {}).get(ERROR_FIELD, ""))
+        if error_class is None:
+            raise answer_error(answer.code, answer.remark, address=master.address)
+        raise error_class(answer.remark or "", broker=master.broker_name)
+
+
+def _command(code: HandOffRequestCode, group: str, receipt_id: str) -> RemotingCommand:
+    return RemotingCommand.request(code, ext_fields=encode_header(HandOffHeader(group=group, receipt_id=receipt_id)))

@@ -1,0 +1,115 @@
+"""Handing a consumer group over: private requests with which one is moved to exactly where a bulk reader has stopped.
+
+They travel as ordinary remoting frames with JSON bodies; an official broker answers "request code not supported". The
+numbers stay clear of RocketMQ's own (up to 5001 and from 200050), as those of client/tier_codes.py do.
+
+| code | header | body | JSON answer |
+|---|---|---|---|
+| HAND_OFF_LOOK | group, topic | | incarnation; every queue with its range, and the group's offset |
+| HAND_OFF_PREPARE | | HandOffBody | everything is checked, the group held; where it is and will be |
+| HAND_OFF_APPLY | group, receiptId | | the group has been moved, durably |
+| HAND_OFF_ABORT | group, receiptId | | the group is held no longer |
+
+    prepare on every broker -> apply on every broker             abort, or HOLD_MS, ends what was only prepared
+
+While a group is held, its members' registrations, pulls, POPs and commits are refused with SYSTEM_BUSY: again later.
+A receipt is applied once: to prepare or apply it again answers `applied` and moves nothing.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from thermocline.remoting.bodies.body import Body
+from thermocline.remoting.header_codec import Header
+
+BEGINNING = -2
+"""As a queue's offset: wherever the queue begins."""
+NO_OFFSET = -1
+"""As a group's offset: it has none in this queue."""
+ERROR_FIELD = "error"
+"""The field of a refusal's header that names the error's class."""
+
+
+class HandOffRequestCode(enum.IntEnum):
+    """Request codes that only a Thermocline broker serves."""
+
+    HAND_OFF_LOOK = 90150
+    HAND_OFF_PREPARE = 90151
+    HAND_OFF_APPLY = 90152
+    HAND_OFF_ABORT = 90153
+
+
+class HandOffLookHeader(Header, kw_only=True):
+    """90150."""
+
+    group: str
+    topic: str
+
+
+class HandOffHeader(Header, kw_only=True):
+    """90152, 90153."""
+
+    group: str
+    receipt_id: str
+
+
+class QueueTarget(Body, kw_only=True):
+    """Where the group is to go on in a queue. `expected`: the offset that it must have now; None: any."""
+
+    queue_id: int
+    offset: int
+    expected: int | None = None
+
+
+class TopicTarget(Body, kw_only=True):
+    """`incarnation` None: nothing of the topic had been seen, so any will do. `is_whole`: queues that are not named
+    were looked for and not found; the group begins at their beginning."""
+
+    topic: str
+    incarnation: int | None = None
+    is_whole: bool = True
+    queues: list[QueueTarget] = msgspec.field(default_factory=list)
+
+
+class HandOffBody(Body, kw_only=True):
+    """90151. `is_forced`: expected offsets, expired messages and popped ones are passed over."""
+
+    group: str
+    receipt_id: str
+    topics: list[TopicTarget]
+    is_forced: bool = False
+
+
+class MovedQueue(Body, kw_only=True):
+    """The group's offset in a queue before, and the new one."""
+
+    topic: str
+    queue_id: int
+    before: int
+    offset: int
+
+
+class HandOffAnswer(Body, kw_only=True):
+    """The answer to 90151 and 90152. `is_applied`: the group has been moved by this receipt, now or earlier."""
+
+    is_applied: bool
+    queues: list[MovedQueue] = msgspec.field(default_factory=list)
+
+
+class QueuePlace(Body, kw_only=True):
+    """A queue's visible range [min_offset, max_offset) and where the group is."""
+
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    offset: int
+
+
+class HandOffPlaces(Body, kw_only=True):
+    """The answer to 90150."""
+
+    incarnation: int
+    queues: list[QueuePlace] = msgspec.field(default_factory=list)

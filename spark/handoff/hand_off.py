@@ -1,0 +1,45 @@
+"""hand_off: moves a consumer group to a receipt, so that it goes on with exactly the next message of every queue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from thermocline.remoting.errors import InvalidRequestError
+from thermocline.spark.access.store_options import store_options
+from thermocline.spark.handoff.receipt import Receipt, read_receipt
+
+if TYPE_CHECKING:
+    from thermocline.client.admin.hand_off_administration import HandedOver
+
+
+def hand_off(
+    receipt: Receipt | str,
+    *,
+    group: str,
+    namesrv: str,
+    force: bool = False,
+    options: Mapping[str, str] | None = None,
+) -> Sequence[HandedOver]:
+    """Move a group in which nobody is; return the queues in which it was moved now.
+
+    All brokers agree before any moves it. A receipt is applied once: repeat the call after a failure until it succeeds;
+    what was done before is not done again, and not returned again. `force` passes over what makes the load no whole
+    one, over where the group is, and over messages that have expired since; never over a live member, another life of
+    the topic, or an offset that is not there. `options` say how to reach the bucket that a receipt lies in.
+
+    Raises:
+        InvalidRequestError: The load was no whole one, or a broker refuses; see `AdminClient.hand_off`.
+        CorruptDataError: The receipt was changed.
+        UnavailableError: Bucket, NameServer or a broker gave no answer; repeat the call.
+    """
+    from thermocline.client.admin.admin_client import AdminClient
+
+    if isinstance(receipt, str):
+        receipt = read_receipt(receipt, store_options(dict(options or {})))
+    if receipt.obstacles and not force:
+        raise InvalidRequestError(
+            f"no group can go on after this load: {', '.join(receipt.obstacles)}", receipt=receipt.receipt_id
+        )
+    with AdminClient(namesrv=namesrv) as admin:
+        return admin.hand_off(group, receipt.targets(group), receipt_id=receipt.receipt_id, force=force)

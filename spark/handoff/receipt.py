@@ -1,0 +1,189 @@
+"""Receipts: what a load has read, for a consumer group to go on from exactly there.
+
+One JSON object, beside the output of the job, written after the sink has succeeded; it carries its own checksum.
+
+    {
+      "format": 1, "receipt_id": "5f0c...", "created_ms": 1767225600000,
+      "topics": ["orders"], "output": "./orders", "row_count": 1000000,
+      "snapshot_ms": 1767225500000, "group": null,
+      "brokers": [{"broker_name": "broker-a", "root": "cluster/broker-a", "version": 41,
+                   "incarnations": {"orders": 3}}],
+      "queues": [{"topic": "orders", "broker_name": "broker-a", "queue_id": 0, "start_offset": 0, "end_offset": 500000,
+                  "group_offset": null}],
+      "obstacles": [],
+      "crc32": "89abcdef"
+    }
+
+Ranges are half-open. An `end_offset` of -2 is a queue of which nothing was in the cold tier: the group begins at its
+beginning. `group` and `group_offset` (-1: none) say where the load began when it began at a group's position. What is
+in `obstacles` makes it no whole load: there is no offset behind which everything remains to be consumed.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from thermocline.remoting.errors import CorruptDataError, InvalidRequestError, ObjectNotFoundError
+from thermocline.remoting.hand_off import BEGINNING, QueueTarget, TopicTarget
+from thermocline.spark.access.blocking_store import BlockingStore, blocking_store
+from thermocline.spark.access.store_options import StoreOptions
+from thermocline.spark.access.store_url import S3_SCHEMES
+from thermocline.tiered.checked_json import is_sealed, seal_json
+
+RECEIPT_FORMAT = 1
+
+
+class ReceiptBroker(msgspec.Struct, frozen=True, kw_only=True):
+    """One broker's part. A topic of which nothing was in its cold tier has no incarnation."""
+
+    broker_name: str
+    root: str
+    version: int
+    incarnations: dict[str, int]
+
+
+class ReceiptQueue(msgspec.Struct, frozen=True, kw_only=True):
+    """What was read of one queue."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    start_offset: int
+    end_offset: int
+    group_offset: int | None = None
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """See the module's header."""
+
+    format: int = RECEIPT_FORMAT
+    receipt_id: str
+    created_ms: int
+    topics: tuple[str, ...]
+    output: str
+    row_count: int | None
+    snapshot_ms: int
+    group: str | None
+    brokers: tuple[ReceiptBroker, ...]
+    queues: tuple[ReceiptQueue, ...]
+    obstacles: tuple[str, ...]
+
+    def targets(self, group: str) -> dict[str, list[TopicTarget]]:
+        """Where a group is to go on, by broker name."""
+        is_whole = not self.obstacles
+        return {
+            broker.broker_name: [
+                TopicTarget(
+                    topic=topic,
+                    incarnation=broker.incarnations.get(topic),
+                    is_whole=is_whole,
+                    queues=[
+                        QueueTarget(
+                            queue_id=queue.queue_id,
+                            offset=queue.end_offset,
+                            expected=queue.group_offset if group == self.group else None,
+                        )
+                        for queue in self.queues
+                        if (queue.topic, queue.broker_name) == (topic, broker.broker_name)
+                        and queue.end_offset != BEGINNING
+                    ],
+                )
+                for topic in self.topics
+            ]
+            for broker in self.brokers
+        }
+
+
+def encode_receipt(receipt: Receipt) -> bytes:
+    """The receipt as it is stored: JSON for people too."""
+    return seal_json(msgspec.json.format(msgspec.json.encode(receipt), indent=1))
+
+
+def decode_receipt(data: bytes, *, place: str) -> Receipt:
+    """The receipt that was stored at `place`.
+
+    Raises:
+        CorruptDataError: It is none, or was changed.
+        InvalidRequestError: It is of a later format.
+    """
+    if not is_sealed(data):
+        raise CorruptDataError("this is no receipt, or it was changed", receipt=place)
+    try:
+        receipt = msgspec.json.decode(data, type=Receipt)
+    except msgspec.DecodeError as error:
+        raise CorruptDataError("the receipt cannot be decoded", receipt=place, reason=str(error)) from error
+    if receipt.format > RECEIPT_FORMAT:
+        raise InvalidRequestError("the receipt is of a later format", receipt=place, format=receipt.format)
+    return receipt
+
+
+def write_receipt(receipt: Receipt, place: str, options: StoreOptions) -> None:
+    """Store a receipt at a path or URL (s3a://, file://); durable on return, whole or not at all.
+
+    Raises:
+        UnavailableError: The store gave no answer, or refused.
+        OSError: The file cannot be written.
+    """
+    data = encode_receipt(receipt)
+    path = _local_path(place)
+    if path is None:
+        store, key = _object(place, options)
+        store.run(store.store.put(key, data))
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def read_receipt(place: str, options: StoreOptions) -> Receipt:
+    """The receipt at a path or URL.
+
+    Raises:
+        ObjectNotFoundError: There is none.
+        CorruptDataError: What is there is none, or was changed.
+        UnavailableError: The store gave no answer, or refused.
+    """
+    path = _local_path(place)
+    if path is not None:
+        try:
+            return decode_receipt(path.read_bytes(), place=place)
+        except FileNotFoundError as error:
+            raise ObjectNotFoundError("there is no receipt", receipt=place) from error
+    store, key = _object(place, options)
+    return decode_receipt(store.run(store.store.get(key)), place=place)
+
+
+def receipt_place(output: str) -> str:
+    """Where a job's receipt goes by default: beside its output."""
+    return f"{output.rstrip('/')}.receipt.json"
+
+
+def _local_path(place: str) -> Path | None:
+    parts = urlsplit(place)
+    if parts.scheme in S3_SCHEMES:
+        return None
+    if parts.scheme == "file":
+        return Path(unquote(parts.path))
+    if parts.scheme:
+        raise InvalidRequestError("a receipt lies at a path, file:/// or s3a://bucket/key", receipt=place)
+    return Path(place)
+
+
+def _object(place: str, options: StoreOptions) -> tuple[BlockingStore, str]:
+    folder, _, name = place.rpartition("/")
+    if folder.endswith(":/") or not name:
+        raise InvalidRequestError("a receipt in a bucket has a key: s3a://bucket/key", receipt=place)
+    return blocking_store(folder, options), name
