@@ -55,6 +55,7 @@ from thermocline.broker.processors.consumer_call import ConsumerCallProcessor
 from thermocline.broker.processors.consumer_offset import ConsumerOffsetProcessor
 from thermocline.broker.processors.cost import CostProcessor
 from thermocline.broker.processors.dispatcher import Dispatcher
+from thermocline.broker.processors.flushed_ranges import FlushedRangesProcessor
 from thermocline.broker.processors.group import GroupProcessor
 from thermocline.broker.processors.hand_off import HandOffProcessor
 from thermocline.broker.processors.lock import LockProcessor
@@ -388,6 +389,7 @@ class HotProcess:
                 ScrubProcessor(self._hub),
                 TtlProcessor(context, self._hub, gate=self._gate, report_now=self._report_now),
                 CostProcessor(context, self._hub),
+                FlushedRangesProcessor(context),
             ),
             on_closed=(hot.connection_closed, pop.connection_closed, context.clients.connection_closed),
             before=() if self._source is None else (ReadOnlyProcessor(self._source),),

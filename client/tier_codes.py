@@ -14,6 +14,7 @@ broker answers "request code not supported". The numbers stay clear of RocketMQ'
 | TIER_SCRUB_STATE | | `number`, `isRunning`, how far it is; when none runs `report`: the last one's findings |
 | TIER_COST | topic?, forecast?, ttlMs?, segmentBytes?, sealAgeMs? | requests, bytes, storage; `forecast` |
 | TTL_SET | topic, ttlMs? | the TTL now in force; no `ttlMs` clears it |
+| FLUSHED_RANGES | topic | `storeUuid`, `incarnation`, and per queue what may be read and is durable |
 | TIER_PURGE | topic | what was rewritten and deleted, and what is left; the topic may have been deleted |
 """
 
@@ -37,3 +38,4 @@ class TierRequestCode(enum.IntEnum):
     TIER_SCRUB_STATE = 90121
     TIER_PURGE = 90130
     TIER_COST = 90140
+    FLUSHED_RANGES = 90160

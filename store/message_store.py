@@ -353,7 +353,11 @@ class MessageStore:
 
     def max_offset(self, queue: ConsumeQueue) -> int:
         """The queue's end, as far as it may be read."""
-        if self._reads_flushed_only and queue.next_offset > queue.min_offset:
+        return self.flushed_end(queue) if self._reads_flushed_only else queue.next_offset
+
+    def flushed_end(self, queue: ConsumeQueue) -> int:
+        """The queue's end as far as the log is durable: a power cut takes back nothing below it."""
+        if queue.next_offset > queue.min_offset:
             flush_offset = self.commit_log.flush_offset
             if queue.unit(queue.next_offset - 1).physical_offset >= flush_offset:
                 return queue.first_at_or_behind(flush_offset, start=queue.min_offset)

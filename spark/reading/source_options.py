@@ -200,6 +200,14 @@ def parse_time_ms(text: str, *, option: str) -> int:
     return (elapsed.days * 86_400 + elapsed.seconds) * 1_000 + elapsed.microseconds // 1_000
 
 
+def parse_size_bytes(text: str, *, option: str) -> int:
+    """Bytes from `8388608` or `8m`; InvalidRequestError otherwise."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or int(match[1]) == 0:
+        raise InvalidRequestError(f"{text!r} is no size; write 8388608 or 8m", option=option)
+    return int(match[1]) * _SIZE_UNITS[match[2].lower()]
+
+
 class _Words:
     """Option values by lower-cased name, read with their types."""
 
@@ -227,12 +235,7 @@ class _Words:
 
     def size_bytes(self, name: str, *, default: int) -> int:
         text = self.text(name)
-        if text is None:
-            return default
-        match = _SIZE.fullmatch(text.strip())
-        if match is None or int(match[1]) == 0:
-            raise InvalidRequestError(f"{text!r} is no size; write 8388608 or 8m", option=name)
-        return int(match[1]) * _SIZE_UNITS[match[2].lower()]
+        return default if text is None else parse_size_bytes(text, option=name)
 
     def time_ms(self, name: str) -> int | None:
         text = self.text(name)

@@ -3,7 +3,7 @@
 Spark imports every such package at its first look-up of any format, so nothing but the class's name is made here.
 """
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 
@@ -26,3 +26,9 @@ class DefaultSource(DataSource):
         from thermocline.spark.data_source import cold_tier_reader
 
         return cold_tier_reader(self.options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """A reader of the cold tier first, then of what brokers hold."""
+        from thermocline.spark.streaming.open_stream import open_stream
+
+        return open_stream(self.options)

@@ -1,0 +1,141 @@
+"""Batch bounds: where the next micro-batch ends, so that it is bounded in bytes and offsets and every queue moves.
+
+Each queue gets a share of the bytes in proportion to what it has before it, so that queues arrive together. A share is
+laid along the queue: through the cold runs by what the catalog says of their size, then along the live part by the size
+of the broker's last records. In the cold tier a batch ends at the border of a frame where one is near, so that no frame
+is decompressed twice. Sizes are estimates; offsets are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from thermocline.spark.decoding.arrow_decoder import RowSelection
+from thermocline.spark.reading.source_options import QueueName
+from thermocline.spark.streaming.cold_line import border_before
+from thermocline.spark.streaming.offset_line import OffsetLine
+from thermocline.spark.streaming.stream_options import StreamOptions
+from thermocline.spark.streaming.stream_sources import Look, TopicSource
+
+RECORD_BYTES_GUESS = 512
+
+Targets = Mapping[tuple[str, QueueName], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLimit:
+    """At most so much in one micro-batch; None: whatever there is."""
+
+    bytes_max: int | None = None
+    offsets_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lag:
+    """What one queue has before it. `start` is where its next batch begins."""
+
+    source: TopicSource
+    queue: QueueName
+    start: int
+    end: int
+    raw_bytes: int
+
+
+def newest_line(look: Look, options: StreamOptions) -> OffsetLine:
+    """The ends of all queues now."""
+    offsets = {
+        (source.topic, queue): source.end_offset(queue.queue_id)
+        for source, queue in look.queues(options)
+        if not source.is_deleted
+    }
+    return _with_incarnations(look, OffsetLine(offsets=offsets))
+
+
+def next_line(
+    look: Look, start: OffsetLine, options: StreamOptions, limit: BatchLimit, *, targets: Targets | None = None
+) -> OffsetLine:
+    """Where the batch that begins at `start` ends; `start` itself when there is nothing to read.
+
+    `targets`: where the query ends; queues that are not among them wait for the next one.
+    """
+    lags = [lag for lag in _lags(look, start, options, targets) if lag.start < lag.end]
+    if not lags:
+        return start
+    offsets = dict(start.offsets)
+    bytes_total = sum(lag.raw_bytes for lag in lags)
+    count_total = sum(lag.end - lag.start for lag in lags)
+    moved = False
+    for lag in lags:
+        end = lag.end
+        if limit.offsets_max is not None:
+            end = min(end, lag.start + limit.offsets_max * (lag.end - lag.start) // count_total)
+        if limit.bytes_max is not None and end > lag.start:
+            end = min(end, _end_within(lag, -(-limit.bytes_max * lag.raw_bytes // bytes_total)))
+        if end > lag.start:
+            offsets[(lag.source.topic, lag.queue)] = end
+            moved = True
+    if not moved:
+        # Less than a message a queue was allowed: the one with most before it moves by one.
+        first = max(lags, key=lambda lag: lag.raw_bytes)
+        offsets[(first.source.topic, first.queue)] = first.start + 1
+    return _with_incarnations(look, OffsetLine(offsets=offsets, incarnations=start.incarnations))
+
+
+def _lags(look: Look, start: OffsetLine, options: StreamOptions, targets: Targets | None) -> list[_Lag]:
+    lags: list[_Lag] = []
+    for source, queue in look.queues(options):
+        key = (source.topic, queue)
+        end = source.end_offset(queue.queue_id)
+        if targets is not None:
+            end = min(end, targets.get(key, 0))
+        begin = start.offsets.get(key)
+        if begin is None:
+            begin = source.beginning(queue.queue_id, wanted_from_ms(source, options, now_ms=look.now_ms))
+        raw_bytes = max(1, (end - begin) * _record_bytes(source, queue.queue_id, begin))
+        lags.append(_Lag(source=source, queue=queue, start=begin, end=end, raw_bytes=raw_bytes))
+    return lags
+
+
+def wanted_from_ms(source: TopicSource, options: StreamOptions, *, now_ms: int) -> int:
+    """The store time from which on messages of a topic count: not expired, and not before `startingTimestamp`."""
+    visible_from_ms = 0 if source.cold is None else source.cold.visible_from_ms(now_ms)
+    return max(visible_from_ms, options.read.starting_ms or 0, 0)
+
+
+def _record_bytes(source: TopicSource, queue_id: int, offset: int) -> int:
+    """About how large the queue's records are from an offset on."""
+    line, queue = source.cold_line(queue_id), source.live_queue(queue_id)
+    if line is not None:
+        for each in line.runs_from(offset):
+            return max(1, each.segment.raw_bytes // max(1, each.segment.record_count))
+    return queue.record_bytes or RECORD_BYTES_GUESS if queue is not None else RECORD_BYTES_GUESS
+
+
+def _end_within(lag: _Lag, bytes_max: int) -> int:
+    """How far a share of bytes goes from the queue's start."""
+    queue_id = lag.queue.queue_id
+    line, left = lag.source.cold_line(queue_id), bytes_max
+    position = lag.start
+    if line is not None and lag.source.cold is not None:
+        cold_end = min(lag.end, line.end)
+        everything = RowSelection(start_offset=lag.start, end_offset=cold_end)
+        cold = lag.source.cold
+        for within, part in line.slices(cold.source, cold.entry, start=lag.start, end=cold_end, selection=everything):
+            if part.raw_bytes > left:
+                cut = part.start_offset + (part.end_offset - part.start_offset) * left // part.raw_bytes
+                return border_before(cut, after=part.start_offset, within=within)
+            left -= part.raw_bytes
+            position = part.end_offset
+        position = max(position, cold_end)
+    return min(lag.end, position + left // _record_bytes(lag.source, queue_id, position))
+
+
+def _with_incarnations(look: Look, line: OffsetLine) -> OffsetLine:
+    """The line with the lives that its offsets are of."""
+    incarnations = dict(line.incarnations)
+    for topic, queue in line.offsets:
+        source = look.sources.get((topic, queue.broker_name))
+        if source is not None:
+            incarnations.setdefault((topic, queue.broker_name), source.incarnation)
+    return OffsetLine(offsets=line.offsets, incarnations=incarnations)

@@ -1,0 +1,245 @@
+"""Batch plan: the tasks of one micro-batch, from its two offsets.
+
+    of each queue   [start, end):   cold runs | declared holes | what no cold run covers: live, from the broker
+
+Cold is preferred wherever it has the range, so a batch that was live when it was planned first is cold when it is
+planned again after sealing; the rows are the same, since the broker gives the very records that it seals. Nothing but
+the range decides which rows those are; where they lie is looked up anew by every plan.
+
+What is asked for and is not there is an error, or with failOnDataLoss=false a warning: messages that expired before
+they were read, records in quarantine, gaps. A queue that the query has read nothing of begins at its first visible
+message.
+
+Tasks follow the queues, and offsets rise within a queue from task to task: a sink that keeps the order of partitions
+and rows has every queue in order.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from thermocline.remoting.errors import CorruptDataError, MQError, OffsetOutOfRangeError
+from thermocline.spark.access.blocking_store import BlockingStore
+from thermocline.spark.access.store_options import StoreOptions
+from thermocline.spark.decoding.arrow_decoder import RowSelection
+from thermocline.spark.reading.read_plan import SegmentSlice
+from thermocline.spark.reading.source_options import QueueName
+from thermocline.spark.streaming.batch_bounds import wanted_from_ms
+from thermocline.spark.streaming.cold_line import ColdLine, Span
+from thermocline.spark.streaming.first_visible import first_visible
+from thermocline.spark.streaming.live_reader import LivePart
+from thermocline.spark.streaming.offset_line import OffsetLine
+from thermocline.spark.streaming.stream_options import StreamOptions
+from thermocline.spark.streaming.stream_sources import Look, TopicSource
+from thermocline.tiered.errors import QuarantinedError
+
+logger = logging.getLogger(__name__)
+
+TASKS_MAX = 16
+TASK_BYTES_MIN = 4 << 20
+
+Part: TypeAlias = SegmentSlice | LivePart
+OpenStore: TypeAlias = Callable[[str, StoreOptions], BlockingStore]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _QueueBatch:
+    """One queue's share of the batch. `is_beginning`: nothing of the queue was read before."""
+
+    source: TopicSource
+    queue: QueueName
+    start: int
+    end: int
+    incarnation: int | None
+    is_beginning: bool
+
+    def names(self, start: int, end: int) -> dict[str, object]:
+        """What an error says of a part of it."""
+        return {"topic": self.source.topic, "queue": self.queue, "offsets": f"[{start}, {end})"}
+
+
+class BatchPlanner:
+    """Plans micro-batches."""
+
+    def __init__(self, options: StreamOptions, *, open_store: OpenStore, may_read_live: bool) -> None:
+        self._options = options
+        self._open_store = open_store
+        self._may_read_live = may_read_live
+
+    def tasks(self, look: Look, start: OffsetLine, end: OffsetLine) -> list[tuple[Part, ...]]:
+        """The tasks of the batch; none when it has no offsets.
+
+        Raises:
+            OffsetOutOfRangeError: Messages expired before they were read.
+            CorruptDataError: Offsets are missing, or in quarantine, or the topic was made again.
+            UnavailableError: The store gave no answer, or a broker with cold messages is not there.
+        """
+        parts: list[Part] = []
+        for queue in self._queues(look, start, end):
+            parts.extend(self._parts(queue, look.now_ms))
+        return pack(parts, partition_bytes_max=self._options.read.partition_bytes_max)
+
+    def _queues(self, look: Look, start: OffsetLine, end: OffsetLine) -> Iterator[_QueueBatch]:
+        for (topic, queue), end_offset in sorted(end.offsets.items()):
+            source = look.sources.get((topic, queue.broker_name))
+            start_offset = start.offsets.get((topic, queue))
+            if start_offset == end_offset or not self._options.read.wants_queue(queue):
+                continue
+            if source is None:
+                # Nothing sealed, and the broker is away: the tasks wait for it.
+                source = TopicSource(topic=topic, broker_name=queue.broker_name, incarnation=0, cold=None, live=None)
+            is_beginning = start_offset is None
+            if start_offset is None:
+                from_ms = wanted_from_ms(source, self._options, now_ms=look.now_ms)
+                start_offset = source.beginning(queue.queue_id, from_ms)
+            if start_offset < end_offset:
+                yield _QueueBatch(
+                    source=source,
+                    queue=queue,
+                    start=start_offset,
+                    end=end_offset,
+                    incarnation=end.incarnations.get((topic, queue.broker_name)),
+                    is_beginning=is_beginning,
+                )
+
+    def _parts(self, batch: _QueueBatch, now_ms: int) -> Iterator[Part]:
+        """What is read of one queue, by rising offset."""
+        source, options = batch.source, self._options.read
+        line = source.cold_line(batch.queue.queue_id) or ColdLine(batch.queue.queue_id, runs=())
+        visible_from_ms = 0 if source.cold is None else source.cold.visible_from_ms(now_ms)
+        self._check_expired(batch, line, visible_from_ms)
+        self._check_quarantine(batch, line, visible_from_ms)
+        pieces: list[tuple[int, Part]] = []
+        if source.cold is not None:
+            selection = RowSelection(
+                start_offset=batch.start,
+                end_offset=batch.end,
+                start_ms=max(options.starting_ms or 0, visible_from_ms, 0),
+                tags=options.tags,
+            )
+            cold = source.cold
+            for _, part in line.slices(cold.source, cold.entry, start=batch.start, end=batch.end, selection=selection):
+                pieces.append((part.start_offset, part))
+        for start, end in line.uncovered(batch.start, batch.end):
+            live = self._live(batch, line, start, end)
+            if live is not None:
+                pieces.append((start, live))
+        pieces.sort(key=lambda piece: piece[0])
+        for _, piece in pieces:
+            yield piece
+
+    def _live(self, batch: _QueueBatch, line: ColdLine, start: int, end: int) -> LivePart | None:
+        """Offsets that no cold run covers, to be read from the broker; None when there is nothing to read."""
+        source = batch.source
+        queue = source.live_queue(batch.queue.queue_id)
+        if not self._may_read_live or (source.live is not None and queue is None):
+            if not (batch.is_beginning and start <= batch.start):
+                where = "the cold tier" if not self._may_read_live else "the cold tier and the broker"
+                self._lose(
+                    CorruptDataError(
+                        f"offsets are missing from {where}; failOnDataLoss=false reads what is there",
+                        **batch.names(start, end),
+                    )
+                )
+            return None
+        if queue is not None and start < queue.visible_start:
+            lost_end = min(end, queue.visible_start)
+            if not batch.is_beginning:
+                self._lose(_expired(batch, start, lost_end))
+            start = lost_end
+        if start >= end:
+            return None
+        return LivePart(
+            topic=source.topic,
+            broker_name=batch.queue.broker_name,
+            queue_id=batch.queue.queue_id,
+            start=start,
+            end=end,
+            incarnation=batch.incarnation,
+            holes=tuple(hole for hole in line.holes if hole[0] < end and start < hole[1]),
+            is_beginning=batch.is_beginning and start <= batch.start,
+            record_bytes=queue.record_bytes if queue is not None else 0,
+        )
+
+    def _check_expired(self, batch: _QueueBatch, line: ColdLine, visible_from_ms: int) -> None:
+        """What the query should have read and cannot any more: the catalog's first runs have expired, or are gone."""
+        if batch.is_beginning or batch.source.cold is None or visible_from_ms <= 0 or batch.start >= line.end:
+            return
+        end = min(batch.end, line.end)
+        store = self._open_store(batch.source.cold.source.url, self._options.read.store)
+        visible = first_visible(line, store, start=batch.start, end=end, visible_from_ms=visible_from_ms)
+        for start, gap_end in _without(batch.start, visible, line.holes):
+            self._lose(_expired(batch, start, gap_end))
+
+    def _check_quarantine(self, batch: _QueueBatch, line: ColdLine, visible_from_ms: int) -> None:
+        for lost in line.lost:
+            start, end = max(batch.start, lost.start), min(batch.end, lost.end)
+            if start < end and lost.max_store_ms >= visible_from_ms:
+                names = batch.names(start, end) | {"objects": lost.objects}
+                self._lose(QuarantinedError("records are lost; failOnDataLoss=false reads what is there", **names))
+
+    def _lose(self, error: MQError) -> None:
+        """Go on without what is not there, or fail."""
+        if self._options.read.fail_on_data_loss:
+            raise error
+        logger.warning("%s", error)
+
+
+def pack(parts: Sequence[Part], *, partition_bytes_max: int) -> list[tuple[Part, ...]]:
+    """Parts in their order, laid end to end and cut into about equal tasks."""
+    total = sum(part.raw_bytes for part in parts)
+    task_bytes = min(max(TASK_BYTES_MIN, -(-total // TASKS_MAX)), partition_bytes_max)
+    tasks: list[tuple[Part, ...]] = []
+    current: list[Part] = []
+    room = task_bytes
+    for part in parts:
+        rest: Part | None = part
+        while rest is not None:
+            head, rest = split(rest, room)
+            current.append(head)
+            room -= head.raw_bytes
+            if rest is not None or room <= 0:
+                tasks.append(tuple(current))
+                current, room = [], task_bytes
+    if current:
+        tasks.append(tuple(current))
+    return tasks
+
+
+def split(part: Part, room: int) -> tuple[Part, Part | None]:
+    """The first `room` bytes of a part, and the rest if there is any; by offsets in proportion."""
+    if isinstance(part, LivePart):
+        start, end = part.start, part.end
+    else:
+        start, end = part.start_offset, part.end_offset
+    if part.raw_bytes <= room or end - start < 2:
+        return part, None
+    cut = start + min(max(1, (end - start) * room // part.raw_bytes), end - start - 1)
+    if isinstance(part, LivePart):
+        return replace(part, end=cut), replace(part, start=cut, is_beginning=False)
+    return (
+        replace(part, end_offset=cut, raw_bytes=max(1, room)),
+        replace(part, start_offset=cut, raw_bytes=part.raw_bytes - room),
+    )
+
+
+def _expired(batch: _QueueBatch, start: int, end: int) -> OffsetOutOfRangeError:
+    return OffsetOutOfRangeError(
+        "messages have expired, or are gone, before they were read; failOnDataLoss=false goes on without them",
+        **batch.names(start, end),
+    )
+
+
+def _without(start: int, end: int, holes: Sequence[Span]) -> Iterator[Span]:
+    """[start, end) without the holes."""
+    for hole_start, hole_end in holes:
+        if hole_end <= start or hole_start >= end:
+            continue
+        if hole_start > start:
+            yield start, hole_start
+        start = max(start, hole_end)
+    if start < end:
+        yield start, end

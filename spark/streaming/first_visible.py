@@ -1,0 +1,53 @@
+"""First visible: which offset of a queue's cold part is the first that has not expired, to the message.
+
+The catalog knows the times of a whole run, the segment's footer those of a frame, the records themselves the rest; each
+is looked at only when the one before cannot tell. So a stream that lags behind its topic's time to live learns exactly
+what it has lost, at the price of two requests where the cut goes through a run.
+"""
+
+from __future__ import annotations
+
+from thermocline.remoting.record_heads import read_heads
+from thermocline.spark.access.blocking_store import BlockingStore
+from thermocline.spark.streaming.cold_line import ColdLine, ColdRun
+from thermocline.tiered.segment_format import decode_log_footer, decompress
+
+
+def first_visible(line: ColdLine, store: BlockingStore, *, start: int, end: int, visible_from_ms: int) -> int:
+    """The first offset in [start, end) that lies in a run and has not expired; `end` when there is none.
+
+    Store times do not fall along a queue.
+
+    Raises:
+        ObjectNotFoundError, UnavailableError: The footer or the frame could not be fetched.
+        CorruptDataError: They are damaged.
+    """
+    for each in line.runs_from(start):
+        if each.run.start_offset >= end:
+            break
+        if each.run.max_store_ms < visible_from_ms:
+            continue
+        first = max(start, each.run.start_offset)
+        if each.run.min_store_ms < visible_from_ms:
+            first = _first_in_run(each, store, start=first, visible_from_ms=visible_from_ms)
+        if first < min(end, each.run.end_offset):
+            return first
+    return end
+
+
+def _first_in_run(each: ColdRun, store: BlockingStore, *, start: int, visible_from_ms: int) -> int:
+    log, run = each.segment.log, each.run
+    footer = decode_log_footer(store.run(store.store.get_range(log.key, start=log.footer_start, end=log.end)))
+    for info in footer.frames_of(footer.run(run.queue_id), start_offset=start, end_offset=run.end_offset):
+        if info.max_store_ms < visible_from_ms:
+            continue
+        if info.min_store_ms >= visible_from_ms:
+            return max(start, info.start_offset)
+        position = log.start + info.position
+        stored = store.run(store.store.get_range(log.key, start=position, end=position + info.stored_bytes))
+        heads = read_heads(decompress(stored, raw_bytes=info.raw_bytes))
+        offsets = heads.integers("queue_offset")
+        wanted = (heads.integers("store_timestamp_ms") >= visible_from_ms) & (offsets >= start)
+        if bool(wanted.any()):
+            return int(offsets[wanted][0])
+    return run.end_offset

@@ -1,0 +1,299 @@
+"""LiveReader: a task's side of the live part of a micro-batch: pulls offsets [start, end) of a queue from its broker.
+
+    pulls      by offset, in the name of a system group: no member, no commit, no long polling, so that no consumer and
+               no group of the cluster notices
+    windows    of WINDOW_OFFSETS, up to WINDOWS_MAX of them on the way at once and about ROUND_BYTES_MAX in all: a
+               broker answers one pull with some 32 messages, so one after another would be slow
+    batches    of the records of a round, decoded as those of a cold frame are: pulls give the same bytes
+
+Rules
+  - Every offset is accounted for. One that does not come is a declared hole, or in front of what is visible of a queue
+    that is read from its beginning, or lost: an error, or a warning with failOnDataLoss=false.
+  - A broker that is away is asked again, with pauses, until it has not answered for `timeout_ms`.
+  - The topic's incarnation is asked for behind the last pull: what was read before is of that life, or an earlier one
+    would have been found in the plan.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from thermocline.client.answer import answer_error
+from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.errors import (
+    CorruptDataError,
+    OffsetOutOfRangeError,
+    TopicNotFoundError,
+    UnavailableError,
+)
+from thermocline.remoting.headers import PullMessageRequestHeader, PullMessageResponseHeader
+from thermocline.remoting.record_heads import read_heads
+from thermocline.remoting.request_code import RequestCode
+from thermocline.remoting.response_code import ResponseCode
+from thermocline.remoting.sys_flag import PULL_SUBSCRIPTION
+from thermocline.remoting.topic_validation import TOOLS_CONSUMER_GROUP
+from thermocline.spark.decoding.arrow_decoder import ArrowDecoder, RowSelection
+from thermocline.spark.decoding.message_columns import choose_columns
+from thermocline.spark.streaming.cold_line import Span
+from thermocline.spark.streaming.live_client import LiveClient
+from thermocline.spark.streaming.live_view import flushed_ranges
+from thermocline.spark.streaming.stream_options import StreamOptions
+
+logger = logging.getLogger(__name__)
+
+WINDOW_OFFSETS = 128
+WINDOWS_MAX = 8
+ROUND_BYTES_MAX = 4 << 20
+BATCH_BYTES_MAX = 8 << 20
+RETRY_PAUSE_S = 0.1
+RETRY_PAUSE_MAX_S = 3.0
+PULL_BYTES_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivePart:
+    """Offsets [start, end) of a queue that a task pulls. `holes` within it are declared. `is_beginning`: the query has
+    read nothing of the queue before, so that it begins where its messages do."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    start: int
+    end: int
+    incarnation: int | None
+    holes: tuple[Span, ...]
+    is_beginning: bool
+    record_bytes: int
+
+    @property
+    def raw_bytes(self) -> int:
+        """About how much it is."""
+        return max(1, (self.end - self.start) * max(1, self.record_bytes))
+
+    def names(self) -> dict[str, object]:
+        """What an error says of it."""
+        return {"topic": self.topic, "queue": f"{self.broker_name}:{self.queue_id}"}
+
+
+@dataclass(slots=True)
+class _Window:
+    """What pulls gave of some offsets: bodies, and the offsets that did not come."""
+
+    bodies: list[memoryview] = field(default_factory=list)
+    missing: list[Span] = field(default_factory=list)
+    first_offset: int | None = None
+
+
+class LiveReader:
+    """Reads live parts. Bounded: one round of windows is in memory, and one batch being decoded."""
+
+    def __init__(
+        self,
+        options: StreamOptions,
+        client: LiveClient,
+        *,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._options = options
+        self._client = client
+        self._clock_s = clock_s
+        self._columns = choose_columns(options.read.columns, include_properties=options.read.include_properties)
+
+    def read(self, part: LivePart) -> Iterator[pa.RecordBatch]:
+        """Batches of the part's wanted rows, offsets rising.
+
+        Raises:
+            UnavailableError: The broker has not answered for the whole of the timeout.
+            OffsetOutOfRangeError: Offsets have expired, or are gone.
+            CorruptDataError: The topic was deleted and made again; or what came are no records.
+        """
+        read = self._options.read
+        decoder = ArrowDecoder(self._columns, broker_name=part.broker_name, decompress_body=read.decompress_body)
+        selection = RowSelection(
+            start_offset=part.start, end_offset=part.end, start_ms=max(read.starting_ms or 0, 0), tags=read.tags
+        )
+        first_seen = not part.is_beginning
+        position = part.start
+        while position < part.end:
+            windows = _windows(position, part)
+            for window in self._client.run(self._round(part, windows)):
+                for start, end in window.missing:
+                    # In front of the first message of a queue that is read from its beginning nothing is missing.
+                    if first_seen or (window.first_offset is not None and start > window.first_offset):
+                        self._lose(part, start, end)
+                first_seen |= window.first_offset is not None
+                for body in _joined(window.bodies):
+                    batch = decoder.decode(body, selection)
+                    for row in range(0, batch.num_rows, read.batch_rows_max):
+                        yield batch.slice(row, read.batch_rows_max)
+            position = windows[-1][1]
+        self._client.run(self._check_incarnation(part))
+
+    async def _round(self, part: LivePart, windows: Sequence[Span]) -> list[_Window]:
+        calls = [asyncio.ensure_future(self._window(part, start, end)) for start, end in windows]
+        try:
+            return await asyncio.gather(*calls)
+        finally:
+            for call in calls:
+                call.cancel()
+
+    async def _window(self, part: LivePart, start: int, end: int) -> _Window:
+        """All of [start, end): pulled until every offset has come, or is known not to come."""
+        window = _Window()
+        retry = _Retry(self._options.broker_timeout_ms, self._clock_s)
+        position = start
+        while position < end:
+            try:
+                position = await self._pull(part, position, end, window, fresh_route=retry.count > 0)
+                retry.reset()
+            except (UnavailableError, TopicNotFoundError) as error:
+                await retry.pause(error, **part.names(), offset=position)
+        return window
+
+    async def _pull(self, part: LivePart, position: int, end: int, window: _Window, *, fresh_route: bool) -> int:
+        """Pull once; where to go on."""
+        address = await self._client.address(part.topic, part.broker_name, fresh=fresh_route)
+        header = PullMessageRequestHeader(
+            consumer_group=TOOLS_CONSUMER_GROUP,
+            topic=part.topic,
+            queue_id=part.queue_id,
+            queue_offset=position,
+            max_msg_nums=end - position,
+            max_msg_bytes=PULL_BYTES_MAX,
+            sys_flag=PULL_SUBSCRIPTION,
+            subscription="*",
+            expression_type="TAG",
+            broker_name=part.broker_name,
+            logical=False,
+        )
+        answer = await self._client.ask(address, RemotingCommand.request(RequestCode.PULL_MESSAGE, header))
+        match answer.code:
+            case ResponseCode.SUCCESS:
+                return _take(window, bytes(answer.body), position, end)
+            case ResponseCode.PULL_RETRY_IMMEDIATELY | ResponseCode.PULL_OFFSET_MOVED:
+                next_offset = answer.header(PullMessageResponseHeader).next_begin_offset
+                if next_offset > position:
+                    window.missing.append((position, min(next_offset, end)))
+                    return next_offset
+                raise UnavailableError("the queue ends before what was flushed of it", offset=position, end=next_offset)
+            case ResponseCode.PULL_NOT_FOUND:
+                raise UnavailableError("the queue ends before what was flushed of it", offset=position)
+            case _:
+                raise answer_error(answer.code, answer.remark, address=address)
+
+    def _lose(self, part: LivePart, start: int, end: int) -> None:
+        """Go on without offsets, or fail."""
+        for hole_start, hole_end in part.holes:
+            if hole_start <= start < hole_end:
+                start = min(hole_end, end)
+        if start >= end:
+            return
+        offsets = f"[{start}, {end})"
+        if self._options.read.fail_on_data_loss:
+            raise OffsetOutOfRangeError(
+                "messages have expired, or are gone, before they were read; failOnDataLoss=false goes on without them",
+                **part.names(),
+                offsets=offsets,
+            )
+        logger.warning("messages were gone before they were read offsets=%s %s", offsets, part.names())
+
+    async def _check_incarnation(self, part: LivePart) -> None:
+        if part.incarnation is None:
+            return
+        retry = _Retry(self._options.broker_timeout_ms, self._clock_s)
+        while True:
+            try:
+                address = await self._client.address(part.topic, part.broker_name, fresh=retry.count > 0)
+                found = await flushed_ranges(self._client, part.topic, address)
+                break
+            except (UnavailableError, TopicNotFoundError) as error:
+                await retry.pause(error, **part.names())
+        if found.incarnation != part.incarnation:
+            raise CorruptDataError(
+                "the topic was deleted and made again while it was read",
+                **part.names(),
+                incarnation=part.incarnation,
+                found=found.incarnation,
+            )
+
+
+class _Retry:
+    """Pauses that grow, until nothing has come for the whole of a time."""
+
+    def __init__(self, timeout_ms: int, clock_s: Callable[[], float]) -> None:
+        self._timeout_ms = timeout_ms
+        self._clock_s = clock_s
+        self.count = 0
+        self._failing_since_s = 0.0
+
+    def reset(self) -> None:
+        """Something came."""
+        self.count = 0
+
+    async def pause(self, error: Exception, **names: object) -> None:
+        """Wait before the next attempt; UnavailableError when there is to be none."""
+        now_s = self._clock_s()
+        if not self.count:
+            self._failing_since_s = now_s
+        if (now_s - self._failing_since_s) * 1_000 >= self._timeout_ms:
+            raise UnavailableError(
+                "the broker has not given the messages in time; the query may be started again",
+                **names,
+                waited_ms=self._timeout_ms,
+                reason=str(error),
+            ) from error
+        await asyncio.sleep(min(RETRY_PAUSE_S * 2**self.count, RETRY_PAUSE_MAX_S))
+        self.count += 1
+
+
+def _windows(position: int, part: LivePart) -> list[Span]:
+    """The windows of the next round: few of them, or small ones, when records are large."""
+    record_bytes = max(1, part.record_bytes)
+    offsets = max(1, min(WINDOW_OFFSETS, ROUND_BYTES_MAX // WINDOWS_MAX // record_bytes))
+    count = max(1, min(WINDOWS_MAX, ROUND_BYTES_MAX // (offsets * record_bytes)))
+    starts = range(position, min(part.end, position + count * offsets), offsets)
+    return [(start, min(start + offsets, part.end)) for start in starts]
+
+
+def _take(window: _Window, body: bytes, position: int, end: int) -> int:
+    """Keep the records of an answer, note the offsets between them that did not come; where to go on."""
+    heads = read_heads(body)
+    offsets = heads.integers("queue_offset").tolist()
+    if not offsets or offsets[0] < position:
+        raise CorruptDataError("a pull gave other offsets than were asked for", offset=position, found=offsets[:1])
+    for row, offset in enumerate(offsets):
+        if offset > position:
+            window.missing.append((position, min(offset, end)))
+        if offset >= end:
+            # As many messages as were asked for, but offsets without one lie between: the rest is the next window's.
+            kept = memoryview(body)[: int(heads.starts[row])]
+            position = end
+            break
+        position = offset + 1
+    else:
+        kept = memoryview(body)
+    if kept:
+        window.bodies.append(kept)
+        if window.first_offset is None:
+            window.first_offset = offsets[0]
+    return position
+
+
+def _joined(bodies: Sequence[memoryview]) -> Iterator[bytes]:
+    """Bodies end to end, as many as fit a batch."""
+    group: list[memoryview] = []
+    size_bytes = 0
+    for body in bodies:
+        if group and size_bytes + len(body) > BATCH_BYTES_MAX:
+            yield b"".join(group)
+            group, size_bytes = [], 0
+        group.append(body)
+        size_bytes += len(body)
+    if group:
+        yield b"".join(group)

@@ -1,0 +1,77 @@
+"""OffsetLine: how far a stream has come, as Spark keeps it in the query's checkpoint.
+
+    {"incarnations": {"orders": {"broker-a": 7}}, "queues": {"orders": {"broker-a/0": 1200}}, "version": 1}
+
+`queues` holds the next offset of each queue. A queue that is not there is read from its beginning, whatever that is
+when its first batch is planned: so it is with every queue of a stream that starts at `earliest`, and with queues and
+brokers that come later. `incarnations` says which life of the topic the offsets of a broker belong to.
+
+Rules
+  - Spark compares offsets as strings: keys are sorted, numbers are integers, nothing is there twice.
+  - Offsets only rise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
+from thermocline.spark.reading.source_options import QueueName
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetLine:
+    """See the module's header. Keys: (topic, queue) and (topic, broker name)."""
+
+    offsets: Mapping[tuple[str, QueueName], int] = field(default_factory=dict)
+    incarnations: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+    def json(self) -> dict[str, Any]:
+        """What Spark writes down; the same for the same line."""
+        queues: dict[str, dict[str, int]] = {}
+        for (topic, queue), offset in self.offsets.items():
+            queues.setdefault(topic, {})[f"{queue.broker_name}/{queue.queue_id}"] = offset
+        incarnations: dict[str, dict[str, int]] = {}
+        for (topic, broker_name), incarnation in self.incarnations.items():
+            incarnations.setdefault(topic, {})[broker_name] = incarnation
+        return {"incarnations": _sorted(incarnations), "queues": _sorted(queues), "version": VERSION}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> OffsetLine:
+        """Back from what Spark has kept.
+
+        Raises:
+            CorruptDataError: It is no line of this data source.
+            InvalidRequestError: A later version has written it.
+        """
+        try:
+            version = value["version"]
+            if version != VERSION:
+                raise InvalidRequestError("another version has written this checkpoint", version=version, known=VERSION)
+            return cls(
+                offsets={
+                    (topic, _queue(name)): int(offset)
+                    for topic, queues in value["queues"].items()
+                    for name, offset in queues.items()
+                },
+                incarnations={
+                    (topic, broker_name): int(incarnation)
+                    for topic, brokers in value["incarnations"].items()
+                    for broker_name, incarnation in brokers.items()
+                },
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CorruptDataError("the checkpoint holds no offsets of this data source", found=value) from error
+
+
+def _sorted(table: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    return {name: dict(sorted(members.items())) for name, members in sorted(table.items())}
+
+
+def _queue(name: str) -> QueueName:
+    broker_name, _, queue_id = name.rpartition("/")
+    return QueueName(broker_name, int(queue_id))

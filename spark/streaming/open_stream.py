@@ -1,0 +1,31 @@
+"""open_stream: from the options of `readStream` to the reader, if this PySpark can stream at bounded rates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from thermocline.remoting.errors import InvalidRequestError
+from thermocline.spark.streaming.stream_options import stream_options_from
+
+if TYPE_CHECKING:
+    from thermocline.spark.streaming.stream_reader import StreamReader
+
+
+def open_stream(options: Mapping[str, str]) -> StreamReader:
+    """The reader of a stream; opens nothing yet.
+
+    Raises:
+        InvalidRequestError: An option is wrong, or PySpark is too old.
+    """
+    if find_spec("pyspark.sql.streaming.datasource") is None:
+        import pyspark
+
+        raise InvalidRequestError(
+            "streaming reads need PySpark 4.2 or newer, which bounds a batch; batch reads work here",
+            pyspark=pyspark.__version__,
+        )
+    from thermocline.spark.streaming.stream_reader import StreamReader
+
+    return StreamReader(stream_options_from(options))

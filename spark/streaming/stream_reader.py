@@ -1,0 +1,204 @@
+"""StreamReader: the data source `thermocline` as Spark's micro-batch engine calls it.
+
+    initialOffset, latestOffset, partitions, commit, ...   one long-lived planner process on the driver, one a query
+    read                                                   Python workers of the executors
+
+Rules that Spark's engine makes
+  - `initialOffset` is called more than once, so what it resolves is kept. It counts only until a batch is written down.
+  - `partitions` may be asked for a batch of an earlier run, before `latestOffset`: it depends on nothing but its two
+    offsets and what is there now.
+  - `latestOffset` gives `start` back while there is nothing new.
+  - `commit` comes one batch late, and never for the last one: the checkpoint alone says what was done. Nothing follows
+    from it here.
+  - With `trigger(once=True)` no limit holds. With `availableNow` the query ends where every queue ended when it began.
+  - The reader is pickled into the tasks: it holds checked options, and nothing that is open.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
+
+from thermocline.remoting.errors import CorruptDataError
+from thermocline.spark.access.blocking_store import blocking_store
+from thermocline.spark.reading.frame_reader import FrameReader
+from thermocline.spark.reading.read_plan import SegmentSlice
+from thermocline.spark.reading.source_options import EARLIEST, LATEST
+from thermocline.spark.streaming.batch_bounds import BatchLimit, Targets, newest_line, next_line
+from thermocline.spark.streaming.batch_plan import BatchPlanner, Part
+from thermocline.spark.streaming.cold_view import ColdView
+from thermocline.spark.streaming.live_client import live_client
+from thermocline.spark.streaming.live_reader import LivePart, LiveReader
+from thermocline.spark.streaming.live_view import LiveView
+from thermocline.spark.streaming.offset_line import OffsetLine
+from thermocline.spark.streaming.stream_options import StreamOptions
+from thermocline.spark.streaming.stream_sources import Look, StreamSources
+
+
+class StreamPartition(InputPartition):
+    """What one task reads, in this order."""
+
+    def __init__(self, parts: tuple[Part, ...]) -> None:
+        super().__init__(None)
+        self.parts = parts
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """See the module's header."""
+
+    def __init__(self, options: StreamOptions) -> None:
+        self._options = options
+        self._planning: _Planning | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where a new query begins.
+
+        Raises:
+            TopicNotFoundError: A topic is nowhere.
+            UnavailableError: The store, or for `latest` a broker, gives no answer in time.
+        """
+        return self._planner.initial().json()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where the batch that begins at `start` ends.
+
+        Raises:
+            CorruptDataError: The topic was deleted, or made again; a queue is shorter than the query has read.
+            UnavailableError: The store gives no answer, and nothing is known yet.
+        """
+        return self._planner.next(OffsetLine.from_json(start), limit).json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """The bytes of one batch; the reader itself holds the bound on offsets."""
+        return ReadMaxBytes(self._options.trigger_bytes_max)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        """The ends of all queues, for the query's progress; None while a broker is away."""
+        return self._planner.newest()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Fix where the query ends.
+
+        Raises:
+            UnavailableError: The store or a broker gives no answer in time.
+        """
+        self._planner.freeze()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[StreamPartition]:
+        """The tasks of a batch. Raises as BatchPlanner.tasks."""
+        tasks = self._planner.tasks(OffsetLine.from_json(start), OffsetLine.from_json(end))
+        return [StreamPartition(parts) for parts in tasks or [()]]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        assert isinstance(partition, StreamPartition)
+        return read_parts(self._options, partition.parts)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing to do: the checkpoint holds the offsets, and no broker is told."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_planning": None}
+
+    @property
+    def _planner(self) -> _Planning:
+        if self._planning is None:
+            self._planning = _Planning(self._options)
+        return self._planning
+
+
+def read_parts(options: StreamOptions, parts: tuple[Part, ...]) -> Iterator[pa.RecordBatch]:
+    """The rows of parts, one after another; cold ones that follow each other are fetched ahead together."""
+    slices: list[SegmentSlice] = []
+    for part in parts:
+        if isinstance(part, LivePart):
+            yield from FrameReader(options.read).read(slices)
+            slices = []
+            yield from LiveReader(options, live_client(options.name_servers)).read(part)
+        else:
+            slices.append(part)
+    yield from FrameReader(options.read).read(slices)
+
+
+class _Planning:
+    """What the planner process keeps for its query."""
+
+    def __init__(self, options: StreamOptions) -> None:
+        self._options = options
+        live = None
+        if options.name_servers:
+            client = live_client(options.name_servers)
+            live = LiveView(client, options.read.topics, clock_s=time.monotonic, sleep=time.sleep)
+        self._sources = StreamSources(options, ColdView(options.read, clock_s=time.monotonic), live)
+        self._batches = BatchPlanner(options, open_store=blocking_store, may_read_live=live is not None)
+        self._initial: OffsetLine | None = None
+        self._targets: Targets | None = None
+
+    def initial(self) -> OffsetLine:
+        if self._initial is None:
+            said = self._options.read.starting_offsets
+            needs_ends = said.default == LATEST or LATEST in said.offsets.values()
+            look = self._look(fresh=True, wait_ms=self._options.broker_timeout_ms if needs_ends else 0)
+            if look.is_complete:
+                look.check_topics(self._options.read.topics)
+            ends = newest_line(look, self._options)
+            offsets = dict(ends.offsets)
+            for topic, queue in ends.offsets:
+                offset = said.offset_of(topic, queue)
+                if offset == EARLIEST:
+                    del offsets[(topic, queue)]
+                elif offset != LATEST:
+                    offsets[(topic, queue)] = offset
+            brokers = {(topic, queue.broker_name) for topic, queue in offsets}
+            incarnations = {key: value for key, value in ends.incarnations.items() if key in brokers}
+            self._initial = OffsetLine(offsets=offsets, incarnations=incarnations)
+        return self._initial
+
+    def next(self, start: OffsetLine, limit: ReadLimit) -> OffsetLine:
+        look = self._look()
+        look.check_line(start)
+        self._check_ends(look, start)
+        allowed = BatchLimit()
+        if not isinstance(limit, ReadAllAvailable):
+            bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.trigger_bytes_max
+            allowed = BatchLimit(bytes_max=bytes_max, offsets_max=self._options.trigger_offsets_max)
+        return next_line(look, start, self._options, allowed, targets=self._targets)
+
+    def newest(self) -> dict[str, Any] | None:
+        look = self._look()
+        return newest_line(look, self._options).json() if look.is_complete else None
+
+    def freeze(self) -> None:
+        look = self._look(fresh=True, wait_ms=self._options.broker_timeout_ms)
+        look.check_topics(self._options.read.topics)
+        self._targets = newest_line(look, self._options).offsets
+
+    def tasks(self, start: OffsetLine, end: OffsetLine) -> list[tuple[Part, ...]]:
+        look = self._look()
+        look.check_line(end)
+        return self._batches.tasks(look, start, end)
+
+    def _look(self, *, fresh: bool = False, wait_ms: int = 0) -> Look:
+        return self._sources.look(now_ms=time.time_ns() // 1_000_000, fresh=fresh, wait_ms=wait_ms)
+
+    def _check_ends(self, look: Look, start: OffsetLine) -> None:
+        """Every queue that its broker has spoken of is as long as the query has read it."""
+        for (topic, queue), offset in start.offsets.items():
+            source = look.sources.get((topic, queue.broker_name))
+            if source is None or source.live_queue(queue.queue_id) is None:
+                continue
+            end = source.end_offset(queue.queue_id)
+            if end < offset and self._options.read.fail_on_data_loss:
+                raise CorruptDataError(
+                    "a queue ends before the place that this query has reached; failOnDataLoss=false waits until it"
+                    " has grown that far",
+                    topic=topic,
+                    queue=queue,
+                    offset=offset,
+                    end=end,
+                )

@@ -1,0 +1,179 @@
+"""StreamSources: one look at everything that a query reads from: cold tier and brokers, put together by queue.
+
+Rules
+  - Cold and live belong together when store and incarnation are the same. The broker knows first that a topic was
+    deleted or made again; a cold tier of an earlier life is then none.
+  - An incarnation that is not the one that the query has read is an error for good: offsets of two lives are not one
+    line.
+  - A broker that the NameServers do not know any more, or that does not answer, leaves the cold tier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from thermocline.remoting.errors import (
+    CorruptDataError,
+    InvalidRequestError,
+    TopicNotFoundError,
+)
+from thermocline.spark.reading.source_options import QueueName
+from thermocline.spark.streaming.cold_line import ColdLine
+from thermocline.spark.streaming.cold_view import ColdTopic, ColdView
+from thermocline.spark.streaming.live_view import LiveLook, LiveQueue, LiveTopic, LiveView
+from thermocline.spark.streaming.offset_line import OffsetLine
+from thermocline.spark.streaming.stream_options import StreamOptions
+
+COLD_AGE_S_MAX = 5.0
+COLD_AGE_BEHIND_S_MAX = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSource:
+    """One topic on one broker: what is cold of it, what is live, and which life of the topic that is."""
+
+    topic: str
+    broker_name: str
+    incarnation: int
+    cold: ColdTopic | None
+    live: LiveTopic | None
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether the cold tier knows that the topic was deleted, and no broker that it was made again."""
+        return self.live is None and self.cold is not None and self.cold.entry.deleted
+
+    def cold_line(self, queue_id: int) -> ColdLine | None:
+        """What the cold tier holds of a queue."""
+        return None if self.cold is None else self.cold.lines.get(queue_id)
+
+    def live_queue(self, queue_id: int) -> LiveQueue | None:
+        """What the broker holds of it."""
+        return None if self.live is None else self.live.queues.get(queue_id)
+
+    def end_offset(self, queue_id: int) -> int:
+        """The offset behind the last one that may be read now."""
+        line, queue = self.cold_line(queue_id), self.live_queue(queue_id)
+        return max(0 if line is None else line.end, 0 if queue is None else queue.end)
+
+    def beginning(self, queue_id: int, wanted_from_ms: int) -> int:
+        """Where a reader begins that has read nothing yet and wants what was stored at a time or later."""
+        line, queue = self.cold_line(queue_id), self.live_queue(queue_id)
+        if line is not None and line.runs:
+            offset = line.beginning(wanted_from_ms)
+            if offset < line.end or queue is None:
+                return offset
+            return max(offset, queue.visible_start)
+        return 0 if queue is None else queue.visible_start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """All sources at one moment."""
+
+    now_ms: int
+    sources: Mapping[tuple[str, str], TopicSource] = field(default_factory=dict)
+    is_complete: bool = True
+    """Whether every broker of the routes has answered."""
+
+    def queues(self, options: StreamOptions) -> Iterator[tuple[TopicSource, QueueName]]:
+        """Every queue that is asked for, in order."""
+        for (_, broker_name), source in sorted(self.sources.items()):
+            ids = set(() if source.cold is None else source.cold.lines)
+            ids.update(() if source.live is None else source.live.queues)
+            for queue_id in sorted(ids):
+                name = QueueName(broker_name, queue_id)
+                if options.read.wants_queue(name):
+                    yield source, name
+
+    def check_topics(self, topics: tuple[str, ...]) -> None:
+        """TopicNotFoundError when one of them is nowhere."""
+        known = {source.topic for source in self.sources.values() if not source.is_deleted}
+        for topic in topics:
+            if topic not in known:
+                raise TopicNotFoundError(f"topic {topic!r} is neither in the cold tier nor on a broker")
+
+    def check_line(self, line: OffsetLine) -> None:
+        """Pass when what is there is of the lives that the line speaks of.
+
+        Raises:
+            CorruptDataError: A topic was deleted, or deleted and made again.
+        """
+        for (topic, broker_name), incarnation in sorted(line.incarnations.items()):
+            source = self.sources.get((topic, broker_name))
+            if source is None:
+                continue  # away; or nothing of it is left, and it may come back
+            if source.is_deleted or source.incarnation != incarnation:
+                what = "was deleted" if source.is_deleted else "was deleted and made again"
+                raise CorruptDataError(
+                    f"topic {topic!r} {what} since this query has read it: offsets begin anew, and so must the query,"
+                    " with a checkpoint of its own",
+                    broker=broker_name,
+                    incarnation=incarnation,
+                    found=source.incarnation,
+                )
+
+
+class StreamSources:
+    """See the module's header. One thread."""
+
+    def __init__(self, options: StreamOptions, cold: ColdView, live: LiveView | None) -> None:
+        self._options = options
+        self._cold = cold
+        self._live = live
+
+    def look(self, *, now_ms: int, fresh: bool = False, wait_ms: int = 0) -> Look:
+        """Look at everything; `fresh`: not at what was found a moment ago. `wait_ms`: until all brokers have answered.
+
+        Raises:
+            UnavailableError: Neither the store nor, within `wait_ms`, a broker gives an answer.
+            InvalidRequestError: Brokers and cold tier do not belong together.
+            ObjectNotFoundError: There is no cold tier.
+            CorruptDataError: A catalog is damaged.
+        """
+        live = LiveLook() if self._live is None else self._live.look(fresh=fresh, wait_ms=wait_ms)
+        cold = self._cold.look(age_s_max=0 if fresh else COLD_AGE_S_MAX)
+        if self._is_behind(cold, live):
+            cold = self._cold.look(age_s_max=COLD_AGE_BEHIND_S_MAX)
+        if any(key not in cold for key in live.topics):
+            self._cold.find_brokers_soon()
+        sources: dict[tuple[str, str], TopicSource] = {}
+        for key in sorted({*cold, *live.topics}):
+            sources[key] = _joined(key, cold.get(key), live.topics.get(key))
+        return Look(now_ms=now_ms, sources=sources, is_complete=not live.failures)
+
+    @staticmethod
+    def _is_behind(cold: Mapping[tuple[str, str], ColdTopic], live: LiveLook) -> bool:
+        """Whether what is held of the cold tier must be old: brokers have deleted behind it, or know another life."""
+        for key, topic in live.topics.items():
+            held = cold.get(key)
+            if held is None:
+                continue
+            if held.incarnation != topic.incarnation or held.store_uuid != topic.store_uuid:
+                return True
+            for queue_id, queue in topic.queues.items():
+                line = held.lines.get(queue_id)
+                if queue.local_start > (0 if line is None else line.end):
+                    return True
+        return False
+
+
+def _joined(key: tuple[str, str], cold: ColdTopic | None, live: LiveTopic | None) -> TopicSource:
+    topic, broker_name = key
+    if cold is not None and live is not None:
+        if cold.store_uuid != live.store_uuid:
+            raise InvalidRequestError(
+                "the broker that the NameServer names is not the one whose history lies here: namesrvAddr and path"
+                " belong to different clusters",
+                broker=broker_name,
+                path=f"{cold.source.url} {cold.source.root}",
+            )
+        if cold.entry.deleted or cold.incarnation < live.incarnation:
+            cold = None
+        elif cold.incarnation > live.incarnation:
+            live = None  # asked a moment before the topic was made again
+    if live is not None:
+        return TopicSource(topic=topic, broker_name=broker_name, incarnation=live.incarnation, cold=cold, live=live)
+    assert cold is not None
+    return TopicSource(topic=topic, broker_name=broker_name, incarnation=cold.incarnation, cold=cold, live=None)

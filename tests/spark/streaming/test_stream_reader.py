@@ -1,0 +1,76 @@
+"""Streams in real Spark, over a cold tier and brokers that are real processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.spark.cold_tier import ColdTier, directory_url, flights
+from tests.spark.streaming.live_cluster import LiveCluster, bodies, live_cluster
+from tests.spark.streaming.queries import by_queue, load_stream, offsets_of, run_available, sink_rows
+from tests.tiered.cold_data import Log
+from thermocline.remoting.message_record import decode_record
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
+    with live_cluster(tmp_path_factory.mktemp("cluster"), "broker-a", "broker-b") as cluster:
+        yield cluster
+
+
+def log_bodies(log: Log, *, starts: dict[int, int] | None = None) -> dict[tuple[str, int], list[bytes]]:
+    return {
+        ("broker-a", queue_id): [
+            decode_record(record).body for record in queue.records[(starts or {}).get(queue_id, 0) :]
+        ]
+        for queue_id, queue in log.queues.items()
+    }
+
+
+def test_cold_history_comes_in_bounded_batches_and_goes_on_after_a_restart(
+    spark_session: SparkSession, tmp_path: Path
+) -> None:
+    tier = ColdTier(directory_url(tmp_path / "cold"))
+    log = flights("orders", 3_000, queue_count=3)
+    tier.seal_in_pieces(log, 3)
+    raw_bytes = sum(len(record) for queue in log.queues.values() for record in queue.records)
+    stream = load_stream(spark_session, tier.url, maxBytesPerTrigger=str(raw_bytes // 5))
+    progress = run_available(stream, tmp_path)
+    moved = [each["numInputRows"] for each in progress if each["numInputRows"]]
+    assert 5 <= len(moved) <= 8
+    assert max(moved) < 3_000 / 3
+    assert by_queue(sink_rows(tmp_path)) == log_bodies(log)
+    assert offsets_of(progress[-1], "latestOffset") == {f"broker-a/{queue}": end for queue, end in log.ends().items()}
+
+    before = log.ends()
+    log.append_flights(100)
+    tier.seal(log, starts=before)
+    progress = run_available(stream, tmp_path)
+    assert sum(each["numInputRows"] for each in progress) == 100
+    assert by_queue(sink_rows(tmp_path)) == log_bodies(log)
+    assert sum(each["numInputRows"] for each in run_available(stream, tmp_path)) == 0
+
+
+def test_cold_then_live_on_two_brokers_is_one_line(
+    spark_session: SparkSession, cluster: LiveCluster, tmp_path: Path
+) -> None:
+    cluster.make_topic("orders", queues=2)
+    for broker in ("broker-a", "broker-b"):
+        cluster.send("orders", bodies(400), broker=broker, queue_id=0)
+        cluster.send("orders", bodies(300, start=1_000), broker=broker, queue_id=1)
+    cluster.seal("orders")
+    for broker in ("broker-a", "broker-b"):
+        cluster.send("orders", bodies(200, start=2_000), broker=broker, queue_id=0)
+    stream = load_stream(spark_session, cluster.cold_url, namesrvAddr=cluster.namesrv, maxOffsetsPerTrigger="500")
+    progress = run_available(stream, tmp_path)
+    assert max(each["numInputRows"] for each in progress) <= 500
+    assert by_queue(sink_rows(tmp_path)) == cluster.expected("orders")
+    cluster.send("orders", bodies(50, start=3_000), broker="broker-b", queue_id=1)
+    run_available(stream, tmp_path)
+    assert by_queue(sink_rows(tmp_path)) == cluster.expected("orders")
