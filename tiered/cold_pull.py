@@ -48,11 +48,10 @@ class ColdPull:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColdPullResult:
-    """`buffers` are runs of whole records in order; `min_offset` and `end_offset` bound what is visible here."""
+    """`buffers` are runs of whole records in order; `end_offset` is where what is here ends."""
 
     status: ColdPullStatus
     next_offset: int
-    min_offset: int
     end_offset: int
     buffers: tuple[memoryview, ...] = ()
     message_count: int = 0

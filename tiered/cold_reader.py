@@ -51,7 +51,7 @@ from thermocline.tiered.packs.pack_entry import PackedTopic
 from thermocline.tiered.packs.pack_pieces import PackPieces
 from thermocline.tiered.packs.piece_logs import record_in_part, small_part
 from thermocline.tiered.read_ahead import WINDOW_FRAMES_MAX, Cursor, ReadAhead
-from thermocline.tiered.segment_format import FrameInfo, QueueRun
+from thermocline.tiered.segment_format import FrameInfo, LogFooter, QueueRun
 from thermocline.tiered.segment_reader import SegmentReader
 from thermocline.tiered.segment_readers import SegmentReaders
 from thermocline.tiered.topic_index import PackedSpan, QueueIndex, QueueSpan, TopicIndex
@@ -362,24 +362,27 @@ class ColdReader:
     async def _pull(self, request: ColdPull) -> ColdPullResult:
         queue = self._queue(request.topic, request.queue_id)
         end = self._end_offset(request.topic, request.queue_id)
-        minimum = None if queue is None else await self._first_at_or_after(queue, request.cut_ms)
-        if queue is None or minimum is None:
-            return ColdPullResult(status=ColdPullStatus.NO_QUEUE, next_offset=end, min_offset=end, end_offset=end)
 
         def nothing(status: ColdPullStatus, next_offset: int) -> ColdPullResult:
-            return ColdPullResult(status=status, next_offset=next_offset, min_offset=minimum, end_offset=end)
+            return ColdPullResult(status=status, next_offset=next_offset, end_offset=end)
 
-        if request.offset >= end:
-            return nothing(ColdPullStatus.ABOVE_END, end)
-        if request.offset < minimum:
-            return nothing(ColdPullStatus.BELOW_MINIMUM, minimum)
+        if queue is None:
+            return nothing(ColdPullStatus.NO_QUEUE, end)
         position = queue.position_of(request.offset)
-        if position == len(queue.spans):
-            return nothing(ColdPullStatus.NO_MATCH, end)  # the packs that held what lies there have expired
-        span_start = queue.spans[position].run.start_offset
-        if request.offset < span_start:
-            queue.check_hole(request.offset, span_start)
-            return nothing(ColdPullStatus.NO_MATCH, span_start)
+        if not await self._is_visible(queue, position, request):
+            minimum = await self._first_at_or_after(queue, request.cut_ms)
+            if minimum is None:
+                return nothing(ColdPullStatus.NO_QUEUE, end)
+            if request.offset >= end:
+                return nothing(ColdPullStatus.ABOVE_END, end)
+            if request.offset < minimum:
+                return nothing(ColdPullStatus.BELOW_MINIMUM, minimum)
+            if position == len(queue.spans):
+                return nothing(ColdPullStatus.NO_MATCH, end)  # the packs that held what lies there have expired
+            span_start = queue.spans[position].run.start_offset
+            if request.offset < span_start:
+                queue.check_hole(request.offset, span_start)
+                return nothing(ColdPullStatus.NO_MATCH, span_start)
         span = await self._span(queue, position)
         if span.quarantine is not None:
             raise span.lost_error(queue_offset=request.offset)
@@ -389,7 +392,7 @@ class ColdReader:
         if request.tags_codes is None:
             await self._take_all(taken, queue, position, cursor, request.matches)
         else:
-            await self._take_matching(taken, span, request.tags_codes)
+            await self._take_matching(taken, span, request)
         cursor.next_offset = taken.next_offset
         return ColdPullResult(
             status=ColdPullStatus.FOUND if taken.message_count else ColdPullStatus.NO_MATCH,
@@ -397,9 +400,40 @@ class ColdReader:
             buffers=tuple(taken.buffers),
             message_count=taken.message_count,
             size_bytes=taken.size_bytes,
-            min_offset=minimum,
             end_offset=end,
         )
+
+    async def _is_visible(self, queue: QueueIndex, position: int, request: ColdPull) -> bool:
+        """Whether a record is held at the offset and visible, as far as that is known by requests which a pull of it
+        sends anyway. By tags the frame that the offset is in is not one of them, so one that the cut runs through
+        counts as visible: what has expired in it is passed by."""
+        if position == len(queue.spans) or request.offset < queue.spans[position].run.start_offset:
+            return False
+        if queue.spans[position].run.max_store_ms < request.cut_ms:
+            return False
+        span = await self._span(queue, position)
+        if span.quarantine is not None or span.run.max_store_ms < request.cut_ms:
+            return False
+        if span.run.min_store_ms >= request.cut_ms:
+            return True
+        reader = self._readers.of(span.segment)
+        footer = await reader.frames_for_records()
+        info = footer.frame_of(span.run, request.offset)
+        if info.min_store_ms >= request.cut_ms or info.max_store_ms < request.cut_ms:
+            return info.min_store_ms >= request.cut_ms
+        if request.tags_codes is not None:
+            return True
+        frame = await self._cache.get(
+            reader, info, ahead=self._of_small_part(reader, footer, info), owner=request.reader
+        )
+        return frame.store_timestamp_ms(request.offset) >= request.cut_ms
+
+    def _of_small_part(self, reader: SegmentReader, footer: LogFooter, info: FrameInfo) -> list[FrameInfo]:
+        """The other frames of a small part: it is one request, whatever queue of it is wanted, and the others are, too,
+        before long."""
+        if not reader.is_small or self._cache.is_coming(reader, info):
+            return []
+        return [footer.frame(index) for index in range(len(footer.frames)) if index != info.index]
 
     async def _take_all(
         self,
@@ -412,7 +446,7 @@ class ColdReader:
         """Take records of one span, frame by frame, those that match; with some taken only frames that are here."""
         span = await self._span(queue, position)
         reader = self._readers.of(span.segment)
-        footer = await reader.log_footer(for_records=True)
+        footer = await reader.frames_for_records()
         end_offset, frame_count = span.run.end_offset, 0
         if matches is not None:
             end_offset = min(end_offset, taken.next_offset + MATCH_RECORDS_MAX)
@@ -420,10 +454,7 @@ class ColdReader:
             info = footer.frame_of(span.run, taken.next_offset)
             if taken.message_count and not self._cache.is_ready(reader, info):
                 return
-            ahead: list[FrameInfo] = []
-            if reader.is_small and not self._cache.is_coming(reader, info):
-                # A small part is one request, whatever queue of it is wanted: the others are, too, before long.
-                ahead = [footer.frame(index) for index in range(len(footer.frames)) if index != info.index]
+            ahead = self._of_small_part(reader, footer, info)
             if self._read_ahead.enter(cursor, (span.segment.segment_id, info.index)):
                 stop = min(info.index + 1 + cursor.window_frames, span.run.frame_end)
                 following = [footer.frame(index) for index in range(info.index + 1, stop)]
@@ -466,7 +497,7 @@ class ColdReader:
         try:
             span = await self._span(queue, position)
             reader = self._readers.of(span.segment)
-            footer = await reader.log_footer(for_records=True)
+            footer = await reader.frames_for_records()
         except MQError as error:
             logger.debug("read-ahead failed position=%d: %s", position, error)
             return
@@ -474,15 +505,17 @@ class ColdReader:
         wanted = range(len(footer.frames)) if reader.is_small else range(span.run.frame_start, stop)
         self._cache.read_ahead(reader, [footer.frame(index) for index in wanted], owner=owner)
 
-    async def _take_matching(self, taken: TakenRecords, span: QueueSpan, tags_codes: frozenset[int]) -> None:
+    async def _take_matching(self, taken: TakenRecords, span: QueueSpan, request: ColdPull) -> None:
         """Take the records of one span whose tags code matches, by the columns; only their frames are read."""
+        assert request.tags_codes is not None
         run, reader = span.run, self._readers.of(span.segment)
         scan_end = min(run.end_offset, taken.next_offset + SCAN_RECORDS_MAX)
         columns = await reader.columns(run.queue_id, start_offset=taken.next_offset, end_offset=scan_end)
         # A unit of a consume queue holds 64 bits, a subscription compares the lower 32.
-        matching = np.flatnonzero(np.isin(columns.tags_codes.astype(np.int32), np.array(sorted(tags_codes), np.int32)))
+        codes = np.array(sorted(request.tags_codes), np.int32)
+        matching = np.flatnonzero(np.isin(columns.tags_codes.astype(np.int32), codes))
         offsets = (matching + taken.next_offset).tolist()
-        footer = await reader.log_footer() if offsets else None
+        footer = await reader.frames_for_records() if offsets else None
         frame: DecodedFrame | None = None
         for queue_offset in offsets:
             assert footer is not None
@@ -490,10 +523,13 @@ class ColdReader:
                 return
             if frame is None or queue_offset >= frame.end_offset:
                 info = footer.frame_of(run, queue_offset)
+                if info.max_store_ms < request.cut_ms:
+                    continue
                 if taken.message_count and not self._cache.is_ready(reader, info):
                     taken.next_offset = queue_offset
                     return
-                frame = await self._cache.get(reader, info, owner=taken.reader)
+                ahead = self._of_small_part(reader, footer, info)
+                frame = await self._cache.get(reader, info, ahead=ahead, owner=taken.reader)
             taken.next_offset = queue_offset
             taken.take(frame, queue_offset + 1)
         if taken.has_room:

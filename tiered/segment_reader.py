@@ -44,8 +44,9 @@ COLUMN_BLOCKS_KEPT = 4
 GROUP_BYTES_MAX = 8 * 1024 * 1024
 """Frames around a record that may be read for it, stored bytes: instead of the footer and the one frame."""
 WHOLE_PART_BYTES_MAX = 4 * 1024 * 1024
-"""A piece of a pack up to this size is read whole by whoever reads its records: one request, not one a queue. So is a
-`.cq` part by whoever looks for a place: one request, not one for the footer and one for each block."""
+"""A piece of a pack up to this size is read whole by whoever reads its records: one request, not one a queue."""
+WHOLE_COLUMNS_BYTES_MAX = 8 * 1024 * 1024
+"""So is a `.cq` part by whoever wants any of it: one request, not one for the footer and one for blocks."""
 WHOLE_INDEX_BYTES_MAX = 2 * 1024 * 1024
 """So is, for a key, an `.idx` part that is in no index object yet."""
 
@@ -94,19 +95,28 @@ class SegmentReader:
     @property
     def is_small(self) -> bool:
         """Whether it is a small piece of a pack, whose records are worth reading all at once."""
-        return self.entry.log.start > 0 and self.entry.log.size_bytes <= WHOLE_PART_BYTES_MAX
+        return self.is_piece and self.entry.log.size_bytes <= WHOLE_PART_BYTES_MAX
 
-    async def log_footer(self, *, for_records: bool = False) -> LogFooter:
-        """The footer of `.log`: one request, the first time.
+    @property
+    def is_piece(self) -> bool:
+        """Whether it is a piece of a pack."""
+        return self.entry.log.start > 0
 
-        `for_records`: the caller is going to fetch frames. Of a small part they come with the footer, and the next
-        `fetch` sends no request.
-        """
+    async def log_footer(self, *, with_body: bool = False) -> LogFooter:
+        """The footer of `.log`: one request, the first time. `with_body`: it brings all frames, too, and the next
+        `fetch` sends no request."""
         if self._log_footer is None:
             async with self._opening:
                 if self._log_footer is None:
-                    self._log_footer = await self._open_log(with_body=for_records and self.is_small)
+                    self._log_footer = await self._open_log(with_body=with_body)
         return self._log_footer
+
+    async def frames_for_records(self) -> LogFooter:
+        """Where the frames lie, for whoever is going to fetch some: of a small part they come with it; of a piece of a
+        pack its entry says it, without a request. As `frame_table`."""
+        if self.is_small:
+            return await self.log_footer(with_body=True)
+        return await self.frame_table() if self.is_piece else await self.log_footer()
 
     async def frame_table(self) -> LogFooter:
         """As `log_footer`, without a request where the catalog knows every frame; then the greatest store time of a
@@ -208,40 +218,27 @@ class SegmentReader:
                 await asyncio.gather(ahead, return_exceptions=True)
 
     async def columns(self, queue_id: int, *, start_offset: int, end_offset: int) -> QueueColumns:
-        """Sizes, places and tags codes of [start_offset, end_offset), by at most one request once the footer is known.
+        """Sizes, places and tags codes of [start_offset, end_offset): one request the first time, unless the part is
+        large, and at most one from then on.
 
         Raises:
             OffsetOutOfRangeError: The segment does not hold all of the range.
         """
         assert start_offset < end_offset
         self.run_of(queue_id, start_offset=start_offset, end_offset=end_offset)
+        whole = await self._whole_columns()
         footer = await self.columns_footer()
         blocks = footer.blocks_of(queue_id, start_offset=start_offset, end_offset=end_offset)
-        parts = await self._column_blocks(blocks)
+        parts = await self._column_blocks(blocks, whole)
         return join_columns(parts).slice(start_offset, end_offset)
 
     async def find_physical_offset(self, physical_offset: int) -> tuple[int, int] | None:
         """Queue id and queue offset of the record that lay at `physical_offset` in the log, if it is in the segment."""
-        if self._columns_footer is None and self.entry.cq.size_bytes <= WHOLE_PART_BYTES_MAX:
-            return await self._find_in_whole_columns(physical_offset)
+        whole = await self._whole_columns()
         footer = await self.columns_footer()
         for block in footer.blocks_at(physical_offset):
-            (columns,) = await self._column_blocks(footer.blocks[footer.blocks["position"] == block["position"]])
-            index = int(columns.physical_offsets.searchsorted(physical_offset))
-            if index < len(columns.physical_offsets) and int(columns.physical_offsets[index]) == physical_offset:
-                return columns.queue_id, columns.start_offset + index
-        return None
-
-    async def _find_in_whole_columns(self, physical_offset: int) -> tuple[int, int] | None:
-        """As `find_physical_offset`, by one request for all of the part; footer and blocks that are hit stay."""
-        data = memoryview(await self._read(self.entry.cq, 0, self.entry.cq.size_bytes))
-        footer = decode_columns_footer(data)
-        self._check_id(footer.segment_id)
-        self._columns_footer = footer
-        for block in footer.blocks_at(physical_offset):
-            position = int(block["position"])
-            columns = decode_columns_block(data[position : position + int(block["stored_bytes"])], block)
-            self._keep_columns([position], [columns])
+            row = footer.blocks[footer.blocks["position"] == block["position"]]
+            (columns,) = await self._column_blocks(row, whole)
             index = int(columns.physical_offsets.searchsorted(physical_offset))
             if index < len(columns.physical_offsets) and int(columns.physical_offsets[index]) == physical_offset:
                 return columns.queue_id, columns.start_offset + index
@@ -313,34 +310,40 @@ class SegmentReader:
         self._body = body
         return footer
 
-    async def _column_blocks(self, blocks: Table) -> list[QueueColumns]:
-        """The columns of blocks that lie end to end, by one request; the last few are kept."""
+    async def _whole_columns(self) -> memoryview | None:
+        """All of the `.cq` part, by one request instead of one for the footer and one for blocks; None once the footer
+        is known, or when the part is large."""
+        part = self.entry.cq
+        if self._columns_footer is None and part.size_bytes <= WHOLE_COLUMNS_BYTES_MAX:
+            async with self._opening:
+                if self._columns_footer is None:
+                    whole = memoryview(await self._read(part, 0, part.size_bytes))
+                    footer = decode_columns_footer(whole)
+                    self._check_id(footer.segment_id)
+                    self._columns_footer = footer
+                    return whole
+        return None
+
+    async def _column_blocks(self, blocks: Table, whole: memoryview | None) -> list[QueueColumns]:
+        """The columns of blocks that lie end to end, from the whole part or by one request; the last few are kept."""
         kept = self._column_blocks_kept
         positions: list[int] = blocks["position"].tolist()
         if all(position in kept for position in positions):
             for position in positions:
                 kept.move_to_end(position)
             return [kept[position] for position in positions]
-        parts = await self._fetch_column_blocks(blocks)
-        self._keep_columns(positions, parts)
-        return parts
-
-    def _keep_columns(self, positions: list[int], parts: list[QueueColumns]) -> None:
-        kept = self._column_blocks_kept
+        start = int(blocks["position"][0])
+        end = int(blocks["position"][-1]) + int(blocks["stored_bytes"][-1])
+        data = whole[start:end] if whole is not None else memoryview(await self._read(self.entry.cq, start, end))
+        parts: list[QueueColumns] = []
+        for block in blocks:
+            position = int(block["position"]) - start
+            parts.append(decode_columns_block(data[position : position + int(block["stored_bytes"])], block))
         for position, columns in list(zip(positions, parts, strict=True))[-COLUMN_BLOCKS_KEPT:]:
             kept[position] = columns
             kept.move_to_end(position)
         while len(kept) > COLUMN_BLOCKS_KEPT:
             kept.popitem(last=False)
-
-    async def _fetch_column_blocks(self, blocks: Table) -> list[QueueColumns]:
-        start = int(blocks["position"][0])
-        end = int(blocks["position"][-1]) + int(blocks["stored_bytes"][-1])
-        data = memoryview(await self._read(self.entry.cq, start, end))
-        parts: list[QueueColumns] = []
-        for block in blocks:
-            position = int(block["position"]) - start
-            parts.append(decode_columns_block(data[position : position + int(block["stored_bytes"])], block))
         return parts
 
     async def _read(self, part: PartLocator, start: int, end: int) -> bytes:
