@@ -1,6 +1,7 @@
 """Renew the lock files: `make lock`.
 
-requirements.lock comes from pyproject.toml with every extra that development uses; LocalStack and rclone have theirs.
+requirements.lock comes from pyproject.toml with every extra that development uses; LocalStack, rclone and the next
+PySpark have theirs.
 All carry hashes and name no registry. Pins that still fit are kept; delete a lock file first to renew all of it.
 """
 
@@ -25,6 +26,7 @@ def main() -> int:
         ("pyproject.toml", "requirements.lock", ["--universal", *extras]),
         ("localstack/localstack-requirements.in", "localstack/localstack-requirements.lock", []),
         ("localstack/rclone-requirements.in", "localstack/rclone-requirements.lock", []),
+        ("tooling/pyspark-next.in", "tooling/pyspark-next.lock", []),
     ):
         command = [str(uv), "pip", "compile", *COMMON, *options, source, "--output-file", target]
         status = subprocess.call(command, cwd=ROOT)
