@@ -77,6 +77,7 @@ def receipt_of(cluster: Cluster, topic: str, *, receipt_id: str = "r", end: int 
             for name in BROKERS
             for queue_id, start, stop in ((0, 0, end), (1, -2, -2))
         ),
+        all_queues=True,
         obstacles=(),
     )
 
