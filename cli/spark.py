@@ -19,7 +19,7 @@ def spark() -> None:
     \b
     Example:
       thermocline spark catch-up orders --from file:///data/cold --to ./orders
-      thermocline spark hand-off ./orders.receipt.json --group billing
+      thermocline spark hand-off ./orders.receipt.json --group dashboards
     """
 
 

@@ -24,7 +24,7 @@ def hand_off(app: Application, receipt: str, group: str, force: bool, pairs: tup
 
     \b
     Example:
-      thermocline spark hand-off ./orders.receipt.json --group billing
+      thermocline spark hand-off ./orders.receipt.json --group dashboards
     """
     from thermocline.spark.handoff.hand_off import hand_off as run_hand_off
 

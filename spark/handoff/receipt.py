@@ -10,13 +10,14 @@ One JSON object, beside the output of the job, written after the sink has succee
                    "incarnations": {"orders": 3}}],
       "queues": [{"topic": "orders", "broker_name": "broker-a", "queue_id": 0, "start_offset": 0, "end_offset": 500000,
                   "group_offset": null}],
-      "obstacles": [],
+      "all_queues": true, "obstacles": [],
       "crc32": "89abcdef"
     }
 
 Ranges are half-open. An `end_offset` of -2 is a queue of which nothing was in the cold tier: the group begins at its
-beginning. `group` and `group_offset` (-1: none) say where the load began when it began at a group's position. What is
-in `obstacles` makes it no whole load: there is no offset behind which everything remains to be consumed.
+beginning, as it does in queues that are not named, when all were read. `group` and `group_offset` (-1: none) say where
+the load began when it began at a group's position. What is in `obstacles` makes it no whole load: there is no offset
+behind which everything remains to be consumed.
 """
 
 from __future__ import annotations
@@ -70,17 +71,17 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     group: str | None
     brokers: tuple[ReceiptBroker, ...]
     queues: tuple[ReceiptQueue, ...]
+    all_queues: bool
     obstacles: tuple[str, ...]
 
     def targets(self, group: str) -> dict[str, list[TopicTarget]]:
         """Where a group is to go on, by broker name."""
-        is_whole = not self.obstacles
         return {
             broker.broker_name: [
                 TopicTarget(
                     topic=topic,
                     incarnation=broker.incarnations.get(topic),
-                    is_whole=is_whole,
+                    is_whole=self.all_queues,
                     queues=[
                         QueueTarget(
                             queue_id=queue.queue_id,

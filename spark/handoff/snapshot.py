@@ -90,7 +90,9 @@ class ColdSnapshot:
         self._group = group
         self._places = places
         self._receipt_id = uuid4().hex
-        self._store_options = read_options_from(options).store
+        checked = read_options_from(options)
+        self._store_options = checked.store
+        self._all_queues = checked.queues is None
         self.options = dict(options)
         """Options of the data source that say all of this; they may hold the keys of the bucket."""
         self.queues = queues
@@ -98,7 +100,7 @@ class ColdSnapshot:
         self.moment_ms = plan.snapshot_ms
         """Time to live is judged at this moment."""
         self.task_count = len(plan.tasks)
-        self.topics = read_options_from(options).topics
+        self.topics = checked.topics
         self.brokers = tuple(
             SnapshotBroker(
                 broker_name=source.broker_name,
@@ -161,6 +163,7 @@ class ColdSnapshot:
                 )
                 for queue in self.queues
             ),
+            all_queues=self._all_queues,
             obstacles=self.obstacles,
         )
 

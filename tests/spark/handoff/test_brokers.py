@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
 import pytest
 from click.testing import CliRunner
 
-from tests.spark.handoff.cluster import SMALL, Cluster
+from tests.spark.handoff.cluster import Cluster
 from thermocline.cli.spark_hand_off import hand_off as hand_off_command
 from thermocline.client.admin.admin_client import AdminClient
 from thermocline.client.consumer.options import ConsumeFromWhere
@@ -40,12 +40,6 @@ BROKERS = ("broker-a", "broker-b")
 QUEUES = 2
 MESSAGES = 10
 TIMEOUT_MS = 10_000
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(tmp_path_factory.mktemp("brokers"), broker_count=2, settings=SMALL) as cluster:
-        yield cluster
 
 
 @pytest.fixture
@@ -83,6 +77,7 @@ def receipt_of(cluster: Cluster, topic: str, *, receipt_id: str = "r", end: int 
             for name in BROKERS
             for queue_id, start, stop in ((0, 0, end), (1, -2, -2))
         ),
+        all_queues=True,
         obstacles=(),
     )
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark.handoff.cluster import SMALL, Cluster
+from tests.spark.handoff.cluster import Cluster
 from tests.spark.handoff.load import Place, Writer, check_union, consume_to_the_end
 from thermocline import spark as tc
 from thermocline.client.admin.admin_client import AdminClient
@@ -35,12 +35,6 @@ if TYPE_CHECKING:
 SEED = 20_261_122
 ATTEMPTS_MAX = 50
 COLUMNS = "brokerName,queueId,queueOffset,value"
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(tmp_path_factory.mktemp("handoff"), broker_count=2, settings=SMALL) as cluster:
-        yield cluster
 
 
 def rows_of(snapshot: tc.ColdSnapshot) -> list[tuple[Place, bytes]]:

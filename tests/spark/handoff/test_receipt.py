@@ -1,0 +1,136 @@
+"""Receipts: what they say, where they lie, and that no changed one is believed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from thermocline.remoting.errors import CorruptDataError, InvalidRequestError, ObjectNotFoundError
+from thermocline.remoting.hand_off import QueueTarget, TopicTarget
+from thermocline.spark.access.store_options import StoreOptions
+from thermocline.spark.handoff.hand_off import hand_off
+from thermocline.spark.handoff.obstacles import obstacles_of
+from thermocline.spark.handoff.receipt import (
+    Receipt,
+    ReceiptBroker,
+    ReceiptQueue,
+    decode_receipt,
+    encode_receipt,
+    read_receipt,
+    receipt_place,
+    write_receipt,
+)
+from thermocline.tiered.checked_json import seal_json
+
+
+def queue(name: str, queue_id: int, start: int, end: int, group_offset: int | None = None) -> ReceiptQueue:
+    return ReceiptQueue(
+        topic="orders",
+        broker_name=name,
+        queue_id=queue_id,
+        start_offset=start,
+        end_offset=end,
+        group_offset=group_offset,
+    )
+
+
+RECEIPT = Receipt(
+    receipt_id="5f0c",
+    created_ms=1_767_225_600_000,
+    topics=("orders", "payments"),
+    output="./orders",
+    row_count=7,
+    snapshot_ms=1_767_225_500_000,
+    group="billing",
+    brokers=(
+        ReceiptBroker(broker_name="broker-a", root="c/broker-a", version=41, incarnations={"orders": 3}),
+        ReceiptBroker(broker_name="broker-b", root="c/broker-b", version=9, incarnations={}),
+    ),
+    queues=(queue("broker-a", 0, 5, 12, 5), queue("broker-a", 1, 0, 0, -1), queue("broker-a", 2, -2, -2)),
+    all_queues=True,
+    obstacles=(),
+)
+
+
+def test_a_receipt_is_json_for_people_and_comes_back() -> None:
+    data = encode_receipt(RECEIPT)
+    assert decode_receipt(data, place="r") == RECEIPT
+    shown = json.loads(data)
+    assert shown["queues"][0] == {
+        "topic": "orders",
+        "broker_name": "broker-a",
+        "queue_id": 0,
+        "start_offset": 5,
+        "end_offset": 12,
+        "group_offset": 5,
+    }
+    assert len(data.splitlines()) > 10
+
+
+def test_a_changed_receipt_is_none() -> None:
+    data = encode_receipt(RECEIPT)
+    for changed in (data.replace(b'"end_offset": 12', b'"end_offset": 13'), data[:-3], b"{}", b"", b'{"a": 1}'):
+        with pytest.raises(CorruptDataError, match="no receipt, or it was changed"):
+            decode_receipt(changed, place="r")
+    with pytest.raises(CorruptDataError, match="cannot be decoded"):
+        decode_receipt(seal_json(b'{"format":1}'), place="r")
+    later = seal_json(msgspec.json.encode(msgspec.structs.replace(RECEIPT, format=2)))
+    with pytest.raises(InvalidRequestError, match="later format"):
+        decode_receipt(later, place="r")
+
+
+def test_where_a_group_goes_on() -> None:
+    assert RECEIPT.targets("billing") == {
+        "broker-a": [
+            TopicTarget(
+                topic="orders",
+                incarnation=3,
+                is_whole=True,
+                queues=[QueueTarget(queue_id=0, offset=12, expected=5), QueueTarget(queue_id=1, offset=0, expected=-1)],
+            ),
+            TopicTarget(topic="payments", incarnation=None, is_whole=True, queues=[]),
+        ],
+        "broker-b": [TopicTarget(topic="orders", is_whole=True), TopicTarget(topic="payments", is_whole=True)],
+    }
+    (orders, _) = RECEIPT.targets("another group")["broker-a"]
+    assert [each.expected for each in orders.queues] == [None, None]
+    partial = msgspec.structs.replace(RECEIPT, all_queues=False)
+    assert not any(target.is_whole for each in partial.targets("billing").values() for target in each)
+
+
+def test_a_receipt_lies_at_a_path_or_url(tmp_path: Path) -> None:
+    for place in (str(tmp_path / "new" / "r.json"), (tmp_path / "s.json").as_uri(), str(tmp_path / "s.json")):
+        write_receipt(RECEIPT, place, StoreOptions())
+        assert read_receipt(place, StoreOptions()) == RECEIPT
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "s.json"], "nothing else is left"
+    with pytest.raises(ObjectNotFoundError, match="there is no receipt"):
+        read_receipt(str(tmp_path / "none.json"), StoreOptions())
+    for wrong in ("http://host/r.json", "s3a://bucket"):
+        with pytest.raises(InvalidRequestError):
+            read_receipt(wrong, StoreOptions())
+    assert receipt_place("s3a://b/out/") == "s3a://b/out.receipt.json"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"path": "x", "topic": "t", "columns": "value", "s3.endpoint": "h", "FS.S3A.access.key": "k"}, ()),
+        ({"startingOffsets": "earliest", "endingOffsets": "Latest", "tags": "*", "failOnDataLoss": "TRUE"}, ()),
+        ({"endingTimestamp": "5", "tags": "a"}, ("it ends at a time", "it takes messages with some tags only")),
+        ({"endingOffsets": "{}", "queues": "0"}, ("it ends at chosen offsets", "it takes some queues only")),
+        ({"failOnDataLoss": "false"}, ("it tolerates missing messages",)),
+        ({"onCorruptFrame": "skip"}, ("it skips damaged frames",)),
+        ({"brandNew": "1"}, ("it has the option brandNew",)),
+    ],
+)
+def test_what_makes_no_whole_load(options: dict[str, str], expected: tuple[str, ...]) -> None:
+    assert obstacles_of(options) == expected
+
+
+def test_no_group_goes_on_after_a_partial_load() -> None:
+    partial = msgspec.structs.replace(RECEIPT, obstacles=("it ends at a time", "it skips damaged frames"))
+    with pytest.raises(InvalidRequestError, match="it ends at a time, it skips damaged frames"):
+        hand_off(partial, group="billing", namesrv="127.0.0.1:1")

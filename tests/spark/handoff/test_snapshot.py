@@ -1,0 +1,224 @@
+"""Snapshots: every action gives equal rows until they are closed, whatever is committed and collected meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.spark.cold_tier import ColdTier, directory_url, flights
+from thermocline import spark as tc
+from thermocline.remoting.errors import InvalidRequestError, ObjectStoreUnavailableError
+from thermocline.spark.access.blocking_store import BlockingStore, blocking_store
+from thermocline.spark.access.store_options import StoreOptions
+from thermocline.spark.handoff.pin_keeper import PIN_MS, PinKeeper
+from thermocline.spark.handoff.receipt import read_receipt
+from thermocline.spark.reading.read_plan import ColdSource
+from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.errors import VersionExpiredError
+from thermocline.tiered.garbage import GarbageCollector
+from thermocline.tiered.ledger_entry import LedgerChanges, SegmentOut, TopicChange, TopicDelete
+from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
+from thermocline.tiered.object_keys import BrokerKeys
+from thermocline.tiered.object_store_url import open_object_store
+from thermocline.tiered.pins import list_pins
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+COLLECTED_MS = 1_750_000_000_000
+"""Behind all commits of the tests, before all pins run out."""
+
+
+@pytest.fixture
+def tier(tmp_path: Path) -> ColdTier:
+    return ColdTier(directory_url(tmp_path / "cold"))
+
+
+def places(snapshot: tc.ColdSnapshot) -> list[tuple[int, int]]:
+    return sorted((row.queueId, row.queueOffset) for row in snapshot.load().select("queueId", "queueOffset").collect())
+
+
+def collect_garbage(tier: ColdTier) -> None:
+    """As a broker does that keeps nothing without a pin."""
+
+    async def collect() -> None:
+        store = await open_object_store(tier.url)
+        writer = await LedgerWriter.open(
+            store,
+            tier.keys,
+            identity=LedgerIdentity(store_uuid="uuid-broker-a", cluster="test", broker_name="broker-a"),
+            clock_ms=lambda: COLLECTED_MS,
+            random=Random(tier.version),
+        )
+        collector = GarbageCollector(writer)
+        for _ in range(3):
+            await collector.execute(
+                await collector.plan(now_ms=COLLECTED_MS, sweep=True, grace_ms=0), now_ms=COLLECTED_MS
+            )
+        await writer.close()
+        await store.close()
+
+    asyncio.run(collect())
+
+
+def pins(tier: ColdTier) -> list[str]:
+    async def listed() -> list[str]:
+        store = await open_object_store(tier.url)
+        found = await list_pins(store, tier.keys)
+        await store.close()
+        return [pin.pin_id for pin in found]
+
+    return asyncio.run(listed())
+
+
+def test_every_action_gives_equal_rows_until_it_is_closed(spark_session: SparkSession, tier: ColdTier) -> None:
+    log = flights("orders", 400, queue_count=2)
+    catalog = tier.seal_in_pieces(log, 4)
+    ends = log.ends()
+    everything = sorted((queue_id, offset) for queue_id, end in ends.items() for offset in range(end))
+    with tc.open(spark_session, tier.url, topic="orders", options={"columns": "queueId,queueOffset"}) as snapshot:
+        assert [(queue.queue_id, queue.start_offset, queue.end_offset) for queue in snapshot.queues] == [
+            (queue_id, 0, end) for queue_id, end in sorted(ends.items())
+        ]
+        assert snapshot.versions == {"test/broker-a": catalog.version}
+        assert snapshot.brokers[0].incarnations == {"orders": 1}
+        assert places(snapshot) == everything
+        cut = catalog.topics["orders"].segments[2].max_store_ms
+        tier.commit(LedgerChanges(topics=(TopicChange(topic="orders", incarnation=1, expired_before_ms=cut),)))
+        out = tuple(SegmentOut("orders", each.segment_id) for each in catalog.topics["orders"].segments[:2])
+        tier.commit(LedgerChanges(segments_out=out))
+        collect_garbage(tier)
+        assert places(snapshot) == everything, "what has expired since is read as before"
+        tier.commit(LedgerChanges(topics_deleted=(TopicDelete("orders", 1),)))
+        collect_garbage(tier)
+        assert places(snapshot) == everything, "even when the topic is deleted"
+        assert pins(tier) == [pins(tier)[0]]
+        receipt = snapshot.receipt(row_count=400)
+        assert [(each.queue_id, each.end_offset) for each in receipt.queues] == sorted(ends.items())
+    assert pins(tier) == []
+    for use in (snapshot.load, snapshot.receipt, snapshot.check):
+        with pytest.raises(InvalidRequestError, match="closed"):
+            use()
+
+
+def test_after_the_close_todays_cut_counts(spark_session: SparkSession, tier: ColdTier) -> None:
+    log = flights("orders", 100)
+    catalog = tier.seal_in_pieces(log, 2)
+    with tc.open(spark_session, tier.url, topic="orders", options={"columns": "queueOffset"}) as snapshot:
+        table = snapshot.load()
+        assert table.count() == 100
+        cut = catalog.topics["orders"].segments[0].max_store_ms + 1
+        tier.commit(LedgerChanges(topics=(TopicChange(topic="orders", incarnation=1, expired_before_ms=cut),)))
+        assert table.count() == 100
+    counts = table.count(), spark_session.read.format("thermocline").options(**snapshot.options).load().count()
+    assert (0 < counts[0] < 100, 0 < counts[1] < 100) == (True, True), counts
+
+
+def test_what_makes_no_whole_load_stands_in_the_receipt(
+    spark_session: SparkSession, tier: ColdTier, tmp_path: Path
+) -> None:
+    tier.seal(flights("orders", 100, queue_count=2))
+    options = {"tags": "UA", "onCorruptFrame": "skip", "queues": "0", "columns": "value"}
+    with tc.open(spark_session, tier.url, topic="orders", options=options) as snapshot:
+        assert len(snapshot.queues) == 1
+        snapshot.write_receipt(str(tmp_path / "r.json"), output="here", row_count=3)
+    receipt = read_receipt(str(tmp_path / "r.json"), StoreOptions())
+    assert receipt.obstacles == (
+        "it skips damaged frames",
+        "it takes some queues only",
+        "it takes messages with some tags only",
+    )
+    assert (receipt.output, receipt.row_count, receipt.all_queues) == ("here", 3, False)
+
+
+@pytest.mark.parametrize("options", [{"from_group": "g"}, {"seal": True}])
+def test_brokers_are_found_by_name_servers(
+    spark_session: SparkSession, tier: ColdTier, options: dict[str, str]
+) -> None:
+    with pytest.raises(InvalidRequestError, match="name the NameServers"):
+        tc.open(spark_session, tier.url, topic="orders", **options)  # type: ignore[arg-type]
+
+
+# -- pins --------------------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_ms = 1_800_000_000_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+@pytest.fixture
+def kept(tier: ColdTier) -> tuple[ColdTier, BlockingStore, Catalog]:
+    catalog = tier.seal_in_pieces(flights("orders", 100), 3)
+    return tier, blocking_store(tier.url, StoreOptions()), catalog
+
+
+def source(tier: ColdTier, version: int) -> ColdSource:
+    return ColdSource(url=tier.url, root=tier.keys.root, broker_name="broker-a", version=version)
+
+
+def found(store: BlockingStore, keys: BrokerKeys) -> list[tuple[int, int]]:
+    return [(pin.version, pin.until_ms) for pin in store.run(list_pins(store.store, keys))]
+
+
+def test_pins_are_renewed_and_released(kept: tuple[ColdTier, BlockingStore, Catalog]) -> None:
+    tier, store, catalog = kept
+    clock = Clock()
+    keeper = PinKeeper([(store, source(tier, catalog.version))], owner="a test", clock=clock)
+    assert found(store, tier.keys) == [(catalog.version, clock() + PIN_MS)]
+    clock.now_ms += PIN_MS // 2
+    keeper.renew()
+    assert found(store, tier.keys) == [(catalog.version, clock() + PIN_MS)]
+    keeper.check()
+    keeper.close()
+    keeper.close()
+    assert found(store, tier.keys) == []
+
+
+def test_a_version_that_is_gone_is_not_pinned(kept: tuple[ColdTier, BlockingStore, Catalog]) -> None:
+    tier, store, catalog = kept
+    wrong = [(store, source(tier, catalog.version)), (store, source(tier, catalog.version + 9))]
+    with pytest.raises(VersionExpiredError):
+        PinKeeper(wrong, owner="a test", clock=Clock())
+    assert found(store, tier.keys) == [], "what was pinned before is released"
+
+
+def test_a_pin_that_was_lost_is_remembered(kept: tuple[ColdTier, BlockingStore, Catalog]) -> None:
+    tier, store, catalog = kept
+    clock = Clock()
+    keeper = PinKeeper([(store, source(tier, catalog.version))], owner="a test", clock=clock)
+    store.run(store.store.delete(tier.keys.pin(keeper.pin_id)))
+    first = catalog.topics["orders"].segments[0]
+    tier.commit(LedgerChanges(segments_out=(SegmentOut("orders", first.segment_id),)))
+    collect_garbage(tier)
+    clock.now_ms += PIN_MS
+    for use in (keeper.renew, keeper.check):
+        with pytest.raises(VersionExpiredError, match="not held all the time"):
+            use()
+    keeper.close()
+
+
+def test_a_store_that_gives_no_answer_loses_no_pin(
+    kept: tuple[ColdTier, BlockingStore, Catalog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tier, store, catalog = kept
+    keeper = PinKeeper([(store, source(tier, catalog.version))], owner="a test", clock=Clock())
+
+    async def fail(*_: object) -> None:
+        raise ObjectStoreUnavailableError("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store.store, "put", fail)
+        with pytest.raises(ObjectStoreUnavailableError):
+            keeper.renew()
+    keeper.check()
+    keeper.renew()
+    keeper.close()
