@@ -167,6 +167,7 @@ class RemotingClient:
         self._opening: dict[str, asyncio.Task[ClientConnection]] = {}
         self._receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
         self._closed = False
+        self._is_sealed = False
         self.traffic = Traffic()
 
     async def __aenter__(self) -> RemotingClient:
@@ -196,6 +197,8 @@ class RemotingClient:
             return connection
         if self._closed:
             raise ClosedError("the client is closed")
+        if self._is_sealed:
+            raise ConnectionLostError("there is no connection, and this client makes no more", address=address)
         opening = self._opening.get(address)
         if opening is None:
             opening = asyncio.get_running_loop().create_task(self._open(address))
@@ -228,6 +231,10 @@ class RemotingClient:
         connection = await self.connect(address)
         await connection.wait_writable()
         connection.send_oneway(command)
+
+    def seal(self) -> None:
+        """Open no more connections: one that is lost from now on stays lost, and nothing follows what it carried."""
+        self._is_sealed = True
 
     def disconnect(self, address: str) -> None:
         """Close the connection to an address, if there is one."""

@@ -50,7 +50,7 @@ class SendRequests:
             InvalidRequestError: An argument without a selector.
         """
         message = prepared.message
-        unique_id = self._unique_ids.next()
+        unique_id = message.unique_key or self._unique_ids.next()
         body = prepared.body
         sending = SingleSending(
             topic=message.topic,
@@ -114,7 +114,7 @@ class SendRequests:
         """
         assert messages
         first = messages[0]
-        message_ids = [self._unique_ids.next() for _ in messages]
+        message_ids = [message.unique_key or self._unique_ids.next() for message in messages]
         body = encode_batch(
             BatchMessage(message.body, message.properties_text(unique_id).encode(), message.flag)
             for message, unique_id in zip(messages, message_ids, strict=True)

@@ -3,7 +3,13 @@
 Spark imports every such package at its first look-up of any format, so nothing but the class's name is made here.
 """
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 
@@ -32,3 +38,15 @@ class DefaultSource(DataSource):
         from thermocline.spark.streaming.open_stream import open_stream
 
         return open_stream(self.options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A writer of messages to the topic that the options name."""
+        from thermocline.spark.writing.message_writer import BatchMessageWriter
+
+        return BatchMessageWriter(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+        """The same for the micro-batches of a streaming query."""
+        from thermocline.spark.writing.message_writer import StreamMessageWriter
+
+        return StreamMessageWriter(self.options, schema, overwrite=overwrite)

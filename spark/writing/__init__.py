@@ -1,0 +1,1 @@
+"""The write side: rows of a DataFrame become messages, through the brokers."""
