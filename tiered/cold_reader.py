@@ -32,26 +32,22 @@ from thermocline.remoting.errors import (
     MQError,
     ObjectNotFoundError,
     ObjectStoreUnavailableError,
-    QueryNotFoundError,
 )
 from thermocline.tiered.catalog import Catalog, TopicEntry
 from thermocline.tiered.cold_pull import ColdPull, ColdPullResult, ColdPullStatus, TakenRecords, take_wanted
-from thermocline.tiered.cold_query import find_by_physical_offset, frame_at, lost_by_key, not_there
 from thermocline.tiered.errors import SegmentFormatError
-from thermocline.tiered.frame import DecodedFrame, record_store_timestamp_ms
+from thermocline.tiered.frame import DecodedFrame
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.indexes.bloom_cache import BloomCache
 from thermocline.tiered.indexes.fresh_index import FreshIndex
-from thermocline.tiered.indexes.index_object import IndexedPlace, QueueOffset
-from thermocline.tiered.indexes.key_search import KeySearch, KeyWanted
+from thermocline.tiered.indexes.key_search import KeyWanted
 from thermocline.tiered.indexes.lookup_memory import LookupMemory
-from thermocline.tiered.indexes.place_search import PlaceAnswer, find_indexed_place
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.packs.pack_entry import PackedTopic
 from thermocline.tiered.packs.pack_pieces import PackPieces
-from thermocline.tiered.packs.piece_logs import record_in_part, small_part
 from thermocline.tiered.read_ahead import WINDOW_FRAMES_MAX, Cursor, ReadAhead
-from thermocline.tiered.segment_format import FrameInfo, LogFooter, QueueRun
+from thermocline.tiered.record_lookups import RecordLookups
+from thermocline.tiered.segment_format import FrameInfo, LogFooter
 from thermocline.tiered.segment_reader import SegmentReader
 from thermocline.tiered.segment_readers import SegmentReaders
 from thermocline.tiered.topic_index import PackedSpan, QueueIndex, QueueSpan, TopicIndex
@@ -62,7 +58,6 @@ SCAN_RECORDS_MAX = 65_536
 MATCH_RECORDS_MAX = 8_192
 MATCH_FRAMES_MAX = 4
 TOPIC_INDEX_COUNT_MAX = 256
-END_OF_TIME_MS = 1 << 62
 
 Result = TypeVar("Result")
 
@@ -97,8 +92,16 @@ class ColdReader:
         self._readers = SegmentReaders(store)
         self._read_ahead = ReadAhead(window_frames_max=read_ahead_frames_max)
         self._pieces = PackPieces(store)
-        self._memory = LookupMemory(store, catalog=catalog, blooms=blooms, fresh=fresh)
-        self._key_search = KeySearch(store, readers=self._readers, pieces=self._pieces, memory=self._memory)
+        self._lookups = RecordLookups(
+            store,
+            catalog=catalog,
+            readers=self._readers,
+            cache=cache,
+            pieces=self._pieces,
+            memory=LookupMemory(store, catalog=catalog, blooms=blooms, fresh=fresh),
+            queue_of=self._queue,
+            span_at=self._span,
+        )
         self._indexes: dict[str, tuple[PackedTopic | None, TopicIndex]] = {}
         self._tasks: dict[asyncio.Task[None], str] = {}
 
@@ -172,31 +175,7 @@ class ColdReader:
         Raises:
             QueryNotFoundError: No visible record of the cold tier lay there.
         """
-        catalog = self._catalog()
-        try:
-            indexed = await find_indexed_place(self._store, catalog, physical_offset)
-            if indexed is None and (place := self._memory.find_place(physical_offset)) is not None:
-                indexed = PlaceAnswer(place)
-            if indexed is not None:
-                record = await self._record_of(indexed.place, cut_ms) if indexed.place is not None else None
-                if record is None:
-                    raise not_there(catalog, physical_offset)
-                return record
-            return await find_by_physical_offset(
-                catalog,
-                self._readers,
-                self._cache,
-                physical_offset=physical_offset,
-                cut_ms=cut_ms,
-                pieces=self._pieces,
-                memory=self._memory,
-            )
-        except QueryNotFoundError:
-            raise
-        except ObjectNotFoundError as error:
-            if self._catalog() is catalog:
-                raise CorruptDataError("an object that the catalog names is missing") from error
-            raise ObjectStoreUnavailableError("the catalog changes while it is read") from error
+        return await self._lookups.view(physical_offset, cut_ms=cut_ms)
 
     async def query_key(
         self, topic: str, key: str, *, begin_ms: int, end_ms: int, count_max: int, cut_ms: int
@@ -205,30 +184,21 @@ class ColdReader:
 
         wanted = KeyWanted(topic=topic, key=key, begin_ms=max(begin_ms, cut_ms), end_ms=end_ms, count_max=count_max)
 
-        async def find() -> list[memoryview]:
-            catalog = self._catalog()
-            if topic not in catalog.topics:
-                return []
-            found = await self._key_search.find(catalog, wanted, self._record_at)
-            if not found:
-                lost_by_key(catalog.topics[topic], key=key, begin_ms=wanted.begin_ms, end_ms=end_ms)
-            return [record for _, record in found]
-
-        return await self._checked(topic, find)
+        return await self._checked(topic, lambda: self._lookups.find_by_key(wanted))
 
     async def load_lookups(self) -> None:
         """Fetch what lookups keep in memory and is not here, as far as there is room; see LookupMemory."""
-        await self._memory.load()
+        await self._lookups.memory.load()
 
     def load_lookups_soon(self) -> None:
         """The same in the background, whatever fails; whoever has opened a catalog, or seen it move, begins so."""
-        self._memory.load_soon()
+        self._lookups.memory.load_soon()
 
     def forget(self, keys: Set[str]) -> None:
         """Let go of what is kept of these objects, which the catalog names no more."""
         self._cache.forget(keys)
         self._readers.forget(keys)
-        self._key_search.forget(keys)
+        self._lookups.forget(keys)
 
     def reader_left(self, reader: str) -> None:
         """The reader has left: nothing is fetched any more for it alone. Its pulls are their callers' to cancel."""
@@ -239,7 +209,7 @@ class ColdReader:
 
     async def close(self) -> None:
         """Stop reading ahead. The cache is its owner's."""
-        await self._memory.close()
+        await self._lookups.memory.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -310,54 +280,6 @@ class ColdReader:
             queue_id=span.run.queue_id,
             start_offset=span.run.start_offset,
         )
-
-    async def _record_at(self, wanted: KeyWanted, at: QueueOffset) -> memoryview | None:
-        """The record at a queue offset; None when it is not held, lost, or of another time by what its segment says."""
-        queue_id, offset = at
-        queue = self._queue(wanted.topic, queue_id)
-        if queue is None or not queue.start_offset <= offset < queue.end_offset:
-            return None
-        position = queue.position_of(offset)
-
-        def is_there(run: QueueRun) -> bool:
-            is_in_time = run.max_store_ms >= wanted.begin_ms and run.min_store_ms <= wanted.end_ms
-            return run.start_offset <= offset and is_in_time
-
-        if queue.spans[position].quarantine is not None or not is_there(queue.spans[position].run):
-            return None
-        found = queue.spans[position]
-        if isinstance(found, PackedSpan):
-            part = self._small_part_of(found)
-            if part is not None:
-                return await record_in_part(
-                    self._store, found.pack, part, topic=wanted.topic, queue_id=queue_id, queue_offset=offset
-                )
-        span = await self._span(queue, position)
-        if not is_there(span.run):
-            return None
-        frame = await frame_at(span.segment, span.run, offset, self._readers, self._cache)
-        return frame.slice(offset, offset + 1)
-
-    def _small_part_of(self, span: PackedSpan) -> tuple[int, int] | None:
-        """Where in its pack the `.log` part of a span lies, if that is worth reading for one record."""
-        if self._pieces.has(span.pack, span.topic):
-            return None
-        table = self._pieces.table(span.pack)
-        for index in span.pack.indexes_of(span.topic):
-            for queue in table.piece(index).queues:
-                if (queue.queue_id, queue.start_offset) == (span.run.queue_id, span.run.start_offset):
-                    return small_part(span.pack, index)
-        return None
-
-    async def _record_of(self, place: IndexedPlace, cut_ms: Callable[[str], int]) -> memoryview | None:
-        """The visible record of an indexed place; None when its topic has ended, it has expired, or it is lost."""
-        topic, incarnation = place.life
-        entry = self._catalog().topics.get(topic)
-        if entry is None or entry.deleted or entry.incarnation != incarnation:
-            return None
-        wanted = KeyWanted(topic=topic, key="", begin_ms=cut_ms(topic), end_ms=END_OF_TIME_MS, count_max=1)
-        record = await self._record_at(wanted, (place.queue_id, place.offset))
-        return record if record is not None and record_store_timestamp_ms(record, 0) >= wanted.begin_ms else None
 
     async def _pull(self, request: ColdPull) -> ColdPullResult:
         queue = self._queue(request.topic, request.queue_id)

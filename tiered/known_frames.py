@@ -14,6 +14,9 @@ import numpy as np
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_format import FRAME, MAGIC_BYTES, LogFooter, QueueRun
 
+GROUP_BYTES_MAX = 8 * 1024 * 1024
+"""Frames of which the catalog notes the first alone are no more stored bytes together, but for one that is larger."""
+
 
 def known_frames(entry: SegmentEntry) -> LogFooter | None:
     """What the footer of the `.log` part would say, greatest store times apart; None unless every frame is noted."""
@@ -50,6 +53,7 @@ class FrameGroup:
     start: int
     end: int
     start_offset: int
+    frame_count: int
 
 
 def group_of(entry: SegmentEntry, run: QueueRun, queue_offset: int) -> FrameGroup | None:
@@ -63,7 +67,13 @@ def group_of(entry: SegmentEntry, run: QueueRun, queue_offset: int) -> FrameGrou
             is_last_of_run or (following is not None and queue_offset < following.start_offset)
         ):
             end = following.position if following is not None else body_end(entry)
-            return FrameGroup(start=each.position, end=end, start_offset=each.start_offset)
+            frame_end = run.frame_end if following is None or is_last_of_run else following.frame_index
+            return FrameGroup(
+                start=each.position,
+                end=end,
+                start_offset=each.start_offset,
+                frame_count=frame_end - each.frame_index,
+            )
     return None
 
 

@@ -93,7 +93,7 @@ def entries_of(packs: Sequence[SealedPack]) -> list[list[SealedPack]]:
     groups: list[list[SealedPack]] = [[]]
     size_bytes = 0
     for each in packs:
-        said_bytes = (len(each.pack.pieces) + len(each.pack.times)) * 4 // 3 + sum(
+        said_bytes = (len(each.pack.pieces) + len(each.pack.times) + len(each.pack.groups)) * 4 // 3 + sum(
             len(topic.encode()) + 3 for topic in each.pack.topics
         )
         if groups[-1] and size_bytes + said_bytes > ENTRY_BYTES_MAX:

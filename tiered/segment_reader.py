@@ -15,7 +15,7 @@ from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
 from thermocline.tiered.errors import SegmentFormatError
 from thermocline.tiered.frame import DecodedFrame, decode_frame, decode_next_frame
 from thermocline.tiered.key_index import KeyIndexFooter, decode_key_index_footer, find_ordinals, key_hash
-from thermocline.tiered.known_frames import group_of, known_frames
+from thermocline.tiered.known_frames import GROUP_BYTES_MAX, group_of, known_frames
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.queue_columns import (
     ColumnsFooter,
@@ -41,8 +41,6 @@ from thermocline.tiered.segment_format import (
 FETCH_BYTES_MAX = 8 * 1024 * 1024
 SUFFIX_BYTES = 64 * 1024
 COLUMN_BLOCKS_KEPT = 4
-GROUP_BYTES_MAX = 8 * 1024 * 1024
-"""Frames around a record that may be read for it, stored bytes: instead of the footer and the one frame."""
 WHOLE_PART_BYTES_MAX = 4 * 1024 * 1024
 """A piece of a pack up to this size is read whole by whoever reads its records: one request, not one a queue."""
 WHOLE_COLUMNS_BYTES_MAX = 8 * 1024 * 1024
@@ -140,7 +138,7 @@ class SegmentReader:
         if self._log_footer is not None or self.knows_frames:
             return None
         group = group_of(self.entry, run, queue_offset)
-        if group is None or group.end - group.start > GROUP_BYTES_MAX:
+        if group is None or (group.end - group.start > GROUP_BYTES_MAX and group.frame_count > 1):
             return None
         stored = memoryview(await self._read(self.entry.log, group.start, group.end))
         start_offset = group.start_offset

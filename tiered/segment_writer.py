@@ -26,6 +26,7 @@ from thermocline.remoting.message_record import MAGIC_V1, MAGIC_V2
 from thermocline.remoting.properties import PropertyName, find_property
 from thermocline.remoting.record_heads import RecordHeads, read_heads_at
 from thermocline.tiered.key_index import encode_key_index, mix_checksums
+from thermocline.tiered.known_frames import GROUP_BYTES_MAX
 from thermocline.tiered.queue_columns import ColumnsWriter, QueueColumns
 from thermocline.tiered.segment_entry import CoarseFrame, CoarseRows, PartLocator, RunRows, SegmentEntry
 from thermocline.tiered.segment_format import (
@@ -337,11 +338,16 @@ class FinishedSegment:
 
 
 def coarse_frames(footer: LogFooter, *, every: int) -> tuple[CoarseFrame, ...]:
-    """The first frame of each run, and every so many after it."""
+    """The first frame of each run, and every so many after it: fewer where they are large (GROUP_BYTES_MAX)."""
     rows: list[CoarseFrame] = []
     for run in footer.runs:
-        for index in range(run.frame_start, run.frame_end, every):
+        noted = run.frame_start
+        for index in range(run.frame_start, run.frame_end):
             frame = footer.frame(index)
+            is_full = bool(rows) and frame.end_position - rows[-1].position > GROUP_BYTES_MAX
+            if index > run.frame_start and index - noted < every and not is_full:
+                continue
+            noted = index
             rows.append(
                 CoarseFrame(
                     frame_index=index,

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from tests.tiered.lookup_history import (
+    CONFIG,
     MERGED_AFTER,
+    MIB,
     NAMES,
+    QUEUES,
     History,
     LaterReader,
     Sent,
@@ -218,6 +221,35 @@ def check_index_objects(history: History, catalog: Catalog, *, is_packed: bool) 
     behind = max(sum(isinstance(item, PackEntry) or item.topic == name for item in items) for name in NAMES)
     assert behind < ITEMS_MIN
     assert bool(behind) == is_packed
+
+
+@pytest.mark.parametrize("is_indexed", [False, True], ids=["not indexed", "indexed"])
+@pytest.mark.parametrize("is_packed", [False, True], ids=["own segments", "packs"])
+async def test_requests_of_lookups_in_what_is_large(is_packed: bool, is_indexed: bool) -> None:
+    """In pieces that are not read for one record, and among frames of which eight are too much to read for one."""
+    history = History()
+    config = replace(CONFIG, segment_bytes=64 * MIB, frame_bytes=MIB, pack_bytes=64 * MIB)
+    async with tier_of(history, config) as tier:
+        for _ in range(ITEMS_MIN):
+            for number in range(36 if is_packed else 6):
+                if is_packed:
+                    history.send(NAMES[0], number % QUEUES, body_bytes=MIB // 3)
+                else:
+                    history.send(NAMES[0], 0, body_bytes=3 * MIB)
+                history.send(NAMES[1], 0, body_bytes=100)
+            await (history.pack(tier) if is_packed else history.seal(tier))
+        if is_indexed:
+            assert await tier.index_all()
+            assert not fresh_items(tier.catalog)
+        if is_packed:
+            assert {bool(pack.groups) for pack in tier.catalog.packs.values()} == {True}
+        large = [each for each in history.sent if each.topic == NAMES[0]]
+        async with opened_later(history.store) as start:
+            for sent in history.random.sample(large, 16):
+                cost = await cost_of(history, start, by_place(sent.physical_offset))
+                assert (cost.found, cost.cold <= PLACE_MAX) == (sent.record, True)
+                cost = await cost_of(history, start, by_key(sent.topic, sent.key))
+                assert (cost.found, cost.cold <= KEY_HIT_MAX) == ([sent.record], True)
 
 
 @pytest.mark.parametrize("is_packed", [False, True], ids=["own segments", "packs"])

@@ -15,6 +15,7 @@ import msgspec
 
 from thermocline.tiered.packs.pack_entry import PackEntry, topic_key
 from thermocline.tiered.packs.pack_format import PACK_MAGIC, encode_sections, encode_trailer
+from thermocline.tiered.packs.piece_groups import encode_piece_groups
 from thermocline.tiered.packs.piece_logs import encode_piece_logs
 from thermocline.tiered.packs.piece_table import PieceExtent, QueueRange, encode_piece_table
 from thermocline.tiered.packs.piece_times import encode_piece_times
@@ -139,6 +140,7 @@ class PackWriter:
             times=encode_piece_times(entries),
             columns_start=columns_start,
             logs=encode_piece_logs(entries),
+            groups=encode_piece_groups(entries),
         )
         return pack, FinishedObject(spool.finish(), spool)
 

@@ -20,6 +20,7 @@ from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.packs.pack_pieces import PackPieces
 from thermocline.tiered.packs.pack_writer import extent_of
+from thermocline.tiered.packs.piece_groups import frame_groups, piece_groups_of
 from thermocline.tiered.packs.piece_logs import piece_log_starts
 from thermocline.tiered.packs.piece_table import PieceExtent
 from thermocline.tiered.scrub.findings import Finding, ObjectKind, Problem
@@ -132,5 +133,9 @@ def check_extents(pack: PackEntry, pieces: list[SegmentEntry]) -> None:
         starts = piece_log_starts(pack.logs, len(pieces))
         if starts.tolist() != [*(each.log.start for each in pieces), pieces[-1].log.end]:
             raise SegmentFormatError("pack and ledger speak of different parts", key=pack.key)
+    if pack.groups:
+        for index, groups in piece_groups_of(pack.groups).rows().items():
+            if index >= len(pieces) or frame_groups(pieces[index]) != groups:
+                raise SegmentFormatError("pack and ledger speak of different frames", key=pack.key)
     if sums != said:
         raise SegmentFormatError("the ledger's sums are not those of the pieces", key=pack.key)
