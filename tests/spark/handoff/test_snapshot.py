@@ -115,8 +115,8 @@ def test_after_the_close_todays_cut_counts(spark_session: SparkSession, tier: Co
         cut = catalog.topics["orders"].segments[0].max_store_ms + 1
         tier.commit(LedgerChanges(topics=(TopicChange(topic="orders", incarnation=1, expired_before_ms=cut),)))
         assert table.count() == 100
-    counts = table.count(), spark_session.read.format("thermocline").options(**snapshot.options).load().count()
-    assert (0 < counts[0] < 100, 0 < counts[1] < 100) == (True, True), counts
+    again = spark_session.read.format("thermocline").options(**snapshot.options).load()
+    assert 0 < again.count() < 100
 
 
 def test_what_makes_no_whole_load_stands_in_the_receipt(
