@@ -206,6 +206,22 @@ def test_a_pin_that_was_lost_is_remembered(kept: tuple[ColdTier, BlockingStore, 
     keeper.close()
 
 
+def test_a_pin_that_had_run_out_is_lost_though_its_version_is_there(
+    kept: tuple[ColdTier, BlockingStore, Catalog],
+) -> None:
+    """Plans that were made in between have left out what had expired."""
+    tier, store, catalog = kept
+    for use in ("check", "renew"):
+        clock = Clock()
+        keeper = PinKeeper([(store, source(tier, catalog.version))], owner="a test", clock=clock)
+        clock.now_ms += PIN_MS
+        with pytest.raises(VersionExpiredError, match="not held all the time"):
+            getattr(keeper, use)()
+        with pytest.raises(VersionExpiredError, match="not held all the time"):
+            keeper.check()
+        keeper.close()
+
+
 def test_a_store_that_gives_no_answer_loses_no_pin(
     kept: tuple[ColdTier, BlockingStore, Catalog], monkeypatch: pytest.MonkeyPatch
 ) -> None:
