@@ -62,6 +62,7 @@ SINGLE_MODULES: dict[str, frozenset[str]] = {
             "broker.log_format",
             "namesrv.main",
             "namesrv.name_server_config",
+            "spark.handoff.hand_off",
             "spark.jobs.replay",
             "spark.session",
             "tiered.bucket",
@@ -79,7 +80,7 @@ SINGLE_MODULES: dict[str, frozenset[str]] = {
     "client.testing.fake_filters": frozenset({"filters"}),
 }
 
-# Spark reads the cold tier and never writes it.
+# Spark reads the cold tier and writes nothing to it but pins and receipts.
 TIERED_WRITERS = frozenset(
     {
         "tiered.segment_writer",

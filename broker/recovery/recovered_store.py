@@ -68,7 +68,9 @@ def restored_documents(plan: RecoveryPlan, documents: Mapping[str, Any], *, is_l
             for key, queues in restored.get(name, {}).get(member, {}).items()
             if _goes_on(topics, key.partition("@")[0])
         }
-        restored[name] = {member: kept}
+        # Who was handed over stays known with the offsets: a receipt that is repeated moves nobody back.
+        handed_over = {key: value for key, value in restored.get(name, {}).items() if key == "handOffs"}
+        restored[name] = {member: kept, **handed_over}
     return restored
 
 

@@ -11,7 +11,7 @@ HARMLESS = frozenset(
     name.lower()
     for name in (
         *("path", "paths", "topic", "subscribe", "columns", "includeProperties", "decompressBody"),
-        *("maxPartitionBytes", "fetchBytes", "rowsPerBatch", "engine", "prefetch"),
+        *("maxPartitionBytes", "fetchBytes", "rowsPerBatch", "engine", "metrics"),
         *("startingOffsets", "startingTimestamp", "snapshotVersion", "snapshotTimestamp", "snapshotPin"),
     )
 )
@@ -21,12 +21,15 @@ HARMLESS_VALUES = {
     "tags": "*",
     "failondataloss": "true",
     "oncorruptframe": "fail",
+    "pushdown": "false",
 }
 SENTENCES = {
     "endingoffsets": "it ends at chosen offsets",
     "endingtimestamp": "it ends at a time",
     "tags": "it takes messages with some tags only",
+    "keys": "it takes messages with some keys only",
     "queues": "it takes some queues only",
+    "pushdown": "it takes filters of its queries over",
     "failondataloss": "it tolerates missing messages",
     "oncorruptframe": "it skips damaged frames",
 }

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
-from thermocline.remoting.errors import InvalidRequestError, MQError, UnavailableError
+from thermocline.remoting.errors import InvalidRequestError, MQError
 from thermocline.spark.access.blocking_store import BlockingStore
 from thermocline.spark.reading.read_plan import ColdSource
 from thermocline.tiered.errors import VersionExpiredError
@@ -64,7 +64,8 @@ class PinKeeper:
         self._owner = owner
         self._clock = clock
         self._kept = [_Kept(store, BrokerKeys(source.root), source.root, source.version) for store, source in sources]
-        self._lost: MQError | None = None
+        self._lost: VersionExpiredError | None = None
+        self._held_until_ms = clock() + PIN_MS
         self._closed = threading.Event()
         made: list[_Kept] = []
         try:
@@ -93,6 +94,8 @@ class PinKeeper:
             raise self._lost
         if self._closed.is_set():
             raise InvalidRequestError("the snapshot is closed, and its version no longer held")
+        if self._clock() >= self._held_until_ms:
+            raise self._lose(self._kept[0])
 
     def renew(self) -> None:
         """Keep every version for PIN_MS from now.
@@ -101,14 +104,15 @@ class PinKeeper:
             VersionExpiredError: See `check`.
             UnavailableError: No answer.
         """
+        until_ms = self._clock() + PIN_MS
         for kept in self._kept:
             try:
                 kept.store.run(renew_pin(kept.store.store, kept.keys, self._pin(kept), clock=self._clock))
             except VersionExpiredError as error:
-                self._lost = VersionExpiredError(
-                    "the version was not held all the time, load it anew", broker=kept.root, version=kept.version
-                )
-                raise self._lost from error
+                raise self._lose(kept) from error
+            if self._clock() >= self._held_until_ms:
+                raise self._lose(kept)  # it is held again; but plans made in between judged by today's time to live
+        self._held_until_ms = until_ms
 
     def close(self) -> None:
         """Let the versions go. Idempotent; a pin that cannot be deleted runs out by itself."""
@@ -118,6 +122,12 @@ class PinKeeper:
         self._thread.join()
         self._delete(self._kept)
 
+    def _lose(self, kept: _Kept) -> VersionExpiredError:
+        self._lost = VersionExpiredError(
+            "the version was not held all the time, load it anew", broker=kept.root, version=kept.version
+        )
+        return self._lost
+
     def _pin(self, kept: _Kept) -> Pin:
         return Pin(pin_id=self.pin_id, version=kept.version, until_ms=self._clock() + PIN_MS, owner=self._owner)
 
@@ -126,12 +136,12 @@ class PinKeeper:
         while not self._closed.wait(wait_s):
             try:
                 self.renew()
-            except UnavailableError as error:
-                logger.warning("a pin was not renewed, will try again: %s", error)
-                wait_s = RETRY_S
-            except MQError as error:
+            except VersionExpiredError as error:
                 logger.error("a pin was lost: %s", error)
                 return
+            except MQError as error:
+                logger.warning("a pin was not renewed, will try again: %s", error)
+                wait_s = RETRY_S
             else:
                 wait_s = RENEWAL_S
 

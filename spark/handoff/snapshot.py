@@ -15,6 +15,7 @@ Brokers are asked only for `seal` and `from_group`; nothing of what is read pass
 
 from __future__ import annotations
 
+import json
 import logging
 import socket
 from collections.abc import Mapping
@@ -27,6 +28,7 @@ from thermocline.remoting.errors import InvalidRequestError, TopicChangedError
 from thermocline.remoting.hand_off import BEGINNING, NO_OFFSET
 from thermocline.spark.access.blocking_store import blocking_store
 from thermocline.spark.access.hadoop_options import FORMAT, read_options
+from thermocline.spark.access.store_options import store_options
 from thermocline.spark.handoff.empty_queues import empty_queues
 from thermocline.spark.handoff.obstacles import obstacles_of
 from thermocline.spark.handoff.pin_keeper import PinKeeper, wall_clock_ms
@@ -91,7 +93,6 @@ class ColdSnapshot:
         self._places = places
         self._receipt_id = uuid4().hex
         checked = read_options_from(options)
-        self._store_options = checked.store
         self._all_queues = checked.queues is None
         self.options = dict(options)
         """Options of the data source that say all of this; they may hold the keys of the bucket."""
@@ -170,7 +171,7 @@ class ColdSnapshot:
     def write_receipt(self, place: str, *, output: str = "", row_count: int | None = None) -> Receipt:
         """Write the receipt to a path or URL, beside the output. See `receipt`, and write_receipt of receipt.py."""
         receipt = self.receipt(output=output, row_count=row_count)
-        write_receipt(receipt, place, self._store_options)
+        write_receipt(receipt, place, store_options(self.options | read_options(self._spark, place)))
         return receipt
 
     def close(self) -> None:
@@ -266,8 +267,6 @@ def _resolve_pinned(checked: ReadOptions) -> tuple[ReadPlan, PinKeeper]:
 
 def _starting_offsets(plan: ReadPlan, places: Mapping[Place, GroupPlace]) -> str:
     """The option `startingOffsets` for a group's position; at the end of a queue in which the group is beyond it."""
-    import json
-
     starting: dict[str, dict[str, int]] = {}
     for queue in plan.queues:
         place = places.get(_place_of(queue))

@@ -134,8 +134,9 @@ def resolve_plan(
     )
 
 
-def pinned_options(plan: ReadPlan, *, pin_id: str) -> dict[str, str]:
-    """Options with which another read resolves to the same versions, ranges and expiry, as long as the pin holds."""
+def pinned_options(plan: ReadPlan, *, pin_id: str | None = None) -> dict[str, str]:
+    """Options with which another read resolves to the same versions and ranges; and to the same expiry, as long as the
+    pin of that name holds them."""
     cuts_ms: dict[str, dict[str, int]] = {source.root: {} for source in plan.sources}
     starting: dict[str, dict[str, int]] = {}
     ending: dict[str, dict[str, int]] = {}
@@ -144,13 +145,15 @@ def pinned_options(plan: ReadPlan, *, pin_id: str) -> dict[str, str]:
         name = str(QueueName(queue.source.broker_name, queue.queue_id))
         starting.setdefault(queue.topic, {})[name] = queue.start_offset
         ending.setdefault(queue.topic, {})[name] = queue.end_offset
-    return {
+    pinned = {
         "snapshotVersion": json.dumps({source.root: source.version for source in plan.sources}, sort_keys=True),
         "snapshotTimestamp": str(plan.snapshot_ms),
-        "snapshotPin": str(SnapshotPin(pin_id=pin_id, cuts_ms=cuts_ms)),
         "startingOffsets": json.dumps(starting, sort_keys=True),
         "endingOffsets": json.dumps(ending, sort_keys=True),
     }
+    if pin_id is not None:
+        pinned["snapshotPin"] = str(SnapshotPin(pin_id=pin_id, cuts_ms=cuts_ms))
+    return pinned
 
 
 # -- catalogs ------------------------------------------------------------------------------------------------------

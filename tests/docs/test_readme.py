@@ -125,7 +125,9 @@ def test_the_python_of_the_quick_start_works(quick_start: Running, outputs: dict
 
 @pytest.mark.spark
 @pytest.mark.timeout(SPARK_TIMEOUT_S + 100)
-def test_the_spark_examples_work(quick_start: Running, outputs: dict[str, str], java_home: Path) -> None:
+def test_the_spark_examples_work(
+    quick_start: Running, outputs: dict[str, str], java_home: Path, tmp_path: Path
+) -> None:
     """In one session, for its start takes longer than the examples."""
     pytest.importorskip("pyspark")
     assert outputs
@@ -142,6 +144,7 @@ def test_the_spark_examples_work(quick_start: Running, outputs: dict[str, str], 
     ]
     done = subprocess.run(
         [sys.executable, "-c", "\n".join(program)],
+        cwd=tmp_path,
         env={**os.environ, "JAVA_HOME": str(java_home)},
         capture_output=True,
         text=True,

@@ -1,4 +1,4 @@
-"""Which time to live a recovered topic has: the one that was said last."""
+"""What a recovered store keeps: of the times to live the one that was said last, and where groups were moved to."""
 
 from __future__ import annotations
 
@@ -63,3 +63,13 @@ def test_the_time_to_live_that_was_said_last(
     )
     config = restored[names.TOPICS]["topicConfigTable"]["orders"]
     assert config == {"topicName": "orders", "readQueueNums": 3, "attributes": expected}
+
+
+def test_groups_that_were_handed_over_stay_so() -> None:
+    file = {"offsetTable": {"orders@billing": {"0": 7}, "gone@billing": {"0": 3}}, "handOffs": {"billing": ["r1"]}}
+    state = documents({}) | {names.CONSUMER_OFFSETS: file}
+    restored = restored_documents(plan(None), state, is_ledger_newer=False)[names.CONSUMER_OFFSETS]
+    assert restored["handOffs"] == {"billing": ["r1"]}
+    assert restored["offsetTable"]["orders@billing"] == {"0": 7}
+    without = restored_documents(plan(None), documents({}), is_ledger_newer=False)
+    assert without[names.CONSUMER_OFFSETS] == {"offsetTable": {}}

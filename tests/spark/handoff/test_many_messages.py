@@ -30,7 +30,9 @@ TOPIC = "many"
 GROUP = "many-consumers"
 QUEUES = 2
 BODY_BYTES = 100
-CHUNK = 500
+QUICK_CHUNK, SOAK_CHUNK = 500, 10_000
+"""Messages sent to a queue at once, before the next queue has its turn."""
+SOAK_TIMEOUT_S = 14_400
 BEFORE_PERCENT = 80
 """So many are there when the job begins; the rest come while it runs."""
 QUICK_COUNT = 20_000
@@ -42,25 +44,26 @@ ORDINARY_FILES = {
 class NumberedWriter:
     """Sends chunk after chunk to queue after queue."""
 
-    def __init__(self, cluster: Cluster, queues: list[MessageQueue]) -> None:
+    def __init__(self, cluster: Cluster, queues: list[MessageQueue], *, chunk: int) -> None:
         self._cluster = cluster
+        self._chunk = chunk
         self._queues = queues
         self.ends = dict.fromkeys(queues, 0)
 
     def send(self, count: int) -> None:
         """Send so many more."""
         with Producer(namesrv=self._cluster.namesrv, group="many-producers") as producer:
-            for number in range(count // CHUNK):
+            for number in range(count // self._chunk):
                 queue = self._queues[number % len(self._queues)]
                 start = self.ends[queue]
-                bodies = (b"%012d" % offset for offset in range(start, start + CHUNK))
+                bodies = (b"%012d" % offset for offset in range(start, start + self._chunk))
                 results = producer.send_many(
                     (Message(TOPIC, body.ljust(BODY_BYTES, b".")) for body in bodies),
                     selector=lambda _queues, _message, chosen: chosen,
                     argument=queue,
                 )
-                assert [result.queue_offset for result in results] == list(range(start, start + CHUNK))
-                self.ends[queue] += CHUNK
+                assert [result.queue_offset for result in results] == list(range(start, start + self._chunk))
+                self.ends[queue] += self._chunk
 
     @contextmanager
     def sending(self, count: int) -> Iterator[None]:
@@ -114,6 +117,7 @@ def brokers_for(total: int, folder: Path, request: pytest.FixtureRequest) -> Ite
 
 
 @pytest.mark.xdist_group("spark")
+@pytest.mark.timeout(SOAK_TIMEOUT_S)
 def test_millions_of_messages_once(
     spark_session: SparkSession, case_count: Callable[..., int], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -126,7 +130,7 @@ def test_millions_of_messages_once(
         queues = [
             MessageQueue(topic=TOPIC, broker_name=name, queue_id=number) for name in names for number in range(QUEUES)
         ]
-        writer = NumberedWriter(cluster, queues)
+        writer = NumberedWriter(cluster, queues, chunk=QUICK_CHUNK if total == QUICK_COUNT else SOAK_CHUNK)
         before_count = total * BEFORE_PERCENT // 100
         writer.send(before_count)
         served = {name: one["servedBytes"] for name, one in admin.tier_status().items()}

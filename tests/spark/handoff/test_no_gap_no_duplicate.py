@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 SEED = 20_261_122
 ATTEMPTS_MAX = 50
+SOAK_TIMEOUT_S = 14_400
 COLUMNS = "brokerName,queueId,queueOffset,value"
 
 
@@ -169,6 +170,7 @@ def move(receipt: str, group: str, cluster: Cluster, witness: Counter[str]) -> N
         witness["handed over"] += 1
 
 
+@pytest.mark.timeout(SOAK_TIMEOUT_S)
 def test_spark_and_the_group_together_see_each_message_once(
     spark_session: SparkSession, cluster: Cluster, tmp_path: Path, case_count: Callable[..., int]
 ) -> None:

@@ -123,6 +123,9 @@ def test_a_receipt_lies_at_a_path_or_url(tmp_path: Path) -> None:
         ({"endingOffsets": "{}", "queues": "0"}, ("it ends at chosen offsets", "it takes some queues only")),
         ({"failOnDataLoss": "false"}, ("it tolerates missing messages",)),
         ({"onCorruptFrame": "skip"}, ("it skips damaged frames",)),
+        ({"keys": "K1"}, ("it takes messages with some keys only",)),
+        ({"pushdown": "true", "metrics": "127.0.0.1:1"}, ("it takes filters of its queries over",)),
+        ({"pushdown": "False"}, ()),
         ({"brandNew": "1"}, ("it has the option brandNew",)),
     ],
 )

@@ -14,7 +14,8 @@ from click.testing import CliRunner
 from tests.spark.cold_tier import ColdTier, by_place, directory_url, flights, rows_of
 from tests.tiered.cold_data import Log
 from thermocline.remoting.errors import InvalidRequestError, TopicNotFoundError
-from thermocline.spark import CatchUpReport, catch_up
+from thermocline.spark import CatchUpReport, catch_up, read_receipt
+from thermocline.spark.access.store_options import StoreOptions
 from thermocline.spark.decoding.message_columns import DEFAULT_COLUMNS
 
 if TYPE_CHECKING:
@@ -54,6 +55,10 @@ def test_a_topic_becomes_parquet_with_exact_ends(
     assert report.row_count == 500
     assert ends_of(report) == {queue: (0, end) for queue, end in log.ends().items()}
     assert report.versions == {"test/broker-a": tier.version}
+    receipt = read_receipt(report.receipt, StoreOptions())
+    assert (report.receipt, receipt.output, receipt.row_count) == (f"{output}.receipt.json", str(output), 500)
+    assert {queue.queue_id: (queue.start_offset, queue.end_offset) for queue in receipt.queues} == ends_of(report)
+    assert receipt.obstacles == ()
     assert progress[-1][0] == progress[-1][1] > 1
     written = pq.read_table(output).to_pylist()
     expected = [{name: row[name] for name in DEFAULT_COLUMNS} for row in rows_of(log)]
