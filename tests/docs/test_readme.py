@@ -103,6 +103,12 @@ def test_make_targets_are_there() -> None:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
+def replaced(text: str, places: dict[str, str]) -> str:
+    for shown, real in places.items():
+        text = text.replace(shown, real)
+    return text
+
+
 def make_lines(page: Path) -> Iterator[str]:
     for block in code_blocks(page):
         yield from (line for line in block.text.splitlines() if line.startswith("make "))
@@ -125,12 +131,15 @@ def test_the_python_of_the_quick_start_works(quick_start: Running, outputs: dict
 
 @pytest.mark.spark
 @pytest.mark.timeout(SPARK_TIMEOUT_S + 100)
-def test_the_spark_examples_work(quick_start: Running, outputs: dict[str, str], java_home: Path) -> None:
+def test_the_spark_examples_work(
+    quick_start: Running, outputs: dict[str, str], java_home: Path, tmp_path: Path
+) -> None:
     """In one session, for its start takes longer than the examples."""
     pytest.importorskip("pyspark")
     assert outputs
     blocks = [block for page in (README, DOCS / "spark.md") for block in code_blocks(page, "python")]
-    examples = [block.text.replace(BUCKET, quick_start.cold_url) for block in blocks if "spark" in block.text]
+    places = {BUCKET: quick_start.cold_url, NAME_SERVER: quick_start.namesrv, '"/data/': f'"{tmp_path}/'}
+    examples = [replaced(block.text, places) for block in blocks if "spark" in block.text]
     assert len(examples) >= 3
     program = [
         "from thermocline.spark import local_session",
@@ -138,6 +147,9 @@ def test_the_spark_examples_work(quick_start: Running, outputs: dict[str, str], 
         "spark = local_session(cores=1)",
         *examples,
         "assert df.count() == 1, df.count()",
+        "query.processAllAvailable()",
+        "query.stop()",
+        f"assert spark.read.parquet({str(tmp_path / 'orders')!r}).count() >= df.count()",
         "spark.stop()",
     ]
     done = subprocess.run(
