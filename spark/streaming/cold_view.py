@@ -11,7 +11,7 @@ Bounded by the catalog's size for the topics of the query. Lives in the planner'
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from thermocline.remoting.errors import InvalidRequestError, ObjectNotFoundError, UnavailableError
@@ -29,7 +29,6 @@ from thermocline.tiered.ttl import topic_visible_from_ms
 
 logger = logging.getLogger(__name__)
 
-PLACES_SOON_S = 5.0
 PLACES_INTERVAL_S = 60.0
 PIECES_BYTES_MAX = 16 << 20
 
@@ -72,8 +71,10 @@ class ColdView:
         self._looked_at_s: float | None = None
         self._places_at_s: float | None = None
 
-    def look(self, *, age_s_max: float) -> dict[tuple[str, str], ColdTopic]:
+    def look(self, *, age_s_max: float, brokers: Collection[str] = ()) -> dict[tuple[str, str], ColdTopic]:
         """What each broker holds of each topic, by (topic, broker name), as it was at most so long ago.
+
+        `brokers`: there are these; one that is not known here is looked for.
 
         Raises:
             ObjectNotFoundError: There is no cold tier at a URL.
@@ -84,7 +85,9 @@ class ColdView:
         now_s = self._clock_s()
         if self._looked_at_s is None or now_s - self._looked_at_s >= age_s_max:
             try:
-                if self._places_at_s is None or now_s - self._places_at_s >= PLACES_INTERVAL_S:
+                known = {broker.broker_name for broker in self._brokers.values()}
+                is_due = self._places_at_s is None or now_s - self._places_at_s >= PLACES_INTERVAL_S
+                if is_due or not known.issuperset(brokers):
                     self._find_brokers()
                     self._places_at_s = now_s
                 for broker in self._brokers.values():
@@ -95,11 +98,6 @@ class ColdView:
                 logger.warning("the cold tier gives no answer, what is known of it is used error=%s", error)
             self._looked_at_s = now_s
         return {key: topic for broker in self._brokers.values() for key, topic in broker.topics.items()}
-
-    def find_brokers_soon(self) -> None:
-        """Let the next look list the brokers, if it looks at all: one has turned up that is not known here."""
-        if self._places_at_s is not None and self._clock_s() - self._places_at_s >= PLACES_SOON_S:
-            self._places_at_s = None
 
     def _find_brokers(self) -> None:
         for url in self._options.urls:

@@ -13,14 +13,11 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from thermocline.client.admin.admin_base import AdminBase
 from thermocline.client.blocking import BackgroundLoop
-from thermocline.client.options import ClientOptions
 from thermocline.client.session import ClientSession
 from thermocline.client.topic_route import MASTER_ID
-from thermocline.remoting.bodies import ConsumerData
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.connection import Connection
-from thermocline.remoting.errors import UnsupportedRequestError
 
 Answer = TypeVar("Answer")
 REQUEST_TIMEOUT_MS = 5_000
@@ -32,7 +29,8 @@ class LiveClient:
     def __init__(self, name_servers: tuple[str, ...]) -> None:
         self._loop = BackgroundLoop(name="live-brokers")
         self._loop.start()
-        self._session = self._loop.run(_open_session(name_servers))
+        self._brokers = _Brokers(namesrv=name_servers, request_timeout_ms=REQUEST_TIMEOUT_MS)
+        self._loop.run(self._brokers.start())
 
     def run(self, call: Coroutine[Any, Any, Answer]) -> Answer:
         """Run on the client's loop, and wait for it."""
@@ -45,7 +43,7 @@ class LiveClient:
             TopicNotFoundError: No live broker has it.
             UnavailableError: No NameServer answers.
         """
-        route = await self._session.routes.refresh(topic)
+        route = await self._brokers.session.routes.refresh(topic)
         return {broker.broker_name: broker.address for broker in route.brokers if broker.broker_id == MASTER_ID}
 
     async def address(self, topic: str, broker_name: str, *, fresh: bool = False) -> str:
@@ -55,41 +53,26 @@ class LiveClient:
             TopicNotFoundError: No live broker has the topic.
             UnavailableError: This one is not there now, or no NameServer answers.
         """
-        routes = self._session.routes
+        routes = self._brokers.session.routes
         route = await (routes.refresh(topic) if fresh else routes.get(topic))
         return route.master(broker_name)
 
     async def ask(self, address: str, command: RemotingCommand) -> RemotingCommand:
         """Ask a broker, whatever it answers; UnavailableError when it does not."""
-        return await self._session.connections.call(address, command, timeout_ms=REQUEST_TIMEOUT_MS)
+        return await self._brokers.session.connections.call(address, command, timeout_ms=REQUEST_TIMEOUT_MS)
 
     def close(self) -> None:
         """Close all connections; idempotent."""
-        self._loop.run(self._session.close())
+        self._loop.run(self._brokers.close())
         self._loop.close()
 
 
-async def _open_session(name_servers: tuple[str, ...]) -> ClientSession:
-    options = ClientOptions(namesrv=name_servers, request_timeout_ms=REQUEST_TIMEOUT_MS)
-    session = ClientSession(options, _Nobody())
-    await session.start()
-    return session
+class _Brokers(AdminBase):
+    """The session of one who administers: it is in no group, and serves nothing."""
 
-
-class _Nobody:
-    """What the session asks of its owner: who only reads is in no group."""
-
-    def producer_groups(self) -> list[str]:
-        return []
-
-    def consumer_data(self) -> list[ConsumerData]:
-        return []
-
-    def answer(self, command: RemotingCommand) -> RemotingCommand | None:
-        raise UnsupportedRequestError(code=command.code)
-
-    def connection_closed(self, connection: Connection) -> None:
-        """Nothing to do: calls on it have failed."""
+    @property
+    def session(self) -> ClientSession:
+        return self._running()
 
 
 _clients: dict[tuple[str, ...], LiveClient] = {}

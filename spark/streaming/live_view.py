@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import msgspec
@@ -68,6 +68,10 @@ class LiveLook:
     failures: dict[tuple[str, str], UnavailableError] = field(default_factory=dict)
     """By (topic, broker name); the name is empty when no NameServer answers."""
 
+    def missing(self, expected: Collection[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Those of (topic, broker name) that are not among the routes."""
+        return sorted(key for key in expected if key not in self.topics and key not in self.failures)
+
 
 class LiveView:
     """See the module's header. Lives in the planner's process; one thread."""
@@ -89,11 +93,14 @@ class LiveView:
         self._looked_at_s = 0.0
         self._away: frozenset[tuple[str, str]] = frozenset()
 
-    def look(self, *, fresh: bool = False, wait_ms: int = 0) -> LiveLook:
+    def look(self, *, fresh: bool = False, wait_ms: int = 0, expected: Collection[tuple[str, str]] = ()) -> LiveLook:
         """What the brokers hold; with `wait_ms` of all brokers in the routes, or an error after that time.
 
+        `expected`: (topic, broker name) that should be there. Those that no NameServer knows are waited for as long,
+        then given up with a warning: a broker may have gone for good, and have left its history.
+
         Raises:
-            UnavailableError: Not all brokers have answered in `wait_ms`.
+            UnavailableError: A broker in the routes has not answered in `wait_ms`.
             InvalidRequestError: A broker does not know the request.
         """
         deadline_s = self._clock_s() + wait_ms / 1_000
@@ -102,9 +109,15 @@ class LiveView:
                 self._last = self._client.run(ask_all(self._client, self._topics))
                 self._looked_at_s = self._clock_s()
                 self._tell(self._last)
-            if not wait_ms or not self._last.failures:
+            missing = self._last.missing(expected)
+            if not wait_ms or not (self._last.failures or missing):
                 return self._last
             if self._clock_s() >= deadline_s:
+                if not self._last.failures:
+                    logger.warning(
+                        "no NameServer knows these brokers, what is cold of them is read brokers=%s", missing
+                    )
+                    return self._last
                 (topic, broker_name), error = next(iter(self._last.failures.items()))
                 raise UnavailableError(
                     "a broker does not answer, and where its queues end has to be known",

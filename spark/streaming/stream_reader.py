@@ -17,7 +17,7 @@ Rules that Spark's engine makes
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -48,11 +48,25 @@ class StreamPartition(InputPartition):
         self.parts = parts
 
 
+def wall_clock_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """See the module's header."""
 
-    def __init__(self, options: StreamOptions) -> None:
+    def __init__(
+        self,
+        options: StreamOptions,
+        *,
+        now_ms: Callable[[], int] = wall_clock_ms,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`now_ms`: by which messages expire. `clock_s` never steps back."""
         self._options = options
+        self._now_ms = now_ms
+        self._clock_s = clock_s
         self._planning: _Planning | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -102,13 +116,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing to do: the checkpoint holds the offsets, and no broker is told."""
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_planning": None}
+    def __reduce__(self) -> tuple[type[StreamReader], tuple[StreamOptions]]:
+        return StreamReader, (self._options,)
 
     @property
     def _planner(self) -> _Planning:
         if self._planning is None:
-            self._planning = _Planning(self._options)
+            self._planning = _Planning(self._options, now_ms=self._now_ms, clock_s=self._clock_s)
         return self._planning
 
 
@@ -128,13 +142,14 @@ def read_parts(options: StreamOptions, parts: tuple[Part, ...]) -> Iterator[pa.R
 class _Planning:
     """What the planner process keeps for its query."""
 
-    def __init__(self, options: StreamOptions) -> None:
+    def __init__(self, options: StreamOptions, *, now_ms: Callable[[], int], clock_s: Callable[[], float]) -> None:
         self._options = options
+        self._now_ms = now_ms
         live = None
         if options.name_servers:
             client = live_client(options.name_servers)
-            live = LiveView(client, options.read.topics, clock_s=time.monotonic, sleep=time.sleep)
-        self._sources = StreamSources(options, ColdView(options.read, clock_s=time.monotonic), live)
+            live = LiveView(client, options.read.topics, clock_s=clock_s, sleep=time.sleep)
+        self._sources = StreamSources(options, ColdView(options.read, clock_s=clock_s), live)
         self._batches = BatchPlanner(options, open_store=blocking_store, may_read_live=live is not None)
         self._initial: OffsetLine | None = None
         self._targets: Targets | None = None
@@ -144,7 +159,7 @@ class _Planning:
             said = self._options.read.starting_offsets
             needs_ends = said.default == LATEST or LATEST in said.offsets.values()
             look = self._look(fresh=True, wait_ms=self._options.broker_timeout_ms if needs_ends else 0)
-            if look.is_complete:
+            if look.is_complete or needs_ends:
                 look.check_topics(self._options.read.topics)
             ends = newest_line(look, self._options)
             offsets = dict(ends.offsets)
@@ -175,7 +190,6 @@ class _Planning:
 
     def freeze(self) -> None:
         look = self._look(fresh=True, wait_ms=self._options.broker_timeout_ms)
-        look.check_topics(self._options.read.topics)
         self._targets = newest_line(look, self._options).offsets
 
     def tasks(self, start: OffsetLine, end: OffsetLine) -> list[tuple[Part, ...]]:
@@ -184,7 +198,7 @@ class _Planning:
         return self._batches.tasks(look, start, end)
 
     def _look(self, *, fresh: bool = False, wait_ms: int = 0) -> Look:
-        return self._sources.look(now_ms=time.time_ns() // 1_000_000, fresh=fresh, wait_ms=wait_ms)
+        return self._sources.look(now_ms=self._now_ms(), fresh=fresh, wait_ms=wait_ms)
 
     def _check_ends(self, look: Look, start: OffsetLine) -> None:
         """Every queue that its broker has spoken of is as long as the query has read it."""

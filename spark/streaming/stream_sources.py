@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from thermocline.remoting.errors import (
     CorruptDataError,
@@ -26,7 +27,9 @@ from thermocline.spark.streaming.offset_line import OffsetLine
 from thermocline.spark.streaming.stream_options import StreamOptions
 
 COLD_AGE_S_MAX = 5.0
-COLD_AGE_BEHIND_S_MAX = 1.0
+
+_Behind: TypeAlias = tuple[str, str, int, int]
+"""Topic, broker name, queue id and its local start; -1 and the incarnation when it is about the whole topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +78,7 @@ class Look:
     now_ms: int
     sources: Mapping[tuple[str, str], TopicSource] = field(default_factory=dict)
     is_complete: bool = True
-    """Whether every broker of the routes has answered."""
+    """Whether every broker that has, or had, one of the topics has answered."""
 
     def queues(self, options: StreamOptions) -> Iterator[tuple[TopicSource, QueueName]]:
         """Every queue that is asked for, in order."""
@@ -122,6 +125,9 @@ class StreamSources:
         self._options = options
         self._cold = cold
         self._live = live
+        self._seen: set[tuple[str, str]] = set()
+        self._behind: frozenset[_Behind] = frozenset()
+        """What the newest catalogs did not explain either."""
 
     def look(self, *, now_ms: int, fresh: bool = False, wait_ms: int = 0) -> Look:
         """Look at everything; `fresh`: not at what was found a moment ago. `wait_ms`: until all brokers have answered.
@@ -132,31 +138,39 @@ class StreamSources:
             ObjectNotFoundError: There is no cold tier.
             CorruptDataError: A catalog is damaged.
         """
-        live = LiveLook() if self._live is None else self._live.look(fresh=fresh, wait_ms=wait_ms)
         cold = self._cold.look(age_s_max=0 if fresh else COLD_AGE_S_MAX)
-        if self._is_behind(cold, live):
-            cold = self._cold.look(age_s_max=COLD_AGE_BEHIND_S_MAX)
-        if any(key not in cold for key in live.topics):
-            self._cold.find_brokers_soon()
+        live = LiveLook()
+        is_complete = True
+        if self._live is not None:
+            expected = {key for key, topic in cold.items() if not topic.entry.deleted} | self._seen
+            live = self._live.look(fresh=fresh, wait_ms=wait_ms, expected=expected)
+            self._seen.update(live.topics)
+            is_complete = not live.failures and not live.missing(expected)
+        behind = _behind(cold, live) - self._behind
+        if behind:
+            # Found behind the live look: what has left a local log since an older one was committed before it left.
+            cold = self._cold.look(age_s_max=0, brokers={broker_name for _, broker_name, *_ in behind})
+            self._behind = _behind(cold, live)
         sources: dict[tuple[str, str], TopicSource] = {}
         for key in sorted({*cold, *live.topics}):
             sources[key] = _joined(key, cold.get(key), live.topics.get(key))
-        return Look(now_ms=now_ms, sources=sources, is_complete=not live.failures)
+        return Look(now_ms=now_ms, sources=sources, is_complete=is_complete)
 
-    @staticmethod
-    def _is_behind(cold: Mapping[tuple[str, str], ColdTopic], live: LiveLook) -> bool:
-        """Whether what is held of the cold tier must be old: brokers have deleted behind it, or know another life."""
-        for key, topic in live.topics.items():
-            held = cold.get(key)
-            if held is None:
-                continue
-            if held.incarnation != topic.incarnation or held.store_uuid != topic.store_uuid:
-                return True
-            for queue_id, queue in topic.queues.items():
-                line = held.lines.get(queue_id)
-                if queue.local_start > (0 if line is None else line.end):
-                    return True
-        return False
+
+def _behind(cold: Mapping[tuple[str, str], ColdTopic], live: LiveLook) -> frozenset[_Behind]:
+    """Signs that what is held of the cold tier is old: a broker that is not known, one that has deleted messages which
+    no catalog holds, one that knows another life of a topic."""
+    signs: set[_Behind] = set()
+    for (topic, broker_name), found in live.topics.items():
+        held = cold.get((topic, broker_name))
+        if held is None or held.incarnation != found.incarnation or held.store_uuid != found.store_uuid:
+            signs.add((topic, broker_name, -1, found.incarnation))
+        lines = {} if held is None else held.lines
+        for queue_id, queue in found.queues.items():
+            line = lines.get(queue_id)
+            if queue.local_start > (0 if line is None else line.end):
+                signs.add((topic, broker_name, queue_id, queue.local_start))
+    return frozenset(signs)
 
 
 def _joined(key: tuple[str, str], cold: ColdTopic | None, live: LiveTopic | None) -> TopicSource:

@@ -103,6 +103,12 @@ def test_make_targets_are_there() -> None:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
+def replaced(text: str, places: dict[str, str]) -> str:
+    for shown, real in places.items():
+        text = text.replace(shown, real)
+    return text
+
+
 def make_lines(page: Path) -> Iterator[str]:
     for block in code_blocks(page):
         yield from (line for line in block.text.splitlines() if line.startswith("make "))
@@ -132,7 +138,8 @@ def test_the_spark_examples_work(
     pytest.importorskip("pyspark")
     assert outputs
     blocks = [block for page in (README, DOCS / "spark.md") for block in code_blocks(page, "python")]
-    examples = [block.text.replace(BUCKET, quick_start.cold_url) for block in blocks if "spark" in block.text]
+    places = {BUCKET: quick_start.cold_url, NAME_SERVER: quick_start.namesrv, '"/data/': f'"{tmp_path}/'}
+    examples = [replaced(block.text, places) for block in blocks if "spark" in block.text]
     assert len(examples) >= 3
     program = [
         "from thermocline.spark import local_session",
@@ -140,6 +147,9 @@ def test_the_spark_examples_work(
         "spark = local_session(cores=1)",
         *examples,
         "assert df.count() == 1, df.count()",
+        "query.processAllAvailable()",
+        "query.stop()",
+        f"assert spark.read.parquet({str(tmp_path / 'orders')!r}).count() >= df.count()",
         "spark.stop()",
     ]
     done = subprocess.run(

@@ -7,10 +7,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tests.interop.cluster import READY_TIMEOUT_S
+from tests.interop.cluster import READY_TIMEOUT_S, wait_until
 from tests.interop.killable_broker import KillableBroker, name_server
 from thermocline.client import AdminClient, Message, MessageQueue, Producer
+from thermocline.client.producer.send_many import SendManyError
 from thermocline.remoting.errors import UnavailableError
+from thermocline.spark.streaming.live_client import LiveClient
+from thermocline.spark.streaming.live_view import ask_all
 
 CLUSTER = "DefaultCluster"
 SMALL = {
@@ -25,11 +28,11 @@ SMALL = {
 class LiveCluster:
     """Brokers by name; one producer and one admin client for the test."""
 
-    def __init__(self, folder: Path, namesrv: str, admin: AdminClient, producer: Producer) -> None:
+    def __init__(self, folder: Path, namesrv: str, admin: AdminClient) -> None:
         self.folder = folder
         self.namesrv = namesrv
         self.admin = admin
-        self.producer = producer
+        self.producer = Producer(group="streaming_tests", namesrv=namesrv)
         self.brokers: dict[str, KillableBroker] = {}
         self.sent: dict[tuple[str, str, int], list[bytes]] = {}
         """Bodies by (topic, broker name, queue id), in the order of their offsets."""
@@ -45,6 +48,8 @@ class LiveCluster:
             self.folder / name, self.namesrv, name=name, cold_url=self.cold_url, settings={**SMALL, **(settings or {})}
         )
         self.brokers[name] = stack.enter_context(broker)
+        hint = self.folder / "cold" / CLUSTER / name / "head-hint"
+        wait_until(hint.exists, what=f"{name} opens its cold tier")
 
     def seal(self, topic: str) -> None:
         """Move what is stored so far to the cold tier, once the tier processes are there."""
@@ -71,9 +76,41 @@ class LiveCluster:
             Message(topic=topic, body=body, tags=f"t{number % 3}", keys=[f"k{number}"])
             for number, body in enumerate(bodies, start=base)
         ]
-        results = self.producer.send_many(messages, selector=lambda queues, message, argument: queue)
+        while True:
+            try:
+                results = self.producer.send_many(messages, selector=lambda queues, message, argument: queue)
+                break
+            except SendManyError as error:
+                # A queue that is new: the producer's route has not heard of it.
+                if "takes messages" not in str(error):
+                    raise
+                self._renew_producer()
         assert [result.queue_offset for result in results] == list(range(base, base + len(bodies)))
         sent.extend(bodies)
+
+    def _renew_producer(self) -> None:
+        self.producer.close()
+        self.producer = Producer(group="streaming_tests", namesrv=self.namesrv)
+        self.producer.start()
+
+    def wait_until_flushed(self, topic: str) -> None:
+        """Return when no power cut would take back a message of the topic."""
+        client = LiveClient((self.namesrv,))
+        try:
+            # Of its own, for the routes of the other may be old.
+            with AdminClient(namesrv=self.namesrv) as admin:
+                wait_until(lambda: self._is_flushed(admin, client, topic), what=f"{topic} is flushed", interval_s=0.05)
+        finally:
+            client.close()
+
+    @staticmethod
+    def _is_flushed(admin: AdminClient, client: LiveClient, topic: str) -> bool:
+        look = client.run(ask_all(client, (topic,)))
+        return all(
+            admin.max_offset(MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue.queue_id)) == queue.end
+            for (_, broker_name), found in look.topics.items()
+            for queue in found.queues.values()
+        )
 
     def expected(self, topic: str) -> dict[tuple[str, int], list[bytes]]:
         """What was sent to each queue of a topic, by (broker name, queue id)."""
@@ -93,12 +130,9 @@ def live_cluster(folder: Path, *brokers: str, settings: Mapping[str, str] | None
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         namesrv = stack.enter_context(name_server(folder / "namesrv"))
-        cluster = LiveCluster(
-            folder,
-            namesrv,
-            stack.enter_context(AdminClient(namesrv=namesrv)),
-            stack.enter_context(Producer(group="streaming_tests", namesrv=namesrv)),
-        )
+        cluster = LiveCluster(folder, namesrv, stack.enter_context(AdminClient(namesrv=namesrv)))
+        cluster.producer.start()
+        stack.callback(lambda: cluster.producer.close())
         for name in brokers or ("broker-a",):
             cluster.add_broker(stack, name, settings)
         yield cluster

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import pickle
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from thermocline.spark.streaming.batch_plan import Part
-from thermocline.spark.streaming.open_stream import open_stream
-from thermocline.spark.streaming.stream_reader import StreamPartition
+from thermocline.spark.streaming.stream_options import stream_options_from
+from thermocline.spark.streaming.stream_reader import StreamPartition, StreamReader
 
 BATCHES_MAX = 1_000
 
@@ -43,12 +44,22 @@ class Journal:
 class MicroBatches:
     """One run of a query."""
 
-    def __init__(self, journal: Journal, url: str, topic: str = "orders", **options: str) -> None:
+    def __init__(
+        self, journal: Journal, url: str, topic: str = "orders", *, now_ms: int | None = None, **options: str
+    ) -> None:
+        """`now_ms`: by which messages expire; now by default."""
         self.journal = journal
         columns = "topic,brokerName,queueId,queueOffset,tag,value"
         self.options = {"path": url, "topic": topic, "columns": columns, **options}
-        self.reader = open_stream(self.options)
+        self.clock_s = 1_000.0
+        now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        self.reader = StreamReader(stream_options_from(self.options), now_ms=lambda: now, clock_s=self._tick)
         self._limit: Any = None
+
+    def _tick(self) -> float:
+        """A monotonic clock by which each look finds that long enough has passed to look again."""
+        self.clock_s += 100.0
+        return self.clock_s
 
     def run_available(self) -> int:
         """`availableNow`: batches until nothing is left of what is there now; how many had offsets."""
@@ -82,8 +93,9 @@ class MicroBatches:
         journal = self.journal
         if self._limit is None:
             self._limit = self.reader.getDefaultReadLimit()
-        first = json.dumps(self.reader.initialOffset())
-        start = journal.ends[-1] if journal.ends else first
+        start = journal.ends[-1] if journal.ends else json.dumps(self.reader.initialOffset())
+        if not journal.ends:
+            assert json.dumps(self.reader.initialOffset()) == start  # asked twice
         end = json.dumps(self.reader.latestOffset(json.loads(start), self._limit))
         if end == start:
             return False

@@ -40,23 +40,19 @@ def run_available(stream: DataFrame, folder: Path) -> list[dict[str, Any]]:
 
 
 def sink_files(folder: Path) -> list[Path]:
-    """The sink's committed files, by batch and partition."""
+    """The sink's committed files, by batch and partition, as its log lists them."""
     log = folder / "sink" / "_spark_metadata"
-    if not log.is_dir():
-        return []
-    by_batch: dict[int, list[Path]] = {}
-    for entry in sorted(log.iterdir(), key=lambda path: path.name):
-        name = entry.name.removesuffix(".compact")
-        if not name.isdecimal():
-            continue
-        lines = [json.loads(line) for line in entry.read_text().splitlines()[1:]]
-        found = [Path(unquote(urlsplit(line["path"]).path)) for line in lines]
-        if entry.suffix == ".compact":
-            # All batches so far, in their order.
-            by_batch = {-1: found}
-        else:
-            by_batch[int(name)] = sorted(found, key=lambda path: path.name)
-    return [path for _, paths in sorted(by_batch.items()) for path in paths]
+    listed = list(log.iterdir()) if log.is_dir() else []
+    entries = [path for path in listed if path.name.removesuffix(".compact").isdecimal()]
+    numbers = {int(path.name.removesuffix(".compact")): path for path in entries}
+    # A compact entry lists the files of all batches up to its own.
+    first = max((number for number, path in numbers.items() if path.suffix), default=-1)
+    return [
+        Path(unquote(urlsplit(json.loads(line)["path"]).path))
+        for number, path in sorted(numbers.items())
+        if number >= first
+        for line in path.read_text().splitlines()[1:]
+    ]
 
 
 def sink_rows(folder: Path) -> list[dict[str, Any]]:

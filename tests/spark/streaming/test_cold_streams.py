@@ -1,0 +1,358 @@
+"""Streams of the cold tier alone: what is read, in which batches, and what is said of what is not there any more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spark.cold_tier import ColdTier, by_place, directory_url, flights, rows_of
+from tests.spark.streaming.micro_batches import Journal, MicroBatches
+from tests.tiered.cold_data import Log
+from thermocline.remoting.errors import (
+    CorruptDataError,
+    InvalidRequestError,
+    ObjectNotFoundError,
+    OffsetOutOfRangeError,
+    TopicNotFoundError,
+)
+from thermocline.spark.streaming.offset_line import OffsetLine
+from thermocline.tiered.errors import QuarantinedError
+from thermocline.tiered.ledger_entry import (
+    DamagedPart,
+    LedgerChanges,
+    LostRange,
+    Quarantine,
+    QueueHole,
+    SegmentOut,
+    TopicChange,
+    TopicDelete,
+)
+
+QUIET = {"failOnDataLoss": "false"}
+Place = tuple[str, str, int, int]
+
+
+@pytest.fixture
+def tier(tmp_path: Path) -> ColdTier:
+    return ColdTier(directory_url(tmp_path))
+
+
+def places(rows: list[dict[str, Any]]) -> set[Place]:
+    """Where rows come from; one that comes twice fails."""
+    return set(by_place(rows))
+
+
+def wanted(log: Log, is_wanted: Callable[[dict[str, Any]], bool] = lambda row: True) -> set[Place]:
+    return places([row for row in rows_of(log) if is_wanted(row)])
+
+
+def in_order(rows: list[dict[str, Any]]) -> bool:
+    last: dict[tuple[str, int], int] = {}
+    for row in rows:
+        queue = (row["brokerName"], row["queueId"])
+        if row["queueOffset"] <= last.get(queue, -1):
+            return False
+        last[queue] = row["queueOffset"]
+    return True
+
+
+def test_every_message_once_in_order_in_batches_of_bounded_offsets(tier: ColdTier) -> None:
+    log = flights("orders", 2_000, queue_count=3)
+    tier.seal_in_pieces(log, 4)
+    journal = Journal()
+    count = MicroBatches(journal, tier.url, maxOffsetsPerTrigger="300").run_available()
+    assert 7 <= count <= 12
+    assert max(len(rows) for rows in journal.batches) <= 300
+    assert places(journal.rows) == wanted(log)
+    assert in_order(journal.rows)
+
+
+def test_batches_are_bounded_in_bytes_and_every_queue_moves(tier: ColdTier) -> None:
+    log = flights("orders", 3_000, queue_count=3)
+    tier.seal_in_pieces(log, 2)
+    raw_bytes = sum(len(record) for queue in log.queues.values() for record in queue.records)
+    journal = Journal()
+    MicroBatches(journal, tier.url, maxBytesPerTrigger=str(raw_bytes // 6)).run_available()
+    assert {row["queueId"] for row in journal.batches[0]} == {0, 1, 2}
+    assert max(len(rows) for rows in journal.batches) < 3_000 / 6 * 1.5
+    assert places(journal.rows) == wanted(log)
+
+
+def test_a_message_a_batch_when_the_bound_is_below_one(tier: ColdTier) -> None:
+    log = flights("orders", 12, queue_count=2)
+    tier.seal(log)
+    journal = Journal()
+    assert MicroBatches(journal, tier.url, maxBytesPerTrigger="1").run_available() == 12
+    assert places(journal.rows) == wanted(log)
+
+
+def test_one_batch_without_a_limit(tier: ColdTier) -> None:
+    log = flights("orders", 500)
+    tier.seal_in_pieces(log, 2)
+    journal = Journal()
+    MicroBatches(journal, tier.url, maxOffsetsPerTrigger="10").run_once()
+    assert places(journal.rows) == wanted(log)
+
+
+def test_tasks_of_a_large_batch_keep_the_order(tier: ColdTier) -> None:
+    log = flights("orders", 2_000, queue_count=2)
+    tier.seal_in_pieces(log, 3)
+    journal = Journal()
+    batches = MicroBatches(journal, tier.url, maxPartitionBytes="40k")
+    assert batches.plan()
+    assert len(batches.partitions()) > 5
+    batches.run_batch()
+    assert places(journal.rows) == wanted(log)
+    assert in_order(journal.rows)
+
+
+def test_nothing_new_is_the_same_offset_and_no_batch(tier: ColdTier) -> None:
+    tier.seal(flights("orders", 100))
+    journal = Journal()
+    batches = MicroBatches(journal, tier.url)
+    assert batches.run_available() == 1
+    assert not batches.run_batch()
+    assert not MicroBatches(journal, tier.url).run_batch()
+    assert len(journal.ends) == 1
+
+
+def test_new_queues_and_brokers_are_taken_in_without_a_restart(tier: ColdTier) -> None:
+    log = flights("orders", 100, queue_count=1)
+    tier.seal(log)
+    journal = Journal()
+    batches = MicroBatches(journal, tier.url, startingOffsets="latest")
+    assert not batches.run_batch()
+    before = log.ends()
+    log.queue_count = 3
+    log.append_flights(200)
+    tier.seal(log, starts=before)
+    other_log = flights("orders", 60, seed=2)
+    ColdTier(tier.url, broker_name="broker-b").seal(other_log)
+    while batches.run_batch():
+        pass
+    new = wanted(log, lambda row: row["queueId"] > 0 or row["queueOffset"] >= 100)
+    assert places(journal.rows) == new | places(rows_of(other_log, broker_name="broker-b"))
+
+
+def test_what_comes_after_the_beginning_of_an_available_now_waits_for_the_next(tier: ColdTier) -> None:
+    log = flights("orders", 100, queue_count=1)
+    tier.seal(log)
+    journal = Journal()
+    batches = MicroBatches(journal, tier.url, maxOffsetsPerTrigger="30")
+    batches.reader.prepareForTriggerAvailableNow()
+    assert batches.run_batch()
+    before = log.ends()
+    log.queue_count = 2
+    log.append_flights(100)
+    tier.seal(log, starts=before)
+    while batches.run_batch():
+        pass
+    assert len(journal.rows) == 100
+    MicroBatches(journal, tier.url).run_available()
+    assert places(journal.rows) == wanted(log)
+
+
+def test_beginnings(tier: ColdTier) -> None:
+    log = flights("orders", 400, queue_count=2)
+    tier.seal_in_pieces(log, 2)
+    moment = rows_of(log)[150]["timestamp"]
+    cases: dict[str, tuple[dict[str, str], Callable[[dict[str, Any]], bool]]] = {
+        "json": (
+            {"startingOffsets": '{"orders": {"broker-a:0": 50, "1": -1}}'},
+            lambda row: row["queueId"] == 0 and row["queueOffset"] >= 50,
+        ),
+        "time": ({"startingTimestamp": moment.isoformat()}, lambda row: row["timestamp"] >= moment),
+        "queues": ({"queues": "1"}, lambda row: row["queueId"] == 1),
+        "tags": ({"tags": "UA || DL"}, lambda row: row["tag"] in ("UA", "DL")),
+        "latest": ({"startingOffsets": "latest"}, lambda row: False),
+    }
+    for name, (options, is_wanted) in cases.items():
+        journal = Journal()
+        MicroBatches(journal, tier.url, maxOffsetsPerTrigger="90", **options).run_available()
+        assert places(journal.rows) == wanted(log, is_wanted), name
+
+
+def test_a_batch_that_was_not_done_is_the_same_though_its_segments_were_replaced(tier: ColdTier) -> None:
+    """The offsets decide; the version that the batch was planned on may be gone, with its objects."""
+    log = flights("orders", 600, queue_count=2)
+    tier.seal_in_pieces(log, 3)
+    journal = Journal()
+    first = MicroBatches(journal, tier.url, maxOffsetsPerTrigger="250")
+    assert first.run_batch()
+    assert first.plan()
+    rows = [row for partition in first.partitions() for row in first.read(partition)]
+    old = tier.entries("orders")
+    tier.commit(LedgerChanges(segments_out=tuple(SegmentOut("orders", entry.segment_id) for entry in old)))
+    tier.seal(log)
+    for entry in old:
+        for key in entry.keys:
+            tier.delete_object(key)
+    second = MicroBatches(journal, tier.url, maxOffsetsPerTrigger="250")
+    assert second.run_batch()
+    assert journal.batches[-1] == rows
+    second.run_available()
+    assert places(journal.rows) == wanted(log)
+    assert in_order(journal.rows)
+
+
+def test_declared_holes_are_stepped_over(tier: ColdTier) -> None:
+    log = flights("orders", 300, queue_count=1)
+    tier.seal(log, ends={0: 100})
+    tier.seal(log, starts={0: 200}, ends={0: 300})
+    tier.commit(LedgerChanges(topics=(TopicChange(topic="orders", incarnation=1, holes=(QueueHole(0, 100, 200),)),)))
+    journal = Journal()
+    MicroBatches(journal, tier.url, maxOffsetsPerTrigger="70").run_available()
+    assert places(journal.rows) == wanted(log, lambda row: not 100 <= row["queueOffset"] < 200)
+
+
+def test_a_gap_that_nobody_declared_is_data_loss(tier: ColdTier) -> None:
+    log = flights("orders", 300, queue_count=1)
+    tier.seal(log, ends={0: 100})
+    tier.seal(log, starts={0: 200}, ends={0: 300})
+    with pytest.raises(CorruptDataError, match=r"offsets are missing from the cold tier.*\[100, 200\)"):
+        MicroBatches(Journal(), tier.url).run_available()
+    journal = Journal()
+    MicroBatches(journal, tier.url, **QUIET).run_available()
+    assert places(journal.rows) == wanted(log, lambda row: not 100 <= row["queueOffset"] < 200)
+
+
+def test_records_in_quarantine_are_data_loss(tier: ColdTier) -> None:
+    log = flights("orders", 300, queue_count=1)
+    tier.seal_in_pieces(log, 3)
+    middle = tier.entries("orders")[1]
+    kept = Quarantine(segment=middle, lost=(LostRange(0, 100, 200),), damage=(DamagedPart(middle.log.key, "checksum"),))
+    tier.commit(LedgerChanges(quarantine=(kept,)))
+    with pytest.raises(QuarantinedError, match=r"records are lost.*\[100, 200\)"):
+        MicroBatches(Journal(), tier.url).run_available()
+    journal = Journal()
+    MicroBatches(journal, tier.url, **QUIET).run_available()
+    assert places(journal.rows) == wanted(log, lambda row: not 100 <= row["queueOffset"] < 200)
+
+
+def expire_before(tier: ColdTier, time_ms: int) -> None:
+    tier.commit(LedgerChanges(topics=(TopicChange(topic="orders", incarnation=1, expired_before_ms=time_ms),)))
+
+
+def store_ms(log: Log, queue_id: int, offset: int) -> int:
+    row = next(row for row in rows_of(log) if (row["queueId"], row["queueOffset"]) == (queue_id, offset))
+    return int(row["timestamp"].timestamp() * 1_000)
+
+
+def test_a_stream_that_begins_takes_what_has_not_expired(tier: ColdTier) -> None:
+    log = flights("orders", 600, queue_count=2)
+    tier.seal_in_pieces(log, 3)
+    cut_ms = store_ms(log, 0, 130)
+    expire_before(tier, cut_ms)
+    journal = Journal()
+    MicroBatches(journal, tier.url, maxOffsetsPerTrigger="100").run_available()
+    assert places(journal.rows) == wanted(log, lambda row: row["timestamp"].timestamp() * 1_000 >= cut_ms)
+
+
+@pytest.mark.parametrize("cut_offset", [45, 130, 299])
+def test_what_expires_before_it_is_read_is_lost_to_the_message(tier: ColdTier, cut_offset: int) -> None:
+    log = flights("orders", 300, queue_count=1)
+    tier.seal_in_pieces(log, 3)
+    journal = Journal()
+    assert MicroBatches(journal, tier.url, maxOffsetsPerTrigger="40").run_batch()
+    cut_ms = store_ms(log, 0, cut_offset)
+    first = next(row["queueOffset"] for row in rows_of(log) if row["timestamp"].timestamp() * 1_000 >= cut_ms)
+    expire_before(tier, cut_ms)
+    with pytest.raises(OffsetOutOfRangeError, match=rf"expired.*before they were read.*\[40, {first}\)"):
+        MicroBatches(journal, tier.url).run_available()
+    MicroBatches(journal, tier.url, **QUIET).run_available()
+    assert places(journal.rows) == wanted(log, lambda row: row["queueOffset"] < 40 or row["queueOffset"] >= first)
+
+
+def test_a_cut_in_front_of_the_stream_takes_nothing_from_it(tier: ColdTier) -> None:
+    log = flights("orders", 300, queue_count=1)
+    tier.seal_in_pieces(log, 3)
+    journal = Journal()
+    assert MicroBatches(journal, tier.url, maxOffsetsPerTrigger="150").run_batch()
+    expire_before(tier, store_ms(log, 0, 150))
+    MicroBatches(journal, tier.url).run_available()
+    assert places(journal.rows) == wanted(log)
+
+
+def test_segments_that_are_swept_before_they_are_read(tier: ColdTier) -> None:
+    log = flights("orders", 300, queue_count=1)
+    tier.seal_in_pieces(log, 3)
+    journal = Journal()
+    assert MicroBatches(journal, tier.url, maxOffsetsPerTrigger="40").run_batch()
+    expire_before(tier, store_ms(log, 0, 200))
+    swept = tier.entries("orders")[:2]
+    tier.commit(LedgerChanges(segments_out=tuple(SegmentOut("orders", entry.segment_id) for entry in swept)))
+    with pytest.raises(OffsetOutOfRangeError, match=r"before they were read.*\[40, 200\)"):
+        MicroBatches(journal, tier.url).run_available()
+    MicroBatches(journal, tier.url, **QUIET).run_available()
+    assert places(journal.rows) == wanted(log, lambda row: not 40 <= row["queueOffset"] < 200)
+
+
+def test_a_topic_that_is_deleted_or_made_again_ends_the_query(tier: ColdTier) -> None:
+    log = flights("orders", 100, queue_count=1)
+    tier.seal(log)
+    journal = Journal()
+    MicroBatches(journal, tier.url).run_available()
+    tier.commit(LedgerChanges(topics_deleted=(TopicDelete("orders", 1),)))
+    batches = MicroBatches(journal, tier.url)
+    with pytest.raises(CorruptDataError, match="was deleted since this query has read it"):
+        batches.run_batch()
+    with pytest.raises(TopicNotFoundError, match="neither in the cold tier nor on a broker"):
+        MicroBatches(Journal(), tier.url).run_available()
+    tier.commit(LedgerChanges(topics=(TopicChange(topic="orders", incarnation=2),)))
+    with pytest.raises(CorruptDataError, match="was deleted and made again"):
+        batches.run_batch()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"endingOffsets": "latest"}, "a stream has no such option"),
+        ({"snapshotVersion": "3"}, "a stream has no such option"),
+        ({"maxOffsetsPerTrigger": "0"}, "no number greater than zero"),
+        ({"maxBytesPerTrigger": "many"}, "is no size"),
+        ({"namesrvAddr": "host"}, "names no NameServer"),
+        ({"brokerTimeoutMs": "soon"}, "no number greater than zero"),
+    ],
+)
+def test_options_that_cannot_be(tier: ColdTier, options: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidRequestError, match=message):
+        MicroBatches(Journal(), tier.url, **options)
+
+
+def test_what_is_not_there(tier: ColdTier, tmp_path: Path) -> None:
+    with pytest.raises(ObjectNotFoundError, match="no cold tier"):
+        MicroBatches(Journal(), directory_url(tmp_path / "nowhere")).run_batch()
+    tier.seal(flights("orders", 10))
+    with pytest.raises(TopicNotFoundError):
+        MicroBatches(Journal(), tier.url, topic="nothing").run_batch()
+
+
+def test_brokers_of_one_name_in_two_clusters_are_not_one_line(tier: ColdTier) -> None:
+    tier.seal(flights("orders", 10))
+    ColdTier(tier.url, cluster="other").seal(flights("orders", 10))
+    with pytest.raises(InvalidRequestError, match="two brokers have one name"):
+        MicroBatches(Journal(), tier.url).run_batch()
+    journal = Journal()
+    MicroBatches(journal, f"{tier.url}/other").run_available()
+    assert len(journal.rows) == 10
+
+
+def test_lines_are_the_same_text_for_the_same_place() -> None:
+    text = (
+        '{"incarnations": {"a": {"x": 1}, "b": {"y": 2}}, '
+        '"queues": {"a": {"x/0": 5, "x/1": 6}, "b": {"y/3": 7}}, "version": 1}'
+    )
+    value = json.loads(text)
+    assert json.dumps(OffsetLine.from_json(value).json()) == text
+    mixed = json.loads(text)
+    mixed["queues"] = dict(reversed(mixed["queues"].items()))
+    mixed["queues"]["a"] = {"x/1": 6, "x/0": 5}
+    assert json.dumps(OffsetLine.from_json(mixed).json()) == text
+    with pytest.raises(CorruptDataError, match="no offsets of this data source"):
+        OffsetLine.from_json({"topic": 1})
+    with pytest.raises(InvalidRequestError, match="another version"):
+        OffsetLine.from_json(value | {"version": 2})

@@ -1,0 +1,182 @@
+"""Streams under `kill -9`: of the driver, executors, Python workers, the planner and brokers, while messages come in,
+are sealed, and leave the local log. The sink then holds each message once, in the order of its queue."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.fixtures_tools import have
+from tests.spark.streaming.driver_process import DriverProcess
+from tests.spark.streaming.live_cluster import LiveCluster, live_cluster
+from tests.spark.streaming.queries import by_queue, sink_rows
+from thermocline.client import Message, MessageQueue, Producer, PullConsumer
+from thermocline.client.producer.send_many import SendManyError
+from thermocline.remoting.errors import MQError
+from tooling.system_packages import find_java_home
+
+SETTINGS = {
+    # So that messages are sealed all the time, and what is sealed leaves the local log.
+    "coldSealAgeMs": "1500",
+    "coldSegmentBytes": str(256 << 10),
+    "coldAccountIntervalMs": "50",
+    "fileReservedTime": "0",
+    "deleteWhen": "",
+    "maxHashSlotNum": "500",
+    "maxIndexNum": "2000",
+}
+BROKERS = ("broker-a", "broker-b")
+BURST = 60
+BODY_BYTES = 700
+LIFE_KILLS_MAX = 8
+KINDS, WEIGHTS = ("driver", "broker", "worker", "executor"), (2, 3, 3, 3)
+LAST_LIVES_MAX = 5
+WAIT_S_MAX = 1.5
+END_TIMEOUT_S = 600
+
+
+class Feeder:
+    """Sends bursts of distinct messages to all queues from a thread; counts those that were acknowledged."""
+
+    def __init__(self, namesrv: str, topic: str, random: Random) -> None:
+        self._namesrv = namesrv
+        self._topic = topic
+        self._random = random
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="feeder")
+        self.acknowledged: set[bytes] = set()
+
+    def _run(self) -> None:
+        number = 0
+        with Producer(group="kills", namesrv=self._namesrv) as producer:
+            while not self._stopping.wait(self._random.uniform(0.2, 0.6)):
+                texts = [f"{number + index:09d}".encode().ljust(BODY_BYTES, b".") for index in range(BURST)]
+                number += BURST
+                messages = [Message(topic=self._topic, body=text) for text in texts]
+                try:
+                    outcomes = producer.send_many(messages)
+                except SendManyError as error:
+                    outcomes = [None if isinstance(each, MQError) else each for each in error.outcomes]
+                self.acknowledged.update(text for text, outcome in zip(texts, outcomes, strict=True) if outcome)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Send until the block ends."""
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self.stop()
+
+    def stop(self) -> None:
+        """Send no more."""
+        self._stopping.set()
+        self._thread.join()
+
+
+def held_by_brokers(cluster: LiveCluster, topic: str) -> dict[tuple[str, int], list[bytes]]:
+    """Every queue from its first message on, as an ordinary consumer gets it."""
+    held: dict[tuple[str, int], list[bytes]] = {}
+    with PullConsumer(group="witness", namesrv=cluster.namesrv) as consumer:
+        queues: list[MessageQueue] = consumer.fetch_message_queues(topic)
+        consumer.assign(queues)
+        for queue in queues:
+            consumer.seek_to_begin(queue)
+        deadline_s = time.monotonic() + END_TIMEOUT_S
+        ends = {queue: cluster.admin.max_offset(queue) for queue in queues}
+        while any(len(held.get((queue.broker_name, queue.queue_id), ())) < end for queue, end in ends.items()):
+            assert time.monotonic() < deadline_s
+            for message in consumer.poll(1_000):
+                bodies = held.setdefault((message.queue.broker_name, message.queue.queue_id), [])
+                assert message.queue_offset == len(bodies)
+                bodies.append(message.body)
+    return held
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(14_400)
+@pytest.mark.xdist_group("spark")
+def test_the_sink_holds_each_message_once_in_order(
+    tmp_path: Path, case_count: Callable[..., int], record_property: Callable[[str, object], None]
+) -> None:
+    have(lambda: find_java_home(with_compiler=False))
+    kill_count = case_count(quick=2, soak=50)
+    random = Random(kill_count)
+    killed: dict[str, int] = {}
+    with live_cluster(tmp_path / "cluster", *BROKERS, settings=SETTINGS) as cluster:
+        cluster.make_topic("orders", queues=2)
+        feeder = Feeder(cluster.namesrv, "orders", Random(7))
+        folder = tmp_path / "query"
+        options = {"namesrvAddr": cluster.namesrv, "maxOffsetsPerTrigger": "3000", "maxBytesPerTrigger": "4m"}
+        at_once = options | {"maxOffsetsPerTrigger": "50000", "maxBytesPerTrigger": "64m"}
+        task = {"url": cluster.cold_url, "options": options, "processing_time": "0 seconds"}
+        with feeder.running():
+            lives, has_grown = 0, False
+            while sum(killed.values()) < kill_count:
+                # Every fourth life has executors in processes of their own.
+                master = "local-cluster[2,1,1024]" if lives % 4 == 3 else "local[2,2]"
+                driver = DriverProcess(folder, master=master, available_now=False, **task)
+                lives += 1
+                try:
+                    for _ in range(LIFE_KILLS_MAX):
+                        if not driver.wait_for_batch() or sum(killed.values()) >= kill_count:
+                            break
+                        time.sleep(random.uniform(0, WAIT_S_MAX))
+                        kind = kill_something(cluster, driver, random, number=sum(killed.values()))
+                        killed[kind] = killed.get(kind, 0) + 1
+                finally:
+                    driver.kill()
+                if not has_grown and sum(killed.values()) * 2 >= kill_count:
+                    has_grown = True
+                    cluster.admin.update_topic("orders", read_queue_nums=3, write_queue_nums=3)
+        for broker in cluster.brokers.values():
+            broker.check_log()
+        cluster.wait_until_flushed("orders")
+        # On a machine with much else to do Spark gives up on Python processes that take ten seconds to start.
+        for _ in range(LAST_LIVES_MAX):
+            driver = DriverProcess(folder, master="local[2,2]", available_now=True, **task | {"options": at_once})
+            try:
+                status = driver.wait(END_TIMEOUT_S)
+            finally:
+                driver.kill()
+            if status == 0:
+                break
+        assert status == 0, driver.last_words()
+        driver.check_log()
+        held = held_by_brokers(cluster, "orders")
+    found = by_queue(sink_rows(folder))
+    assert found == held
+    assert {name for name in held if name[1] == 2} == {(broker, 2) for broker in BROKERS}
+    everything = {body for bodies in found.values() for body in bodies}
+    assert feeder.acknowledged <= everything
+    record_property("lives", lives)
+    record_property("killed", killed)
+    record_property("messages", len(everything))
+    sys.stdout.write(f"lives={lives} killed={killed} messages={len(everything)}\n")
+
+
+def kill_something(cluster: LiveCluster, driver: DriverProcess, random: Random, *, number: int) -> str:
+    """`kill -9` of one thing; what it was. The first two are a driver and a broker, whatever chance says."""
+    kind = ("driver", "broker")[number] if number < 2 else random.choices(KINDS, WEIGHTS)[0]
+    match kind:
+        case "broker":
+            broker = random.choice(sorted(cluster.brokers.values(), key=lambda each: each.name))
+            broker.kill()
+            broker.start()
+            return kind
+        case "worker" if driver.kill_one("pyspark.daemon", "pyspark/daemon"):
+            return kind
+        case "executor" if driver.kill_one("CoarseGrainedExecutorBackend"):
+            return kind
+        case "executor" if driver.kill_one("python_streaming_source_runner"):
+            return "planner"
+        case _:
+            driver.kill()
+            return "driver"
