@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from thermocline.spark.access.hadoop_options import configure, read_options
+    from thermocline.spark.bodies.dataframe_bodies import with_avro_body, with_json_body, with_protobuf_body
     from thermocline.spark.decoding.arrow_decoder import ArrowDecoder, RowSelection
     from thermocline.spark.jobs.replay import CatchUpReport, QueueEnd, catch_up
     from thermocline.spark.session import local_session
@@ -23,6 +24,9 @@ __all__ = [
     "configure",
     "local_session",
     "read_options",
+    "with_avro_body",
+    "with_json_body",
+    "with_protobuf_body",
 ]
 
 _MODULES = {
@@ -34,6 +38,9 @@ _MODULES = {
     "QueueEnd": "jobs.replay",
     "catch_up": "jobs.replay",
     "local_session": "session",
+    "with_avro_body": "bodies.dataframe_bodies",
+    "with_json_body": "bodies.dataframe_bodies",
+    "with_protobuf_body": "bodies.dataframe_bodies",
 }
 
 

@@ -16,7 +16,10 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
+from thermocline.spark.bodies.body_columns import body_options_from
+from thermocline.spark.bodies.body_reader import BodyReader, options_with_value
 from thermocline.spark.decoding.message_columns import choose_columns, spark_ddl
 from thermocline.spark.reading.cold_plan import resolve_plan
 from thermocline.spark.reading.frame_reader import FrameReader
@@ -27,7 +30,17 @@ from thermocline.spark.reading.source_options import read_options_from
 def table_schema(options: Mapping[str, str]) -> str:
     """The columns that the options ask for, as DDL; InvalidRequestError when one is wrong."""
     checked = read_options_from(options)
-    return spark_ddl(choose_columns(checked.columns, include_properties=checked.include_properties))
+    columns = spark_ddl(choose_columns(checked.columns, include_properties=checked.include_properties))
+    bodies = body_options_from(options)
+    return columns if bodies is None else f"{columns}, {bodies.columns_ddl()}"
+
+
+def reader_of(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
+    """A batch reader for these options; errors as for ColdTierReader."""
+    bodies = body_options_from(options)
+    if bodies is None:
+        return ColdTierReader(options)
+    return BodyReader(ColdTierReader(options_with_value(options)), bodies, schema)
 
 
 class ColdTierPartition(InputPartition):

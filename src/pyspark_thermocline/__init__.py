@@ -23,9 +23,9 @@ class DefaultSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the cold tier that the options name."""
-        from thermocline.spark.data_source import ColdTierReader
+        from thermocline.spark.data_source import reader_of
 
-        return ColdTierReader(self.options)
+        return reader_of(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer of messages to the topic that the options name."""

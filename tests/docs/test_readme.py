@@ -130,7 +130,8 @@ def test_the_spark_examples_work(quick_start: Running, outputs: dict[str, str], 
     pytest.importorskip("pyspark")
     assert outputs
     blocks = [block for page in (README, DOCS / "spark.md") for block in code_blocks(page, "python")]
-    examples = [block.text.replace(BUCKET, quick_start.cold_url) for block in blocks if "spark" in block.text]
+    texts = [block.text.replace(BUCKET, quick_start.cold_url) for block in blocks if "spark" in block.text]
+    examples = [text.replace(NAME_SERVER, quick_start.namesrv) for text in texts]
     assert len(examples) >= 3
     program = [
         "from thermocline.spark import local_session",
