@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from thermocline.spark.access.hadoop_options import configure, read_options
+    from thermocline.spark.bodies.dataframe_bodies import with_avro_body, with_json_body, with_protobuf_body
     from thermocline.spark.cold_table import read_cold
     from thermocline.spark.decoding.arrow_decoder import ArrowDecoder, RowSelection
     from thermocline.spark.handoff.hand_off import hand_off
@@ -38,6 +39,9 @@ __all__ = [
     "read_options",
     "read_receipt",
     "task_metrics",
+    "with_avro_body",
+    "with_json_body",
+    "with_protobuf_body",
 ]
 
 _MODULES = {
@@ -58,6 +62,9 @@ _MODULES = {
     "MetricsReport": "metrics.report",
     "TaskMetrics": "metrics.collector",
     "task_metrics": "metrics.collector",
+    "with_avro_body": "bodies.dataframe_bodies",
+    "with_json_body": "bodies.dataframe_bodies",
+    "with_protobuf_body": "bodies.dataframe_bodies",
 }
 
 

@@ -18,7 +18,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
+from thermocline.spark.bodies.body_columns import body_options_from
+from thermocline.spark.bodies.body_reader import BodyReader, options_with_value
 from thermocline.spark.decoding.message_columns import choose_columns, spark_ddl
 from thermocline.spark.metrics.sending import send_report, task_reported
 from thermocline.spark.reading.cold_plan import resolve_plan
@@ -34,7 +37,19 @@ if TYPE_CHECKING:
 def table_schema(options: Mapping[str, str]) -> str:
     """The columns that the options ask for, as DDL; InvalidRequestError when one is wrong."""
     checked = read_options_from(options)
-    return spark_ddl(choose_columns(checked.columns, include_properties=checked.include_properties))
+    columns = spark_ddl(choose_columns(checked.columns, include_properties=checked.include_properties))
+    bodies = body_options_from(options)
+    return columns if bodies is None else f"{columns}, {bodies.columns_ddl()}"
+
+
+def reader_of(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
+    """A batch reader for these options; errors as for ColdTierReader."""
+    bodies = body_options_from(options)
+    if bodies is None:
+        return (
+            FilteringColdTierReader(options) if read_options_from(options).pushes_filters else ColdTierReader(options)
+        )
+    return BodyReader(ColdTierReader(options_with_value(options)), bodies, schema)
 
 
 class ColdTierPartition(InputPartition):
@@ -83,8 +98,3 @@ class FilteringColdTierReader(ColdTierReader):
         """The filters that Spark applies itself, or again."""
         self._pushed, rest = push_filters(filters)
         return rest
-
-
-def cold_tier_reader(options: Mapping[str, str]) -> ColdTierReader:
-    """The reader for these options."""
-    return FilteringColdTierReader(options) if read_options_from(options).pushes_filters else ColdTierReader(options)

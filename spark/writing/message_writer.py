@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from thermocline.client.admin.async_admin_client import AsyncAdminClient
-from thermocline.remoting.errors import InvalidRequestError
+from thermocline.remoting.errors import InvalidRequestError, MQError
 from thermocline.spark.writing.task_writer import TaskReport, WriteTask, writable_queues, write_task
 from thermocline.spark.writing.write_columns import WriteColumns
 from thermocline.spark.writing.write_notes import WriteNotes
@@ -79,10 +79,7 @@ class BatchMessageWriter(DataSourceArrowWriter):
 
     async def _end(self) -> None:
         if self._options.deduplicate:
-            async with AsyncAdminClient(namesrv=self._options.namesrv) as admin:
-                notes = WriteNotes(admin, self._write_id)
-                await notes.end()
-                await notes.remove_forgotten(before_ms=_now_ms() - self._options.note_retention_ms)
+            await _remove_notes(self._options, self._write_id)
 
 
 class StreamMessageWriter(DataSourceStreamArrowWriter):
@@ -113,7 +110,7 @@ class StreamMessageWriter(DataSourceStreamArrowWriter):
         """All tasks have sent everything; their notes stay, as Spark may repeat the micro-batch after a crash."""
         _log_reports(logging.INFO, f"micro-batch {batchId} committed", "", messages)
         if self._options.deduplicate:
-            asyncio.run(self._remove_forgotten())
+            asyncio.run(_remove_notes(self._options, None))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """A task failed for good; the notes stay for the query's next start."""
@@ -124,9 +121,19 @@ class StreamMessageWriter(DataSourceStreamArrowWriter):
             for topic in self._options.topics:
                 await writable_queues(admin, topic)
 
-    async def _remove_forgotten(self) -> None:
-        async with AsyncAdminClient(namesrv=self._options.namesrv) as admin:
-            await WriteNotes(admin, "").remove_forgotten(before_ms=_now_ms() - self._options.note_retention_ms)
+
+async def _remove_notes(options: WriteOptions, write_id: str | None) -> None:
+    """Remove a write's notes, if it is named, and those that nobody will remove.
+
+    What stays because no NameServer answers, a later write removes; a write that has sent everything has succeeded.
+    """
+    try:
+        async with AsyncAdminClient(namesrv=options.namesrv) as admin:
+            if write_id is not None:
+                await WriteNotes(admin, write_id).end()
+            await WriteNotes(admin, "").remove_forgotten(before_ms=_now_ms() - options.note_retention_ms)
+    except MQError as error:
+        logger.warning("notes of a Spark write were not removed write_id=%s error=%s", write_id, error)
 
 
 def _checked(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> tuple[WriteOptions, WriteColumns]:

@@ -29,9 +29,9 @@ class DefaultSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the cold tier that the options name."""
-        from thermocline.spark.data_source import cold_tier_reader
+        from thermocline.spark.data_source import reader_of
 
-        return cold_tier_reader(self.options)
+        return reader_of(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A reader of the cold tier first, then of what brokers hold."""

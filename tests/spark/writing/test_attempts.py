@@ -209,6 +209,22 @@ def test_what_cannot_be_read_back_is_not_guessed(attempts: Attempts) -> None:
         attempts.run(batches(), attempt=1)
 
 
+@pytest.mark.parametrize("deduplicate", [True, False])
+def test_what_a_broker_refuses_is_reported(attempts: Attempts, deduplicate: bool) -> None:
+    options = replace(attempts.options, deduplicate=deduplicate, message_bytes_max=16 << 20)
+    columns = WriteColumns.of(SCHEMA, options)
+    large = Random(1).randbytes(5 << 20).hex()  # does not compress below what a broker takes
+    small = pa.RecordBatch.from_pydict({"value": ["first"], "key": ["k"]})
+    batch = pa.RecordBatch.from_pydict({"value": [large, "last"], "key": ["k", "k"]})
+    with pytest.raises(WriteTaskError) as failure:
+        write_task(iter([small, batch]), attempts.task, columns, options)
+    assert "not everything was sent" in failure.value.message
+    assert failure.value.context["code"] == 13
+    assert (failure.value.context["stored_count"], failure.value.context["unknown_count"]) == (1, 0)
+    assert str(failure.value.context["stored"]).endswith("[0,1)")
+    assert attempts.stored() == Counter([b"first"])
+
+
 def test_streams_skip_what_their_last_batch_has_stored(attempts: Attempts) -> None:
     first = attempts.run(batches(), batch_id=7, is_streaming=True)
     again = attempts.run(batches(), batch_id=7, is_streaming=True)

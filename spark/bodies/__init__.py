@@ -1,0 +1,1 @@
+"""Bodies into columns: JSON, Avro and Protobuf, and what does not parse into a column of its own."""
