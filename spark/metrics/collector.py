@@ -145,7 +145,13 @@ def task_metrics(spark: SparkSession) -> Iterator[TaskMetrics]:
     finally:
         _active.remove(metrics)
         metrics.close()
-        total = metrics.report().total
+        report = metrics.report()
+        total = report.total
+        logger.info(
+            "reads ended tasks=%d failed_attempts=%d rows=%d gets=%d retries=%d fetched_bytes=%d decoded_bytes=%d",
+            *(report.task_count, report.failed_count, total.rows, total.gets, total.retries),
+            *(total.fetched_bytes, total.decoded_bytes),
+        )
         if total.messages_left_out:
             logger.warning(
                 "messages were left out damaged=%d in_frames=%d gone=%d in_objects=%d",

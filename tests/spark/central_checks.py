@@ -20,7 +20,7 @@ from tests.spark.cold_tier import ColdTier, by_place, directory_url, flights, ro
 from tests.spark.message_rows import normal_rows
 from tests.spark.reading.test_packs import write_packs
 from tests.tiered.cold_data import Log
-from thermocline.spark import catch_up, configure, local_session, read_cold, task_metrics
+from thermocline.spark import configure, local_session, read_cold, task_metrics
 from thermocline.spark.decoding.message_columns import MESSAGE_COLUMNS, arrow_schema
 
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ def main() -> None:
     else:
         check_keys_and_packs(session, arguments.folder / "packs")
         check_errors(session, arguments.folder / "damaged")
-        check_catch_up(session, tier, arguments.folder / "parquet")
     session.stop()
     sys.stdout.write(f"checked {pyspark.__version__} {arguments.master}\n")
 
@@ -126,15 +125,6 @@ def check_errors(session: SparkSession, folder: Path) -> None:
     with task_metrics(session) as metrics:
         kept = read_cold(session, tier.url, topic="orders", onCorruptFrame="skip").count()
     assert metrics.report().total.messages_skipped == 300 - kept > 0
-
-
-def check_catch_up(session: SparkSession, tier: ColdTier, output: Path) -> None:
-    """A job of ours: replay into Parquet, read back by Spark."""
-    report = catch_up(session, tier.url, topic="orders", output=str(output))
-    assert report.row_count == MESSAGE_COUNT
-    assert session.read.parquet(str(output)).select("brokerName", "queueId", "queueOffset").distinct().count() == (
-        MESSAGE_COUNT
-    )
 
 
 if __name__ == "__main__":
