@@ -23,17 +23,20 @@ from thermocline.spark.access.blocking_store import BlockingStore, loop_of_proce
 from thermocline.spark.access.hadoop_options import configure
 from thermocline.spark.access.hadoop_store import HadoopObjectStore
 from thermocline.spark.access.store_options import HADOOP_PREFIX, StoreOptions
+from thermocline.spark.condition import filters_of
+from thermocline.spark.data_source import table_schema
 from thermocline.spark.decoding.message_columns import choose_columns, spark_ddl
 from thermocline.spark.metrics.collector import active_options
 from thermocline.spark.metrics.sending import send_report
 from thermocline.spark.reading.cold_plan import resolve_plan
 from thermocline.spark.reading.losses import MAY_HAVE_GONE, object_gone_error
+from thermocline.spark.reading.pruning_filters import filters_text
 from thermocline.spark.reading.read_plan import ReadPlan, SegmentSlice
 from thermocline.spark.reading.source_options import ReadOptions, read_options_from
 from thermocline.spark.reading.whole_objects import DecodeObjects
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 logger = logging.getLogger(__name__)
 
@@ -46,8 +49,19 @@ OBJECT_BYTES_MAX = 1 << 30
 """Of an object that is one row: Spark and Arrow hold several copies of it, each in one array of less than 2 GiB."""
 
 
-def read_cold(spark: SparkSession, url: str, *, topic: str, engine: Engine = "direct", **options: str) -> DataFrame:
+def read_cold(
+    spark: SparkSession,
+    url: str,
+    *,
+    topic: str,
+    where: str | Column | None = None,
+    engine: Engine = "direct",
+    **options: str,
+) -> DataFrame:
     """The messages of `topic` (one or several, comma separated) under `url`; `options` are those of the data source.
+
+    `where`: a condition on the columns that are read. What it rules out by topic, broker, queue, offset, time, tag or
+    key is not fetched; the rows are those of `.where(condition)`.
 
     Raises:
         InvalidRequestError: An option is wrong, a topic is not there, an object is too large for the engine.
@@ -55,6 +69,14 @@ def read_cold(spark: SparkSession, url: str, *, topic: str, engine: Engine = "di
     """
     if engine not in ENGINES:
         raise InvalidRequestError(f"{engine!r} is none of {', '.join(ENGINES)}", option="engine")
+    if where is None:
+        return _load(spark, url, topic, engine, options)
+    filters = filters_of(spark, where, table_schema({**options, "path": url, "topic": topic}))
+    return _load(spark, url, topic, engine, {**options, "where": filters_text(filters)}).where(where)
+
+
+def _load(spark: SparkSession, url: str, topic: str, engine: Engine, options: Mapping[str, str]) -> DataFrame:
+    """The table by options alone; errors as for read_cold."""
     if engine == "direct":
         return configure(spark, url).option("topic", topic).options(**options).load(url)
     refused = [name for name in options if name.lower().startswith(("s3.", HADOOP_PREFIX))]

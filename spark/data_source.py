@@ -6,15 +6,17 @@
 
 The reader is pickled into every task: it holds the checked options and nothing that is open. Each plan resolves the
 catalog's version, the range of every queue and the moment of expiry once, so all tasks and retries of one plan give the
-same rows; `resolve_plan` and `pinned_options` make several plans equal.
+same rows; `resolve_plan` and `pinned_options` make several plans equal. Spark plans once for each `load()`.
+
+Spark's own push-down of filters is not used: it keeps one plan for each `load()`, the last one made, whatever filters
+the next query or the other half of a union has (ADR 39). `read_cold(where=...)` says the condition before the load.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -26,12 +28,8 @@ from thermocline.spark.decoding.message_columns import choose_columns, spark_ddl
 from thermocline.spark.metrics.sending import send_report, task_reported
 from thermocline.spark.reading.cold_plan import resolve_plan
 from thermocline.spark.reading.frame_reader import FrameReader
-from thermocline.spark.reading.pushed_filters import NO_FILTERS, push_filters
 from thermocline.spark.reading.read_plan import SegmentSlice
 from thermocline.spark.reading.source_options import read_options_from
-
-if TYPE_CHECKING:
-    from pyspark.sql.datasource import Filter
 
 
 def table_schema(options: Mapping[str, str]) -> str:
@@ -46,9 +44,7 @@ def reader_of(options: Mapping[str, str], schema: StructType) -> DataSourceReade
     """A batch reader for these options; errors as for ColdTierReader."""
     bodies = body_options_from(options)
     if bodies is None:
-        return (
-            FilteringColdTierReader(options) if read_options_from(options).pushes_filters else ColdTierReader(options)
-        )
+        return ColdTierReader(options)
     return BodyReader(ColdTierReader(options_with_value(options)), bodies, schema)
 
 
@@ -65,7 +61,6 @@ class ColdTierReader(DataSourceReader):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = read_options_from(options)
-        self._pushed = NO_FILTERS
 
     def partitions(self) -> list[InputPartition]:
         """One partition a task of the plan; one that is empty when nothing is to be read, or Spark would make its own.
@@ -74,7 +69,7 @@ class ColdTierReader(DataSourceReader):
             InvalidRequestError: An option is wrong, a topic or version is not there, an offset is out of range.
             UnavailableError: The store gave no answer, or refused.
         """
-        plan = resolve_plan(self._options, now_ms=time.time_ns() // 1_000_000, pushed=self._pushed)
+        plan = resolve_plan(self._options, now_ms=time.time_ns() // 1_000_000)
         if self._options.metrics_address is not None:
             told = {"kind": "plan", "engine": "direct", "tasks": len(plan.tasks), **asdict(plan.counts)}
             send_report(self._options.metrics_address, told)
@@ -86,15 +81,3 @@ class ColdTierReader(DataSourceReader):
         reader = FrameReader(self._options)
         with task_reported(self._options.metrics_address, lambda: reader.counts, engine="direct"):
             yield from reader.read(partition.slices)
-
-
-class FilteringColdTierReader(ColdTierReader):
-    """The same, taking over what it can of the query's filters; for reads with the option `pushdown` only.
-
-    Spark fails a query whose reader has `pushFilters` while spark.sql.python.filterPushdown.enabled is off.
-    """
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """The filters that Spark applies itself, or again."""
-        self._pushed, rest = push_filters(filters)
-        return rest

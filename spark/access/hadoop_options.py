@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrameReader, SparkSession
 
 FORMAT = "thermocline"
-PUSHDOWN_SETTING = "spark.sql.python.filterPushdown.enabled"
 HADOOP_NAMES = (
     "endpoint",
     "endpoint.region",
@@ -54,7 +53,5 @@ def read_options(spark: SparkSession, url: str) -> dict[str, str]:
 
 
 def configure(spark: SparkSession, url: str) -> DataFrameReader:
-    """A reader of this data source that reaches the bucket of `url` as the session's s3a settings say, and takes over
-    filters of the query; for that, the session's `spark.sql.python.filterPushdown.enabled` is set."""
-    spark.conf.set(PUSHDOWN_SETTING, "true")
-    return spark.read.format(FORMAT).option("pushdown", "true").options(**read_options(spark, url))
+    """A reader of this data source that reaches the bucket of `url` as the session's s3a settings say."""
+    return spark.read.format(FORMAT).options(**read_options(spark, url))

@@ -176,7 +176,7 @@ class HadoopObjectStore:
 
     @staticmethod
     def _jvm_error() -> type[Exception]:
-        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+        from py4j.protocol import Py4JJavaError
 
         kind: type[Exception] = Py4JJavaError
         return kind

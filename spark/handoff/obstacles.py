@@ -21,7 +21,6 @@ HARMLESS_VALUES = {
     "tags": "*",
     "failondataloss": "true",
     "oncorruptframe": "fail",
-    "pushdown": "false",
 }
 SENTENCES = {
     "endingoffsets": "it ends at chosen offsets",
@@ -29,7 +28,7 @@ SENTENCES = {
     "tags": "it takes messages with some tags only",
     "keys": "it takes messages with some keys only",
     "queues": "it takes some queues only",
-    "pushdown": "it takes filters of its queries over",
+    "where": "it takes messages of a condition only",
     "failondataloss": "it tolerates missing messages",
     "oncorruptframe": "it skips damaged frames",
 }

@@ -6,7 +6,7 @@
                 so that what has expired, or whose topic was deleted, does not come back; unless the pin holds it with
                 which it was opened (`snapshotPin`): then as it was
     range       of every queue: from `startingOffsets` to `endingOffsets`, within what the catalog holds
-    filters     a query's own that were pushed: queues, segments and frames that they rule out are in no task
+    where       queues, segments and frames that a condition rules out are in no task
     holes       offsets that were declared lost are stepped over, with a warning; any other gap is data loss
 
 One catalog a broker is read, with the topics asked for only: a few GETs, and one for each pack that a topic lives in.
@@ -36,7 +36,6 @@ from thermocline.spark.access.store_url import broker_roots, possible_prefixes
 from thermocline.spark.decoding.arrow_decoder import INT64_MAX, RowSelection
 from thermocline.spark.decoding.offset_spans import OffsetSpans
 from thermocline.spark.reading.key_places import prune_by_keys
-from thermocline.spark.reading.pushed_filters import NO_FILTERS, PushedFilters
 from thermocline.spark.reading.read_plan import (
     ColdSource,
     ObjectName,
@@ -67,10 +66,9 @@ def resolve_plan(
     options: ReadOptions,
     *,
     now_ms: int,
-    pushed: PushedFilters = NO_FILTERS,
     open_store: OpenStore = blocking_store,
 ) -> ReadPlan:
-    """Resolve a read; `pushed` rules out what a query's own filters do, and changes no range.
+    """Resolve a read. What `where` rules out is not read, and changes no range.
 
     Raises:
         InvalidRequestError: A topic or version is not there, an offset is out of range, an option cannot be used.
@@ -105,8 +103,8 @@ def resolve_plan(
             else:
                 visible_from_ms = topic_visible_from_ms(settings, topic, now_ms=moment_ms)
             ranges = _queue_ranges(options, source, entry, visible_from_ms)
-            wanted = [cut_queue(queue, entry.segments, _selection(options, queue, pushed)) for queue in ranges]
-            keys = _key_sets(options, pushed)
+            wanted = [cut_queue(queue, entry.segments, _selection(options, queue)) for queue in ranges]
+            keys = _key_sets(options)
             if keys:
                 wanted = prune_by_keys(CountedStore(store, requests), entry.segments, wanted, keys)
             queues += ranges
@@ -353,26 +351,27 @@ def _damaged_objects(entry: TopicEntry, lost: LostRange) -> str:
     return ", ".join(f"{part.key} ({part.problem})" for part in parts)
 
 
-def _selection(options: ReadOptions, queue: QueueRange, pushed: PushedFilters) -> RowSelection:
-    """What is wanted of a queue; nothing when a pushed filter rules it out."""
+def _selection(options: ReadOptions, queue: QueueRange) -> RowSelection:
+    """What is wanted of a queue; nothing when the condition rules it out."""
     whole = OffsetSpans.of([(queue.start_offset, queue.end_offset)])
-    is_wanted = pushed.wants_queue(topic=queue.topic, broker_name=queue.source.broker_name, queue_id=queue.queue_id)
-    spans = whole.intersect(pushed.spans) if is_wanted else OffsetSpans(())
-    tags = options.tags if pushed.tags is None else pushed.tags & (options.tags or pushed.tags)
+    where = options.filters
+    is_wanted = where.wants_queue(topic=queue.topic, broker_name=queue.source.broker_name, queue_id=queue.queue_id)
+    spans = whole.intersect(where.spans) if is_wanted else OffsetSpans(())
+    tags = options.tags if where.tags is None else where.tags & (options.tags or where.tags)
     return RowSelection(
         start_offset=spans.start if spans.spans else queue.start_offset,
         end_offset=spans.end if spans.spans else queue.start_offset,
-        start_ms=max(options.starting_ms or 0, queue.visible_from_ms, pushed.start_ms, 0),
-        end_ms=min(INT64_MAX if options.ending_ms is None else options.ending_ms, pushed.end_ms),
+        start_ms=max(options.starting_ms or 0, queue.visible_from_ms, where.start_ms, 0),
+        end_ms=min(INT64_MAX if options.ending_ms is None else options.ending_ms, where.end_ms),
         tags=tags,
-        keys=_key_sets(options, pushed),
+        keys=_key_sets(options),
         spans=spans if len(spans.spans) > 1 else None,
     )
 
 
-def _key_sets(options: ReadOptions, pushed: PushedFilters) -> tuple[frozenset[str], ...]:
+def _key_sets(options: ReadOptions) -> tuple[frozenset[str], ...]:
     """Sets of keys, of each of which a message has to have one."""
-    return pushed.keys if options.keys is None else (options.keys, *pushed.keys)
+    return options.filters.keys if options.keys is None else (options.keys, *options.filters.keys)
 
 
 def _segments_in(entry: TopicEntry, ranges: Sequence[QueueRange]) -> Iterator[str]:

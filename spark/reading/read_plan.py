@@ -83,7 +83,7 @@ class PlanCounts:
     """What planning had before it, and what it left out. A segment counts once, however many queues it holds."""
 
     segments: int = 0  # with offsets in the range of the read
-    segments_pruned: int = 0  # of these, in no task: by time, by pushed filters, by key
+    segments_pruned: int = 0  # of these, in no task: by time, by a condition, by key
     index_gets: int = 0  # requests for key indexes
 
 

@@ -11,7 +11,7 @@ Names are matched without regard to case, as Spark does. Times are on the store 
     endingTimestamp        the same, exclusive
     tags                   A || B, exact; * is every message, tagged or not
     keys                   K1 K2, parted by spaces as in KEYS: messages that have at least one of these keys, exact
-    pushdown               true: filters of the query are taken over (spark.sql.python.filterPushdown.enabled needed)
+    where                  what a condition rules out; `read_cold` writes it
     columns, includeProperties, decompressBody                                    see message_columns, arrow_decoder
     failOnDataLoss         true: an offset asked for that is not there any more (or yet) fails the read
     onCorruptFrame         fail | skip: what a frame that does not decompress or decode does
@@ -37,6 +37,7 @@ from typing import Any, TypeAlias
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.spark.access.store_options import StoreOptions, store_options
 from thermocline.spark.decoding.key_words import words_of
+from thermocline.spark.reading.pruning_filters import PruningFilters, parse_filters
 
 EARLIEST = -2
 LATEST = -1
@@ -119,7 +120,7 @@ class ReadOptions:
     ending_ms: int | None
     tags: frozenset[str] | None
     keys: frozenset[str] | None
-    pushes_filters: bool
+    filters: PruningFilters
     columns: str | None
     include_properties: bool
     decompress_body: bool
@@ -158,7 +159,7 @@ def read_options_from(options: Mapping[str, str]) -> ReadOptions:
         ending_ms=ending_ms,
         tags=parse_tags(words.text("tags")),
         keys=_keys(words.text("keys")),
-        pushes_filters=words.truth("pushdown", default=False),
+        filters=parse_filters(words.text("where")),
         columns=words.text("columns"),
         include_properties=words.truth("includeProperties", default=False),
         decompress_body=words.truth("decompressBody", default=True),

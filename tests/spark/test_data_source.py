@@ -14,7 +14,6 @@ from tests.spark.cold_tier import ColdTier, by_place, directory_url, flights, ro
 from tests.spark.message_rows import normal_rows
 from tests.tiered.cold_data import Log
 from thermocline.spark import configure, read_options
-from thermocline.spark.access.hadoop_options import PUSHDOWN_SETTING
 from thermocline.spark.access.store_options import store_options
 from thermocline.spark.decoding.message_columns import DEFAULT_COLUMNS, MESSAGE_COLUMNS, arrow_schema
 
@@ -251,7 +250,7 @@ def test_the_sessions_s3a_settings_are_understood(spark_session: SparkSession, s
         }
         assert configure(spark_session, url).option("topic", "orders").load(url).count() == 50
     finally:
-        for name in (*settings, PUSHDOWN_SETTING):
+        for name in settings:
             spark_session.conf.unset(name)
     assert read_options(spark_session, "file:///cold") == {}
 

@@ -23,7 +23,6 @@ from thermocline.remoting.errors import (
     TopicNotFoundError,
 )
 from thermocline.spark import read_cold, task_metrics
-from thermocline.spark.access.hadoop_options import PUSHDOWN_SETTING
 from thermocline.spark.access.store_options import store_options
 from thermocline.spark.cold_table import BINARY_FILE_BYTES_SETTING
 from thermocline.spark.decoding.message_columns import MESSAGE_COLUMNS, arrow_schema
@@ -44,8 +43,7 @@ def session(spark_session: SparkSession) -> Iterator[SparkSession]:
     yield spark_session
     for name in spark_session.conf.getAll.keys() - before.keys():
         spark_session.conf.unset(name)
-    for name in (PUSHDOWN_SETTING, BINARY_FILE_BYTES_SETTING):
-        spark_session.conf.unset(name)
+    spark_session.conf.unset(BINARY_FILE_BYTES_SETTING)
 
 
 @pytest.fixture(scope="module")

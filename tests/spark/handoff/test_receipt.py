@@ -124,8 +124,7 @@ def test_a_receipt_lies_at_a_path_or_url(tmp_path: Path) -> None:
         ({"failOnDataLoss": "false"}, ("it tolerates missing messages",)),
         ({"onCorruptFrame": "skip"}, ("it skips damaged frames",)),
         ({"keys": "K1"}, ("it takes messages with some keys only",)),
-        ({"pushdown": "true", "metrics": "127.0.0.1:1"}, ("it takes filters of its queries over",)),
-        ({"pushdown": "False"}, ()),
+        ({"where": "[]", "metrics": "127.0.0.1:1"}, ("it takes messages of a condition only",)),
         ({"brandNew": "1"}, ("it has the option brandNew",)),
     ],
 )

@@ -19,7 +19,7 @@ from thermocline.spark.decoding.message_columns import MESSAGE_COLUMNS
 from thermocline.spark.reading import key_places
 from thermocline.spark.reading.cold_plan import resolve_plan
 from thermocline.spark.reading.frame_reader import FrameReader
-from thermocline.spark.reading.pushed_filters import PushedFilters
+from thermocline.spark.reading.pruning_filters import SimpleFilter, filters_text
 from thermocline.spark.reading.source_options import read_options_from
 
 ALL_COLUMNS = ",".join(column.name for column in MESSAGE_COLUMNS)
@@ -51,9 +51,9 @@ def free_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_places, "REQUEST_BYTES", 0)
 
 
-def read(url: str, *, pushed: PushedFilters | None = None, **options: str) -> tuple[list[dict[str, Any]], FrameReader]:
+def read(url: str, **options: str) -> tuple[list[dict[str, Any]], FrameReader]:
     checked = read_options_from({"path": url, "topic": "orders", "columns": ALL_COLUMNS} | options)
-    plan = resolve_plan(checked, now_ms=NOW_MS, pushed=pushed or PushedFilters())
+    plan = resolve_plan(checked, now_ms=NOW_MS)
     reader = FrameReader(checked)
     batches = [batch for task in plan.tasks for batch in reader.read(task)]
     return normal_rows([row for batch in batches for row in batch.to_pylist()]), reader
@@ -93,8 +93,8 @@ def test_only_frames_that_hold_a_place_are_fetched(orders: tuple[ColdTier, Log])
 @pytest.mark.usefixtures("free_requests")
 def test_sets_of_keys_are_all_to_be_met(orders: tuple[ColdTier, Log]) -> None:
     tier, log = orders
-    pushed = PushedFilters(keys=(frozenset({"3"}), frozenset({"700", "1999"})))
-    found, _ = read(tier.url, pushed=pushed, keys="2 none")
+    where = filters_text([SimpleFilter("EqualTo", "key", "3"), SimpleFilter("In", "key", ["700", "1999"])])
+    found, _ = read(tier.url, where=where, keys="2 none")
     assert found
     assert by_place(found) == by_place(with_keys(log, {"2"}, {"3"}, {"700", "1999"}))
 

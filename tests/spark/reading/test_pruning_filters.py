@@ -1,4 +1,4 @@
-"""Filters that Spark pushes: with what is taken over and what is handed back, the rows are those of the filters."""
+"""Conditions that prune: whatever passes them is read, and what is ruled out by place is not."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ from hypothesis import strategies as st
 from tests.spark.cold_tier import NOW_MS, ColdTier, by_place, flights, rows_of
 from tests.spark.message_rows import EPOCH, normal_rows
 from tests.tiered.cold_data import START_MS, Log
+from thermocline.remoting.errors import InvalidRequestError
 from thermocline.spark.decoding.message_columns import MESSAGE_COLUMNS
 from thermocline.spark.reading.cold_plan import resolve_plan
 from thermocline.spark.reading.frame_reader import FrameReader
-from thermocline.spark.reading.pushed_filters import push_filters
+from thermocline.spark.reading.pruning_filters import SimpleFilter, filters_text, parse_filters
 from thermocline.spark.reading.source_options import read_options_from
 
-source = pytest.importorskip("pyspark.sql.datasource")
-
 ALL_COLUMNS = ",".join(column.name for column in MESSAGE_COLUMNS)
-START = EPOCH + timedelta(milliseconds=START_MS)
+START_US = START_MS * 1_000
 _names = itertools.count()
 
 
 def new_url() -> str:
-    return f"memory://pushed-{next(_names)}"
+    return f"memory://pruned-{next(_names)}"
 
 
 @pytest.fixture(scope="module")
@@ -50,14 +49,14 @@ def add_odd_keys(log: Log) -> None:
         log.append(number % 3, body=b"x" * 50, keys=keys, tag=["UA", None, "odd"][number % 3])
 
 
-# -- filters as Spark makes them, and what they mean -----------------------------------------------------------------
+# -- comparisons as Spark makes them, and what they mean -------------------------------------------------------------
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "topic": st.sampled_from(["orders", "order", "payments", ""]),
     "brokerName": st.sampled_from(["broker-a", "broker-b", "broker-", "z"]),
     "queueId": st.integers(-1, 3),
     "queueOffset": st.integers(-2, 520),
-    "timestamp": st.integers(-10_000, 1_000_000).map(lambda microseconds: START + timedelta(microseconds=microseconds)),
+    "timestamp": st.integers(START_US - 10_000, START_US + 1_000_000),
     "tag": st.sampled_from(["UA", "DL", "odd", "XX", ""]),
     "key": st.sampled_from(["k1 k2", "k2", "k1", " k3", "none", ""]),
 }
@@ -77,82 +76,71 @@ MEANING: dict[str, Callable[[Any, Any], bool]] = {
 
 
 @st.composite
-def filters(draw: st.DrawFn) -> Any:
+def filters(draw: st.DrawFn) -> SimpleFilter:
     column = draw(st.sampled_from(sorted(VALUES)))
     names = [*ORDERED, "In", "IsNull", "IsNotNull"]
     if column in ("topic", "brokerName", "tag", "key"):
         names += ["StringStartsWith", "StringEndsWith", "StringContains"]
     name = draw(st.sampled_from(names))
     if name.startswith("Is"):
-        made = getattr(source, name)((column,))
-    elif name == "In":
-        values = draw(st.lists(VALUES[column], min_size=1, max_size=5))
-        made = source.In((column,), tuple(values))
+        value = None
     else:
-        made = getattr(source, name)((column,), draw(VALUES[column]))
-    return source.Not(made) if draw(st.booleans()) and draw(st.booleans()) else made
+        value = draw(st.lists(VALUES[column], min_size=1, max_size=5) if name == "In" else VALUES[column])
+    return SimpleFilter(name, column, value, draw(st.booleans()) and draw(st.booleans()))
 
 
-def holds(each: Any, row: dict[str, Any]) -> bool | None:
-    """What SQL says of a row: true, false, or unknown (None)."""
-    if type(each).__name__ == "Not":
-        inside = holds(each.child, row)
-        return None if inside is None else not inside
-    mine, name = row[each.attribute[0]], type(each).__name__
+def holds(each: SimpleFilter, row: dict[str, Any]) -> bool:
+    """Whether SQL says true of a row; false stands for unknown too."""
+    mine, name = row[each.column], each.comparison
+    if each.column == "timestamp":
+        mine = (mine - EPOCH) // timedelta(microseconds=1)
     if name in ("IsNull", "IsNotNull"):
-        return (mine is None) == (name == "IsNull")
+        return ((mine is None) == (name == "IsNull")) != each.negated
     if mine is None:
-        return False if name == "EqualNullSafe" else None
-    return MEANING[name](mine, each.value)
+        return name == "EqualNullSafe" and each.negated
+    return MEANING[name](mine, each.value) != each.negated
 
 
-@given(pushed_filters=st.lists(filters(), min_size=1, max_size=4), data=st.data())
+SETTLED = ("topic", "brokerName", "queueId", "queueOffset")
+
+
+@given(given_filters=st.lists(filters(), min_size=1, max_size=4), data=st.data())
 @settings(deadline=None, max_examples=60)
-def test_pushed_and_handed_back_together_are_the_filters(
-    orders: tuple[str, list[dict[str, Any]]], pushed_filters: list[Any], data: st.DataObject
+def test_what_passes_is_read_and_what_is_ruled_out_by_place_is_not(
+    orders: tuple[str, list[dict[str, Any]]], given_filters: list[SimpleFilter], data: st.DataObject
 ) -> None:
     url, everything = orders
-    pushed, rest = push_filters(pushed_filters)
-    assert all(any(each is given_one for given_one in pushed_filters) for each in rest)
-    options = {"path": url, "topic": "orders", "columns": ALL_COLUMNS}
+    options = {"path": url, "topic": "orders", "columns": ALL_COLUMNS, "where": filters_text(given_filters)}
     options["maxPartitionBytes"] = data.draw(st.sampled_from(["20k", "256m"]))
     checked = read_options_from(options)
-    plan = resolve_plan(checked, now_ms=NOW_MS, pushed=pushed)
+    plan = resolve_plan(checked, now_ms=NOW_MS)
     read = [row for task in plan.tasks for batch in FrameReader(checked).read(task) for row in batch.to_pylist()]
-    found = by_place(row for row in normal_rows(read) if all(holds(each, row) for each in rest))
-    assert found == by_place(row for row in everything if all(holds(each, row) for each in pushed_filters))
+    found = by_place(row for row in normal_rows(read) if all(holds(each, row) for each in given_filters))
+    assert found == by_place(row for row in everything if all(holds(each, row) for each in given_filters))
+    by_places = [each for each in given_filters if each.column in SETTLED]
+    assert all(holds(each, row) for row in read for each in by_places)
 
 
 @pytest.mark.parametrize(
     "each",
     [
-        source.EqualTo(("queueOffset",), 7),
-        source.Not(source.In(("queueOffset",), (1, 2))),
-        source.Not(source.EqualTo(("queueId",), 1)),
-        source.In(("brokerName",), ("broker-a",)),
-        source.StringStartsWith(("topic",), "ord"),
-        source.IsNotNull(("timestamp",)),
+        SimpleFilter("IsNotNull", "tag"),
+        SimpleFilter("EqualTo", "value", "x"),
+        SimpleFilter("EqualTo", "properties.a", "b"),
+        SimpleFilter("EqualTo", "queueOffset", None),
+        SimpleFilter("EqualTo", "queueId", 1.5),
+        SimpleFilter("EqualTo", "queueId", True),
+        SimpleFilter("In", "queueId", [1, None]),
+        SimpleFilter("EqualTo", "tag", "UA", negated=True),
+        SimpleFilter("EqualTo", "timestamp", START_US, negated=True),
     ],
     ids=str,
 )
-def test_places_are_settled_exactly(each: Any) -> None:
-    assert push_filters([each])[1] == []
+def test_everything_else_rules_out_nothing(each: SimpleFilter) -> None:
+    assert parse_filters(filters_text([each])) == parse_filters(None)
 
 
-@pytest.mark.parametrize(
-    "each",
-    [
-        source.EqualTo(("tag",), "UA"),
-        source.EqualTo(("key",), "k1"),
-        source.GreaterThan(("timestamp",), START),
-        source.IsNotNull(("tag",)),
-        source.EqualTo(("value",), b"x"),
-        source.EqualTo(("properties", "a"), "b"),
-        source.EqualTo(("queueOffset",), None),
-        source.EqualTo(("queueId",), 1.5),
-        source.In(("queueId",), (1, None)),
-    ],
-    ids=str,
-)
-def test_everything_else_goes_back_to_spark(each: Any) -> None:
-    assert push_filters([each])[1] == [each]
+@pytest.mark.parametrize("text", ["tag = 'UA'", "{}", '["EqualTo"]', '[["EqualTo", "tag", {}]]'])
+def test_a_condition_in_words_is_no_option(text: str) -> None:
+    with pytest.raises(InvalidRequestError, match="read_cold"):
+        parse_filters(text)

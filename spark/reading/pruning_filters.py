@@ -1,32 +1,30 @@
-"""PushedFilters: what of a query's own filters the read takes over, so that what they rule out is never fetched.
+"""PruningFilters: what of a query's condition the read makes use of, so that what it rules out is never fetched.
 
-    topic, brokerName, queueId    any comparison; a queue is read or not: exact
-    queueOffset                   comparisons, IN and their negations, as spans of offsets: exact
+    topic, brokerName, queueId    any comparison: a queue is read or not
+    queueOffset                   comparisons, IN and their negations, as spans of offsets
     not null                      of these and the two times: always true; is null: never
-    timestamp                     bounds, so that segments and frames are pruned; Spark filters again
-    tag                           = and IN, as the option `tags`; Spark filters again
-    key                           = and IN, by the first word of the value, as the option `keys`; Spark filters again
+    timestamp                     bounds, by which segments and frames are pruned
+    tag                           = and IN, as the option `tags`
+    key                           = and IN, by the first word of the value, as the option `keys`
 
-Everything else goes back to Spark untouched. Filters that are pushed are all to hold. A value that is null, or of a
-type that its column does not have, is left to Spark.
+All comparisons that are given have to hold. Everything else rules out nothing: a value that is null or of a type that
+its column does not have, other columns and comparisons. Spark applies the whole condition to the rows that are read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import msgspec
+
+from thermocline.remoting.errors import InvalidRequestError
 from thermocline.spark.decoding.arrow_decoder import INT64_MAX
 from thermocline.spark.decoding.key_words import words_of
 from thermocline.spark.decoding.offset_spans import EVERY_OFFSET, OFFSET_MAX, OffsetSpans
 
-if TYPE_CHECKING:
-    from pyspark.sql.datasource import Filter
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
+MICROSECONDS_PER_MS = 1_000
 _NEVER_NULL = frozenset({"topic", "brokername", "queueid", "queueoffset", "timestamp", "borntimestamp"})
 _OF_QUEUES: dict[str, type] = {"topic": str, "brokername": str, "queueid": int}
 
@@ -42,6 +40,18 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "StringEndsWith": lambda mine, value: bool(mine.endswith(value)),
     "StringContains": lambda mine, value: value in mine,
 }
+
+
+class SimpleFilter(msgspec.Struct, frozen=True, array_like=True):
+    """One comparison of a column with a value (In: with several), named as Spark names it: EqualTo, IsNull and so on.
+
+    Times are microseconds since 1970.
+    """
+
+    comparison: str
+    column: str
+    value: str | int | float | bool | list[str | int | float | bool | None] | None = None
+    negated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +70,7 @@ class QueueTest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PushedFilters:
+class PruningFilters:
     """See the module's header. Store times are half-open, ms; `keys`: of each set one has to be among the keys."""
 
     queue_tests: tuple[QueueTest, ...] = ()
@@ -77,68 +87,68 @@ class PushedFilters:
         )
 
 
-NO_FILTERS = PushedFilters()
+NO_FILTERS = PruningFilters()
 
 
-def push_filters(filters: Iterable[Filter]) -> tuple[PushedFilters, list[Filter]]:
-    """What is taken over, and the filters that Spark has to apply itself (again)."""
-    pushed, rest = NO_FILTERS, []
+def prune_by(filters: Iterable[SimpleFilter]) -> PruningFilters:
+    """What these filters rule out together."""
+    found = NO_FILTERS
     for each in filters:
-        negated = type(each).__name__ == "Not"
-        plain: Any = each.child if negated else each  # type: ignore[attr-defined]
-        if len(plain.attribute) != 1:
-            rest.append(each)
-            continue
-        column, comparison = plain.attribute[0].lower(), type(plain).__name__
-        value = getattr(plain, "value", None)
-        taken, is_exact = _push(pushed, column, comparison, value, negated)
-        if taken is not None:
-            pushed = taken
-        if not is_exact:
-            rest.append(each)
-    return pushed, rest
+        found = _narrowed(found, each.column.lower(), each.comparison, each.value, negated=each.negated)
+    return found
 
 
-def _push(
-    pushed: PushedFilters, column: str, comparison: str, value: Any, negated: bool
-) -> tuple[PushedFilters | None, bool]:
-    """With one filter more (None: nothing of it can be used), and whether it is settled by that."""
+def filters_text(filters: Sequence[SimpleFilter]) -> str:
+    """The filters as the option `where` carries them."""
+    return msgspec.json.encode(filters).decode()
+
+
+def parse_filters(text: str | None) -> PruningFilters:
+    """What the option `where` rules out; nothing without one. InvalidRequestError when `filters_text` wrote no such."""
+    if text is None:
+        return NO_FILTERS
+    try:
+        filters = msgspec.json.decode(text, type=list[SimpleFilter])
+    except msgspec.DecodeError as error:
+        raise InvalidRequestError("read_cold writes this option; give it the condition", option="where") from error
+    return prune_by(filters)
+
+
+def _narrowed(found: PruningFilters, column: str, comparison: str, value: Any, *, negated: bool) -> PruningFilters:
     if comparison in ("IsNull", "IsNotNull"):
-        if column not in _NEVER_NULL:
-            return None, False
         is_true = (comparison == "IsNotNull") != negated
-        return (pushed if is_true else replace(pushed, spans=OffsetSpans(()))), True
-    values = tuple(value) if comparison == "In" else (value,)
+        return found if is_true or column not in _NEVER_NULL else replace(found, spans=OffsetSpans(()))
+    values = (tuple(value) if isinstance(value, list) else ()) if comparison == "In" else (value,)
     if column in _OF_QUEUES:
         if not _all_of(values, _OF_QUEUES[column]) or comparison not in _COMPARISONS:
-            return None, False
+            return found
         test = QueueTest(
             column=column, comparison=comparison, value=values if comparison == "In" else value, negated=negated
         )
-        return replace(pushed, queue_tests=(*pushed.queue_tests, test)), True
+        return replace(found, queue_tests=(*found.queue_tests, test))
     if column == "queueoffset":
         spans = _offset_spans(comparison, values) if _all_of(values, int) else None
         if spans is None:
-            return None, False
-        return replace(pushed, spans=pushed.spans.intersect(spans.complement() if negated else spans)), True
+            return found
+        return replace(found, spans=found.spans.intersect(spans.complement() if negated else spans))
     if negated:
-        return None, False
+        return found
     if column == "timestamp":
-        return _push_time(pushed, comparison, values), False
+        return _narrowed_time(found, comparison, values)
     if comparison in ("EqualTo", "EqualNullSafe", "In") and _all_of(values, str):
         if column == "tag":
             tags = frozenset(values)
-            return replace(pushed, tags=tags if pushed.tags is None else pushed.tags & tags), False
+            return replace(found, tags=tags if found.tags is None else found.tags & tags)
         if column == "key" and all(words_of(text) for text in values):
-            return replace(pushed, keys=(*pushed.keys, frozenset(words_of(text)[0] for text in values))), False
-    return None, False
+            return replace(found, keys=(*found.keys, frozenset(words_of(text)[0] for text in values)))
+    return found
 
 
-def _push_time(pushed: PushedFilters, comparison: str, values: Sequence[Any]) -> PushedFilters | None:
+def _narrowed_time(found: PruningFilters, comparison: str, values: Sequence[Any]) -> PruningFilters:
     """Bounds that hold whatever a value has below the millisecond."""
-    if not values or not _all_of(values, datetime) or any(value.tzinfo is None for value in values):
-        return None
-    least_ms, greatest_ms = (int((value - _EPOCH) // _MILLISECOND) for value in (min(values), max(values)))
+    if not values or not _all_of(values, int):
+        return found
+    least_ms, greatest_ms = (value // MICROSECONDS_PER_MS for value in (min(values), max(values)))
     match comparison:
         case "EqualTo" | "EqualNullSafe" | "In":
             start_ms, end_ms = least_ms, greatest_ms + 1
@@ -147,8 +157,8 @@ def _push_time(pushed: PushedFilters, comparison: str, values: Sequence[Any]) ->
         case "LessThan" | "LessThanOrEqual":
             start_ms, end_ms = 0, greatest_ms + 1
         case _:
-            return None
-    return replace(pushed, start_ms=max(pushed.start_ms, start_ms), end_ms=min(pushed.end_ms, end_ms))
+            return found
+    return replace(found, start_ms=max(found.start_ms, start_ms), end_ms=min(found.end_ms, end_ms))
 
 
 def _offset_spans(comparison: str, values: Sequence[int]) -> OffsetSpans | None:
