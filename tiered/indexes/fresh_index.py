@@ -74,7 +74,7 @@ class FreshIndex:
         """Whether it would be kept: by its size if that is known, else by a guess."""
         newer = [kept for kept in self._kept.values() if kept.item.end_physical_offset >= item.end_physical_offset]
         newer_bytes = sum(kept.size_bytes for kept in newer)
-        size_bytes = self._sizes.get(item_id(item)) or _guess(item)
+        size_bytes = self._sizes.get(item_id(item)) or self._guess(item)
         return newer_bytes + size_bytes <= self._bytes_max and len(newer) < self._items_max
 
     def read(self, item: Item, stored: Iterable[PartBytes]) -> FreshRecords | None:
@@ -82,7 +82,7 @@ class FreshIndex:
 
         CorruptDataError leaves when a part is damaged.
         """
-        if item.end_physical_offset <= self._indexed_to or _guess(item) > self._bytes_max:
+        if item.end_physical_offset <= self._indexed_to or self._guess(item) > self._bytes_max:
             return None
         return FreshRecords.of_stored(stored, start=self._indexed_to)
 
@@ -93,6 +93,8 @@ class FreshIndex:
         size_bytes = self._sizes[item_id(item)] = records.memory_bytes
         while len(self._sizes) > SIZES_MAX:
             del self._sizes[next(iter(self._sizes))]
+        if size_bytes > self._bytes_max:
+            return
         self._kept[item_id(item)] = _Kept(item, records, size_bytes)
         self.size_bytes += size_bytes
         while self.size_bytes > self._bytes_max or len(self._kept) > self._items_max:
@@ -123,12 +125,14 @@ class FreshIndex:
         found = [item for item in items if item_id(item) not in self._kept]
         return sorted(found, key=lambda item: item.end_physical_offset, reverse=True)
 
+    def _guess(self, item: Item) -> int:
+        """About how many bytes the records take that no index object covers."""
+        start, end = item.min_physical_offset, item.end_physical_offset
+        fresh_part = (end - max(start, min(self._indexed_to, end))) / max(1, end - start)
+        return int(item.record_count * fresh_part * RECORD_BYTES) + OVERHEAD_BYTES
+
     def _drop(self, name: str) -> None:
         self.size_bytes -= self._kept.pop(name).size_bytes
-
-
-def _guess(item: Item) -> int:
-    return item.record_count * RECORD_BYTES + OVERHEAD_BYTES
 
 
 def item_id(item: Item) -> str:

@@ -6,7 +6,8 @@
 
 8 bytes a record and 8 a key; places that lie 4 GiB apart take 4 more a record. So a key, or a place, that is not there
 is known without a request, and one that is there costs those of its record alone. Made from `.cq` and `.idx` parts, as
-index objects are; names records by what no merge changes. Immutable, and no thread's.
+index objects are, of what no object covers (places and keys of rows before that are left out); names records by what no
+merge changes. Immutable, and no thread's.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ import numpy.typing as npt
 
 from thermocline.tiered.indexes.chapters import Life
 from thermocline.tiered.indexes.index_object import IndexedPlace, QueueOffset
-from thermocline.tiered.indexes.indexed_parts import IndexedPart, PartBytes, decode_part
-from thermocline.tiered.indexes.key_pages import index_hash
+from thermocline.tiered.indexes.indexed_parts import PartBytes, columns_footer_of, decode_all_keys
+from thermocline.tiered.indexes.key_pages import index_hash, salt_of, salted
+from thermocline.tiered.queue_columns import decode_columns_block
 
 END_OF_LOG = 1 << 62
 RECORD_BYTES = 24
 """About what a record with two keys takes."""
+READ_BYTES = 110
+"""While it is made of stored parts."""
 _LIFE_BYTES = 150
 _NARROW = 1 << 32
 
@@ -52,11 +56,7 @@ class FreshRecords:
     @classmethod
     def of_stored(cls, stored: Iterable[PartBytes], *, start: int) -> FreshRecords:
         """The records at or behind `start` in stored parts, perhaps none. CorruptDataError leaves when damaged."""
-        parts: list[_Part] = []
-        for each in stored:
-            decoded = decode_part(each, start=start, end=END_OF_LOG)
-            if decoded is not None:
-                parts.append(_Part.of(decoded))
+        parts = [_Part.of(each) for each in stored if each.entry.end_physical_offset > start]
         return _joined(parts or [_Part.empty()], start)
 
     @property
@@ -100,62 +100,80 @@ class FreshRecords:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part's columns, as narrow as they stay."""
+    """Columns of one segment: runs, the place of each row, and keys."""
 
     life: Life
-    places: Longs
-    run_starts: Longs
     run_queues: Words
     run_offsets: Longs
+    run_rows: Longs
+    places: Longs
     hashes: Words
     key_rows: Longs
 
     @classmethod
     def empty(cls) -> _Part:
         longs, words = np.empty(0, np.int64), np.empty(0, np.uint32)
-        return cls(("", 0), longs, longs, words, longs, words, longs)
+        return cls(("", 0), words, longs, longs, longs, words, longs)
 
     @classmethod
-    def of(cls, part: IndexedPart) -> _Part:
-        begins = np.ones(len(part.places), np.bool_)
-        begins[1:] = (part.queue_ids[1:] != part.queue_ids[:-1]) | (part.offsets[1:] != part.offsets[:-1] + 1)
+    def of(cls, part: PartBytes) -> _Part:
+        entry, footer = part.entry, columns_footer_of(part)
+        blocks = footer.blocks
+        ends = np.cumsum(blocks["end_offset"] - blocks["start_offset"])
+        places = np.empty(footer.record_count, np.int64)
+        for block, end in zip(blocks, ends.tolist(), strict=True):
+            position = int(block["position"])
+            found = decode_columns_block(part.cq[position : position + int(block["stored_bytes"])], block)
+            places[end - len(found.sizes) : end] = found.physical_offsets
+        hashes, rows = decode_all_keys(part.idx, entry)
         return cls(
-            life=(part.topic, part.incarnation),
-            places=part.places,
-            run_starts=np.flatnonzero(begins).astype(np.int64),
-            run_queues=part.queue_ids[begins].astype(np.uint32),
-            run_offsets=part.offsets[begins],
-            hashes=part.key_hashes,
-            key_rows=part.key_records,
+            life=(entry.topic, entry.incarnation),
+            run_queues=blocks["queue_id"].astype(np.uint32),
+            run_offsets=blocks["start_offset"].astype(np.int64),
+            run_rows=np.concatenate((np.zeros(1, np.int64), ends[:-1])),
+            places=places,
+            hashes=salted(hashes, salt_of(entry.topic, entry.incarnation)),
+            key_rows=rows,
         )
 
 
 def _joined(parts: Sequence[_Part], start: int) -> FreshRecords:
     lives: dict[Life, int] = {}
     numbers = [lives.setdefault(part.life, len(lives)) for part in parts]
-    counts = [len(part.places) for part in parts]
-    bases = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))[:-1].tolist()
+    bases = np.cumsum([0, *(len(part.places) for part in parts[:-1])])
     places = np.concatenate([part.places for part in parts])
-    order = np.argsort(places, kind="stable").astype(np.uint32)
-    first_place = int(places.min(initial=END_OF_LOG))
-    steps = places[order] - first_place
-    narrow: Places = steps if len(steps) and int(steps[-1]) >= _NARROW else steps.astype(np.uint32)
     hashes = np.concatenate([part.hashes for part in parts])
-    rows = np.concatenate([part.key_rows + base for part, base in zip(parts, bases, strict=True)]).astype(np.uint32)
-    by_hash = np.lexsort((-places[rows], hashes))
-    hashes, rows = hashes[by_hash], rows[by_hash]
-    keep = np.ones(len(rows), np.bool_)
-    keep[1:] = (hashes[1:] != hashes[:-1]) | (rows[1:] != rows[:-1])  # a key that a record names twice counts once
+    key_rows = _shifted([part.key_rows for part in parts], bases).astype(np.uint32)
+    is_fresh = places >= start
+    if not is_fresh.all():
+        hashes, key_rows = hashes[is_fresh[key_rows]], key_rows[is_fresh[key_rows]]
+    by_hash = np.lexsort((-places[key_rows], hashes))
+    hashes, key_rows = hashes[by_hash], key_rows[by_hash]
+    keep = np.ones(len(key_rows), np.bool_)
+    # A key that a record names twice counts once.
+    keep[1:] = (hashes[1:] != hashes[:-1]) | (key_rows[1:] != key_rows[:-1])
+    fresh_rows = np.flatnonzero(is_fresh)
+    place_rows: Words = fresh_rows[np.argsort(places[fresh_rows], kind="stable")].astype(np.uint32)
+    steps = places[place_rows]
+    first_place = int(steps[0]) if len(steps) else 0
+    steps -= first_place
+    narrow: Places = steps if len(steps) and int(steps[-1]) >= _NARROW else steps.astype(np.uint32)
     return FreshRecords(
         start=start,
         lives=tuple(lives),
-        run_lives=np.repeat(np.array(numbers, np.uint32), [len(part.run_starts) for part in parts]),
+        run_lives=np.repeat(np.array(numbers, np.uint32), [len(part.run_rows) for part in parts]),
         run_queues=np.concatenate([part.run_queues for part in parts]),
         run_offsets=np.concatenate([part.run_offsets for part in parts]),
-        run_rows=np.concatenate([part.run_starts + base for part, base in zip(parts, bases, strict=True)]),
+        run_rows=_shifted([part.run_rows for part in parts], bases),
         first_place=first_place,
         places=narrow,
-        place_rows=order,
+        place_rows=place_rows,
         hashes=hashes[keep],
-        key_rows=rows[keep],
+        key_rows=key_rows[keep],
     )
+
+
+def _shifted(rows: Sequence[Longs], bases: Longs) -> Longs:
+    """Rows of each part, counted through all of them."""
+    shifted: Longs = np.concatenate([each + base for each, base in zip(rows, bases.tolist(), strict=True)])
+    return shifted

@@ -19,7 +19,7 @@ from thermocline.tiered.key_index import Hashes, decode_key_index_block, decode_
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.packs.pack_pieces import PackPieces
-from thermocline.tiered.queue_columns import decode_columns_block, decode_columns_footer
+from thermocline.tiered.queue_columns import ColumnsFooter, decode_columns_block, decode_columns_footer
 from thermocline.tiered.segment_entry import SegmentEntry
 
 Longs = npt.NDArray[np.int64]
@@ -121,9 +121,7 @@ def decode_part(part: PartBytes, *, start: int, end: int) -> IndexedPart | None:
     entry = part.entry
     if entry.min_physical_offset >= end or entry.end_physical_offset <= start:
         return None
-    footer = decode_columns_footer(part.cq)
-    if str(footer.segment_id) != entry.segment_id or footer.record_count != entry.record_count:
-        raise SegmentFormatError("another segment lies here", expected=entry.segment_id, found=str(footer.segment_id))
+    footer = columns_footer_of(part)
     columns = [_columns(part.cq, block) for block in footer.blocks]
     places, sizes, queue_ids, offsets = (np.concatenate(each) for each in zip(*columns, strict=True))
     newest = np.concatenate([np.full(run.record_count, run.max_store_ms, np.int64) for run in entry.runs])
@@ -145,6 +143,14 @@ def decode_part(part: PartBytes, *, start: int, end: int) -> IndexedPart | None:
         key_hashes=salted(hashes[wanted], salt_of(entry.topic, entry.incarnation)),
         key_records=numbers[ordinals[wanted]],
     )
+
+
+def columns_footer_of(part: PartBytes) -> ColumnsFooter:
+    """The footer of the `.cq` part. CorruptDataError leaves when it is damaged, or another segment's."""
+    entry, footer = part.entry, decode_columns_footer(part.cq)
+    if str(footer.segment_id) != entry.segment_id or footer.record_count != entry.record_count:
+        raise SegmentFormatError("another segment lies here", expected=entry.segment_id, found=str(footer.segment_id))
+    return footer
 
 
 def _columns(cq: memoryview, block: np.void) -> tuple[Longs, Longs, Longs, Longs]:

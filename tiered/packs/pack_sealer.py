@@ -20,7 +20,7 @@ from pathlib import Path
 
 from thermocline.remoting.errors import CorruptDataError, DiskFullError, ObjectNotFoundError
 from thermocline.tiered.indexes.fresh_index import FreshIndex
-from thermocline.tiered.indexes.fresh_records import FreshRecords
+from thermocline.tiered.indexes.fresh_records import READ_BYTES, FreshRecords
 from thermocline.tiered.indexes.indexed_parts import part_bytes
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.packs.pack_entry import PackEntry, topic_key
@@ -125,7 +125,10 @@ class PackSealer:
         raw_bytes = sum(plan.raw_bytes for plan in plans)
         # One topic's piece is in memory at a time, and of those before it what goes behind the records.
         memory_bytes = max(self._sealer.memory_bytes(plan) + plan.raw_bytes for plan in plans)
-        memory_bytes += RECORD_MEMORY_BYTES * sum(plan.record_count for plan in plans)
+        record_count = sum(plan.record_count for plan in plans)
+        if self._fresh is not None:
+            memory_bytes = max(memory_bytes, READ_BYTES * record_count)
+        memory_bytes += RECORD_MEMORY_BYTES * record_count
         async with contextlib.AsyncExitStack() as shares:
             if folder is not None:
                 await shares.enter_async_context(self._budgets.spool.hold(raw_bytes))
