@@ -128,10 +128,10 @@ def main(arguments: list[str] | None = None) -> int:
             topics = {(fill, size): f"ColdRead-{fill}-{size}" for fill in options.fills for size in options.bodies}
             before = _tier_status(broker)
             for (fill, size), topic in topics.items():
-                _fill(broker, topic, fill=fill, body_bytes=size, raw_bytes=GIB // scale)
+                fill_topic(broker, topic, fill=fill, body_bytes=size, raw_bytes=GIB // scale)
             broker.ask(TierRequestCode.TIER_SEAL, timeout_ms=WAIT_MS)
             puts_per_gib = _puts_per_gib(before, _tier_status(broker))
-            _delete_local_files(broker, set(topics.values()))
+            delete_local_files(broker, set(topics.values()))
             figures = [
                 _measure(broker, elsewhere, url, topic, fill=fill, body_bytes=size, queues=queues, options=options)
                 for _ in range(options.repeats)
@@ -148,7 +148,7 @@ def _numbers(text: str) -> list[int]:
 # -- filling -----------------------------------------------------------------------------------------------------------
 
 
-def _fill(broker: BrokerUnderTest, topic: str, *, fill: str, body_bytes: int, raw_bytes: int) -> None:
+def fill_topic(broker: BrokerUnderTest, topic: str, *, fill: str, body_bytes: int, raw_bytes: int) -> None:
     """Write until the log has grown by `raw_bytes`."""
     shape = LoadShape(mode="batch", connections=4, window=2, body_bytes=body_bytes, queues=QUEUE_COUNT, fill=fill)
     start, written, seconds = _log_end(broker), 0, 0.2
@@ -165,7 +165,7 @@ def _log_end(broker: BrokerUnderTest) -> int:
     return int(broker.runtime_info()["commitLogMaxOffset"])
 
 
-def _delete_local_files(broker: BrokerUnderTest, topics: set[str]) -> None:
+def delete_local_files(broker: BrokerUnderTest, topics: set[str]) -> None:
     """Write to another topic until everything of these is cold alone."""
     deadline = time.monotonic() + WAIT_MS / 1000
     while True:
@@ -203,7 +203,7 @@ def _measure(
     queues: int,
     options: argparse.Namespace,
 ) -> Figures:
-    get_bytes, get_s = elsewhere.submit(_parallel_gets, url, topic, options.get_concurrency).result()
+    get_bytes, get_s = elsewhere.submit(parallel_gets, url, topic, options.get_concurrency).result()
     served = elsewhere.submit(_what_is_served, url, topic, queues).result()
     received, cpu_s = _tier_status(broker)["receivedBytes"], broker.cpu_s()
     shape = LoadShape(
@@ -241,7 +241,7 @@ def _measure(
     return figures
 
 
-def _parallel_gets(url: str, topic: str, concurrency: int) -> tuple[int, float]:
+def parallel_gets(url: str, topic: str, concurrency: int) -> tuple[int, float]:
     """Bytes and seconds of getting the `.log` parts of all of a topic's segments, by a client that is warm."""
 
     async def get_all() -> tuple[int, float]:
