@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 class DriverProcess:
     """One life of a query."""
 
-    def __init__(self, folder: Path, **task: Any) -> None:
+    def __init__(self, folder: Path, *, program: str = DRIVER, **task: Any) -> None:
         """`folder` holds sink, checkpoint and the log of all lives."""
         folder.mkdir(parents=True, exist_ok=True)
         self._log_path = folder / "driver.log"
@@ -32,7 +32,7 @@ class DriverProcess:
                 [
                     sys.executable,
                     "-m",
-                    DRIVER,
+                    program,
                     json.dumps(task | {"folder": str(folder)}),
                 ],
                 cwd=folder,
@@ -48,10 +48,10 @@ class DriverProcess:
         """Whether the driver is alive."""
         return self._process.poll() is None
 
-    def batches(self) -> list[tuple[int, int]]:
-        """Id and rows of each batch that this life has done."""
+    def batches(self) -> list[int]:
+        """The batches that this life has done."""
         lines = [line.split() for line in self._out_path.read_text().splitlines() if line.startswith("batch ")]
-        return [(int(words[1]), int(words[2])) for words in lines if len(words) == 3]
+        return [int(words[1]) for words in lines if len(words) > 1]
 
     def wait_for_batch(self) -> bool:
         """Return once another batch is done; False when the driver has ended before."""

@@ -16,6 +16,7 @@ from thermocline.spark.streaming.live_client import LiveClient
 from thermocline.spark.streaming.live_view import ask_all
 
 CLUSTER = "DefaultCluster"
+SEND_TIMEOUT_MS = 60_000
 SMALL = {
     "mappedFileSizeCommitLog": str(1 << 20),
     "mappedFileSizeConsumeQueue": "6000",
@@ -78,7 +79,9 @@ class LiveCluster:
         ]
         while True:
             try:
-                results = self.producer.send_many(messages, selector=lambda queues, message, argument: queue)
+                results = self.producer.send_many(
+                    messages, selector=lambda queues, message, argument: queue, timeout_ms=SEND_TIMEOUT_MS
+                )
                 break
             except SendManyError as error:
                 # A queue that is new: the producer's route has not heard of it.

@@ -20,6 +20,7 @@ from thermocline.remoting.errors import (
     TopicNotFoundError,
 )
 from thermocline.spark.streaming.offset_line import OffsetLine
+from thermocline.spark.streaming.open_stream import open_stream
 from thermocline.tiered.errors import QuarantinedError
 from thermocline.tiered.ledger_entry import (
     DamagedPart,
@@ -356,3 +357,10 @@ def test_lines_are_the_same_text_for_the_same_place() -> None:
         OffsetLine.from_json({"topic": 1})
     with pytest.raises(InvalidRequestError, match="another version"):
         OffsetLine.from_json(value | {"version": 2})
+
+
+def test_an_older_pyspark_is_refused_in_a_sentence(tier: ColdTier, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before 4.2 the module of read limits is not there."""
+    monkeypatch.setattr("thermocline.spark.streaming.open_stream.find_spec", lambda name: None)
+    with pytest.raises(InvalidRequestError, match=r"streaming reads need PySpark 4\.2 or newer"):
+        open_stream({"path": tier.url, "topic": "orders"})

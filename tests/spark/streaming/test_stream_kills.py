@@ -15,6 +15,7 @@ import pytest
 
 from tests.fixtures_tools import have
 from tests.spark.streaming.driver_process import DriverProcess
+from tests.spark.streaming.journal_process import sink_of
 from tests.spark.streaming.live_cluster import LiveCluster, live_cluster
 from tests.spark.streaming.queries import by_queue, sink_rows
 from thermocline.client import Message, MessageQueue, Producer, PullConsumer
@@ -32,6 +33,7 @@ SETTINGS = {
     "maxHashSlotNum": "500",
     "maxIndexNum": "2000",
 }
+JOURNAL = "tests.spark.streaming.journal_process"
 BROKERS = ("broker-a", "broker-b")
 BURST = 60
 BODY_BYTES = 700
@@ -135,7 +137,7 @@ def test_the_sink_holds_each_message_once_in_order(
                     driver.kill()
                 if not has_grown and sum(killed.values()) * 2 >= kill_count:
                     has_grown = True
-                    cluster.admin.update_topic("orders", read_queue_nums=3, write_queue_nums=3)
+                    feeder.acknowledged |= grow(cluster)
         for broker in cluster.brokers.values():
             broker.check_log()
         cluster.wait_until_flushed("orders")
@@ -162,14 +164,76 @@ def test_the_sink_holds_each_message_once_in_order(
     sys.stdout.write(f"lives={lives} killed={killed} messages={len(everything)}\n")
 
 
+@pytest.mark.timeout(14_400)
+def test_readers_that_are_killed_go_on_exactly_where_they_were(tmp_path: Path, case_count: Callable[..., int]) -> None:
+    """The same without a JVM, which takes longer to start than most runs here live: planner, tasks and brokers."""
+    kill_count = case_count(quick=4, soak=50)
+    random = Random(kill_count)
+    killed = {"run": 0, "broker": 0}
+    with live_cluster(tmp_path / "cluster", *BROKERS, settings=SETTINGS) as cluster:
+        cluster.make_topic("orders", queues=2)
+        feeder = Feeder(cluster.namesrv, "orders", Random(7))
+        folder = tmp_path / "query"
+        options = {"namesrvAddr": cluster.namesrv, "maxOffsetsPerTrigger": "400", "maxBytesPerTrigger": "1m"}
+        task = {"program": JOURNAL, "url": cluster.cold_url, "options": options}
+        with feeder.running():
+            while sum(killed.values()) < kill_count:
+                run = DriverProcess(folder, **task)
+                try:
+                    assert run.wait_for_batch(), run.last_words()
+                    time.sleep(random.uniform(0, WAIT_S_MAX))
+                    if killed["broker"] < killed["run"]:
+                        kill_broker(cluster, random)
+                        killed["broker"] += 1
+                        assert run.wait_for_batch(), run.last_words()
+                finally:
+                    run.kill()
+                killed["run"] += 1
+                if killed["run"] == 1 + kill_count // 4:
+                    feeder.acknowledged |= grow(cluster)
+        for broker in cluster.brokers.values():
+            broker.check_log()
+        cluster.wait_until_flushed("orders")
+        (folder / "stop").touch()
+        run = DriverProcess(folder, **task)
+        try:
+            assert run.wait(END_TIMEOUT_S) == 0, run.last_words()
+        finally:
+            run.kill()
+        held = held_by_brokers(cluster, "orders")
+    found = by_queue(sink_of(folder))
+    assert found == held
+    assert {name for name in held if name[1] == 2} == {(broker, 2) for broker in BROKERS}
+    everything = {body for bodies in found.values() for body in bodies}
+    assert feeder.acknowledged <= everything
+    sys.stdout.write(f"killed={killed} messages={len(everything)}\n")
+
+
+def grow(cluster: LiveCluster) -> set[bytes]:
+    """A third queue on each broker, with a message in it; these messages."""
+    cluster.admin.update_topic("orders", read_queue_nums=3, write_queue_nums=3)
+    sent: set[bytes] = set()
+    with Producer(group="grow", namesrv=cluster.namesrv) as producer:
+        for broker in BROKERS:
+            queue = MessageQueue(topic="orders", broker_name=broker, queue_id=2)
+            producer.send(Message(topic="orders", body=broker.encode()), queue=queue, timeout_ms=60_000)
+            sent.add(broker.encode())
+    return sent
+
+
+def kill_broker(cluster: LiveCluster, random: Random) -> None:
+    """`kill -9` of one broker, which is started again."""
+    broker = random.choice(sorted(cluster.brokers.values(), key=lambda each: each.name))
+    broker.kill()
+    broker.start()
+
+
 def kill_something(cluster: LiveCluster, driver: DriverProcess, random: Random, *, number: int) -> str:
     """`kill -9` of one thing; what it was. The first two are a driver and a broker, whatever chance says."""
     kind = ("driver", "broker")[number] if number < 2 else random.choices(KINDS, WEIGHTS)[0]
     match kind:
         case "broker":
-            broker = random.choice(sorted(cluster.brokers.values(), key=lambda each: each.name))
-            broker.kill()
-            broker.start()
+            kill_broker(cluster, random)
             return kind
         case "worker" if driver.kill_one("pyspark.daemon", "pyspark/daemon"):
             return kind
