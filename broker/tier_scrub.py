@@ -8,7 +8,6 @@ and never more than one segment at a time. It ends with the process; then the la
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from thermocline.tiered.scrub.findings import ScrubReport
 from thermocline.tiered.scrub.healer import Healer
 from thermocline.tiered.scrub.scrubber import Scrubber, ScrubOptions, ScrubProgress
 from thermocline.tiered.scrub.view import WriterView
-from thermocline.tiered.wrappers import StoreLimits, StoreRates, ThrottlingObjectStore
+from thermocline.tiered.wrappers import with_read_limit
 
 logger = logging.getLogger(__name__)
 
@@ -96,10 +95,7 @@ class TierScrub:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self, request: ScrubRequest) -> None:
-        store = self._store
-        if request.bytes_per_second is not None:
-            rates = StoreRates(StoreLimits(read_bytes_per_second=request.bytes_per_second))
-            store = ThrottlingObjectStore(store, rates=rates, clock_ms=lambda: time.monotonic() * 1_000)
+        store = with_read_limit(self._store, request.bytes_per_second)
         memory = self._memory
         options = ScrubOptions(
             deep=request.deep,

@@ -18,7 +18,7 @@ from thermocline.cli.group import group
 from thermocline.cli.message import message
 from thermocline.cli.namesrv import namesrv
 from thermocline.cli.producer import producer
-from thermocline.cli.spark_catch_up import spark_catch_up
+from thermocline.cli.spark import spark
 from thermocline.cli.store import store
 from thermocline.cli.tier import tier
 from thermocline.cli.topic import topic
@@ -55,7 +55,7 @@ for _command in (
     ttl,
     tier,
     store,
-    spark_catch_up,
+    spark,
 ):
     command_line.add_command(_command)
 

@@ -1,4 +1,4 @@
-"""`thermocline spark-catch-up`: replay a topic from the cold tier into files, for people who write no Spark code."""
+"""`thermocline spark catch-up`: replay a topic from the cold tier into files, for people who write no Spark code."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import click
 
 from thermocline.cli.output import Output
 
-__all__ = ["spark_catch_up"]
+__all__ = ["catch_up"]
 
 
-@click.command("spark-catch-up", short_help="Replay a topic from the bucket into Parquet or JSON lines.")
+@click.command("catch-up", short_help="Replay a topic from the bucket into Parquet or JSON lines.")
 @click.argument("topic")
 @click.option(
     "--from",
@@ -39,7 +39,7 @@ __all__ = ["spark_catch_up"]
 @click.option("--option", "pairs", multiple=True, metavar="NAME=VALUE", help="Any other option of the data source.")
 @click.option("--cores", type=click.IntRange(min=1), help="Cores to use; all when absent.")
 @click.option("--json", "as_json", is_flag=True, help="Write the report as JSON for programs instead of a table.")
-def spark_catch_up(
+def catch_up(
     topic: str,
     url: str,
     output: str,
@@ -62,9 +62,9 @@ def spark_catch_up(
 
     \b
     Example:
-      thermocline spark-catch-up orders --from file:///data/cold --to ./orders --format json
+      thermocline spark catch-up orders --from file:///data/cold --to ./orders --format json
     """
-    from thermocline.spark.jobs.replay import catch_up
+    from thermocline.spark.jobs.replay import catch_up as run_catch_up
     from thermocline.spark.session import session_for_job
 
     named = {
@@ -78,9 +78,9 @@ def spark_catch_up(
     }
     options = parse_pairs(pairs) | {name: value for name, value in named.items() if value is not None}
     show = Output(as_json=as_json)
-    with session_for_job(app_name="thermocline spark-catch-up", cores=cores) as spark, show.progress() as progress:
+    with session_for_job(app_name="thermocline spark catch-up", cores=cores) as spark, show.progress() as progress:
         bar = progress.add_task(f"replaying {topic}", total=None)
-        report = catch_up(
+        report = run_catch_up(
             spark,
             url,
             topic=topic,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import click
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["static"]
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 _cluster = click.option("--cluster", help="Only brokers of this cluster.")
 _brokers = click.option("--broker", "brokers", multiple=True, metavar="NAME", help="May be given more than once.")
 _plan_file = click.option(
@@ -25,6 +29,17 @@ _plan_file = click.option(
     help="Where the plan is written; a file in the temporary folder without it.",
 )
 _plan_only = click.option("--plan-only", is_flag=True, help="Write the plan, change nothing.")
+_queues = click.option("--queues", type=click.IntRange(min=1), required=True, help="Logic queues in all.")
+_exact = click.option(
+    "--exact", is_flag=True, help="Go on right at each queue's end, not at the next block of 10000 offsets."
+)
+
+
+def _plans(command: Callable[P, R]) -> Callable[P, R]:
+    """What every command that makes a plan takes: brokers, and where the plan goes."""
+    for option in (_plan_only, _plan_file, _brokers, _cluster):
+        command = option(command)
+    return command
 
 
 @click.group(short_help="Topics whose queues belong to no broker.")
@@ -40,11 +55,8 @@ def static() -> None:
 
 @static.command("create", short_help="Make a static topic.")
 @click.argument("name")
-@click.option("--queues", type=click.IntRange(min=1), required=True, help="Logic queues in all.")
-@_cluster
-@_brokers
-@_plan_file
-@_plan_only
+@_queues
+@_plans
 @uses_cluster
 def create(
     app: Application,
@@ -68,11 +80,8 @@ def create(
 
 @static.command("grow", short_help="Give a static topic more queues.")
 @click.argument("name")
-@click.option("--queues", type=click.IntRange(min=1), required=True, help="Logic queues in all.")
-@_cluster
-@_brokers
-@_plan_file
-@_plan_only
+@_queues
+@_plans
 @uses_cluster
 def grow(
     app: Application,
@@ -97,11 +106,8 @@ def grow(
 
 @static.command("remap", short_help="Move a static topic's queues to other brokers.")
 @click.argument("name")
-@_cluster
-@_brokers
-@click.option("--exact", is_flag=True, help="Go on right at each queue's end, not at the next block of 10000 offsets.")
-@_plan_file
-@_plan_only
+@_plans
+@_exact
 @uses_cluster
 def remap(
     app: Application,
@@ -130,7 +136,7 @@ def remap(
 @static.command("apply", short_help="Carry out a plan from a file.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--force", is_flag=True, help="Also tell brokers that know something newer.")
-@click.option("--exact", is_flag=True, help="Go on right at each queue's end, not at the next block of 10000 offsets.")
+@_exact
 @uses_cluster
 def apply(app: Application, file: Path, force: bool, exact: bool) -> None:
     """Carry out the plan in FILE, ours or mqadmin's: one that was only planned, or one that stopped half way.
@@ -199,8 +205,10 @@ def _carry_out(
 def _apply(
     app: Application, admin: AdminClient, plan: StaticTopicPlan, path: Path, *, force: bool, exact: bool
 ) -> None:
+    from thermocline.client.admin.static_topic_plan import BLOCK_SIZE
+
     app.output.note(f"plan in {path}")
-    moved = admin.apply_static_plan(plan, force=force, block_size=1 if exact else 10_000)
+    moved = admin.apply_static_plan(plan, force=force, block_size=1 if exact else BLOCK_SIZE)
     brokers = sorted(plan.broker_config_map)
     what = f", queues moved: {', '.join(map(str, sorted(moved)))}" if moved else ""
     app.output.text(

@@ -65,14 +65,15 @@ class _File:
         if size_bytes == old_bytes:
             return
         # A new array: maps of the old one stay what they were, as no bytearray with a view may change its length.
-        self.content = bytearray(self.content[:size_bytes]) + bytearray(max(0, size_bytes - old_bytes))
+        self.content = _resized(self.content, size_bytes)
         self.lengths.append(size_bytes)
         if size_bytes < old_bytes:
-            for sector in list(self.dirty):
-                if sector * SECTOR_BYTES >= size_bytes:
-                    # What was cut off reads as zeroes should the file grow again.
-                    self.dirty[sector].append(b"")
-            self.note(size_bytes, old_bytes)
+            # What was cut off reads as zeroes should the file grow again.
+            for sector, versions in self.dirty.items():
+                if (sector + 1) * SECTOR_BYTES > size_bytes:
+                    versions.append(bytes(self.content[sector * SECTOR_BYTES :]))
+            if self.durable[size_bytes:].strip(b"\0"):
+                self.note(size_bytes, old_bytes)
 
     def write(self, data: Buffer, position: int) -> None:
         end = position + len(data)
@@ -83,12 +84,13 @@ class _File:
 
     def sync(self) -> None:
         """What is dirty is durable; what a failed sync has dropped is not dirty any more."""
-        durable = bytearray(self.durable[: len(self.content)])
-        durable += bytes(len(self.content) - len(durable))
+        size_bytes = len(self.content)
+        if len(self.durable) != size_bytes:
+            self.durable = _resized(self.durable, size_bytes)
         for sector in self.dirty:
-            start = sector * SECTOR_BYTES
-            durable[start : start + SECTOR_BYTES] = self.content[start : start + SECTOR_BYTES]
-        self.durable = durable[: len(self.content)]
+            start, end = sector * SECTOR_BYTES, min((sector + 1) * SECTOR_BYTES, size_bytes)
+            if start < end:
+                self.durable[start:end] = self.content[start:end]
         self.dirty.clear()
         self.lengths.clear()
 
@@ -110,6 +112,15 @@ class _File:
                 if room > 0:
                     content[start : start + room] = present[:room].ljust(room, b"\0")
         return _File(content=content, durable=bytearray(content), modified_ms=self.modified_ms)
+
+
+def _resized(data: bytearray, size_bytes: int) -> bytearray:
+    """A new array of so many bytes that begins with these."""
+    kept_bytes = min(len(data), size_bytes)
+    resized = bytearray(size_bytes)
+    with memoryview(data) as view:
+        resized[:kept_bytes] = view[:kept_bytes]
+    return resized
 
 
 @dataclass(eq=False)

@@ -11,7 +11,6 @@ Secrets in a URL are for tests: they end up in process lists.
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import dataclass, field, replace
 from random import Random, SystemRandom
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -29,6 +28,7 @@ from thermocline.tiered.wrappers import (
     StoreCounters,
     StoreRates,
     ThrottlingObjectStore,
+    monotonic_ms,
 )
 from thermocline.tiered.wrappers.metering import AccountsOf
 from thermocline.tiered.wrappers.retrying import Sleep
@@ -61,7 +61,7 @@ async def open_object_store(url: str, options: ObjectStoreOptions | None = None)
     store = await _open_provider(url, chosen)
     limited: ObjectStore = MeteringObjectStore(store, chosen.counters, chosen.accounts_of)
     if chosen.rates is not None:
-        limited = ThrottlingObjectStore(limited, rates=chosen.rates, clock_ms=_monotonic_ms, sleep=chosen.sleep)
+        limited = ThrottlingObjectStore(limited, rates=chosen.rates, clock_ms=monotonic_ms, sleep=chosen.sleep)
     return RetryingObjectStore(limited, policy=chosen.retry, random=chosen.random, sleep=chosen.sleep)
 
 
@@ -94,10 +94,6 @@ def is_s3_url(url: str) -> bool:
 def without_options(url: str) -> str:
     """The URL without what is behind `?`, which may hold secrets."""
     return url.partition("?")[0]
-
-
-def _monotonic_ms() -> float:
-    return time.monotonic() * 1_000
 
 
 async def _open_provider(url: str, options: ObjectStoreOptions) -> ObjectStore:

@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 UV_VERSION = "0.13.9"
 COMMON = ("--python-version", "3.11", "--generate-hashes", "--no-emit-index-url", "--no-header", "--quiet")
-EXTRAS = ("fast", "spark", "bodies", "dev")
+EXTRAS = ("fast", "spark", "bodies", "notebook", "dev")
 
 
 def main() -> int:

@@ -24,17 +24,17 @@ from thermocline.client.admin.static_topic_plan import (
     plan_growth,
     plan_move,
 )
+from thermocline.client.admin.topic_header import topic_header
 from thermocline.client.topic_route import BrokerAddress
 from thermocline.remoting.bodies import MessageQueue, TopicConfigAndMapping, TopicStatsTable
 from thermocline.remoting.errors import InvalidRequestError, ObjectNotFoundError, TopicNotFoundError
 from thermocline.remoting.headers import (
-    CreateTopicRequestHeader,
     GetTopicConfigRequestHeader,
     GetTopicStatsInfoRequestHeader,
 )
 from thermocline.remoting.logic_queue import Items, is_decided, static_offset
 from thermocline.remoting.request_code import RequestCode
-from thermocline.remoting.topic_validation import AUTO_CREATE_TOPIC, check_topic
+from thermocline.remoting.topic_validation import check_topic
 
 __all__ = ["StaticTopicAdministration"]
 
@@ -66,14 +66,12 @@ class StaticTopicAdministration(AdminBase):
             ObjectNotFoundError: No such broker.
         """
         check_topic(topic)
-        masters = await self._masters()
-        targets = _targets(masters, cluster=cluster, brokers=brokers)
-        present = await self._mapped(topic, masters)
+        present, targets, cluster_brokers = await self._present(topic, cluster=cluster, brokers=brokers)
         return plan_growth(
             topic,
             present,
             targets=targets,
-            cluster_brokers=_in_same_clusters(masters, {*targets, *present}),
+            cluster_brokers=cluster_brokers,
             queue_count=queue_nums,
             now_ms=time.time_ns() // 1_000_000,
         )
@@ -87,15 +85,9 @@ class StaticTopicAdministration(AdminBase):
             ObjectNotFoundError: No such broker, or no such topic.
             InvalidRequestError: The topic is an ordinary one, or a change of it is unfinished.
         """
-        masters = await self._masters()
-        targets = _targets(masters, cluster=cluster, brokers=brokers)
-        present = await self._mapped(topic, masters)
+        present, targets, cluster_brokers = await self._present(topic, cluster=cluster, brokers=brokers)
         return plan_move(
-            topic,
-            present,
-            targets=targets,
-            cluster_brokers=_in_same_clusters(masters, {*targets, *present}),
-            now_ms=time.time_ns() // 1_000_000,
+            topic, present, targets=targets, cluster_brokers=cluster_brokers, now_ms=time.time_ns() // 1_000_000
         )
 
     async def apply_static_plan(
@@ -152,6 +144,15 @@ class StaticTopicAdministration(AdminBase):
             return max(end, old.logic_offset + 1)
         return block_after(end, block_size=block_size)
 
+    async def _present(
+        self, topic: str, *, cluster: str | None, brokers: Collection[str]
+    ) -> tuple[dict[str, TopicConfigAndMapping], list[str], list[str]]:
+        """What a plan starts from: the topic as it is, the brokers it may go to, and all brokers of their clusters."""
+        masters = await self._masters()
+        targets = _targets(masters, cluster=cluster, brokers=brokers)
+        present = await self._mapped(topic, masters)
+        return present, targets, _in_same_clusters(masters, {*targets, *present})
+
     async def _mapped(self, topic: str, masters: Iterable[BrokerAddress]) -> dict[str, TopicConfigAndMapping]:
         found: dict[str, TopicConfigAndMapping] = {}
         header = GetTopicConfigRequestHeader(topic=topic, logical=True)
@@ -168,21 +169,10 @@ class StaticTopicAdministration(AdminBase):
     ) -> None:
         for name in names:
             config = plan.broker_config_map[name]
-            header = CreateTopicRequestHeader(
-                topic=plan.topic,
-                default_topic=AUTO_CREATE_TOPIC,
-                read_queue_nums=config.read_queue_nums,
-                write_queue_nums=config.write_queue_nums,
-                perm=config.perm,
-                topic_filter_type=config.topic_filter_type,
-                topic_sys_flag=config.topic_sys_flag,
-                order=config.order,
-                force=force,
-            )
             await self._running().call(
                 masters[name].address,
                 RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
-                header,
+                topic_header(plan.topic, config, force=force),
                 body=mapping_of(config).encode(),
             )
 

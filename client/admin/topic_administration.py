@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from thermocline.client.admin.admin_base import AdminBase
+from thermocline.client.admin.topic_header import topic_header
 from thermocline.client.message_queue import MessageQueue, from_wire
 from thermocline.client.topic_route import BrokerAddress, TopicRoute
 from thermocline.remoting.bodies import (
@@ -19,7 +20,6 @@ from thermocline.remoting.bodies import (
 )
 from thermocline.remoting.errors import InvalidRequestError, TopicNotFoundError
 from thermocline.remoting.headers import (
-    CreateTopicRequestHeader,
     DeleteTopicFromNamesrvRequestHeader,
     DeleteTopicRequestHeader,
     GetTopicConfigRequestHeader,
@@ -29,7 +29,6 @@ from thermocline.remoting.headers import (
 )
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.topic_validation import (
-    AUTO_CREATE_TOPIC,
     check_topic,
     is_dlq_topic,
     is_retry_topic,
@@ -204,18 +203,7 @@ class TopicAdministration(AdminBase):
         self, master: BrokerAddress, config: TopicConfig, attributes: Mapping[str, str | None]
     ) -> None:
         changes = [f"-{name}" if value is None else f"+{name}={value}" for name, value in attributes.items()]
-        header = CreateTopicRequestHeader(
-            topic=config.topic_name,
-            default_topic=AUTO_CREATE_TOPIC,
-            read_queue_nums=config.read_queue_nums,
-            write_queue_nums=config.write_queue_nums,
-            perm=config.perm,
-            topic_filter_type=config.topic_filter_type,
-            topic_sys_flag=config.topic_sys_flag,
-            order=config.order,
-            attributes=",".join(changes),
-            force=False,
-        )
+        header = topic_header(config.topic_name, config, force=False, attributes=",".join(changes))
         await self._running().call(master.address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
 
 

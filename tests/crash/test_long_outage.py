@@ -12,7 +12,8 @@ import itertools
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,26 @@ def properties(url: str, *, minute_ms: int) -> dict[str, str]:
     }
 
 
+@asynccontextmanager
+async def under_load(
+    folder: Path, url: str, *, minute_ms: int
+) -> AsyncIterator[tuple[BrokerProcess, ClientConnection, Producers]]:
+    """A broker with the topic, a connection to it, and producers that send; it stops in the end without a complaint."""
+    broker = BrokerProcess(folder, properties(url, minute_ms=minute_ms))
+    await broker.start()
+    try:
+        connection = await ClientConnection.open(broker.address)
+        await wire.make_topic(connection, TOPIC, queues=QUEUES)
+        producers = Producers(broker.address)
+        producers.start()
+        yield broker, connection, producers
+        assert await broker.stop() == 0
+        broker.check_log()
+    finally:
+        if broker.is_running:
+            await broker.kill()
+
+
 @pytest.mark.crash
 @pytest.mark.s3
 async def test_produce_goes_on_through_half_an_hour_without_the_bucket(
@@ -178,13 +199,7 @@ async def test_produce_goes_on_through_half_an_hour_without_the_bucket(
 ) -> None:
     minute_ms = case_count(quick=200, soak=1_000)
     url = new_bucket(private_s3_server).cold_url
-    broker = BrokerProcess(tmp_path / "broker", properties(url, minute_ms=minute_ms))
-    await broker.start()
-    producers = Producers(broker.address)
-    try:
-        connection = await ClientConnection.open(broker.address)
-        await wire.make_topic(connection, TOPIC, queues=QUEUES)
-        producers.start()
+    async with under_load(tmp_path / "broker", url, minute_ms=minute_ms) as (broker, connection, producers):
 
         async def is_something_cold_alone() -> bool:
             return bool(await local_minimums(connection))
@@ -218,11 +233,6 @@ async def test_produce_goes_on_through_half_an_hour_without_the_bucket(
         assert await local_minimums(connection), "some of it from the bucket alone"
         await check_bucket(url)
         connection.close()
-        assert await broker.stop() == 0
-        broker.check_log()
-    finally:
-        if broker.is_running:
-            await broker.kill()
 
 
 @pytest.mark.crash
@@ -230,13 +240,7 @@ async def test_produce_goes_on_through_half_an_hour_without_the_bucket(
 async def test_a_broker_starts_without_its_bucket(tmp_path: Path, private_s3_server: S3Server) -> None:
     """Hot messages are served, cold ones wait, nobody is sent on; when the bucket is back all is as before."""
     url = new_bucket(private_s3_server).cold_url
-    broker = BrokerProcess(tmp_path / "broker", properties(url, minute_ms=50))
-    await broker.start()
-    producers = Producers(broker.address)
-    try:
-        connection = await ClientConnection.open(broker.address)
-        await wire.make_topic(connection, TOPIC, queues=QUEUES)
-        producers.start()
+    async with under_load(tmp_path / "broker", url, minute_ms=50) as (broker, connection, producers):
 
         async def is_everything_begun_cold() -> bool:
             return len(await local_minimums(connection)) == QUEUES
@@ -273,8 +277,3 @@ async def test_a_broker_starts_without_its_bucket(tmp_path: Path, private_s3_ser
         await check_all(connection, producers.acknowledged | later.acknowledged)
         await check_bucket(url)
         connection.close()
-        assert await broker.stop() == 0
-        broker.check_log()
-    finally:
-        if broker.is_running:
-            await broker.kill()

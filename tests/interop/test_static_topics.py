@@ -130,6 +130,19 @@ def as_place(message: ReceivedMessage) -> tuple[int, int, int]:
     return int(message.properties["index"]), message.queue_id, message.queue_offset
 
 
+def start_orderly(agent: JavaAgent, namesrv: str, group: str, topic: str, *, name: str) -> None:
+    """Start the member `name` of a group that reads the topic from its beginning, in order."""
+    agent.call(
+        "start_push_consumer",
+        name=name,
+        namesrv=namesrv,
+        group=group,
+        topics={topic: "*"},
+        orderly=True,
+        **{"from": "first"},
+    )
+
+
 def test_official_clients_go_on_while_queues_move(brokers: Brokers, topic: str, tmp_path: Path) -> None:
     agent, namesrv = brokers.agent, brokers.namesrv
     printed = agent.admin(namesrv, "updateStaticTopic", "-t", topic, "-qn", str(QUEUES), "-b", "broker-a")
@@ -138,15 +151,7 @@ def test_official_clients_go_on_while_queues_move(brokers: Brokers, topic: str, 
     exported = agent.admin(namesrv, "exportMetadata", "-c", "DefaultCluster", "-f", str(tmp_path))
     assert "success" in exported, "with an official broker the tool fails here on unquoted keys"
     group = f"{topic}-consumers"
-    agent.call(
-        "start_push_consumer",
-        name=group,
-        namesrv=namesrv,
-        group=group,
-        topics={topic: "*"},
-        orderly=True,
-        **{"from": "first"},
-    )
+    start_orderly(agent, namesrv, group, topic, name=group)
 
     def send(number: int) -> tuple[int, int]:
         (answer,) = agent.produce(
@@ -190,15 +195,7 @@ def test_official_clients_go_on_while_queues_move(brokers: Brokers, topic: str, 
 
     # The group's offsets were committed, wherever the queues were: another member has nothing to do.
     again = f"{group}-again"
-    agent.call(
-        "start_push_consumer",
-        name=again,
-        namesrv=namesrv,
-        group=group,
-        topics={topic: "*"},
-        orderly=True,
-        **{"from": "first"},
-    )
+    start_orderly(agent, namesrv, group, topic, name=again)
     wait_until(lambda: len(agent.assigned(again, topic)) == QUEUES, what="the second member has all queues")
     assert agent.received(again, count=1, timeout_s=5) == []
     assert agent.stop_consumer(again) == []

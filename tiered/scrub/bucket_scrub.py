@@ -22,7 +22,7 @@ from thermocline.tiered.object_store_url import open_object_store
 from thermocline.tiered.scrub.findings import ScrubReport
 from thermocline.tiered.scrub.scrubber import Scrubber, ScrubOptions
 from thermocline.tiered.scrub.view import BucketView
-from thermocline.tiered.wrappers import StoreLimits, StoreRates, ThrottlingObjectStore
+from thermocline.tiered.wrappers import with_read_limit
 
 
 def scrub_bucket(
@@ -45,11 +45,8 @@ def scrub_bucket(
     async def run() -> list[ScrubReport]:
         store = await open_object_store(url)
         try:
-            throttled: ObjectStore = store
-            if bytes_per_second is not None:
-                rates = StoreRates(StoreLimits(read_bytes_per_second=bytes_per_second))
-                throttled = ThrottlingObjectStore(store, rates=rates, clock_ms=lambda: time.monotonic() * 1_000)
-            return await _scrub_roots(throttled, url, cursors, deep=deep, budget_bytes=budget_bytes)
+            limited = with_read_limit(store, bytes_per_second)
+            return await _scrub_roots(limited, url, cursors, deep=deep, budget_bytes=budget_bytes)
         finally:
             await store.close()
 

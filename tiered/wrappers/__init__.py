@@ -6,7 +6,13 @@ from thermocline.tiered.wrappers.fault_injection import Fault, FaultInjectingObj
 from thermocline.tiered.wrappers.metering import MeteringObjectStore, StoreCounters
 from thermocline.tiered.wrappers.outage import OutageWatch, OutageWatchingObjectStore
 from thermocline.tiered.wrappers.retrying import RetryingObjectStore, RetryPolicy
-from thermocline.tiered.wrappers.throttling import StoreLimits, StoreRates, ThrottlingObjectStore
+from thermocline.tiered.wrappers.throttling import (
+    StoreLimits,
+    StoreRates,
+    ThrottlingObjectStore,
+    monotonic_ms,
+    with_read_limit,
+)
 from thermocline.tiered.wrappers.wrapping import StoreCall, Verb
 
 __all__ = [
@@ -25,4 +31,6 @@ __all__ = [
     "StoreRates",
     "ThrottlingObjectStore",
     "Verb",
+    "monotonic_ms",
+    "with_read_limit",
 ]

@@ -13,6 +13,7 @@ Limits change while calls wait: those under way keep the share that they have ta
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
@@ -115,3 +116,16 @@ class ThrottlingObjectStore(WrappingObjectStore):
         wait_ms = direction.take(size_bytes, now_ms=self._clock_ms(), burst_ms=self._burst_ms)
         if wait_ms > 0:
             await self._sleep(wait_ms / 1_000)
+
+
+def monotonic_ms() -> float:
+    """The clock that limits go by outside tests."""
+    return time.monotonic() * 1_000
+
+
+def with_read_limit(store: ObjectStore, bytes_per_second: int | None) -> ObjectStore:
+    """The store, with reads spaced to so many bytes a second; the store itself when None."""
+    if bytes_per_second is None:
+        return store
+    rates = StoreRates(StoreLimits(read_bytes_per_second=bytes_per_second))
+    return ThrottlingObjectStore(store, rates=rates, clock_ms=monotonic_ms)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.broker.data_broker import DataBroker, ScanIndex, data_broker
+from tests.broker.pulling import pull_fields
 from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.hot_server import HotServer
 from thermocline.broker.processors.consumer_offset import ConsumerOffsetProcessor
@@ -114,20 +115,8 @@ class Side:
         return await self.ask(310, names | fields, body)
 
     async def pull(self, offset: int, *, queue_id: int = 0, **fields: Any) -> RemotingCommand:
-        named = {
-            "consumerGroup": GROUP,
-            "topic": TOPIC,
-            "queueId": queue_id,
-            "queueOffset": offset,
-            "maxMsgNums": 32,
-            "sysFlag": 4,
-            "commitOffset": 0,
-            "suspendTimeoutMillis": 15_000,
-            "subscription": "*",
-            "subVersion": 0,
-            "expressionType": "TAG",
-        }
-        return await self.ask(11, named | fields)
+        named = pull_fields(offset, consumerGroup=GROUP, topic=TOPIC, queueId=queue_id, **fields)
+        return await self.ask(11, named)
 
     async def offset(self, code: int, *, queue_id: int = 0, **fields: Any) -> int:
         answer = await self.ask(code, {"topic": TOPIC, "queueId": queue_id} | fields)

@@ -110,13 +110,13 @@ def test_an_unknown_topic_writes_nothing(
 def test_the_command_reports_the_ends_and_keeps_a_session_that_was_there(
     spark_session: SparkSession, orders: tuple[ColdTier, Log], tmp_path: Path
 ) -> None:
-    from thermocline.cli.spark_catch_up import spark_catch_up
+    from thermocline.cli.spark import spark
 
     tier, log = orders
     output = tmp_path / "lines"
     arguments = ["orders", "--from", tier.url, "--to", str(output), "--format", "json", "--json"]
     arguments += ["--ending-offsets", '{"orders": {"0": 10}}', "--option", "maxPartitionBytes=50k", "--cores", "2"]
-    result = CliRunner().invoke(spark_catch_up, arguments, catch_exceptions=False)
+    result = CliRunner().invoke(spark, ["catch-up", *arguments], catch_exceptions=False)
     assert result.exit_code == 0
     report = json.loads(result.stdout)
     assert report["row_count"] == 10 + log.ends()[1] == len(json_rows(output))
@@ -125,10 +125,10 @@ def test_the_command_reports_the_ends_and_keeps_a_session_that_was_there(
 
 
 def test_the_command_refuses_options_that_are_no_pairs() -> None:
-    from thermocline.cli.spark_catch_up import spark_catch_up
+    from thermocline.cli.spark import spark
 
     result = CliRunner().invoke(
-        spark_catch_up, ["orders", "--from", "file:///x", "--to", "y", "--option", "fetchBytes"]
+        spark, ["catch-up", "orders", "--from", "file:///x", "--to", "y", "--option", "fetchBytes"]
     )
     assert result.exit_code == 2
     assert "NAME=VALUE" in result.stderr
