@@ -183,7 +183,9 @@ def _is_map(field: Any) -> bool:
 
 
 def _is_repeated(field: Any) -> bool:
-    return bool(field.is_repeated)
+    if hasattr(field, "is_repeated"):
+        return bool(field.is_repeated)
+    return bool(field.label == field.LABEL_REPEATED)  # protobuf before 6.31
 
 
 # By google.protobuf.FieldDescriptor.TYPE_*; messages and groups are not among them.

@@ -33,4 +33,4 @@ def test_every_package_has_its_reason() -> None:
     packages = wanted()
     assert explained.keys() == packages.keys()
     for name, extra in packages.items():
-        assert explained[name] == (extra if extra in ("fast", "spark", "bodies") else ""), name
+        assert explained[name] == (extra if extra in ("fast", "spark", "bodies", "notebook") else ""), name
