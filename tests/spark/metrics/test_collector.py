@@ -1,4 +1,4 @@
-"""What tasks report and the driver sums up; in Spark itself: tests/spark/test_pushdown.py."""
+"""What tasks report and the driver sums up; in Spark itself: tests/spark/test_where.py."""
 
 from __future__ import annotations
 
