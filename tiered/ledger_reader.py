@@ -309,7 +309,8 @@ async def _find_base(store: ObjectStore, keys: BrokerKeys, gone: set[int]) -> Ch
             raise OvertakenError("every checkpoint listed is gone", root=keys.root)
         return None
     async for info in store.list(keys.ledger_prefix):
-        if await find_entry(store, keys, 1) is not None:
+        if await find_entry(store, keys, 1) is not None or await _listed_checkpoints(store, keys):
+            # Or its first checkpoint was written, and all before it collected, since checkpoints were listed.
             raise OvertakenError("the ledger began while it was looked for", root=keys.root)
         raise LedgerCorruptError("the ledger has neither its beginning nor a checkpoint", key=info.key)
     return None

@@ -7,7 +7,7 @@ go on between any two of them. One seed replays one race.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from random import Random
 
 import pytest
@@ -21,7 +21,7 @@ from thermocline.tiered.ledger_entry import LedgerChanges, SegmentOut
 from thermocline.tiered.ledger_reader import open_catalog
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.memory import MemoryObjectStore
-from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.object_store import ObjectInfo, ObjectStore
 from thermocline.tiered.pins import CLOCK_SKEW_MS_MAX, Pin, create_pin, delete_pin, find_pin, list_pins, renew_pin
 
 PIN_MS = 3 * CLOCK_SKEW_MS_MAX
@@ -227,3 +227,25 @@ async def test_a_version_opens_from_another_checkpoint_when_its_own_goes_meanwhi
     opened = await open_catalog(CollectsMeanwhile(store, Random(1)), KEYS, version=pinned.version)
     assert opened == pinned
     assert KEYS.checkpoint_head(told) not in store.objects, "it was collected while it was read"
+
+
+async def test_a_ledger_opens_whose_first_checkpoint_comes_behind_the_listing() -> None:
+    """Then all entries before it are collected, and what was listed says nothing of it."""
+    store, clock = MemoryObjectStore(), Clock()
+    writer = await open_writer(store, clock=clock, checkpoint_interval=64)
+    collector = GarbageCollector(writer)
+    for number in range(3):
+        await commit_segment(writer, start=number * 10)
+    await store.delete(KEYS.head_hint)
+
+    class CollectsMeanwhile(SlowStore):
+        async def list(self, prefix: str, *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+            page = [info async for info in self._inner.list(prefix, start_after=start_after)]
+            if prefix == KEYS.checkpoints_prefix and KEYS.ledger_entry(1) in store.objects:
+                await writer.write_checkpoint()
+                await collector.execute(await collector.plan(now_ms=clock(), grace_ms=0), now_ms=clock())
+            for info in page:
+                yield info
+
+    assert await open_catalog(CollectsMeanwhile(store, Random(1)), KEYS) == writer.catalog
+    assert KEYS.ledger_entry(1) not in store.objects
