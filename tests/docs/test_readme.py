@@ -27,6 +27,7 @@ PASTED_COMMAND = ".venv/bin/thermocline"
 BUCKET = "s3a://bucket/prefix"
 COMMAND_TIMEOUT_S = 120
 SPARK_TIMEOUT_S = 800
+SPARK_PAGES = (README, DOCS / "catch-up.md", DOCS / "spark.md")
 SHELL_BLOCKS = code_blocks(README, "sh")
 
 
@@ -137,7 +138,7 @@ def test_the_spark_examples_work(
     """In one session, for its start takes longer than the examples."""
     pytest.importorskip("pyspark")
     assert outputs
-    blocks = [block for page in (README, DOCS / "spark.md") for block in code_blocks(page, "python")]
+    blocks = [block for page in SPARK_PAGES for block in code_blocks(page, "python")]
     places = {BUCKET: quick_start.cold_url, NAME_SERVER: quick_start.namesrv, '"/data/': f'"{tmp_path}/'}
     examples = [replaced(block.text, places) for block in blocks if "spark" in block.text]
     assert len(examples) >= 3
