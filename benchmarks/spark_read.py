@@ -18,7 +18,8 @@ reads each topic, in rounds in which all take their turn:
 
 The broker is stopped (SIGSTOP) while Spark reads the bucket. Medians over `--rounds`. Wanted of the source with default
 columns: a ratio of 0.7 or 100 MB/s raw a core, whichever is less; 3 times the job that pulls; four tasks a queue. Exit
-status 1 when one is missed or a count was wrong. `--quick`: 96 MiB raw a topic instead of 1 GiB, one round.
+status 1 when one is missed or a count was wrong. `--quick`: 96 MiB raw a topic instead of 1 GiB, one round; it shows
+that everything works, and its status is 0: what a query costs before its first row is most of so little.
 """
 
 from __future__ import annotations
@@ -385,7 +386,7 @@ def _report(topics: list[Topic], rounds: int, options: argparse.Namespace) -> in
     if options.output:
         table = {"rounds": rounds, "quick": options.quick, "topics": [asdict(topic) for topic in topics]}
         options.output.write_text(json.dumps(table, indent=1))
-    return 1 if missed else 0
+    return 1 if missed and not options.quick else 0
 
 
 if __name__ == "__main__":
