@@ -1,4 +1,4 @@
-"""The notebook runs from its first cell to its last, as in Jupyter, and leaves the pictures that docs/catch-up.md shows."""
+"""The notebook runs from its first cell to its last, as in Jupyter, and leaves the pictures of docs/catch-up.md."""
 
 from __future__ import annotations
 
