@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from thermocline.spark.access.hadoop_options import configure, read_options
     from thermocline.spark.decoding.arrow_decoder import ArrowDecoder, RowSelection
-    from thermocline.spark.jobs.replay import CatchUpReport, QueueEnd, catch_up
+    from thermocline.spark.jobs.chunked_read import QueueEnd
+    from thermocline.spark.jobs.replay import CatchUpReport, catch_up
     from thermocline.spark.session import local_session
 
 __all__ = [
@@ -31,7 +32,7 @@ _MODULES = {
     "configure": "access.hadoop_options",
     "read_options": "access.hadoop_options",
     "CatchUpReport": "jobs.replay",
-    "QueueEnd": "jobs.replay",
+    "QueueEnd": "jobs.chunked_read",
     "catch_up": "jobs.replay",
     "local_session": "session",
 }

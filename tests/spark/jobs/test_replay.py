@@ -93,9 +93,10 @@ def test_an_output_that_exists_is_left_alone(
     spark_session: SparkSession, orders: tuple[ColdTier, Log], tmp_path: Path
 ) -> None:
     tier, _ = orders
+    (tmp_path / "letter").write_text("somebody else's")
     with pytest.raises(InvalidRequestError, match="exists already"):
         catch_up(spark_session, tier.url, topic="orders", output=str(tmp_path))
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["letter"]
 
 
 def test_an_unknown_topic_writes_nothing(
