@@ -46,6 +46,8 @@ class _MessageOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Deliver at this time (milliseconds since 1970); at once, if it has passed."""
     wait_store_ok: bool = True
     """Whether the broker answers only after the flush and replication that it is configured for."""
+    unique_key: str = ""
+    """Its unique id, for who sends the same message again as the same; "" has the producer make one."""
 
 
 class Message(_MessageOptions, frozen=True):
@@ -74,6 +76,8 @@ class Message(_MessageOptions, frozen=True):
             raise InvalidRequestError("a message needs a body", topic=self.topic)
         if len(self.body) > message_bytes_max:
             raise MessageTooLargeError(topic=self.topic, size_bytes=len(self.body), size_bytes_max=message_bytes_max)
+        if self.unique_key and not _SEPARATORS.isdisjoint(self.unique_key):
+            raise InvalidRequestError("a unique id may not hold \\x01 or \\x02", topic=self.topic)
         if self.is_delayed and bool(self.delay_level) + bool(self.delay_ms) + (self.deliver_at_ms is not None) > 1:
             raise InvalidRequestError("choose one of delay_level, delay_ms and deliver_at_ms", topic=self.topic)
         if self.properties:

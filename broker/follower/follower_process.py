@@ -48,7 +48,7 @@ from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.object_store_url import ObjectStoreOptions, open_object_store
 from thermocline.tiered.packs.pack_entry import PackedTopic
 from thermocline.tiered.state.snapshot import TOPICS
-from thermocline.tiered.state.state_log import read_newest
+from thermocline.tiered.state.state_reader import read_newest
 from thermocline.tiered.tier_budgets import TierBudgets
 from thermocline.tiered.tier_config import TierConfig
 from thermocline.tiered.ttl import topic_visible_from_ms

@@ -39,7 +39,8 @@ from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.state.recovery_plan import RecoveryPlan, plan_recovery
 from thermocline.tiered.state.snapshot import STATE_FORMAT, QueueEnd, StateSnapshot, TopicState
-from thermocline.tiered.state.state_log import StateLog, read_newest
+from thermocline.tiered.state.state_log import StateLog
+from thermocline.tiered.state.state_reader import read_newest
 from thermocline.tiered.tier_config import TierConfig
 
 logger = logging.getLogger(__name__)

@@ -50,7 +50,7 @@ class SendRequests:
             InvalidRequestError: An argument without a selector.
         """
         message = prepared.message
-        unique_id = self._unique_ids.next()
+        unique_id = message.unique_key or self._unique_ids.next()
         body = prepared.body
         sending = SingleSending(
             topic=message.topic,
@@ -94,7 +94,7 @@ class SendRequests:
                 raise InvalidRequestError("delayed and retried messages travel alone", topic=topic)
             if message.topic != topic or message.wait_store_ok != first.wait_store_ok:
                 raise InvalidRequestError("a batch has one topic and one wait_store_ok", topic=message.topic)
-            if message.sharding_key != first.sharding_key:
+            if queue is None and message.sharding_key != first.sharding_key:
                 raise InvalidRequestError("a batch goes to one queue, so it has one sharding key", topic=message.topic)
         return self.checked_batch(messages, callback, queue=queue, timeout_ms=timeout_ms)
 
@@ -114,7 +114,7 @@ class SendRequests:
         """
         assert messages
         first = messages[0]
-        message_ids = [self._unique_ids.next() for _ in messages]
+        message_ids = [message.unique_key or self._unique_ids.next() for message in messages]
         body = encode_batch(
             BatchMessage(message.body, message.properties_text(unique_id).encode(), message.flag)
             for message, unique_id in zip(messages, message_ids, strict=True)

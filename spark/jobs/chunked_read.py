@@ -79,7 +79,10 @@ class ChunkedRead:
             UnavailableError: The store gave no answer, or refused.
         """
         chosen = {**read_options(spark, url), **options, "path": url, "topic": topic}
-        plan = resolve_plan(read_options_from(chosen), now_ms=time.time_ns() // 1_000_000)
+        asked = read_options_from(chosen)
+        # No slice is longer than a chunk.
+        asked = replace(asked, partition_bytes_max=min(asked.partition_bytes_max, chunk_bytes))
+        plan = resolve_plan(asked, now_ms=time.time_ns() // 1_000_000)
         names = [source.broker_name for source in plan.sources]
         if len(set(names)) < len(names):
             raise InvalidRequestError(
@@ -204,11 +207,13 @@ def cut_chunks(plan: ReadPlan, *, chunk_bytes: int) -> Iterator[Chunk]:
     for task in plan.tasks:
         for part in task:
             slices[(part.topic, part.source.root, part.queue_id)].append(part)
-    open_topic, ranges, open_bytes, number = "", [], 0, 0
-    for queue in plan.queues:
+    open_topic, open_bytes, number = "", 0, 0
+    ranges: list[QueueEnd] = []
+    for queue in sorted(plan.queues, key=lambda queue: (queue.topic, queue.source.root, queue.queue_id)):
         # By offset: tasks that small queues share hold their slices as the objects lie.
         parts = sorted(
-            slices[(queue.topic, queue.source.root, queue.queue_id)], key=lambda part: (part.start_offset, part.segment_id)
+            slices[(queue.topic, queue.source.root, queue.queue_id)],
+            key=lambda part: (part.start_offset, part.segment_id),
         )
         for index, part in enumerate(parts):
             if ranges and (queue.topic != open_topic or open_bytes + part.raw_bytes > chunk_bytes):

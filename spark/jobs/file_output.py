@@ -1,13 +1,13 @@
 """FileOutput: the files of a chunk, each row once, whatever is killed when.
 
-    1  Spark writes the chunk into a folder of its own under `staging/`; a try that was killed leaves one behind, and the
-       next uses another, so what the dead one's executors may still write disturbs nobody
+    1  Spark writes the chunk into a folder of its own under `staging/`; a try that was killed leaves one behind, and
+       the next uses another, so what the dead one's executors may still write disturbs nobody
     2  the step `written` of the chunk is kept: how many rows, and which file gets which name
     3  every file gets its name in the output: `part-00012-00000.parquet`, under its partitions' folders
     4  the step `done` is kept
 
-Killed before 2, the chunk is written again; after it, what is left to do is done. Names say where a row came from, never
-when it was written.
+Killed before 2, the chunk is written again; after it, what is left to do is done. Names say where a row came from,
+never when it was written.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ class FileOutput:
 
     def __init__(self, record: JobRecord, *, output_format: OutputFormat, partition_by: Sequence[str] = ()) -> None:
         if output_format not in OUTPUT_FORMATS:
-            raise InvalidRequestError(f"{output_format!r} is no format; write parquet or json", output=record.files.directory)
+            raise InvalidRequestError(
+                f"{output_format!r} is no format; write parquet or json", output=record.files.directory
+            )
         self._record = record
         self._files = record.files
         self._format = output_format

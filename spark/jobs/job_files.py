@@ -31,7 +31,8 @@ class JobFiles:
     """
 
     def __init__(self, spark: SparkSession, directory: str) -> None:
-        self._path_class: Any = spark._jvm.org.apache.hadoop.fs.Path
+        jvm: Any = spark._jvm
+        self._path_class: Any = jvm.org.apache.hadoop.fs.Path
         configuration = spark._jsparkSession.sessionState().newHadoopConf()
         with _translated(directory):
             path = self._path_class(directory)

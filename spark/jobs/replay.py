@@ -68,7 +68,7 @@ def catch_up(
     """Write the messages of `topic` (one or several, comma separated) under `url` to the new directory `output`.
 
     `options` are those of the data source: offsets, times, tags, columns, s3.*. Returns when the files are complete. A
-    run that was interrupted is continued with the same arguments; its work is kept in chunks of `chunk_bytes` of records.
+    run that was interrupted is continued with the same arguments; work is kept in chunks of `chunk_bytes` of records.
 
     Raises:
         InvalidRequestError: An option is wrong, a topic is not there, or `output` holds something else.
@@ -86,7 +86,7 @@ def catch_up(
 
         def write(read: ChunkedRead, number: int) -> None:
             table = _partitioned(spark, read, number, partitions)
-            files.write_chunk(number, _with_body(table, body) if output_format == "json" else table)
+            files.write_chunk(number, with_body(table, body) if output_format == "json" else table)
 
         read = run_chunks(spark, record, read, write, on_progress, description="catch-up from the cold tier")
         files.finish()
@@ -129,7 +129,7 @@ def _partitioned(spark: SparkSession, read: ChunkedRead, number: int, partitions
     return table.select(*(name for name in columns if name not in partitions), *partitions)
 
 
-def _with_body(table: DataFrame, body: BodyForm) -> DataFrame:
+def with_body(table: DataFrame, body: BodyForm) -> DataFrame:
     """For JSON, which has no bytes."""
     from pyspark.sql import functions as f
 

@@ -19,7 +19,7 @@ from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS, QueueEnd, StateName, StateSnapshot
-from thermocline.tiered.state.state_log import list_names, read_newest
+from thermocline.tiered.state.state_reader import list_names, read_newest
 from thermocline.tiered.wrappers import MeteringObjectStore, StoreCounters
 
 RESERVE = 1_000

@@ -9,7 +9,8 @@ from thermocline.tiered.checkpoint import load_head_if_good
 from thermocline.tiered.ledger_reader import open_catalog
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.state.state_log import KEPT_COUNT, list_names
+from thermocline.tiered.state.state_log import KEPT_COUNT
+from thermocline.tiered.state.state_reader import list_names
 
 KEYS = BrokerKeys.of(cluster="DefaultCluster", broker_name="broker-a")
 

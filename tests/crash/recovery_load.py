@@ -22,7 +22,7 @@ from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.packs.pack_pieces import PackPieces, with_pieces
 from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS, StateSnapshot
-from thermocline.tiered.state.state_log import read_newest
+from thermocline.tiered.state.state_reader import read_newest
 
 ORDERS, FLEETING = "RecoveryOrders", "RecoveryFleeting"
 TOPICS = (ORDERS, FLEETING)

@@ -18,7 +18,7 @@ from tests.crash.test_recovery_from_bucket import SETTINGS, lose_disk
 from thermocline.remoting.client import ClientConnection
 from thermocline.tiered.object_store_url import open_object_store
 from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS, DELAY_OFFSETS, StateSnapshot
-from thermocline.tiered.state.state_log import read_newest
+from thermocline.tiered.state.state_reader import read_newest
 
 pytestmark = pytest.mark.crash
 

@@ -26,7 +26,7 @@ from thermocline.namesrv.server import NameServer
 from thermocline.remoting.client import ClientConnection
 from thermocline.tiered.object_store_url import open_object_store
 from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS
-from thermocline.tiered.state.state_log import read_newest
+from thermocline.tiered.state.state_reader import read_newest
 
 pytestmark = [pytest.mark.java, pytest.mark.crash, pytest.mark.s3, pytest.mark.xdist_group("interop-replay")]
 

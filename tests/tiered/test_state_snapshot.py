@@ -21,7 +21,8 @@ from thermocline.tiered.state.snapshot import (
     decode_state,
     encode_state,
 )
-from thermocline.tiered.state.state_log import StateLog, list_names, read_newest
+from thermocline.tiered.state.state_log import StateLog
+from thermocline.tiered.state.state_reader import list_names, read_newest
 
 
 def snapshot(name: StateName, *, log_offset: int = 0, log_ceiling: int = 1_000) -> StateSnapshot:

@@ -16,17 +16,15 @@ from __future__ import annotations
 
 import logging
 
-from thermocline.remoting.errors import FencedError, ObjectNotFoundError, ObjectStoreUnavailableError
+from thermocline.remoting.errors import FencedError, ObjectStoreUnavailableError
 from thermocline.tiered.ledger_reader import find_entry
 from thermocline.tiered.ledger_writer import LedgerWriter
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.state.snapshot import StateName, StateSnapshot, decode_state, encode_state
+from thermocline.tiered.state.snapshot import StateName, StateSnapshot, encode_state
+from thermocline.tiered.state.state_reader import list_names, read_newest
 
 logger = logging.getLogger(__name__)
 
 KEPT_COUNT = 2
-READ_ATTEMPTS_MAX = 8
 
 
 class StateLog:
@@ -111,28 +109,3 @@ class StateLog:
                 logger.debug("old state not deleted epoch=%d sequence=%d: %s", name.epoch, name.sequence, error)
                 return
             self._names.remove(name)
-
-
-async def read_newest(store: ObjectStore, keys: BrokerKeys) -> StateSnapshot | None:
-    """The newest snapshot; None when there is none.
-
-    Raises:
-        ObjectStoreUnavailableError: No answer.
-        StateCorruptError: It cannot be read.
-    """
-    for _ in range(READ_ATTEMPTS_MAX):
-        names = await list_names(store, keys)
-        if not names:
-            return None
-        name = names[-1]
-        try:
-            return decode_state(await store.get(keys.state(epoch=name.epoch, sequence=name.sequence)), name=name)
-        except ObjectNotFoundError:
-            continue  # superseded, twice, since it was listed
-    raise ObjectStoreUnavailableError("state snapshots go faster than they can be read", root=keys.root)
-
-
-async def list_names(store: ObjectStore, keys: BrokerKeys) -> list[StateName]:
-    """The snapshots that there are, oldest first."""
-    places = [keys.state_of(info.key) async for info in store.list(keys.state_prefix)]
-    return sorted(StateName(*place) for place in places if place is not None)

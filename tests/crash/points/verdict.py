@@ -31,7 +31,8 @@ from thermocline.tiered.catalog import Catalog, apply
 from thermocline.tiered.checkpoint import load_head_if_good
 from thermocline.tiered.ledger_reader import find_entry, open_catalog
 from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.state.state_log import KEPT_COUNT, list_names
+from thermocline.tiered.state.state_log import KEPT_COUNT
+from thermocline.tiered.state.state_reader import list_names
 
 PULLS_MAX = 1_000
 
