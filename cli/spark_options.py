@@ -8,6 +8,7 @@ def counts(read: ColdRead, ...) -> None:
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ R = TypeVar("R")
 Told = Callable[[int, int], None]
 """What jobs tell how far they are."""
 
+_OUR_ERROR = re.compile(r"^thermocline\.[\w.]+Error: (.+)$", re.MULTILINE)
 _NAMED = {
     "tags": "tags",
     "queues": "queues",
@@ -96,7 +98,23 @@ def in_session(read: ColdRead, title: str) -> Iterator[tuple[SparkSession, Told]
         read.output.progress() as progress,
     ):
         bar = progress.add_task(title, total=None)
-        yield spark, lambda done, total: progress.update(bar, completed=done, total=max(total, 1))
+        with _one_sentence():
+            yield spark, lambda done, total: progress.update(bar, completed=done, total=max(total, 1))
+
+
+@contextmanager
+def _one_sentence() -> Iterator[None]:
+    """Spark's exceptions, which hold the stacks of three processes, as what went wrong in the innermost."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        text = str(error)
+        ours = _OUR_ERROR.search(text)
+        sentence = ours[1] if ours is not None else text.strip().partition("\n")[0]
+        raise click.ClickException(sentence.removesuffix(".") + ".") from error
 
 
 def parse_pairs(pairs: tuple[str, ...], *, option: str = "--option") -> dict[str, str]:

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 CHUNK_BYTES_DEFAULT = 1 << 30
-_OFFSETS = ("startingOffsets", "endingOffsets")
+# Options are known without regard to case; here they are kept in lower case, so that each is there once.
 _PINS = ("snapshotVersion", "snapshotTimestamp")
+_FIXED = ("startingoffsets", "endingoffsets", *(name.lower() for name in _PINS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +79,7 @@ class ChunkedRead:
             InvalidRequestError: An option is wrong, a topic is not there.
             UnavailableError: The store gave no answer, or refused.
         """
-        chosen = {**read_options(spark, url), **options, "path": url, "topic": topic}
+        chosen = _chosen(spark, url, topic, options)
         asked = read_options_from(chosen)
         # No slice is longer than a chunk.
         asked = replace(asked, partition_bytes_max=min(asked.partition_bytes_max, chunk_bytes))
@@ -90,10 +91,10 @@ class ChunkedRead:
             )
         pinned = pinned_options(plan)
         return cls(
-            options=_without(chosen, (*_OFFSETS, *_PINS)),
+            options=_without(chosen, _FIXED),
             queues=tuple(_end(queue) for queue in plan.queues),
             chunks=tuple(cut_chunks(plan, chunk_bytes=chunk_bytes)),
-            pins={name: pinned[name] for name in _PINS},
+            pins={name.lower(): pinned[name] for name in _PINS},
         )
 
     @classmethod
@@ -101,9 +102,8 @@ class ChunkedRead:
         cls, spark: SparkSession, url: str, *, topic: str, options: Mapping[str, str], saved: Mapping[str, Any]
     ) -> ChunkedRead:
         """The read that an earlier run has saved; the options say how the bucket is reached now."""
-        chosen = {**read_options(spark, url), **options, "path": url, "topic": topic}
         return cls(
-            options=_without(chosen, (*_OFFSETS, *_PINS)),
+            options=_without(_chosen(spark, url, topic, options), _FIXED),
             queues=tuple(QueueEnd(**queue) for queue in saved["queues"]),
             chunks=tuple(
                 Chunk(**chunk | {"ranges": tuple(QueueEnd(**part) for part in chunk["ranges"])})
@@ -130,12 +130,13 @@ class ChunkedRead:
     @property
     def versions(self) -> dict[str, int]:
         """The catalog versions that are read, by cluster/broker."""
-        versions: dict[str, int] = json.loads(self.pins["snapshotVersion"])
+        versions: dict[str, int] = json.loads(self.pins["snapshotversion"])
         return versions
 
     def columns(self, columns: Iterable[str]) -> ChunkedRead:
         """The same read with these columns."""
-        return replace(self, options={**self.options, "columns": ",".join(columns)})
+        others = _without(self.options, ("includeproperties",))
+        return replace(self, options=others | {"columns": ",".join(columns)})
 
     def renewed(self) -> ChunkedRead | None:
         """What is left of the read when its version is gone: the same chunks, cut to what is there today; None when the
@@ -146,7 +147,7 @@ class ChunkedRead:
             UnavailableError: The store gave no answer, or refused.
         """
         now_ms = time.time_ns() // 1_000_000
-        everything = {**self.options, "failOnDataLoss": "false"}
+        everything = {**self.options, "failondataloss": "false"}
         try:
             resolve_plan(read_options_from({**everything, **self.pins}), now_ms=now_ms)
         except VersionExpiredError:
@@ -162,7 +163,7 @@ class ChunkedRead:
         return replace(
             self,
             chunks=tuple(chunks),
-            pins={name: pinned[name] for name in _PINS},
+            pins={name.lower(): pinned[name] for name in _PINS},
             notes=(*self.notes, f"version {old} is not readable any more; the rest is read at {new}"),
         )
 
@@ -174,8 +175,8 @@ class ChunkedRead:
             **self.pins,
             "topic": chunk.topic,
             "queues": ",".join(ranges),
-            "startingOffsets": json.dumps({chunk.topic: {name: part.start_offset for name, part in ranges.items()}}),
-            "endingOffsets": json.dumps({chunk.topic: {name: part.end_offset for name, part in ranges.items()}}),
+            "startingoffsets": json.dumps({chunk.topic: {name: part.start_offset for name, part in ranges.items()}}),
+            "endingoffsets": json.dumps({chunk.topic: {name: part.end_offset for name, part in ranges.items()}}),
         }
 
     def task_count(self, chunk: Chunk) -> int:
@@ -261,6 +262,12 @@ def _still_there(ranges: Iterable[QueueEnd], there: Mapping[tuple[str, str, int]
             yield replace(part, start_offset=start, end_offset=end)
 
 
+def _chosen(spark: SparkSession, url: str, topic: str, options: Mapping[str, str]) -> dict[str, str]:
+    """All options of the read, by their names in lower case; what the session knows of the bucket counts last."""
+    given = {name.lower(): value for name, value in (read_options(spark, url) | dict(options)).items()}
+    return given | {"path": url, "topic": topic}
+
+
 def _without(options: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
-    dropped = {name.lower() for name in names}
-    return {name: value for name, value in options.items() if name.lower() not in dropped}
+    dropped = set(names)
+    return {name: value for name, value in options.items() if name not in dropped}

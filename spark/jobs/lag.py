@@ -205,7 +205,7 @@ def _ask(namesrv: str, group: str, topics: Sequence[str]) -> _Brokers:
 
 def _ask_bucket(spark: SparkSession, url: str, topic: str, options: Mapping[str, str], group: str) -> _Brokers:
     """What the brokers' newest state in the bucket says."""
-    chosen = read_options_from({**read_options(spark, url), **options, "path": url, "topic": topic})
+    chosen = read_options_from(read_options(spark, url) | dict(options) | {"path": url, "topic": topic})
     plan = resolve_plan(chosen, now_ms=time.time_ns() // 1_000_000)
     positions: dict[QueuePlace, int] = {}
     as_of_ms: list[int] = []

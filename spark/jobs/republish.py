@@ -29,9 +29,10 @@ import asyncio
 import hashlib
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from thermocline.client.admin.async_admin_client import AsyncAdminClient
 from thermocline.client.consumer.consumer_calls import PullStatus
@@ -61,6 +62,7 @@ SEND_TIMEOUT_MS = 10_000
 PULL_COUNT_MAX = 1_024
 GROUP = "thermocline-republish"
 BEGUN, TARGETS = "begun", "targets"
+Answer = TypeVar("Answer")
 _COLUMNS = ("topic", "brokerName", "queueId", "queueOffset", "key", "tag", "value", "msgId", "flag", "properties")
 
 
@@ -117,7 +119,7 @@ def republish(
         def send(read: ChunkedRead, number: int) -> None:
             table = read.columns(_COLUMNS).table(spark, read.chunks[number]).toArrow()
             sender = _ChunkSender(record, number, choice, namesrv=namesrv, batch_bytes=batch_bytes)
-            asyncio.run(sender.send(table, target=target, may_repeat=may_repeat))
+            _finish(sender.send(table, target=target, may_repeat=may_repeat))
 
         read = run_chunks(spark, record, read, send, on_progress, description="republish")
         results = record.done().values()
@@ -302,7 +304,7 @@ def _target_queues(record: JobRecord, namesrv: str, target: str) -> list[Message
     """The queues of the target, as the first run found them: later ones must choose alike."""
     kept = record.step(TARGETS, 0)
     if kept is None:
-        queues = asyncio.run(_publish_queues(namesrv, target))
+        queues = _finish(_publish_queues(namesrv, target))
         if not queues:
             raise InvalidRequestError("the target has no queue that may be written to", target=target)
         kept = record.keep_step(TARGETS, 0, {"queues": [[queue.broker_name, queue.queue_id] for queue in queues]})
@@ -316,6 +318,12 @@ async def _publish_queues(namesrv: str, target: str) -> list[MessageQueue]:
     async with AsyncAdminClient(namesrv=namesrv) as admin:
         route = await admin.topic_route(target)
     return list(route.publish_queues)
+
+
+def _finish(call: Coroutine[Any, Any, Answer]) -> Answer:
+    """Run it on an event loop of its own, in a thread: a notebook's has a loop that runs already."""
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="republish") as executor:
+        return executor.submit(asyncio.run, call).result()
 
 
 def _source_queues(read: ChunkedRead) -> dict[tuple[str, str, int], int]:

@@ -1,4 +1,4 @@
-"""A job in a process of its own, to be killed: the command line, with its JVM, as one process group."""
+"""A job in a process of its own, to be killed: a Python program, with its JVM, as one process group."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ JOB_TIMEOUT_S = 600.0
 
 
 class JobProcess:
-    """`thermocline ...` with its children; `until` waits for what it does to the disk."""
+    """`python ARGUMENTS` with its children; `until` waits for what it does."""
 
     def __init__(
         self, arguments: Sequence[str], directory: Path, *, environment: Mapping[str, str] | None = None
@@ -23,7 +23,7 @@ class JobProcess:
         self._out, self._err = directory / "job.out", directory / "job.err"
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "thermocline.cli", *arguments],
+                [sys.executable, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,

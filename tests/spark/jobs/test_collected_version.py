@@ -92,7 +92,7 @@ def test_a_topic_that_was_made_again_is_refused(spark_session: SparkSession, tmp
         catch_up(spark_session, tier.url, **arguments, on_progress=stop_after_a_chunk)  # type: ignore[arg-type]
     plan = tmp_path / "output" / "_thermocline" / "plan-00001.json"
     saved = json.loads(plan.read_text())
-    saved["pins"]["snapshotVersion"] = json.dumps({"test/broker-a": 999})
+    saved["pins"]["snapshotversion"] = json.dumps({"test/broker-a": 999})
     for part in (part for chunk in saved["chunks"] for part in chunk["ranges"]):
         part["incarnation"] += 1
     plan.write_text(json.dumps(saved))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.spark.cold_tier import ColdTier, rows_of
+from tests.spark.cold_tier import ColdTier, directory_url, flights, rows_of
 from tests.tiered.cold_data import Log
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.spark import counts
@@ -57,6 +57,23 @@ def test_without_an_output_nothing_is_kept_and_the_command_says_the_same(
     report = json.loads(capsys.readouterr().out)
     assert report["rows"] == [{"message_count": report["message_count"], "body_bytes": report["body_bytes"]}]
     assert 0 < report["message_count"] < 500
+
+
+def test_a_damaged_frame_is_one_sentence_on_the_command_line(
+    spark_session: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from thermocline.cli.main import run
+
+    tier = ColdTier(directory_url(tmp_path / "cold"))
+    tier.seal(flights("orders", 100, queue_count=1))
+    (segment,) = tier.entries("orders")
+    tier.change_object(segment.log.key, position=segment.log.start + 500)
+    output = tmp_path / "counts"
+    assert run(["spark", "counts", "orders", "--from", tier.url, "--to", str(output)]) == 1
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("thermocline: ")]
+    assert len(said) == 1
+    assert "a frame of the cold tier is damaged" in said[0]
+    assert segment.log.key in said[0]
 
 
 def test_groups_without_a_value_come_last() -> None:

@@ -120,7 +120,18 @@ def test_a_killed_run_goes_on_and_nothing_is_sent_twice(
     tier, log = source
     target = made(cluster, "copy-after-kill")
     state = tmp_path / "state"
-    arguments = ["spark", "republish", "source", target, "--from", tier.url, "--namesrv", cluster["namesrv"]]
+    arguments = [
+        "-m",
+        "thermocline.cli",
+        "spark",
+        "republish",
+        "source",
+        target,
+        "--from",
+        tier.url,
+        "--namesrv",
+        cluster["namesrv"],
+    ]
     arguments += ["--state", str(state), "--batch-size", "20", "--cores", "1"]
     job = JobProcess(arguments, tmp_path / "job")
     with AdminClient(namesrv=cluster["namesrv"]) as admin:
