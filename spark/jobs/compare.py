@@ -25,7 +25,7 @@ from thermocline.spark.jobs.chunked_job import Outcome, begin, run_chunks
 from thermocline.spark.jobs.chunked_read import CHUNK_BYTES_DEFAULT, ChunkedRead
 from thermocline.spark.jobs.file_output import FileOutput, OutputFormat
 from thermocline.spark.jobs.job_files import JobFiles
-from thermocline.spark.jobs.job_record import FOLDER, JobRecord, harmless_url
+from thermocline.spark.jobs.job_record import FOLDER, JobRecord, harmless_options, harmless_url
 from thermocline.spark.jobs.part_output import PartOutput
 from thermocline.spark.jobs.progress import Progress, ProgressMeter
 
@@ -47,6 +47,14 @@ class Side:
     url: str
     topic: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def said(self) -> dict[str, object]:
+        """What a continued comparison must repeat."""
+        return {
+            "from": harmless_url(self.url),
+            "topic": self.topic,
+            "options": harmless_options(self.options),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,19 +110,20 @@ def compare(
             table.unpersist()
     else:
         files = JobFiles(spark, output)
-        names = {f"{name}_from": harmless_url(side.url) for name, side in zip(_SIDES, (here, there), strict=True)}
-        form = names | {"by": by, "with_properties": with_properties, "output_format": output_format}
+        sides = dict(zip(_SIDES, (here, there), strict=True))
+        form = {name: side.said() for name, side in sides.items()} | {
+            "by": by,
+            "with_properties": with_properties,
+            "output_format": output_format,
+        }
         record = JobRecord.open(files, job="compare", arguments=form)
         report = record.report
         outcome = "finished before" if report else "continued" if record.is_continued else "written"
         differences = FileOutput(record, output_format=output_format)
         if not record.is_continued:
             record.save_plan({})
-        runs = [
-            _SideRun(spark, files, name, side, digests, chunk_bytes)
-            for name, side in zip(_SIDES, (here, there), strict=True)
-        ]
         if report is None:
+            runs = [_SideRun(spark, files, name, side, digests, chunk_bytes) for name, side in sides.items()]
             total = sum(run.read.raw_bytes for run in runs)
             done = 0
             for run in runs:
@@ -122,11 +131,10 @@ def compare(
                 done += run.read.raw_bytes
             report = _summed_up(_side_by_side(*(run.parts.table(spark) for run in runs)), differences, examples_max)
             differences.finish()
+            report["notes"] = [note for run in runs for note in run.read.notes]
             record.finish(report)
-            for name in _SIDES:
-                files.delete(f"{FOLDER}/{name}/{FOLDER}/parts")
-        found = report
-        notes = tuple(note for run in runs for note in run.read.notes)
+        found = {name: value for name, value in report.items() if name != "notes"}
+        notes = tuple(report["notes"])
     return Comparison(
         **{name: value for name, value in found.items() if name != "examples"},
         examples=tuple(found["examples"]),
@@ -145,7 +153,7 @@ class _SideRun:
         self._digests = digests
         self._record, self.read = begin(
             spark,
-            JobFiles(spark, files.url(f"{FOLDER}/{name}")),
+            JobFiles(spark, files.url(f"{FOLDER}/sides/{name}")),
             f"compare, {name}",
             side.url,
             side.topic,

@@ -4,7 +4,7 @@
     DIRECTORY/_thermocline/plan-00001.json         what is to be read, in chunks; the newest counts
     DIRECTORY/_thermocline/{step}/00012.json       what came of one step of one chunk; the step `done` ends it
     DIRECTORY/_thermocline/report.json             the job's own report: it is finished
-    DIRECTORY/_thermocline/staging/, parts/        rows on their way
+    DIRECTORY/_thermocline/staging/, parts/, ...   rows on their way; deleted in the end
 
 Each file is made once and never changed. A name that begins with an underscore is no data to Spark, Hive and pyarrow.
 Two runs of one job at the same time are the user's mistake, and are not kept apart.
@@ -24,6 +24,7 @@ from thermocline.spark.jobs.job_files import JobFiles
 FOLDER = "_thermocline"
 FORMAT_VERSION = 1
 DONE = "done"
+ON_THEIR_WAY = ("staging", "parts", "sides")
 _ARGUMENTS, _REPORT, _PLAN = "arguments.json", "report.json", "plan-"
 
 
@@ -60,7 +61,10 @@ class JobRecord:
                 output=files.directory,
                 differs=", ".join(differing),
             )
-        return cls(files, wanted, is_continued=True)
+        record = cls(files, wanted, is_continued=True)
+        if record.report is not None:
+            record._tidy_up()  # which a finished run that was killed may have left to do
+        return record
 
     @property
     def plan(self) -> dict[str, Any] | None:
@@ -102,10 +106,13 @@ class JobRecord:
         return _read(self.files, _REPORT)
 
     def finish(self, report: Mapping[str, Any]) -> None:
-        """The job is finished: what was on its way is deleted, then the report is kept."""
-        for folder in ("staging", "parts"):
-            self.files.delete(f"{FOLDER}/{folder}")
+        """The job is finished: the report is kept, then what was on its way is deleted."""
         self._create(_REPORT, report)
+        self._tidy_up()
+
+    def _tidy_up(self) -> None:
+        for folder in ON_THEIR_WAY:
+            self.files.delete(f"{FOLDER}/{folder}")
 
     def _plans(self) -> list[str]:
         return [name for name in self.files.names(FOLDER) if name.startswith(_PLAN) and name.endswith(".json")]

@@ -38,7 +38,7 @@ class JobProcess:
             if self._process.poll() is not None:
                 return False
             assert time.monotonic() < deadline, self.errors
-            time.sleep(0.005)
+            time.sleep(0.02)
         return True
 
     def kill(self) -> None:

@@ -45,9 +45,7 @@ class SparkDaemon:
 
     def __init__(self, words: list[str], directory: Path, environment: dict[str, str]) -> None:
         directory.mkdir()
-        import pyspark
-
-        jars = Path(pyspark.__file__).parent / "jars"
+        jars = Path(environment["SPARK_HOME"]) / "jars"
         self._log = directory / "daemon.log"
         java = Path(environment["JAVA_HOME"]) / "bin" / "java"
         with self._log.open("wb") as log:
@@ -79,9 +77,10 @@ class SparkDaemon:
 
 @pytest.fixture(scope="module")
 def environment(java_home: Path) -> dict[str, str]:
-    pytest.importorskip("pyspark")
+    home = Path(pytest.importorskip("pyspark").__file__).parent
     return {
         **os.environ,
+        "SPARK_HOME": str(home),
         "JAVA_HOME": str(java_home),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -112,9 +111,7 @@ def master(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 
 def submit(master: str, script: Path, arguments: list[str], environment: dict[str, str]) -> str:
     """`spark-submit` of a script; returns what it wrote to stdout."""
-    import pyspark
-
-    command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", master]
+    command = [str(Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"), "--master", master]
     settings = {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
     for name, value in settings.items():
         command += ["--conf", f"{name}={value}"]
