@@ -91,16 +91,21 @@ def environment(java_home: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def master(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("standalone")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the workers keep what they run."""
+    return tmp_path_factory.mktemp("standalone")
+
+
+@pytest.fixture(scope="module")
+def master(environment: dict[str, str], work: Path) -> Iterator[str]:
     place = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
-    daemons = [SparkDaemon(["org.apache.spark.deploy.master.Master", *place], folder / "master", environment)]
+    daemons = [SparkDaemon(["org.apache.spark.deploy.master.Master", *place], work / "master", environment)]
     try:
         url = daemons[0].said(r"Starting Spark master at (spark://\S+)")[1]
         for number in range(WORKER_COUNT):
             words = ["org.apache.spark.deploy.worker.Worker", *place, "--cores", "1", "--memory", "1g"]
-            words += ["--work-dir", str(folder / f"work-{number}"), url]
-            daemons.append(SparkDaemon(words, folder / f"worker-{number}", environment))
+            words += ["--work-dir", str(work / f"work-{number}"), url]
+            daemons.append(SparkDaemon(words, work / f"worker-{number}", environment))
         for daemon in daemons[1:]:
             daemon.said("Successfully registered with master")
         yield url
@@ -112,7 +117,12 @@ def master(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 def submit(master: str, script: Path, arguments: list[str], environment: dict[str, str]) -> str:
     """`spark-submit` of a script; returns what it wrote to stdout."""
     command = [str(Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"), "--master", master]
-    settings = {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
+    settings = {
+        "spark.executor.memory": "512m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "4",
+    }
     for name, value in settings.items():
         command += ["--conf", f"{name}={value}"]
     done = subprocess.run(
@@ -147,12 +157,14 @@ def test_the_jobs_run_on_a_cluster_in_the_session_that_is_there(
 
 
 def test_a_submitted_command_uses_the_master_that_it_was_submitted_to(
-    environment: dict[str, str], two_days: tuple[ColdTier, Log], tmp_path: Path
+    master: str, work: Path, environment: dict[str, str], two_days: tuple[ColdTier, Log], tmp_path: Path
 ) -> None:
-    """The two-line script, on a local master with three cores, which the session has then."""
+    """The two-line script makes no session of its own kind: workers have had executors for it."""
     tier, _ = two_days
+    before = set(work.glob("work-*/app-*"))
     script = tmp_path / "job.py"
     script.write_text(SCRIPT)
     arguments = ["spark", "counts", "orders", "--from", tier.url, "--json"]
-    answer = json.loads(submit("local[3]", script, arguments, environment))
+    answer = json.loads(submit(master, script, arguments, environment))
     assert answer["message_count"] == 500
+    assert set(work.glob("work-*/app-*")) - before
