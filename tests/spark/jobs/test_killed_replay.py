@@ -39,13 +39,13 @@ def test_a_killed_replay_goes_on_and_no_row_is_twice_or_missing(
     for seed in range(case_count(quick=1, soak=20)):
         random = Random(seed)
         output = tmp_path / f"output-{seed}"
-        kill_count = 0
+        kills_left = case_count(quick=1, soak=2)
         while True:
             job = JobProcess(["-c", PROGRAM, tier.url, str(output)], tmp_path / f"job-{seed}")
             goal = len(list(output.rglob("*"))) + random.randrange(1, STEPS_MAX)
-            if kill_count < 2 and job.until(functools.partial(has_files, output, goal)):
+            if kills_left and job.until(functools.partial(has_files, output, goal)):
                 job.kill()
-                kill_count += 1
+                kills_left -= 1
                 continue
             assert job.wait() == 0, f"seed {seed}: {job.errors}"
             break

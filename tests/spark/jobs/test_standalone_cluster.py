@@ -21,23 +21,20 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_200)]
 
 START_TIMEOUT_S = 300.0
 WORKER_COUNT = 2
-SCRIPT = """
-from thermocline.cli.main import main
-main()
-"""
-"""What docs/spark.md says to submit."""
 COMBINED = """
 import json, sys
-from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from thermocline.cli.main import run
 
+commands = json.loads(sys.argv[1])
+statuses = [run(commands[0])]
 spark = SparkSession.builder.getOrCreate()
-statuses = [run(words) for words in json.loads(sys.argv[1])]
+statuses += [run(words) for words in commands[1:]]
 workers = spark.sparkContext.parallelize(range(8), 8).map(lambda _: __import__("os").getppid()).distinct().count()
 print(json.dumps({"statuses": statuses, "master": spark.sparkContext.master, "worker_processes": workers}))
 """
-"""Several commands in one application, in the session that it has."""
+"""Several commands in one application: the first as the script of docs/spark.md runs it, the others in a session that
+is there."""
 
 
 class SparkDaemon:
@@ -45,12 +42,11 @@ class SparkDaemon:
 
     def __init__(self, words: list[str], directory: Path, environment: dict[str, str]) -> None:
         directory.mkdir()
-        jars = Path(environment["SPARK_HOME"]) / "jars"
         self._log = directory / "daemon.log"
-        java = Path(environment["JAVA_HOME"]) / "bin" / "java"
         with self._log.open("wb") as log:
+            # Which ends as the JVM itself, in an environment as Spark wants it.
             self.process = subprocess.Popen(
-                [java, "-Xmx512m", "-cp", f"{jars}/*", *words],
+                [Path(environment["SPARK_HOME"]) / "bin" / "spark-class", *words],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -81,6 +77,7 @@ def environment(java_home: Path) -> dict[str, str]:
     return {
         **os.environ,
         "SPARK_HOME": str(home),
+        "SPARK_DAEMON_MEMORY": "512m",
         "JAVA_HOME": str(java_home),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -133,20 +130,22 @@ def submit(master: str, script: Path, arguments: list[str], environment: dict[st
 
 
 def test_the_jobs_run_on_a_cluster_in_the_session_that_is_there(
-    master: str, environment: dict[str, str], two_days: tuple[ColdTier, Log], tmp_path: Path
+    master: str, work: Path, environment: dict[str, str], two_days: tuple[ColdTier, Log], tmp_path: Path
 ) -> None:
+    """The first command finds no session yet, and makes one on the master that it was submitted to."""
     tier, log = two_days
     script = tmp_path / "combined.py"
     script.write_text(COMBINED)
     replayed, counted = tmp_path / "replayed", tmp_path / "counted"
     commands = [
-        ["spark", "catch-up", "orders", "--from", tier.url, "--to", str(replayed), "--option", "maxPartitionBytes=20k"],
         ["spark", "counts", "orders", "--from", tier.url, "--to", str(counted), "--by", "queue"],
+        ["spark", "catch-up", "orders", "--from", tier.url, "--to", str(replayed), "--option", "maxPartitionBytes=20k"],
         ["spark", "key-history", "orders", "lonely", "--from", tier.url, "--to", str(tmp_path / "history")],
         ["spark", "compare", "orders", "orders", "--from", tier.url],
     ]
     answer = json.loads(submit(master, script, [json.dumps(commands)], environment).splitlines()[-1])
     assert answer == {"statuses": [0, 0, 0, 0], "master": master, "worker_processes": WORKER_COUNT}
+    assert len({path.name for path in work.glob("work-*/app-*")}) == 2, "one of the first command, one of the others"
     found = [row for file in replayed.glob("*.parquet") for row in pq.read_table(file).to_pylist()]
     assert {(row["queueId"], row["queueOffset"]): row["value"] for row in found} == {
         (row["queueId"], row["queueOffset"]): row["value"] for row in rows_of(log)
@@ -154,17 +153,3 @@ def test_the_jobs_run_on_a_cluster_in_the_session_that_is_there(
     assert len(found) == 500
     lines = [json.loads(line) for line in (counted / "counts.json").read_text().splitlines()]
     assert {line["queue_id"]: line["message_count"] for line in lines} == log.ends()
-
-
-def test_a_submitted_command_uses_the_master_that_it_was_submitted_to(
-    master: str, work: Path, environment: dict[str, str], two_days: tuple[ColdTier, Log], tmp_path: Path
-) -> None:
-    """The two-line script makes no session of its own kind: workers have had executors for it."""
-    tier, _ = two_days
-    before = set(work.glob("work-*/app-*"))
-    script = tmp_path / "job.py"
-    script.write_text(SCRIPT)
-    arguments = ["spark", "counts", "orders", "--from", tier.url, "--json"]
-    answer = json.loads(submit(master, script, arguments, environment))
-    assert answer["message_count"] == 500
-    assert set(work.glob("work-*/app-*")) - before
