@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.spark.cold_tier import ColdTier, rows_of
-from tests.spark.jobs.job_process import JobProcess, has_files
+from tests.spark.jobs.job_process import JobProcess, entry_count, has_entries
 from tests.tiered.cold_data import Log
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(14_400)]
@@ -42,8 +42,8 @@ def test_a_killed_replay_goes_on_and_no_row_is_twice_or_missing(
         kills_left = case_count(quick=1, soak=2)
         while True:
             job = JobProcess(["-c", PROGRAM, tier.url, str(output)], tmp_path / f"job-{seed}")
-            goal = len(list(output.rglob("*"))) + random.randrange(1, STEPS_MAX)
-            if kills_left and job.until(functools.partial(has_files, output, goal)):
+            goal = entry_count(output) + random.randrange(1, STEPS_MAX)
+            if kills_left and job.until(functools.partial(has_entries, output, goal)):
                 job.kill()
                 kills_left -= 1
                 continue
