@@ -5,7 +5,12 @@ from __future__ import annotations
 import click
 
 from thermocline.cli.spark_catch_up import catch_up
+from thermocline.cli.spark_compare import compare
+from thermocline.cli.spark_counts import counts
 from thermocline.cli.spark_hand_off import hand_off
+from thermocline.cli.spark_key_history import key_history
+from thermocline.cli.spark_lag import lag
+from thermocline.cli.spark_republish import republish
 
 __all__ = ["spark"]
 
@@ -23,5 +28,5 @@ def spark() -> None:
     """
 
 
-spark.add_command(catch_up)
-spark.add_command(hand_off)
+for _command in (catch_up, hand_off, counts, lag, key_history, republish, compare):
+    spark.add_command(_command)

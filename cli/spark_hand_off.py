@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from thermocline.cli.application import Application, uses_cluster
-from thermocline.cli.spark_catch_up import parse_pairs
+from thermocline.cli.spark_options import parse_pairs
 
 __all__ = ["hand_off"]
 

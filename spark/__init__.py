@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from thermocline.spark.handoff.hand_off import hand_off
     from thermocline.spark.handoff.receipt import Receipt, read_receipt
     from thermocline.spark.handoff.snapshot import ColdSnapshot, SnapshotQueue, open
+    from thermocline.spark.jobs.compare import Comparison, Side, compare
+    from thermocline.spark.jobs.counts import CountReport, counts
+    from thermocline.spark.jobs.key_history import KeyHistory, key_history
+    from thermocline.spark.jobs.lag import LagReport, QueueLag, lag
     from thermocline.spark.jobs.replay import CatchUpReport, catch_up
+    from thermocline.spark.jobs.republish import RepublishReport, republish
     from thermocline.spark.metrics.collector import TaskMetrics, task_metrics
     from thermocline.spark.metrics.report import MetricsReport
     from thermocline.spark.session import local_session
@@ -25,19 +30,31 @@ __all__ = [
     "ArrowDecoder",
     "CatchUpReport",
     "ColdSnapshot",
+    "Comparison",
+    "CountReport",
+    "KeyHistory",
+    "LagReport",
     "MetricsReport",
+    "QueueLag",
     "Receipt",
+    "RepublishReport",
     "RowSelection",
+    "Side",
     "SnapshotQueue",
     "TaskMetrics",
     "catch_up",
+    "compare",
     "configure",
+    "counts",
     "hand_off",
+    "key_history",
+    "lag",
     "local_session",
     "open",
     "read_cold",
     "read_options",
     "read_receipt",
+    "republish",
     "task_metrics",
     "with_avro_body",
     "with_json_body",
@@ -65,6 +82,18 @@ _MODULES = {
     "with_avro_body": "bodies.dataframe_bodies",
     "with_json_body": "bodies.dataframe_bodies",
     "with_protobuf_body": "bodies.dataframe_bodies",
+    "Comparison": "jobs.compare",
+    "Side": "jobs.compare",
+    "compare": "jobs.compare",
+    "CountReport": "jobs.counts",
+    "counts": "jobs.counts",
+    "KeyHistory": "jobs.key_history",
+    "key_history": "jobs.key_history",
+    "LagReport": "jobs.lag",
+    "QueueLag": "jobs.lag",
+    "lag": "jobs.lag",
+    "RepublishReport": "jobs.republish",
+    "republish": "jobs.republish",
 }
 
 

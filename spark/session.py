@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 JAVA_VERSION_MIN = 17
 JAVA_ANSWER_TIMEOUT_S = 30
 _VERSION = re.compile(r'version "(\d+)')
+SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""Set by `spark-submit`: the JVM is there already, and knows its master and settings."""
 
 # What a session on one machine needs and a person would not think of.
 LOCAL_SETTINGS = {
@@ -62,10 +64,18 @@ def local_session(
 
 @contextmanager
 def session_for_job(*, app_name: str, cores: int | None = None) -> Iterator[SparkSession]:
-    """The session of this process for one job; one that was started for it is stopped afterwards. Raises as above."""
+    """The session of this process for one job; one that was started for it is stopped afterwards. Raises as above.
+
+    Under `spark-submit` it is that application's session, on its master and with its settings; else a local one.
+    """
     prepare_environment(os.environ)
     found = _running_session()
-    session = found if found is not None else local_session(app_name=app_name, cores=cores)
+    if found is not None:
+        session = found
+    elif SUBMITTED in os.environ:
+        session = _session_class().builder.getOrCreate()
+    else:
+        session = local_session(app_name=app_name, cores=cores)
     try:
         yield session
     finally:

@@ -94,7 +94,7 @@ class SendRequests:
                 raise InvalidRequestError("delayed and retried messages travel alone", topic=topic)
             if message.topic != topic or message.wait_store_ok != first.wait_store_ok:
                 raise InvalidRequestError("a batch has one topic and one wait_store_ok", topic=message.topic)
-            if message.sharding_key != first.sharding_key:
+            if queue is None and message.sharding_key != first.sharding_key:
                 raise InvalidRequestError("a batch goes to one queue, so it has one sharding key", topic=message.topic)
         return self.checked_batch(messages, callback, queue=queue, timeout_ms=timeout_ms)
 

@@ -326,6 +326,23 @@ def test_a_batch_refuses_what_does_not_belong_together(producer: Producer, other
         producer.send_batch([Message("orders", b"x"), other])
 
 
+def test_a_batch_to_a_chosen_queue_may_have_several_sharding_keys(broker: FakeBroker, producer: Producer) -> None:
+    queue = producer.fetch_publish_queues("orders")[2]
+    producer.send_batch([Message("orders", b"x", sharding_key=key) for key in ("a", "b", "")], queue=queue)
+    stored = broker.messages("orders")
+    assert [(message.sharding_key, message.queue) for message in stored] == [("a", queue), ("b", queue), ("", queue)]
+
+
+def test_a_message_may_bring_its_unique_id(broker: FakeBroker, producer: Producer) -> None:
+    alone = producer.send(Message("orders", b"x", unique_key="MINE"))
+    results = producer.send_batch([Message("orders", b"x", unique_key="MINE TOO"), Message("orders", b"x")])
+    ids = [alone.message_id, *(result.message_id for result in results)]
+    assert ids[:2] == ["MINE", "MINE TOO"]
+    assert [message.message_id for message in broker.messages("orders")] == ids
+    with pytest.raises(InvalidRequestError, match="unique id"):
+        producer.send(Message("orders", b"x", unique_key="a\x01b"))
+
+
 def test_lingering_messages_travel_together(broker: FakeBroker) -> None:
     with Producer(namesrv=broker.namesrv_address, auto_batch=True, batch_max_delay_ms=50) as producer:
         futures = [producer.send_async(Message("orders", b"%d" % i)) for i in range(50)]

@@ -98,9 +98,10 @@ def test_an_output_that_exists_is_left_alone(
     spark_session: SparkSession, orders: tuple[ColdTier, Log], tmp_path: Path
 ) -> None:
     tier, _ = orders
+    (tmp_path / "letter").write_text("somebody else's")
     with pytest.raises(InvalidRequestError, match="exists already"):
         catch_up(spark_session, tier.url, topic="orders", output=str(tmp_path))
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["letter"]
 
 
 def test_an_unknown_topic_writes_nothing(
@@ -137,3 +138,55 @@ def test_the_command_refuses_options_that_are_no_pairs() -> None:
     )
     assert result.exit_code == 2
     assert "NAME=VALUE" in result.stderr
+
+
+def test_days_and_tags_become_folders_whatever_the_session_s_zone_is(
+    spark_session: SparkSession, two_days: tuple[ColdTier, Log], tmp_path: Path
+) -> None:
+    tier, log = two_days
+    output = tmp_path / "by-day"
+    zone = spark_session.conf.get("spark.sql.session.timeZone")
+    assert zone is not None
+    spark_session.conf.set("spark.sql.session.timeZone", "America/Los_Angeles")
+    try:
+        report = catch_up(
+            spark_session,
+            tier.url,
+            topic="orders",
+            output=str(output),
+            partition_by="day,tag",
+            options={"columns": "queueId,queueOffset,value"},
+            chunk_bytes=60_000,
+        )
+    finally:
+        spark_session.conf.set("spark.sql.session.timeZone", zone)
+    assert report.row_count == 500
+    expected: dict[str, set[tuple[int, int, bytes]]] = {}
+    for row in rows_of(log):
+        folder = f"day={row['timestamp']:%Y-%m-%d}/tag={row['tag'] or '__HIVE_DEFAULT_PARTITION__'}"
+        expected.setdefault(folder, set()).add((row["queueId"], row["queueOffset"], row["value"]))
+    found: dict[str, set[tuple[int, int, bytes]]] = {}
+    count = 0
+    for file in output.glob("day=*/tag=*/part-*.parquet"):
+        rows = pq.ParquetFile(file).read().to_pylist()
+        found.setdefault(str(file.parent.relative_to(output)), set()).update(tuple(row.values()) for row in rows)
+        count += len(rows)
+    assert (found, count) == (expected, 500)
+
+
+def test_a_finished_replay_says_so_and_other_arguments_are_refused(
+    spark_session: SparkSession, two_days: tuple[ColdTier, Log], tmp_path: Path
+) -> None:
+    tier, _ = two_days
+    output = tmp_path / "finished"
+    first = catch_up(
+        spark_session, tier.url, topic="orders", output=str(output), options={"tags": "UA", "s3.tls": "no"}
+    )
+    files = sorted(path for path in output.rglob("*") if path.is_file())
+    secret = {"tags": "UA", "s3.secretKey": "hidden", "s3.accessKey": "id"}
+    again = catch_up(spark_session, tier.url, topic="orders", output=str(output), options=secret)
+    assert (again.outcome, again.row_count, again.queues) == ("finished before", first.row_count, first.queues)
+    assert sorted(path for path in output.rglob("*") if path.is_file()) == files
+    with pytest.raises(InvalidRequestError, match="other arguments") as caught:
+        catch_up(spark_session, tier.url, topic="orders", output=str(output), options={"tags": "AA"})
+    assert "differs=options" in str(caught.value)

@@ -1,0 +1,133 @@
+"""What the commands of `thermocline spark` share: the options that say what is read, and in which session.
+
+@click.command(...)
+@reads_cold_tier            adds the options; the command gets them as one `ColdRead`
+def counts(read: ColdRead, ...) -> None:
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+
+import click
+
+from thermocline.cli.output import Output
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["ColdRead", "Told", "in_session", "parse_pairs", "reads_cold_tier"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Told = Callable[[int, int], None]
+"""What jobs tell how far they are."""
+
+_OUR_ERROR = re.compile(r"^thermocline\.[\w.]+Error: (.+)$", re.MULTILINE)
+_NAMED = {
+    "tags": "tags",
+    "queues": "queues",
+    "starting_offsets": "startingOffsets",
+    "ending_offsets": "endingOffsets",
+    "starting_time": "startingTimestamp",
+    "ending_time": "endingTimestamp",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColdRead:
+    """Where and what a command reads, on how many cores, and where its result goes."""
+
+    url: str
+    options: Mapping[str, str]
+    cores: int | None
+    output: Output
+
+
+def reads_cold_tier(command: Callable[Concatenate[ColdRead, P], R]) -> Callable[P, R]:
+    """Add the options that every command on the cold tier takes."""
+
+    @click.option(
+        "--from",
+        "url",
+        required=True,
+        metavar="URL",
+        help="The cold tier: s3a://bucket/prefix, s3://bucket/prefix?endpoint=URL or file:///directory.",
+    )
+    @click.option("--tags", help="Only messages with one of these tags: 'A || B'.")
+    @click.option("--queues", help="Only these queues: broker-a:0,broker-a:1 or 0,1.")
+    @click.option("--starting-offsets", metavar="earliest|latest|JSON", help="Where to start in every queue.")
+    @click.option("--ending-offsets", metavar="earliest|latest|JSON", help="Where to end, exclusive.")
+    @click.option("--starting-time", metavar="TIME", help="Store time to start at: milliseconds or ISO 8601.")
+    @click.option("--ending-time", metavar="TIME", help="Store time to end before.")
+    @click.option("--option", "pairs", multiple=True, metavar="NAME=VALUE", help="Any other option of the data source.")
+    @click.option("--cores", type=click.IntRange(min=1), help="Cores to use; all when absent.")
+    @click.option("--json", "as_json", is_flag=True, help="Write the report as JSON for programs instead of a table.")
+    @functools.wraps(command)
+    def with_read(*args: P.args, **kwargs: P.kwargs) -> R:
+        given = dict(kwargs)
+        options = parse_pairs(_pairs(given.pop("pairs")))
+        for name, option in _NAMED.items():
+            value = given.pop(name)
+            if value is not None:
+                options[option] = str(value)
+        cores = given.pop("cores")
+        read = ColdRead(
+            url=str(given.pop("url")),
+            options=options,
+            cores=None if cores is None else int(str(cores)),
+            output=Output(as_json=bool(given.pop("as_json"))),
+        )
+        return command(read, *args, **given)  # type: ignore[arg-type]
+
+    return with_read
+
+
+@contextmanager
+def in_session(read: ColdRead, title: str) -> Iterator[tuple[SparkSession, Told]]:
+    """The session for a command, and what tells its progress bar."""
+    from thermocline.spark.session import session_for_job
+
+    with (
+        session_for_job(app_name=f"thermocline {title}", cores=read.cores) as spark,
+        read.output.progress() as progress,
+    ):
+        bar = progress.add_task(title, total=None)
+        with _one_sentence():
+            yield spark, lambda done, total: progress.update(bar, completed=done, total=max(total, 1))
+
+
+@contextmanager
+def _one_sentence() -> Iterator[None]:
+    """Spark's exceptions, which hold the stacks of three processes, as what went wrong in the innermost."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        text = str(error)
+        ours = _OUR_ERROR.search(text)
+        sentence = ours[1] if ours is not None else text.strip().partition("\n")[0]
+        raise click.ClickException(sentence.removesuffix(".") + ".") from error
+
+
+def parse_pairs(pairs: tuple[str, ...], *, option: str = "--option") -> dict[str, str]:
+    """Options written as NAME=VALUE; click.BadParameter for anything else."""
+    options: dict[str, str] = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not name or not separator:
+            raise click.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint=option)
+        options[name] = value
+    return options
+
+
+def _pairs(value: object) -> tuple[str, ...]:
+    assert isinstance(value, tuple)
+    return value

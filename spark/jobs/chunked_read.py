@@ -1,0 +1,282 @@
+"""ChunkedRead: a read that was resolved once, cut into chunks that can be read one by one, by another process too.
+
+A chunk is a range of offsets of each of some queues of one topic. The chunks of a read hold each of its messages once.
+Offset ranges mean the same in every version of the catalog, so a read whose version has been collected meanwhile can go
+on: what is left of it is looked up in the newest version, under today's time to live. What has expired since is not
+there any more, and is said in `notes`. A topic that was deleted and made again meanwhile is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from thermocline.remoting.errors import InvalidRequestError
+from thermocline.spark.access.hadoop_options import FORMAT, read_options
+from thermocline.spark.data_source import table_schema
+from thermocline.spark.reading.cold_plan import pinned_options, resolve_plan
+from thermocline.spark.reading.read_plan import QueueRange, ReadPlan, SegmentSlice
+from thermocline.spark.reading.source_options import QueueName, read_options_from
+from thermocline.tiered.errors import VersionExpiredError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+CHUNK_BYTES_DEFAULT = 1 << 30
+# Options are known without regard to case; here they are kept in lower case, so that each is there once.
+_PINS = ("snapshotVersion", "snapshotTimestamp")
+_HELD = "snapshotpin"
+_FIXED = ("startingoffsets", "endingoffsets", _HELD, *(name.lower() for name in _PINS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueEnd:
+    """The range of one queue that a job reads: [start_offset, end_offset)."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    start_offset: int
+    end_offset: int
+    incarnation: int = field(default=0, repr=False)
+
+    @property
+    def name(self) -> str:
+        """As options spell it."""
+        return str(QueueName(self.broker_name, self.queue_id))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """Ranges of queues of one topic; `raw_bytes` of records is an estimate."""
+
+    number: int
+    topic: str
+    ranges: tuple[QueueEnd, ...]
+    raw_bytes: int
+
+
+@dataclass(slots=True, kw_only=True)
+class ChunkedRead:
+    """See the module. `options` reach the bucket and are not saved; the rest is."""
+
+    options: Mapping[str, str]
+    queues: tuple[QueueEnd, ...]
+    chunks: tuple[Chunk, ...]
+    pins: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+    receipt: Mapping[str, Any] | None = None
+    """What a hand-off after the whole read needs to know; carried along."""
+
+    @classmethod
+    def plan(
+        cls, spark: SparkSession, url: str, *, topic: str, options: Mapping[str, str], chunk_bytes: int
+    ) -> ChunkedRead:
+        """Resolve a read now, or as the options of a snapshot that is open say.
+
+        Raises:
+            InvalidRequestError: An option is wrong, a topic is not there.
+            UnavailableError: The store gave no answer, or refused.
+        """
+        chosen = _chosen(spark, url, topic, options)
+        asked = read_options_from(chosen)
+        # No slice is longer than a chunk.
+        asked = replace(asked, partition_bytes_max=min(asked.partition_bytes_max, chunk_bytes))
+        plan = resolve_plan(asked, now_ms=time.time_ns() // 1_000_000)
+        names = [source.broker_name for source in plan.sources]
+        if len(set(names)) < len(names):
+            raise InvalidRequestError(
+                "two clusters under this URL have brokers of one name; name one cluster: URL/cluster", url=url
+            )
+        pinned = pinned_options(plan)
+        return cls(
+            options=_without(chosen, _FIXED),
+            queues=tuple(_end(queue) for queue in plan.queues),
+            chunks=tuple(cut_chunks(plan, chunk_bytes=chunk_bytes)),
+            pins={name.lower(): pinned[name] for name in _PINS} | ({_HELD: chosen[_HELD]} if _HELD in chosen else {}),
+        )
+
+    @classmethod
+    def restore(
+        cls, spark: SparkSession, url: str, *, topic: str, options: Mapping[str, str], saved: Mapping[str, Any]
+    ) -> ChunkedRead:
+        """The read that an earlier run has saved; the options say how the bucket is reached now."""
+        return cls(
+            options=_without(_chosen(spark, url, topic, options), _FIXED),
+            queues=tuple(QueueEnd(**queue) for queue in saved["queues"]),
+            chunks=tuple(
+                Chunk(**chunk | {"ranges": tuple(QueueEnd(**part) for part in chunk["ranges"])})
+                for chunk in saved["chunks"]
+            ),
+            pins=saved["pins"],
+            notes=tuple(saved["notes"]),
+            receipt=saved["receipt"],
+        )
+
+    def saved(self) -> dict[str, Any]:
+        """For JSON; no secrets."""
+        return {
+            "queues": [asdict(queue) for queue in self.queues],
+            "chunks": [asdict(chunk) for chunk in self.chunks],
+            "pins": dict(self.pins),
+            "notes": list(self.notes),
+            "receipt": self.receipt,
+        }
+
+    @property
+    def raw_bytes(self) -> int:
+        """Of all chunks."""
+        return sum(chunk.raw_bytes for chunk in self.chunks)
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """The catalog versions that are read, by cluster/broker."""
+        versions: dict[str, int] = json.loads(self.pins["snapshotversion"])
+        return versions
+
+    def columns(self, columns: Iterable[str]) -> ChunkedRead:
+        """The same read with these columns."""
+        others = _without(self.options, ("includeproperties",))
+        return replace(self, options=others | {"columns": ",".join(columns)})
+
+    def with_keys(self, keys: Iterable[str]) -> ChunkedRead:
+        """The same read, of messages that have one of these keys."""
+        return replace(self, options={**self.options, "keys": " ".join(keys)})
+
+    def renewed(self) -> ChunkedRead | None:
+        """What is left of the read when its version is gone: the same chunks, cut to what is there today; None when the
+        version is still readable.
+
+        Raises:
+            InvalidRequestError: A topic is not there any more, or was deleted and made again.
+            UnavailableError: The store gave no answer, or refused.
+        """
+        now_ms = time.time_ns() // 1_000_000
+        everything = {**self.options, "failondataloss": "false"}
+        try:
+            resolve_plan(read_options_from({**everything, **self.pins}), now_ms=now_ms)
+        except VersionExpiredError:
+            pass
+        else:
+            return None
+        plan = resolve_plan(read_options_from(everything), now_ms=now_ms)
+        there = {(queue.topic, queue.source.broker_name, queue.queue_id): queue for queue in plan.queues}
+        chunks = [replace(chunk, ranges=tuple(_still_there(chunk.ranges, there))) for chunk in self.chunks]
+        pinned = pinned_options(plan)
+        old = " ".join(f"{root}:{version}" for root, version in sorted(self.versions.items()))
+        new = " ".join(f"{source.root}:{source.version}" for source in plan.sources)
+        return replace(
+            self,
+            chunks=tuple(chunks),
+            pins={name.lower(): pinned[name] for name in _PINS},
+            notes=(*self.notes, f"version {old} is not readable any more; the rest is read at {new}"),
+        )
+
+    def chunk_options(self, chunk: Chunk) -> dict[str, str]:
+        """Options of the data source with which exactly this chunk is read."""
+        ranges = {part.name: part for part in chunk.ranges}
+        return {
+            **self.options,
+            **self.pins,
+            "topic": chunk.topic,
+            "queues": ",".join(ranges),
+            "startingoffsets": json.dumps({chunk.topic: {name: part.start_offset for name, part in ranges.items()}}),
+            "endingoffsets": json.dumps({chunk.topic: {name: part.end_offset for name, part in ranges.items()}}),
+        }
+
+    def task_count(self, chunk: Chunk) -> int:
+        """In how many tasks Spark will read a chunk.
+
+        Raises:
+            VersionExpiredError: The version is not readable any more: see `renewed`.
+            InvalidRequestError: What is planned is not there any more.
+            UnavailableError: The store gave no answer, or refused.
+        """
+        if not chunk.ranges:
+            return 1
+        plan = resolve_plan(read_options_from(self.chunk_options(chunk)), now_ms=time.time_ns() // 1_000_000)
+        return max(1, len(plan.tasks))
+
+    def table(self, spark: SparkSession, chunk: Chunk) -> DataFrame:
+        """The rows of a chunk."""
+        if not chunk.ranges:
+            return spark.createDataFrame([], schema=table_schema(self.options))
+        return spark.read.format(FORMAT).options(**self.chunk_options(chunk)).load()
+
+
+def cut_chunks(plan: ReadPlan, *, chunk_bytes: int) -> Iterator[Chunk]:
+    """Chunks of about `chunk_bytes` raw bytes: queues laid end to end, cut between slices, and between topics.
+
+    A read of nothing has one chunk, without a range.
+    """
+    slices: dict[tuple[str, str, int], list[SegmentSlice]] = defaultdict(list)
+    for task in plan.tasks:
+        for part in task:
+            slices[(part.topic, part.source.root, part.queue_id)].append(part)
+    open_topic, open_bytes, number = "", 0, 0
+    ranges: list[QueueEnd] = []
+    for queue in sorted(plan.queues, key=lambda queue: (queue.topic, queue.source.root, queue.queue_id)):
+        # By offset: tasks that small queues share hold their slices as the objects lie.
+        parts = sorted(
+            slices[(queue.topic, queue.source.root, queue.queue_id)],
+            key=lambda part: (part.start_offset, part.segment_id),
+        )
+        for index, part in enumerate(parts):
+            if ranges and (queue.topic != open_topic or open_bytes + part.raw_bytes > chunk_bytes):
+                yield Chunk(number=number, topic=open_topic, ranges=tuple(ranges), raw_bytes=open_bytes)
+                number, ranges, open_bytes = number + 1, [], 0
+            open_topic = queue.topic
+            open_bytes += part.raw_bytes
+            is_new = not ranges or (ranges[-1].broker_name, ranges[-1].queue_id) != (
+                queue.source.broker_name,
+                queue.queue_id,
+            )
+            start = part.start_offset if is_new else ranges[-1].start_offset
+            if not is_new:
+                ranges.pop()
+            ranges.append(replace(_end(queue), start_offset=start, end_offset=part.end_offset))
+            assert index == 0 or parts[index - 1].end_offset <= part.start_offset, "slices of a queue do not overlap"
+    if ranges or not number:
+        topic = open_topic or (plan.queues[0].topic if plan.queues else "")
+        yield Chunk(number=number, topic=topic, ranges=tuple(ranges), raw_bytes=open_bytes)
+
+
+def _end(queue: QueueRange) -> QueueEnd:
+    return QueueEnd(
+        topic=queue.topic,
+        broker_name=queue.source.broker_name,
+        queue_id=queue.queue_id,
+        start_offset=queue.start_offset,
+        end_offset=queue.end_offset,
+        incarnation=queue.incarnation,
+    )
+
+
+def _still_there(ranges: Iterable[QueueEnd], there: Mapping[tuple[str, str, int], QueueRange]) -> Iterator[QueueEnd]:
+    """The ranges, cut to what is there today; a queue that is away has expired as a whole."""
+    for part in ranges:
+        queue = there.get((part.topic, part.broker_name, part.queue_id))
+        if queue is None:
+            continue
+        if queue.incarnation != part.incarnation:
+            raise InvalidRequestError(
+                "the topic was deleted and made again since this job began; begin anew", topic=part.topic
+            )
+        start, end = max(part.start_offset, queue.start_offset), min(part.end_offset, queue.end_offset)
+        if start < end:
+            yield replace(part, start_offset=start, end_offset=end)
+
+
+def _chosen(spark: SparkSession, url: str, topic: str, options: Mapping[str, str]) -> dict[str, str]:
+    """All options of the read, by their names in lower case; what the session knows of the bucket counts last."""
+    given = {name.lower(): value for name, value in (read_options(spark, url) | dict(options)).items()}
+    return given | {"path": url, "topic": topic}
+
+
+def _without(options: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    dropped = set(names)
+    return {name: value for name, value in options.items() if name not in dropped}

@@ -1,0 +1,251 @@
+"""lag: how far a consumer group is behind, how much of that is in the cold tier, and how old it is.
+
+Where the group is: asked of the brokers when a NameServer is named; else as the brokers' newest state in the bucket
+says, which is some seconds to minutes old and knows nothing of what is not sealed yet.
+A queue in which the group has no position counts from its first message. Nothing is written, and no message is read but
+the oldest of each queue: an interrupted report is asked for again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from thermocline.client.message_queue import MessageQueue
+from thermocline.remoting.errors import GroupNotFoundError, TopicNotFoundError
+from thermocline.spark.access.blocking_store import blocking_store
+from thermocline.spark.access.hadoop_options import read_options
+from thermocline.spark.jobs.chunked_read import Chunk, ChunkedRead, QueueEnd
+from thermocline.spark.jobs.progress import Progress, ProgressMeter
+from thermocline.spark.reading.cold_plan import resolve_plan
+from thermocline.spark.reading.source_options import read_options_from
+from thermocline.tiered.object_keys import BrokerKeys
+from thermocline.tiered.state.newest_state import read_newest
+from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OLDEST_WINDOW = 1_000
+"""Offsets in which the oldest message is looked for first; what is in front of it may have expired."""
+WHOLE = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class QueuePlace:
+    """One queue of one topic on one broker."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueLag:
+    """One queue. Counts are of offsets; None: not known, or there is none."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    consumer_offset: int | None
+    cold_end_offset: int | None
+    broker_end_offset: int | None
+    behind_count: int
+    """What there is to consume still."""
+    cold_count: int
+    """How much of it is in the cold tier."""
+    expired_count: int
+    """What was gone before the group came to it."""
+    oldest_timestamp_ms: int | None
+    """Store time of the first message to consume."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LagReport:
+    """`as_of_ms`: when the positions were true."""
+
+    group: str
+    queues: tuple[QueueLag, ...]
+    as_of_ms: int
+    elapsed_ms: int
+
+    @property
+    def behind_count(self) -> int:
+        """Over all queues."""
+        return sum(queue.behind_count for queue in self.queues)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Brokers:
+    """What brokers, or the bucket for them, say: the group's positions; what each queue holds, if they were asked."""
+
+    positions: Mapping[QueuePlace, int]
+    ranges: Mapping[QueuePlace, tuple[int, int]]
+    as_of_ms: int
+
+
+def lag(
+    spark: SparkSession,
+    url: str,
+    *,
+    group: str,
+    topic: str,
+    namesrv: str | None = None,
+    options: Mapping[str, str] | None = None,
+    on_progress: Progress | None = None,
+) -> LagReport:
+    """How far `group` is behind in `topic` (one or several, comma separated).
+
+    Raises:
+        GroupNotFoundError: The group has no position in any of the topics.
+        InvalidRequestError: An option is wrong, a topic is not there.
+        UnavailableError: The store, a NameServer or a broker gave no answer.
+    """
+    started_ns = time.monotonic_ns()
+    topics = [name.strip() for name in topic.split(",")]
+    read: ChunkedRead | None = None
+    try:
+        read = ChunkedRead.plan(spark, url, topic=topic, options=options or {}, chunk_bytes=WHOLE)
+    except TopicNotFoundError:
+        if namesrv is None:
+            raise  # else nothing is sealed yet, and the brokers know
+    brokers = _ask_bucket(spark, url, topic, options or {}, group) if namesrv is None else _ask(namesrv, group, topics)
+    if not brokers.positions:
+        raise GroupNotFoundError("the group has no position in this topic", group=group, topic=topic)
+    cold = {} if read is None else {_place(queue): queue for queue in read.queues}
+    places = sorted(cold.keys() | brokers.ranges.keys() | brokers.positions.keys())
+    queues = [_queue_lag(place, cold.get(place), brokers) for place in places]
+    oldest: dict[QueuePlace, int] = {}
+    if read is not None:
+        wanted = [_cold_rest(queue, cold[_of(queue)]) for queue in queues if queue.cold_count]
+        meter = ProgressMeter(spark, on_progress, total_bytes=len(wanted))
+        with meter.part(len(wanted), task_count=1, description="lag"):
+            oldest = _oldest(spark, read, wanted)
+    queues = [replace(queue, oldest_timestamp_ms=oldest.get(_of(queue))) for queue in queues]
+    if namesrv is not None:
+        queues = _oldest_at_brokers(namesrv, queues, brokers)
+    return LagReport(
+        group=group,
+        queues=tuple(queues),
+        as_of_ms=brokers.as_of_ms,
+        elapsed_ms=(time.monotonic_ns() - started_ns) // 1_000_000,
+    )
+
+
+def _queue_lag(place: QueuePlace, cold: QueueEnd | None, brokers: _Brokers) -> QueueLag:
+    position, held = brokers.positions.get(place), brokers.ranges.get(place)
+    cold_start, cold_end = (cold.start_offset, cold.end_offset) if cold is not None else (0, 0)
+    start, end = held if held is not None else (cold_start, cold_end)
+    following = start if position is None else max(position, start)
+    return QueueLag(
+        topic=place.topic,
+        broker_name=place.broker_name,
+        queue_id=place.queue_id,
+        consumer_offset=position,
+        cold_end_offset=None if cold is None else cold_end,
+        broker_end_offset=None if held is None else end,
+        behind_count=max(0, end - following),
+        cold_count=max(0, cold_end - max(following, cold_start)),
+        expired_count=0 if position is None else max(0, start - position),
+        oldest_timestamp_ms=None,
+    )
+
+
+def _cold_rest(queue: QueueLag, cold: QueueEnd) -> QueueEnd:
+    """What the group has yet to consume of a queue's cold part."""
+    return replace(cold, start_offset=cold.end_offset - queue.cold_count)
+
+
+def _oldest(spark: SparkSession, read: ChunkedRead, wanted: Sequence[QueueEnd]) -> dict[QueuePlace, int]:
+    """Store time of the first message of each range that has not expired."""
+    found: dict[QueuePlace, int] = {}
+    for window in (OLDEST_WINDOW, None):
+        left = [part for part in wanted if _place(part) not in found]
+        for topic in sorted({part.topic for part in left}):
+            ranges = tuple(
+                part if window is None else replace(part, end_offset=min(part.end_offset, part.start_offset + window))
+                for part in left
+                if part.topic == topic
+            )
+            found |= _first_times(spark, read, Chunk(number=0, topic=topic, ranges=ranges, raw_bytes=0))
+    return found
+
+
+def _first_times(spark: SparkSession, read: ChunkedRead, chunk: Chunk) -> dict[QueuePlace, int]:
+    from pyspark.sql import functions as f
+
+    table = read.columns(["brokerName", "queueId", "queueOffset", "timestamp"]).table(spark, chunk)
+    first = table.groupBy("brokerName", "queueId").agg(
+        f.unix_millis(f.min_by("timestamp", "queueOffset")).alias("timestamp_ms")
+    )
+    return {QueuePlace(chunk.topic, row["brokerName"], row["queueId"]): row["timestamp_ms"] for row in first.collect()}
+
+
+# -- where the group is --------------------------------------------------------------------------------------------
+
+
+def _ask(namesrv: str, group: str, topics: Sequence[str]) -> _Brokers:
+    """Ask the brokers."""
+    from thermocline.client.admin.admin_client import AdminClient
+
+    positions: dict[QueuePlace, int] = {}
+    ranges: dict[QueuePlace, tuple[int, int]] = {}
+    now_ms = time.time_ns() // 1_000_000
+    with AdminClient(namesrv=namesrv) as admin:
+        for topic in topics:
+            for stats in admin.topic_stats(topic):
+                ranges[_queue_place(stats.queue)] = (stats.min_offset, stats.max_offset)
+            for progress in admin.group_progress(group, topic=topic):
+                if progress.consumer_offset >= 0 and progress.queue.topic == topic:
+                    positions[_queue_place(progress.queue)] = progress.consumer_offset
+    return _Brokers(positions=positions, ranges=ranges, as_of_ms=now_ms)
+
+
+def _ask_bucket(spark: SparkSession, url: str, topic: str, options: Mapping[str, str], group: str) -> _Brokers:
+    """What the brokers' newest state in the bucket says."""
+    chosen = read_options_from(read_options(spark, url) | dict(options) | {"path": url, "topic": topic})
+    plan = resolve_plan(chosen, now_ms=time.time_ns() // 1_000_000)
+    positions: dict[QueuePlace, int] = {}
+    as_of_ms: list[int] = []
+    for source in plan.sources:
+        store = blocking_store(source.url, chosen.store)
+        snapshot = store.run(read_newest(store.store, BrokerKeys(source.root)))
+        if snapshot is None:
+            continue
+        as_of_ms.append(snapshot.captured_ms)
+        table = snapshot.documents.get(CONSUMER_OFFSETS, {}).get("offsetTable", {})
+        for name in chosen.topics:
+            for queue_id, offset in table.get(f"{name}@{group}", {}).items():
+                positions[QueuePlace(name, source.broker_name, int(queue_id))] = int(offset)
+    return _Brokers(positions=positions, ranges={}, as_of_ms=min(as_of_ms, default=0))
+
+
+def _oldest_at_brokers(namesrv: str, queues: Sequence[QueueLag], brokers: _Brokers) -> list[QueueLag]:
+    """Fill in what is not cold yet: the first message to consume is still with its broker."""
+    from thermocline.client.admin.admin_client import AdminClient
+
+    filled = []
+    with AdminClient(namesrv=namesrv) as admin:
+        for queue in queues:
+            oldest_ms = queue.oldest_timestamp_ms
+            if oldest_ms is None and queue.behind_count:
+                _, end = brokers.ranges[_of(queue)]
+                place = MessageQueue(topic=queue.topic, broker_name=queue.broker_name, queue_id=queue.queue_id)
+                pulled = admin.pull(place, end - queue.behind_count, count_max=1)
+                oldest_ms = pulled.messages[0].store_timestamp_ms if pulled.messages else None
+            filled.append(replace(queue, oldest_timestamp_ms=oldest_ms))
+    return filled
+
+
+def _place(queue: QueueEnd) -> QueuePlace:
+    return QueuePlace(queue.topic, queue.broker_name, queue.queue_id)
+
+
+def _of(queue: QueueLag) -> QueuePlace:
+    return QueuePlace(queue.topic, queue.broker_name, queue.queue_id)
+
+
+def _queue_place(queue: MessageQueue) -> QueuePlace:
+    return QueuePlace(queue.topic, queue.broker_name, queue.queue_id)

@@ -1,0 +1,101 @@
+"""A replay whose version was collected while it was interrupted: the rest is read at the newest one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.spark.cold_tier import NOW_MS, ColdTier, directory_url, flights, rows_of
+from thermocline.remoting.errors import InvalidRequestError
+from thermocline.spark import catch_up
+from thermocline.tiered.garbage import GarbageCollector
+from thermocline.tiered.ledger_entry import LedgerChanges, SegmentOut
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LATER_MS = NOW_MS + 2 * 24 * 3_600_000
+
+
+class InterruptedByTestError(Exception):
+    """What stops a job in the middle."""
+
+
+def stop_after_a_chunk(done: int, total: int) -> None:
+    """A progress callback; the thread that watches tasks goes on."""
+    if threading.current_thread() is threading.main_thread() and done:
+        raise InterruptedByTestError
+
+
+def collect_garbage(tier: ColdTier) -> None:
+    """Two days later, nobody has a pin."""
+
+    async def collect() -> None:
+        store, writer = await tier._open()
+        collector = GarbageCollector(writer)
+        for _ in range(4):
+            await collector.execute(await collector.plan(now_ms=LATER_MS, sweep=True), now_ms=LATER_MS)
+        await writer.close()
+        await store.close()
+
+    asyncio.run(collect())
+
+
+def test_the_rest_is_read_at_the_newest_version_and_what_expired_is_not_there(
+    spark_session: SparkSession, tmp_path: Path
+) -> None:
+    tier = ColdTier(directory_url(tmp_path / "cold"))
+    log = flights("orders", 400, queue_count=2)
+    tier.seal_in_pieces(log, 2)
+    output = tmp_path / "output"
+    arguments = {"topic": "orders", "output": str(output), "chunk_bytes": 40_000}
+    with pytest.raises(InterruptedByTestError):
+        catch_up(spark_session, tier.url, **arguments, on_progress=stop_after_a_chunk)  # type: ignore[arg-type]
+    plan = json.loads((output / "_thermocline" / "plan-00001.json").read_text())
+    old_version = tier.version
+    # What comes later is no part of the job; what goes is.
+    ends = log.ends()
+    log.append_flights(50)
+    tier.seal(log, starts=ends)
+    first = tier.entries("orders")[0]
+    tier.commit(LedgerChanges(segments_out=(SegmentOut("orders", first.segment_id),)))
+    collect_garbage(tier)
+    report = catch_up(spark_session, tier.url, **arguments)  # type: ignore[arg-type]
+    assert report.outcome == "continued"
+    (note,) = report.notes
+    assert f":{old_version} is not readable any more" in note
+    expired = {run.queue_id: run.end_offset for run in first.runs}
+    written = {part["queue_id"]: part["end_offset"] for part in plan["chunks"][0]["ranges"]}
+    wanted = {
+        (row["queueId"], row["queueOffset"]): row["value"]
+        for row in rows_of(log)
+        if row["queueOffset"] < written.get(row["queueId"], 0)
+        or expired[row["queueId"]] <= row["queueOffset"] < ends[row["queueId"]]
+    }
+    found = [row for file in output.glob("*.parquet") for row in pq.read_table(file).to_pylist()]
+    assert {(row["queueId"], row["queueOffset"]): row["value"] for row in found} == wanted
+    assert len(found) == len(wanted) == report.row_count
+    assert 0 < len(wanted) < 400
+
+
+def test_a_topic_that_was_made_again_is_refused(spark_session: SparkSession, tmp_path: Path) -> None:
+    tier = ColdTier(directory_url(tmp_path / "cold"))
+    tier.seal(flights("orders", 200, queue_count=1))
+    arguments = {"topic": "orders", "output": str(tmp_path / "output"), "chunk_bytes": 40_000}
+    with pytest.raises(InterruptedByTestError):
+        catch_up(spark_session, tier.url, **arguments, on_progress=stop_after_a_chunk)  # type: ignore[arg-type]
+    plan = tmp_path / "output" / "_thermocline" / "plan-00001.json"
+    saved = json.loads(plan.read_text())
+    saved["pins"]["snapshotversion"] = json.dumps({"test/broker-a": 999})
+    for part in (part for chunk in saved["chunks"] for part in chunk["ranges"]):
+        part["incarnation"] += 1
+    plan.write_text(json.dumps(saved))
+    plan.with_name(".plan-00001.json.crc").unlink()
+    with pytest.raises(InvalidRequestError, match="deleted and made again"):
+        catch_up(spark_session, tier.url, **arguments)  # type: ignore[arg-type]
