@@ -23,9 +23,10 @@ from thermocline.spark.access.blocking_store import BlockingStore, loop_of_proce
 from thermocline.spark.access.hadoop_options import configure
 from thermocline.spark.access.hadoop_store import HadoopObjectStore
 from thermocline.spark.access.store_options import HADOOP_PREFIX, StoreOptions
+from thermocline.spark.bodies.body_columns import BodyOptions, body_options_from
+from thermocline.spark.bodies.body_reader import BodyBatches, WithBodies, options_with_value
 from thermocline.spark.condition import filters_of
 from thermocline.spark.data_source import table_schema
-from thermocline.spark.decoding.message_columns import choose_columns, spark_ddl
 from thermocline.spark.metrics.collector import active_options
 from thermocline.spark.metrics.sending import send_report
 from thermocline.spark.reading.cold_plan import resolve_plan
@@ -82,7 +83,9 @@ def _load(spark: SparkSession, url: str, topic: str, engine: Engine, options: Ma
     refused = [name for name in options if name.lower().startswith(("s3.", HADOOP_PREFIX))]
     if refused:
         raise InvalidRequestError('with engine="s3a" the session\'s fs.s3a.* settings count alone', option=refused[0])
-    checked = read_options_from({**active_options(), **options, "path": _s3a_url(url), "topic": topic})
+    given = {**active_options(), **options, "path": _s3a_url(url), "topic": topic}
+    bodies, schema = body_options_from(given), table_schema(given)
+    checked = read_options_from(given if bodies is None else options_with_value(given))
     stores: dict[str, BlockingStore] = {}
 
     def open_store(at: str, _options: StoreOptions) -> BlockingStore:
@@ -96,7 +99,7 @@ def _load(spark: SparkSession, url: str, topic: str, engine: Engine, options: Ma
     if checked.metrics_address is not None:
         told = {"kind": "plan", "engine": "s3a", "tasks": len(slices), **asdict(plan.counts)}
         send_report(checked.metrics_address, told)
-    return _table(spark, checked, slices, stores)
+    return _table(spark, checked, slices, stores, schema=schema, bodies=bodies)
 
 
 def _table(
@@ -104,13 +107,16 @@ def _table(
     options: ReadOptions,
     slices: dict[str, tuple[SegmentSlice, ...]],
     stores: Mapping[str, BlockingStore],
+    *,
+    schema: str,
+    bodies: BodyOptions | None,
 ) -> DataFrame:
     """The lazy table over the objects that are there."""
     from pyspark.errors import AnalysisException
 
-    schema = spark_ddl(choose_columns(options.columns, include_properties=options.include_properties))
+    empty = spark.createDataFrame([], schema)
     if not slices:
-        return spark.createDataFrame([], schema)
+        return empty
     try:
         objects = spark.read.format("binaryFile").load(list(slices))
     except AnalysisException as error:
@@ -123,10 +129,12 @@ def _table(
         if options.fail_on_data_loss:
             raise object_gone_error(first, MAY_HAVE_GONE) from error
         _report_missing(options, [part for path in gone for part in slices[path]])
-        return _table(spark, options, {path: of for path, of in slices.items() if path not in gone}, stores)
+        there = {path: of for path, of in slices.items() if path not in gone}
+        return _table(spark, options, there, stores, schema=schema, bodies=bodies)
     # What the tasks need of a store is in their hands; secrets stay on the driver.
     decode = DecodeObjects(options=replace(options, store=StoreOptions()), slices=slices)
-    return objects.select("path", "content").mapInArrow(decode, schema)
+    rows = decode if bodies is None else WithBodies(decode, BodyBatches.of(bodies, empty.schema))
+    return objects.select("path", "content").mapInArrow(rows, schema)
 
 
 def _by_path(plan: ReadPlan, stores: Mapping[str, BlockingStore]) -> dict[str, tuple[SegmentSlice, ...]]:

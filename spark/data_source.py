@@ -23,7 +23,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from thermocline.spark.bodies.body_columns import body_options_from
-from thermocline.spark.bodies.body_reader import BodyReader, options_with_value
+from thermocline.spark.bodies.body_reader import BodyBatches, BodyReader, options_with_value
 from thermocline.spark.decoding.message_columns import choose_columns, spark_ddl
 from thermocline.spark.metrics.sending import send_report, task_reported
 from thermocline.spark.reading.cold_plan import resolve_plan
@@ -45,7 +45,7 @@ def reader_of(options: Mapping[str, str], schema: StructType) -> DataSourceReade
     bodies = body_options_from(options)
     if bodies is None:
         return ColdTierReader(options)
-    return BodyReader(ColdTierReader(options_with_value(options)), bodies, schema)
+    return BodyReader(ColdTierReader(options_with_value(options)), BodyBatches.of(bodies, schema))
 
 
 class ColdTierPartition(InputPartition):

@@ -1,8 +1,9 @@
-"""BodyReader: the data source's reader with bodies in columns, around the reader that gives messages."""
+"""Bodies in columns, around whatever gives messages: batch readers, streams, and the tasks of `engine="s3a"`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -15,14 +16,30 @@ from thermocline.spark.decoding.message_columns import choose_columns
 VALUE = "value"
 
 
-class BodyReader(DataSourceReader):
-    """Pickled into every task, as the reader within."""
+@dataclass(frozen=True, slots=True)
+class BodyBatches:
+    """Puts bodies into columns of batches; pickled into every task."""
 
-    def __init__(self, reader: DataSourceReader, options: BodyOptions, schema: StructType) -> None:
-        """`reader` gives the columns of `options_with_value`; `schema`: what Spark made of the source's schema."""
+    options: BodyOptions
+    schema: pa.Schema
+
+    @classmethod
+    def of(cls, options: BodyOptions, schema: StructType) -> BodyBatches:
+        """`schema`: what Spark made of the source's schema."""
+        return cls(options, to_arrow_schema(schema, timezone="UTC"))
+
+    def append(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The messages with their bodies parsed; `batches` have the columns of `options_with_value`."""
+        columns = BodyColumns(self.options, self.schema.field(BODY).type)
+        yield from columns.append(batches, self.schema, value=VALUE)
+
+
+class BodyReader(DataSourceReader):
+    """A batch reader with bodies in columns; pickled into every task, as the reader within."""
+
+    def __init__(self, reader: DataSourceReader, bodies: BodyBatches) -> None:
         self._reader = reader
-        self._options = options
-        self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self._bodies = bodies
 
     def partitions(self) -> list[InputPartition]:
         """Those of the reader within."""
@@ -30,8 +47,19 @@ class BodyReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages with their bodies parsed."""
-        columns = BodyColumns(self._options, self._schema.field(BODY).type)
-        yield from columns.append(self._reader.read(partition), self._schema, value=VALUE)
+        yield from self._bodies.append(self._reader.read(partition))
+
+
+@dataclass(frozen=True, slots=True)
+class WithBodies:
+    """A function of `mapInArrow` that gives messages, with their bodies in columns."""
+
+    inner: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    bodies: BodyBatches
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """See the class."""
+        yield from self.bodies.append(self.inner(batches))
 
 
 def options_with_value(options: Mapping[str, str]) -> dict[str, str]:

@@ -10,11 +10,13 @@ from thermocline.remoting.errors import InvalidRequestError
 from thermocline.spark.streaming.stream_options import stream_options_from
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from thermocline.spark.streaming.stream_reader import StreamReader
 
 
-def open_stream(options: Mapping[str, str]) -> StreamReader:
-    """The reader of a stream; opens nothing yet.
+def open_stream(options: Mapping[str, str], schema: StructType) -> StreamReader:
+    """The reader of a stream; opens nothing yet. `schema`: what Spark made of the source's schema.
 
     Raises:
         InvalidRequestError: An option is wrong, or PySpark is too old.
@@ -26,6 +28,11 @@ def open_stream(options: Mapping[str, str]) -> StreamReader:
             "streaming reads need PySpark 4.2 or newer, which bounds a batch; batch reads work here",
             pyspark=pyspark.__version__,
         )
+    from thermocline.spark.bodies.body_columns import body_options_from
+    from thermocline.spark.bodies.body_reader import BodyBatches, options_with_value
     from thermocline.spark.streaming.stream_reader import StreamReader
 
-    return StreamReader(stream_options_from(options))
+    bodies = body_options_from(options)
+    if bodies is None:
+        return StreamReader(stream_options_from(options))
+    return StreamReader(stream_options_from(options_with_value(options)), bodies=BodyBatches.of(bodies, schema))

@@ -26,6 +26,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from thermocline.remoting.errors import CorruptDataError
 from thermocline.spark.access.blocking_store import blocking_store
+from thermocline.spark.bodies.body_reader import BodyBatches
 from thermocline.spark.reading.frame_reader import FrameReader
 from thermocline.spark.reading.read_plan import SegmentSlice
 from thermocline.spark.reading.source_options import EARLIEST, LATEST
@@ -60,11 +61,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self,
         options: StreamOptions,
         *,
+        bodies: BodyBatches | None = None,
         now_ms: Callable[[], int] = wall_clock_ms,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`now_ms`: by which messages expire. `clock_s` never steps back."""
+        """`bodies`: puts them into columns. `now_ms`: by which messages expire. `clock_s` never steps back."""
         self._options = options
+        self._bodies = bodies
         self._now_ms = now_ms
         self._clock_s = clock_s
         self._planning: _Planning | None = None
@@ -111,19 +114,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
         assert isinstance(partition, StreamPartition)
-        return read_parts(self._options, partition.parts)
+        rows = read_parts(self._options, partition.parts)
+        return rows if self._bodies is None else self._bodies.append(rows)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing to do: the checkpoint holds the offsets, and no broker is told."""
 
-    def __reduce__(self) -> tuple[type[StreamReader], tuple[StreamOptions]]:
-        return StreamReader, (self._options,)
+    def __reduce__(self) -> tuple[Callable[..., StreamReader], tuple[StreamOptions, BodyBatches | None]]:
+        return _reader_of_tasks, (self._options, self._bodies)
 
     @property
     def _planner(self) -> _Planning:
         if self._planning is None:
             self._planning = _Planning(self._options, now_ms=self._now_ms, clock_s=self._clock_s)
         return self._planning
+
+
+def _reader_of_tasks(options: StreamOptions, bodies: BodyBatches | None) -> StreamReader:
+    return StreamReader(options, bodies=bodies)
 
 
 def read_parts(options: StreamOptions, parts: tuple[Part, ...]) -> Iterator[pa.RecordBatch]:

@@ -37,7 +37,7 @@ class DefaultSource(DataSource):
         """A reader of the cold tier first, then of what brokers hold."""
         from thermocline.spark.streaming.open_stream import open_stream
 
-        return open_stream(self.options)
+        return open_stream(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer of messages to the topic that the options name."""

@@ -14,7 +14,7 @@ from tests.spark.bodies.test_protobuf_bodies import OPTIONS, SET, order
 from tests.spark.cold_tier import ColdTier, directory_url, flights
 from tests.tiered.cold_data import Log
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.spark import with_avro_body, with_json_body, with_protobuf_body
+from thermocline.spark import read_cold, with_avro_body, with_json_body, with_protobuf_body
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -81,6 +81,28 @@ def test_json_bodies_are_columns_of_the_source(spark_session: SparkSession, cold
     assert bad[1]["corruptBody"]["reason"] == "dep_delay is no int32: found a string"
     total = table.groupBy("body.origin").sum("body.distance").count()
     assert total == 4  # three airports, and those who name none
+
+
+def test_streams_and_the_s3a_engine_give_the_same_columns(
+    spark_session: SparkSession, cold: tuple[ColdTier, Log], tmp_path: Path
+) -> None:
+    tier, _ = cold
+    options = {"columns": "queueId,queueOffset", "bodyFormat": "json", "bodySchema": FLIGHT_DDL}
+    expected = rows(load(spark_session, tier, "json", **options))
+    assert rows(read_cold(spark_session, tier.url, topic="json", engine="s3a", **options)) == expected
+    airports = read_cold(
+        spark_session, tier.url, topic="json", engine="s3a", where="body.origin = 'EWR' AND queueId = 1", **options
+    )
+    assert rows(airports) == [row for row in expected if row["queueId"] == 1 and row["body"]["origin"] == "EWR"]
+    stream = spark_session.readStream.format("thermocline").option("topic", "json").options(**options).load(tier.url)
+    query = (
+        stream.writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(tmp_path / "sink"))
+    )
+    query.awaitTermination()
+    assert rows(spark_session.read.parquet(str(tmp_path / "sink"))) == expected
 
 
 def test_avro_and_protobuf_bodies(spark_session: SparkSession, cold: tuple[ColdTier, Log]) -> None:

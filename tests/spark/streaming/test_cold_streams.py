@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StructType
 
 from tests.spark.cold_tier import ColdTier, by_place, directory_url, flights, rows_of
 from tests.spark.streaming.micro_batches import Journal, MicroBatches
@@ -363,4 +364,4 @@ def test_an_older_pyspark_is_refused_in_a_sentence(tier: ColdTier, monkeypatch: 
     """Before 4.2 the module of read limits is not there."""
     monkeypatch.setattr("thermocline.spark.streaming.open_stream.find_spec", lambda name: None)
     with pytest.raises(InvalidRequestError, match=r"streaming reads need PySpark 4\.2 or newer"):
-        open_stream({"path": tier.url, "topic": "orders"})
+        open_stream({"path": tier.url, "topic": "orders"}, StructType())
