@@ -1,7 +1,7 @@
 """`kill -9` of the tier process, and of the whole broker, while index objects are made and merged: no key is lost.
 
 In the end local files are gone, and every acknowledged key and place is looked for in the bucket, some through the
-broker, too: what is below `indexed_to` by index objects, the rest by the parts of segments.
+broker, too: what is below `indexed_to` by index objects, the rest by what is in memory, and by the parts of segments.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from thermocline.tiered.cold_reader import ColdReader
 from thermocline.tiered.file import FileObjectStore
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.indexes.bloom_cache import BloomCache
+from thermocline.tiered.indexes.fresh_index import FreshIndex
 from thermocline.tiered.ledger_reader import open_catalog
 from thermocline.tiered.object_keys import BrokerKeys
 
@@ -70,21 +71,23 @@ async def test_no_key_is_lost_by_kills_while_indexing(tmp_path: Path, case_count
 
 
 async def check_bucket(cold: Path, load: MixedLoad) -> None:
-    """Each acknowledged key finds its message alone, with bloom pages in memory; the message is found by its place."""
+    """Each acknowledged key finds its message alone, with in memory what lookups keep there, and with nothing; the
+    message is found by its place."""
     store, cache = FileObjectStore(str(cold), disk=RealDisk()), FrameCache()
     catalog = await open_catalog(store, BrokerKeys.of(cluster="DefaultCluster", broker_name="broker-a"))
     assert catalog.indexed_to > 0
     assert {index.ttl_class for index in catalog.indexes.values()} == {"forever", "places"}
-    reader = ColdReader(store, catalog=lambda: catalog, cache=cache, blooms=BloomCache())
-    await reader.load_lookups()
     assert load.keyed
-    for key, body in load.keyed.items():
-        found = await reader.query_key(KEYED, key, begin_ms=0, end_ms=END_OF_TIME_MS, count_max=32, cut_ms=0)
-        records = list(iterate_records(b"".join(found)))
-        assert [record.body for record in records] == [body], key
-        viewed = await reader.view(records[0].physical_offset, cut_ms=lambda _topic: 0)
-        assert bytes(viewed) == bytes(found[0])
-    await reader.close()
+    for blooms, fresh in ((BloomCache(), FreshIndex()), (None, None)):
+        reader = ColdReader(store, catalog=lambda: catalog, cache=cache, blooms=blooms, fresh=fresh)
+        await reader.load_lookups()
+        for key, body in load.keyed.items():
+            found = await reader.query_key(KEYED, key, begin_ms=0, end_ms=END_OF_TIME_MS, count_max=32, cut_ms=0)
+            records = list(iterate_records(b"".join(found)))
+            assert [record.body for record in records] == [body], key
+            viewed = await reader.view(records[0].physical_offset, cut_ms=lambda _topic: 0)
+            assert bytes(viewed) == bytes(found[0])
+        await reader.close()
     await cache.close()
     await store.close()
 

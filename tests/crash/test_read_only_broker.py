@@ -129,6 +129,43 @@ async def test_history_is_served_while_the_writer_lives(
     writer.check_log()
 
 
+async def test_what_is_newest_is_looked_up_at_fixed_cost(writer: BrokerProcess, reader: BrokerProcess) -> None:
+    """It fetches what lookups need of each pack once, when it sees it come: then a key that is not there costs
+    nothing, and a record its own request."""
+    source = await ClientConnection.open(writer.address)
+    await wire.make_topic(source, TOPIC, queues=2)
+    places = await fill(source, *range(20))
+    await reader.start()
+    connection = await ClientConnection.open(reader.address)
+    for number in range(20, 28, 2):
+        places += await fill(source, number, number + 1)
+        await until_end(connection, 1, number // 2 + 1)
+
+        async def miss_costs_nothing() -> bool:
+            before = await range_reads(connection)
+            assert await wire.query_key(connection, TOPIC, "nobody's key") == []
+            return await range_reads(connection) == before
+
+        await wire.until_true(miss_costs_nothing)  # it is fetched in the background
+        for sent in (number + 1, 3):
+            before = await range_reads(connection)
+            (found,) = await wire.query_key(connection, TOPIC, f"key{sent}")
+            assert found.body == b"message %d" % sent
+            assert await range_reads(connection) - before <= 3
+            before = await range_reads(connection)
+            assert (await wire.view(connection, places[sent])).body == b"message %d" % sent
+            assert await range_reads(connection) - before <= 2
+    connection.close()
+    source.close()
+    reader.check_log()
+
+
+async def range_reads(connection: ClientConnection) -> int:
+    """How many parts of objects the tier process has read: the ledger is read by whole objects."""
+    count: int = (await wire.tier_status(connection))["requests"].get("get_range", 0)
+    return count
+
+
 async def route_of(name_server: str, topic: str) -> tuple[str, int, int]:
     """Broker, queues to read and queues to write, as clients are told."""
     connection = await ClientConnection.open(name_server)

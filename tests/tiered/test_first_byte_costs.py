@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.lookup_history import CONFIG, MIB, NAMES, History, LaterReader, Sent, opened_later, tier_of
 from benchmarks.synthetic_cold_tier import KEYS
 from benchmarks.synthetic_hot_tier import TAG
-from tests.tiered.lookup_history import CONFIG, MIB, NAMES, History, LaterReader, Sent, opened_later, tier_of
 from thermocline.remoting.string_hash import tags_code
 from thermocline.tiered.cold_pull import ColdPull, ColdPullStatus
 from thermocline.tiered.ledger_reader import PROBE_WINDOW_MAX, LedgerReader

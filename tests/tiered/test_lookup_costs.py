@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from tests.tiered.lookup_history import (
+from benchmarks.lookup_history import (
     CONFIG,
     MERGED_AFTER,
     MIB,

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import zstandard
 
-from tests.tiered.lookup_history import CONFIG, MIB, NAMES, QUEUES, History, Sent, tier_of
+from benchmarks.lookup_history import CONFIG, MIB, NAMES, QUEUES, History, Sent, tier_of
 from thermocline.remoting.errors import CorruptDataError
 from thermocline.tiered.errors import LedgerCorruptError, SegmentFormatError
 from thermocline.tiered.memory import MemoryObjectStore
