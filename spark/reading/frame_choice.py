@@ -13,7 +13,6 @@ import logging
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -23,8 +22,9 @@ from thermocline.remoting.record_heads import Mask
 from thermocline.remoting.string_hash import tags_code
 from thermocline.spark.access.blocking_store import BlockingStore
 from thermocline.spark.metrics.task_counts import TaskCounts
-from thermocline.spark.reading.losses import Losses, part_names, with_names
+from thermocline.spark.reading.losses import Losses
 from thermocline.spark.reading.read_plan import SegmentSlice
+from thermocline.spark.reading.wanted_frame import WantedFrame, with_names
 from thermocline.tiered.errors import SegmentFormatError
 from thermocline.tiered.queue_columns import decode_columns_block, decode_columns_footer
 from thermocline.tiered.segment_entry import PartLocator
@@ -42,38 +42,6 @@ FooterName: TypeAlias = tuple[str, str, int, int]
 FoundFooter: TypeAlias = LogFooter | ObjectNotFoundError | CorruptDataError
 
 _footers: OrderedDict[FooterName, LogFooter] = OrderedDict()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WantedFrame:
-    """A frame that may hold rows of a slice."""
-
-    part: SegmentSlice
-    info: FrameInfo
-
-    @property
-    def start(self) -> int:
-        """Where it starts in its object."""
-        return self.part.log.start + self.info.position
-
-    @property
-    def end(self) -> int:
-        """Where it ends in its object."""
-        return self.start + self.info.stored_bytes
-
-    @property
-    def wanted_offsets(self) -> int:
-        """How many offsets of it lie in the range of the read."""
-        selection = self.part.selection
-        start = max(self.info.start_offset, selection.start_offset)
-        return max(0, min(self.info.end_offset, selection.end_offset) - start)
-
-    def names(self) -> dict[str, object]:
-        """What an error says of it."""
-        return part_names(self.part) | {
-            "frame": self.info.index,
-            "offsets": f"[{self.info.start_offset}, {self.info.end_offset})",
-        }
 
 
 class FrameChoice:

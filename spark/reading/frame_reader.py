@@ -30,10 +30,11 @@ from thermocline.spark.decoding.arrow_decoder import ArrowDecoder
 from thermocline.spark.decoding.message_columns import choose_columns
 from thermocline.spark.metrics.task_counts import TaskCounts
 from thermocline.spark.reading.frame_buffer import FrameBuffer
-from thermocline.spark.reading.frame_choice import FrameChoice, WantedFrame
-from thermocline.spark.reading.losses import Losses, with_names
+from thermocline.spark.reading.frame_choice import FrameChoice
+from thermocline.spark.reading.losses import Losses
 from thermocline.spark.reading.read_plan import SegmentSlice
 from thermocline.spark.reading.source_options import ReadOptions
+from thermocline.spark.reading.wanted_frame import WantedFrame, with_names
 
 BATCH_BYTES_MAX = 8 << 20
 RANGES_AHEAD = 2

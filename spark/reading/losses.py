@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from thermocline.remoting.errors import CorruptDataError, MQError, ObjectNotFoundError, ObjectStoreUnavailableError
+from thermocline.remoting.errors import CorruptDataError, MQError, ObjectNotFoundError
 from thermocline.spark.access.blocking_store import BlockingStore
 from thermocline.spark.metrics.task_counts import TaskCounts
 from thermocline.spark.reading.read_plan import SegmentSlice
 from thermocline.spark.reading.source_options import ReadOptions
+from thermocline.spark.reading.wanted_frame import WantedFrame, part_names
 from thermocline.tiered.ledger_reader import open_catalog
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.segment_entry import SegmentEntry
-
-if TYPE_CHECKING:
-    from thermocline.spark.reading.frame_choice import WantedFrame
 
 logger = logging.getLogger(__name__)
 
@@ -121,19 +118,3 @@ def object_gone_error(part: SegmentSlice, reason: str) -> ObjectNotFoundError:
         **part_names(part),
         offsets=f"[{part.start_offset}, {part.end_offset})",
     )
-
-
-def part_names(part: SegmentSlice) -> dict[str, object]:
-    """What an error says of a slice."""
-    return {
-        "object": part.log.key,
-        "topic": part.topic,
-        "queue": f"{part.source.broker_name}:{part.queue_id}",
-        "version": part.source.version,
-    }
-
-
-def with_names(error: ObjectStoreUnavailableError, part: SegmentSlice) -> ObjectStoreUnavailableError:
-    """The same error with what was being read."""
-    offsets = f"[{part.start_offset}, {part.end_offset})"
-    return type(error)(error.message, **(error.context | part_names(part) | {"offsets": offsets}))
