@@ -94,7 +94,12 @@ class MixedLoad:
                 connection = await ClientConnection.open(self._broker.address)
                 try:
                     while True:
-                        await step(connection)
+                        try:
+                            await step(connection)
+                        except wire.Refused as refused:
+                            if refused.code not in wire.TRY_AGAIN:
+                                raise
+                            await asyncio.sleep(RECONNECT_S)  # the machine is busy: nothing was acknowledged
                 finally:
                     connection.close()
             await asyncio.sleep(RECONNECT_S)

@@ -65,9 +65,11 @@ async def test_no_key_is_lost_by_kills_while_indexing(tmp_path: Path, case_count
         await check_answers(broker, load, chance)
         broker.check_log()
     finally:
-        await load.stop()
-        if broker.is_running:
-            await broker.kill()
+        try:
+            await load.stop()
+        finally:
+            if broker.is_running:
+                await broker.kill()
 
 
 async def check_bucket(cold: Path, load: MixedLoad) -> None:

@@ -67,9 +67,11 @@ async def test_kills_lose_nothing_acknowledged(tmp_path: Path, case_count: Calla
         await check_from_both_tiers(broker, load)
         broker.check_log()
     finally:
-        await load.stop()
-        if broker.is_running:
-            await broker.kill()
+        try:
+            await load.stop()
+        finally:
+            if broker.is_running:
+                await broker.kill()
 
 
 async def write_log_files(broker: BrokerProcess, count: int) -> None:

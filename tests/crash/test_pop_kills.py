@@ -290,9 +290,11 @@ async def test_kills_lose_nothing_that_is_popped(tmp_path: Path, case_count: Cal
         assert await broker.stop() == 0
         broker.check_log()
     finally:
-        await load.stop()
-        if broker.is_running:
-            await broker.kill()
+        try:
+            await load.stop()
+        finally:
+            if broker.is_running:
+                await broker.kill()
 
 
 @pytest.mark.crash

@@ -10,13 +10,16 @@ same. Belongs to one event loop, but for `read`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import heapq
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.indexes.fresh_records import END_OF_LOG, RECORD_BYTES, FreshRecords
+from thermocline.tiered.indexes.fresh_records import RECORD_BYTES, FreshRecords
 from thermocline.tiered.indexes.index_object import IndexedPlace
-from thermocline.tiered.indexes.indexed_parts import PartBytes, items_between
+from thermocline.tiered.indexes.indexed_parts import PartBytes
+from thermocline.tiered.indexes.range_cut import records_behind
 from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.segment_entry import SegmentEntry
 
@@ -120,16 +123,19 @@ class FreshIndex:
             kept.was_live = is_live
 
     def missing(self, catalog: Catalog) -> list[Item]:
-        """What no index object covers and is not here, the newest first."""
-        items = items_between(catalog, catalog.indexed_to, END_OF_LOG)
-        found = [item for item in items if item_id(item) not in self._kept]
-        return sorted(found, key=lambda item: item.end_physical_offset, reverse=True)
+        """What no index object covers and is not here, the newest first, no more than there might be room for."""
+        segments: Iterator[Item] = (segment for topic in catalog.topics.values() for segment in topic.segments)
+        ends = (
+            (item.end_physical_offset, item)
+            for item in itertools.chain(segments, catalog.packs.values())
+            if item_id(item) not in self._kept
+        )
+        fresh = ((end, item) for end, item in ends if end > catalog.indexed_to)
+        return [item for _, item in heapq.nlargest(self._items_max, fresh, key=lambda each: each[0])]
 
     def _guess(self, item: Item) -> int:
         """About how many bytes the records take that no index object covers."""
-        start, end = item.min_physical_offset, item.end_physical_offset
-        fresh_part = (end - max(start, min(self._indexed_to, end))) / max(1, end - start)
-        return int(item.record_count * fresh_part * RECORD_BYTES) + OVERHEAD_BYTES
+        return int(records_behind(item, self._indexed_to) * RECORD_BYTES) + OVERHEAD_BYTES
 
     def _drop(self, name: str) -> None:
         self.size_bytes -= self._kept.pop(name).size_bytes

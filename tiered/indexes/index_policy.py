@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.indexes.index_entry import PLACES, IndexEntry
 from thermocline.tiered.indexes.indexed_parts import items_between
-from thermocline.tiered.indexes.range_cut import RECORDS_MAX, records_between
+from thermocline.tiered.indexes.range_cut import RECORDS_MAX, records_behind
 from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.packs.ttl_class import longest_ttl_ms, ttl_class
 
@@ -34,15 +34,16 @@ OBJECTS_MAX = 28
 def is_range_due(catalog: Catalog, gate: int) -> bool:
     """Whether what lies below the gate and is not indexed is worth an object."""
     packs, segments = Counter[str](), Counter[str]()
-    for item in items_between(catalog, catalog.indexed_to, gate):
+    start, record_count = catalog.indexed_to, 0.0
+    for item in items_between(catalog, start, gate):
         if item.end_physical_offset <= gate:
+            record_count += records_behind(item, start)
             if isinstance(item, PackEntry):
                 packs[item.ttl_class] += 1
             else:
                 segments[item.topic] += 1
-    if max(packs.values(), default=0) + max(segments.values(), default=0) >= ITEMS_MIN:
-        return True
-    return records_between(catalog, start=catalog.indexed_to, end=gate) >= RECORDS_MAX
+    is_many = max(packs.values(), default=0) + max(segments.values(), default=0) >= ITEMS_MIN
+    return is_many or record_count >= RECORDS_MAX
 
 
 def next_merge(catalog: Catalog) -> list[IndexEntry] | None:

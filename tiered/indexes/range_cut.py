@@ -33,13 +33,9 @@ def cut(catalog: Catalog, *, start: int, end: int, records_max: int = RECORDS_MA
     return max(start + 1, at + int((records_max - records) / density))
 
 
-def records_between(catalog: Catalog, *, start: int, end: int) -> float:
-    """About how many records of what lies wholly before `end` lie behind `start`, by what the catalog says."""
-    return sum(
-        _density(item) * (item.end_physical_offset - max(start, item.min_physical_offset))
-        for item in items_between(catalog, start, end)
-        if item.end_physical_offset <= end
-    )
+def records_behind(item: SegmentEntry | PackEntry, start: int) -> float:
+    """About how many records of a segment or pack lie at or behind a place."""
+    return _density(item) * max(0, item.end_physical_offset - max(start, item.min_physical_offset))
 
 
 def _changes(item: SegmentEntry | PackEntry, start: int, end: int) -> tuple[tuple[int, float], tuple[int, float]]:

@@ -20,10 +20,10 @@ from thermocline.tiered.indexes.index_builder import IndexBuilder
 from thermocline.tiered.indexes.index_entry import PLACES, IndexEntry, encode_topics
 from thermocline.tiered.indexes.index_merger import IndexMerger
 from thermocline.tiered.indexes.index_object import IndexObject
-from thermocline.tiered.indexes.index_policy import FAN_IN, OBJECTS_MAX, SLOTS, next_merge
+from thermocline.tiered.indexes.index_policy import FAN_IN, OBJECTS_MAX, SLOTS, is_range_due, next_merge
 from thermocline.tiered.indexes.indexed_parts import IndexedPart
 from thermocline.tiered.indexes.key_pages import index_hash, salt_of, salted
-from thermocline.tiered.indexes.range_cut import cut
+from thermocline.tiered.indexes.range_cut import RECORDS_MAX, cut
 from thermocline.tiered.key_index import key_hash
 from thermocline.tiered.ledger_entry import LedgerChanges
 from thermocline.tiered.memory import MemoryObjectStore
@@ -265,6 +265,31 @@ async def test_a_range_is_cut_where_an_item_ends_before_there_are_too_many_recor
         else:
             assert start < found < ends[0]
             assert count(found) <= 60 < count(found + 2) or found == start + 1
+
+
+async def test_a_range_is_due_by_its_items_or_by_its_records() -> None:
+    """Those that lie wholly below the gate, as far as they are not indexed."""
+    empty = (await open_writer(MemoryObjectStore())).catalog
+
+    def is_due(*counts: int, gate: int = 1 << 40, indexed_to: int = 0) -> bool:
+        packs = [
+            pack_of(number, start=number * 100, end=(number + 1) * 100, record_count=count)
+            for number, count in enumerate(counts)
+        ]
+        by_id = {pack.pack_id: pack for pack in packs}
+        return is_range_due(msgspec.structs.replace(empty, packs=by_id, indexed_to=indexed_to), gate)
+
+    assert not is_due()
+    assert not is_due(1, 1, 1)
+    assert is_due(1, 1, 1, 1)
+    assert not is_due(1, 1, 1, 1, gate=399)
+    assert not is_due(1, 1, 1, 1, indexed_to=100)
+    assert is_due(RECORDS_MAX)
+    assert not is_due(RECORDS_MAX - 1)
+    assert is_due(RECORDS_MAX // 2, RECORDS_MAX // 2)
+    assert not is_due(RECORDS_MAX // 2, RECORDS_MAX // 2, gate=150)
+    assert not is_due(RECORDS_MAX, indexed_to=1)
+    assert is_due(2 * RECORDS_MAX, indexed_to=50)
 
 
 async def test_a_long_history_that_is_not_indexed_is_cut_at_once() -> None:
