@@ -147,7 +147,7 @@ def test_the_spark_examples_work(
         f"url = {quick_start.cold_url!r}",
         "spark = local_session(cores=1)",
         *examples,
-        "assert df.count() == 1, df.count()",
+        "assert df.count() >= 1",  # what other examples have sent is sealed too
         "query.processAllAvailable()",
         "query.stop()",
         f"assert spark.read.parquet({str(tmp_path / 'orders')!r}).count() >= df.count()",

@@ -19,6 +19,7 @@ SEED = 1
 RUNS_TRIED: tuple[str, ...] = ("tiering", "topic-lives")
 RUNS_OF_PACKS = ("packs", "purging", "merging")
 SEEDS_OF_ONE_STEP = (1, 2, 3)
+SEEDS_UNSTOPPED = (1, 2, 3)
 RUNS_OF_INDEXES = ("indexing",)
 OF_TWO_WRITERS = frozenset({"no epoch check", "no look at v-1"})
 OPERATIONS = {
@@ -36,7 +37,7 @@ def test_a_rule_that_is_taken_away_is_missed(rule: str) -> None:
 
 
 def _trials(rule: str) -> Iterator[Callable[[], object]]:
-    """The runs as they are, then stopped somewhere."""
+    """The runs as they are, with several seeds, then stopped somewhere."""
     if rule in OF_TWO_WRITERS:
         trials = takeover.trials_of(SEED)
         Random(SEED).shuffle(trials)
@@ -48,7 +49,7 @@ def _trials(rule: str) -> Iterator[Callable[[], object]]:
         runs = RUNS_OF_PACKS
     elif rule.startswith("index"):
         runs = RUNS_OF_INDEXES
-    yield from (partial(trial.carry_out, Trial(run, SEED)) for run in runs)
+    yield from (partial(trial.carry_out, Trial(run, seed)) for run, seed in itertools.product(runs, SEEDS_UNSTOPPED))
     for run, seed in itertools.product(runs, (SEED,) if operation is None else SEEDS_OF_ONE_STEP):
         trials = trial.trials_of(run, seed, operation=operation)
         yield from (partial(trial.carry_out, each) for each in trials[:TRIALS_MAX])
