@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from benchmarks.broker_under_test import EVERY_HOUR, BrokerUnderTest, make_cold_tier, start_thermocline
-from benchmarks.cold_read import KEYS, QUEUE_COUNT, WAIT_MS, delete_local_files, fill_topic, parallel_gets
+from benchmarks.cold_read import QUEUE_COUNT, WAIT_MS, delete_local_files, entry_of, fill_topic, parallel_gets
 from benchmarks.load_generator import build_load_generator
 from thermocline.client.consumer.pull_consumer import PullConsumer
 from thermocline.client.message_queue import MessageQueue
@@ -51,9 +51,7 @@ from thermocline.localstack import LocalStackError, S3Server, start_server
 from thermocline.remoting.errors import ResponseError
 from thermocline.spark import configure, local_session, read_cold
 from thermocline.spark.decoding.message_columns import DEFAULT_COLUMNS, MESSAGE_COLUMNS, arrow_schema, spark_ddl
-from thermocline.tiered.ledger_reader import open_catalog
 from thermocline.tiered.object_store_url import open_object_store
-from thermocline.tiered.packs.pack_pieces import PackPieces, with_pieces
 from tooling.java_libraries import SPARK_S3A, ensure_jars
 
 if TYPE_CHECKING:
@@ -349,8 +347,7 @@ def _look_at(url: str, topic: str) -> _Content:
     async def look() -> _Content:
         store = await open_object_store(url)
         try:
-            entry = await with_pieces(PackPieces(store), await open_catalog(store, KEYS), topic)
-            assert entry is not None
+            entry = await entry_of(store, topic)
             return _Content(
                 messages=sum(segment.record_count for segment in entry.segments),
                 raw_bytes=sum(segment.raw_bytes for segment in entry.segments),
