@@ -57,11 +57,16 @@ class HandOffHeader(Header, kw_only=True):
 
 
 class QueueTarget(Body, kw_only=True):
-    """Where the group is to go on in a queue. `expected`: the offset that it must have now; None: any."""
+    """Where the group is to go on in a queue.
+
+    `expected`: the offset that it must have now. Without it the group must have none or one of [start, offset], what
+    was read: elsewhere it would pass over messages, or get some again. `start` None: that is not looked at either.
+    """
 
     queue_id: int
     offset: int
     expected: int | None = None
+    start: int | None = None
 
 
 class TopicTarget(Body, kw_only=True):
@@ -75,7 +80,7 @@ class TopicTarget(Body, kw_only=True):
 
 
 class HandOffBody(Body, kw_only=True):
-    """90151. `is_forced`: expected offsets, expired messages and popped ones are passed over."""
+    """90151. `is_forced`: where the group is now, expired messages and popped ones are passed over."""
 
     group: str
     receipt_id: str
@@ -84,12 +89,13 @@ class HandOffBody(Body, kw_only=True):
 
 
 class MovedQueue(Body, kw_only=True):
-    """The group's offset in a queue before, and the new one."""
+    """The group's offset in a queue before, and the new one; and where the queue began."""
 
     topic: str
     queue_id: int
     before: int
     offset: int
+    min_offset: int = 0
 
 
 class HandOffAnswer(Body, kw_only=True):

@@ -10,7 +10,7 @@ What is checked
   - The topic lives the life that was read (its incarnation), and is no static one.
   - Every offset lies within the queue's visible range; one below it, whose messages have expired since, only by force,
     and then the group goes on at the queue's beginning.
-  - The group is where the reader found it, if that is said.
+  - The group is where the reader found it, if that is said; else within what was read, or nowhere yet.
 The range may take a request to the cold tier; then everything else is looked at once more and the group moved, without
 anything in between: that is the lock. A receipt that was applied before is answered so, and moves nothing.
 Owner: the hot process's event loop.
@@ -106,7 +106,7 @@ class HandOffProcessor:
         context.holds.hold(plan)
         try:
             moved = await self._targets(plan)
-            self._check_expected(plan)
+            self._check_places(plan, moved)
         except MQError:
             context.holds.release(plan.group, plan.receipt_id)
             raise
@@ -126,7 +126,7 @@ class HandOffProcessor:
         if not context.offsets.was_handed_over(group, receipt_id):
             self._check_topics(plan)
             self._check_idle(plan)
-            self._check_expected(plan)
+            self._check_places(plan, moved)
             context.offsets.hand_over(group, receipt_id, [(each.topic, each.queue_id, each.offset) for each in moved])
         answer = await self._done(command, group, receipt_id, moved)
         logger.info("group handed over group=%s receipt=%s queues=%d", group, receipt_id, len(moved))
@@ -199,20 +199,30 @@ class HandOffProcessor:
                     queue_id=queue.queue_id,
                 )
 
-    def _check_expected(self, plan: HandOffBody) -> None:
+    def _check_places(self, plan: HandOffBody, moved: list[MovedQueue]) -> None:
+        """OffsetChangedError when the group is elsewhere than the load takes it to be."""
         if plan.is_forced:
             return
-        for topic, queue in self._queues(plan):
+        for (topic, queue), move in zip(self._queues(plan), moved, strict=True):
             offset = self._context.offsets.query(topic, plan.group, queue.queue_id)
-            now = NO_OFFSET if offset is None else offset
-            if queue.expected is not None and queue.expected != now:
+            problem, now = None, NO_OFFSET if offset is None else offset
+            if queue.expected is not None:
+                problem = "the group is not where the load began" if queue.expected != now else None
+            elif queue.start is not None and offset is not None:
+                if max(offset, move.min_offset) < queue.start:
+                    problem = "the group has messages in front of those that were read"
+                elif offset > move.offset:
+                    problem = "the group has gone on beyond what was read"
+            if problem is not None:
                 raise OffsetChangedError(
-                    "the group is not where the load began",
+                    problem,
                     group=plan.group,
                     topic=topic,
                     queue_id=queue.queue_id,
-                    expected=queue.expected,
                     offset=now,
+                    expected=queue.expected,
+                    start_offset=queue.start,
+                    end_offset=move.offset,
                 )
 
     async def _targets(self, plan: HandOffBody) -> list[MovedQueue]:
@@ -246,6 +256,7 @@ class HandOffProcessor:
                     queue_id=queue.queue_id,
                     before=NO_OFFSET if before is None else before,
                     offset=offset,
+                    min_offset=minimum,
                 )
             )
         return moved
@@ -259,7 +270,7 @@ class HandOffProcessor:
             return target.queues
         named = {queue.queue_id for queue in target.queues}
         unnamed = (number for number in range(_queue_count(self._config(target.topic))) if number not in named)
-        return [*target.queues, *(QueueTarget(queue_id=number, offset=BEGINNING) for number in unnamed)]
+        return [*target.queues, *(QueueTarget(queue_id=number, offset=BEGINNING, start=BEGINNING) for number in unnamed)]
 
 
 def _queue_count(config: TopicConfig) -> int:

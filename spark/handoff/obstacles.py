@@ -11,8 +11,9 @@ HARMLESS = frozenset(
     name.lower()
     for name in (
         *("path", "paths", "topic", "subscribe", "columns", "includeProperties", "decompressBody"),
+        *("bodyFormat", "bodySchema", "bodyMessage"),
         *("maxPartitionBytes", "fetchBytes", "rowsPerBatch", "engine", "metrics"),
-        *("startingOffsets", "startingTimestamp", "snapshotVersion", "snapshotTimestamp", "snapshotPin"),
+        *("startingOffsets", "startingTimestamp", "snapshotVersion", "snapshotPin"),
     )
 )
 HARMLESS_PREFIXES = ("s3.", "fs.s3a.")
@@ -25,6 +26,7 @@ HARMLESS_VALUES = {
 SENTENCES = {
     "endingoffsets": "it ends at chosen offsets",
     "endingtimestamp": "it ends at a time",
+    "snapshottimestamp": "it judges time to live at another moment",
     "tags": "it takes messages with some tags only",
     "keys": "it takes messages with some keys only",
     "queues": "it takes some queues only",

@@ -87,6 +87,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
                             queue_id=queue.queue_id,
                             offset=queue.end_offset,
                             expected=queue.group_offset if group == self.group else None,
+                            start=queue.start_offset,
                         )
                         for queue in self.queues
                         if (queue.topic, queue.broker_name) == (topic, broker.broker_name)

@@ -2,8 +2,8 @@
 
     version     the newest of each broker's catalog, or `snapshotVersion`
     expiry      a message is visible when its store time is at least max(expired_before_ms, moment - ttl), the moment
-                being now or `snapshotTimestamp`. A version that is named is read under today's settings at this moment,
-                so that what has expired, or whose topic was deleted, does not come back; unless the pin holds it with
+                being now or a later `snapshotTimestamp`. A version that is named is read under today's settings, so
+                that what has expired, or whose topic was deleted, does not come back; unless the pin holds it with
                 which it was opened (`snapshotPin`): then as it was
     range       of every queue: from `startingOffsets` to `endingOffsets`, within what the catalog holds
     where       queues, segments and frames that a condition rules out are in no task
@@ -88,7 +88,7 @@ def resolve_plan(
         catalog = _open(store, root, options, version=_version_of(options, root))
         cuts_ms = _held_cuts(store, catalog, options, root, now_ms=now_ms)
         settings = _newest(store, root, options, catalog) if cuts_ms is None else catalog
-        if cuts_ms is None and options.snapshot_versions:
+        if cuts_ms is None:
             moment_ms = max(moment_ms, now_ms)
         source = ColdSource(url=url, root=root, broker_name=catalog.broker_name, version=catalog.version)
         sources.append(source)

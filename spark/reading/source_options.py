@@ -19,7 +19,7 @@ Names are matched without regard to case, as Spark does. Times are on the store 
     fetchBytes             stored bytes in one request (8m)
     rowsPerBatch           rows in one Arrow batch (16384)
     snapshotVersion        catalog version to read: a number, or {"cluster/broker-a": 41} for several brokers
-    snapshotTimestamp      the moment at which time to live is judged; now when absent
+    snapshotTimestamp      the moment at which time to live is judged; now when absent, or when it is past
     metrics                where tasks report what they did: see metrics/; set by `task_metrics`
     snapshotPin            from `thermocline.spark.open`: the pin that holds the version, and what had expired then
     s3.*                   how to reach the bucket: see store_options

@@ -230,6 +230,36 @@ async def test_a_group_that_has_gone_on_is_not_moved_unless_forced(broker: Contr
     assert (await prepare(broker, plan(broker, first, second, is_forced=True))).code == 0
 
 
+@pytest.mark.parametrize(
+    ("offset", "start", "is_moved"),
+    [(None, 2, True), (2, 2, True), (7, 2, True), (1, 2, False), (8, 2, False), (8, None, True), (0, BEGINNING, True)],
+)
+async def test_a_group_is_moved_from_within_what_was_read_unless_forced(
+    broker: ControlBroker, offset: int | None, start: int | None, *, is_moved: bool
+) -> None:
+    broker.context.groups.find_or_create("G")
+    target = QueueTarget(queue_id=0, offset=7, start=start)
+    if offset is not None:
+        await broker.ask(15, {"consumerGroup": "G", "topic": "T", "queueId": "0", "commitOffset": str(offset)})
+    answer = await prepare(broker, plan(broker, target))
+    assert refusal(answer) == (None if is_moved else "OffsetChangedError")
+    if is_moved:
+        # Somebody commits by the side of the hold: looked at again in the moment of moving.
+        broker.context.offsets.commit("T", "G", 0, 9)
+        assert refusal(await apply(broker)) == ("OffsetChangedError" if start is not None else None)
+    else:
+        await prepare(broker, plan(broker, target, is_forced=True))
+        assert (await apply(broker)).code == ResponseCode.SUCCESS
+        assert offsets(broker)[0] == 7
+
+
+async def test_a_group_in_a_queue_of_which_nothing_was_read_is_not_moved_back(broker: ControlBroker) -> None:
+    broker.context.groups.find_or_create("G")
+    await broker.ask(15, {"consumerGroup": "G", "topic": "T", "queueId": "1", "commitOffset": "3"})
+    only_first = plan(broker, QueueTarget(queue_id=0, offset=7, start=0))
+    assert refusal(await prepare(broker, only_first)) == "OffsetChangedError"
+
+
 async def test_a_topic_that_was_made_again_is_another_one(broker: ControlBroker) -> None:
     read = plan(broker)
     await broker.ask(215, {"topic": "T"})

@@ -220,6 +220,15 @@ def test_an_old_version_is_read_under_todays_cut_unless_its_pin_is_held(tier: Co
         assert visible_from(plan(tier.url, **pinned_options(opened, pin_id=wrong))) == {NOW_MS - 5_000}
 
 
+def test_no_moment_in_the_past_brings_back_what_has_expired(tier: ColdTier) -> None:
+    tier.seal(flights("orders", 10))
+    tier.commit(LedgerChanges(settings=CatalogSettings(default_ttl_ms=5_000)))
+    for said, moment_ms in ((0, NOW_MS), (NOW_MS - 1, NOW_MS), (NOW_MS + 7, NOW_MS + 7)):
+        found = plan(tier.url, snapshotTimestamp=str(said))
+        assert visible_from(found) == {moment_ms - 5_000}
+        assert found.snapshot_ms == moment_ms
+
+
 @pytest.mark.parametrize("text", ["{}", "[]", '{"id": 1, "cuts": {}}', '{"id": "a", "cuts": 3}', "word"])
 def test_a_pin_option_is_what_open_wrote(tier: ColdTier, text: str) -> None:
     with pytest.raises(InvalidRequestError, match="snapshotPin"):
