@@ -118,7 +118,9 @@ def _table(
     if not slices:
         return empty
     try:
-        objects = spark.read.format("binaryFile").load(list(slices))
+        # What goes between plan and action is left out as well when that is wanted; Spark alone sees it then.
+        reader = spark.read.option("ignoreMissingFiles", str(not options.fail_on_data_loss).lower())
+        objects = reader.format("binaryFile").load(list(slices))
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise

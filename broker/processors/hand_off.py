@@ -270,7 +270,10 @@ class HandOffProcessor:
             return target.queues
         named = {queue.queue_id for queue in target.queues}
         unnamed = (number for number in range(_queue_count(self._config(target.topic))) if number not in named)
-        return [*target.queues, *(QueueTarget(queue_id=number, offset=BEGINNING, start=BEGINNING) for number in unnamed)]
+        return [
+            *target.queues,
+            *(QueueTarget(queue_id=number, offset=BEGINNING, start=BEGINNING) for number in unnamed),
+        ]
 
 
 def _queue_count(config: TopicConfig) -> int:

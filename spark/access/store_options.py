@@ -13,6 +13,8 @@ Options of a read come under names of their own (`s3.endpoint`) or as Hadoop's (
     s3.secretKey      fs.s3a.secret.key
     s3.sessionToken   fs.s3a.session.token
 
+What else stands under fs.s3a. (timeouts, retries, providers of credentials, proxies) is s3a's own and not looked at.
+
 Secrets travel inside the pickled data source to the tasks; they are not in `repr`, plans or errors. Better name none
 and let the executors find their own.
 """
@@ -27,6 +29,9 @@ from thermocline.remoting.errors import InvalidRequestError
 
 HADOOP_PREFIX = "fs.s3a."
 BUCKET_PREFIX = "fs.s3a.bucket."
+_NAMES = frozenset(
+    {"s3.endpoint", "s3.tls", "s3.region", "s3.pathstyle", "s3.accesskey", "s3.secretkey", "s3.sessiontoken"}
+)
 # Regions that mean "find out yourself" to Hadoop; no region is the same here.
 _REGION_AUTOMATIC = frozenset({"", "auto", "ec2", "sdk", "null"})
 
@@ -82,6 +87,11 @@ class BucketOptions:
     access_key: str | None
     secret_key: str | None = field(repr=False)
     session_token: str | None = field(repr=False)
+
+
+def is_store_option(name: str) -> bool:
+    """Whether an option of a read, in lower case, is one of these. Whatever else Hadoop knows of s3a is let pass."""
+    return name in _NAMES or name.startswith(HADOOP_PREFIX)
 
 
 def store_options(options: Mapping[str, str]) -> StoreOptions:

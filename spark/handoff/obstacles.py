@@ -12,7 +12,7 @@ HARMLESS = frozenset(
     for name in (
         *("path", "paths", "topic", "subscribe", "columns", "includeProperties", "decompressBody"),
         *("bodyFormat", "bodySchema", "bodyMessage"),
-        *("maxPartitionBytes", "fetchBytes", "rowsPerBatch", "engine", "metrics"),
+        *("maxPartitionBytes", "fetchBytes", "rowsPerBatch", "metrics"),
         *("startingOffsets", "startingTimestamp", "snapshotVersion", "snapshotPin"),
     )
 )
@@ -23,6 +23,7 @@ HARMLESS_VALUES = {
     "failondataloss": "true",
     "oncorruptframe": "fail",
 }
+OF_A_CONDITION = "it takes messages of a condition only"
 SENTENCES = {
     "endingoffsets": "it ends at chosen offsets",
     "endingtimestamp": "it ends at a time",
@@ -30,7 +31,7 @@ SENTENCES = {
     "tags": "it takes messages with some tags only",
     "keys": "it takes messages with some keys only",
     "queues": "it takes some queues only",
-    "where": "it takes messages of a condition only",
+    "where": OF_A_CONDITION,
     "failondataloss": "it tolerates missing messages",
     "oncorruptframe": "it skips damaged frames",
 }

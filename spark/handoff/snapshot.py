@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -27,10 +27,11 @@ from uuid import uuid4
 from thermocline.remoting.errors import InvalidRequestError, TopicChangedError
 from thermocline.remoting.hand_off import BEGINNING, NO_OFFSET
 from thermocline.spark.access.blocking_store import blocking_store
-from thermocline.spark.access.hadoop_options import FORMAT, read_options
+from thermocline.spark.access.hadoop_options import read_options
 from thermocline.spark.access.store_options import store_options
-from thermocline.spark.handoff.empty_queues import empty_queues
-from thermocline.spark.handoff.obstacles import obstacles_of
+from thermocline.spark.cold_table import Engine, read_cold
+from thermocline.spark.handoff.empty_queues import EmptyQueues
+from thermocline.spark.handoff.obstacles import OF_A_CONDITION, obstacles_of
 from thermocline.spark.handoff.pin_keeper import PinKeeper, wall_clock_ms
 from thermocline.spark.handoff.receipt import Receipt, ReceiptBroker, ReceiptQueue, write_receipt
 from thermocline.spark.reading.cold_plan import pinned_options, resolve_plan
@@ -39,7 +40,7 @@ from thermocline.spark.reading.source_options import ReadOptions, read_options_f
 from thermocline.tiered.errors import VersionExpiredError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from thermocline.client.admin.hand_off_administration import GroupPlace
 
@@ -81,6 +82,7 @@ class ColdSnapshot:
         *,
         options: Mapping[str, str],
         chosen: Mapping[str, str],
+        said: Collection[str],
         plan: ReadPlan,
         pins: PinKeeper,
         queues: tuple[SnapshotQueue, ...],
@@ -94,6 +96,7 @@ class ColdSnapshot:
         self._receipt_id = uuid4().hex
         checked = read_options_from(options)
         self._all_queues = checked.queues is None
+        self._said = said
         self.options = dict(options)
         """Options of the data source that say all of this; they may hold the keys of the bucket."""
         self.queues = queues
@@ -119,10 +122,26 @@ class ColdSnapshot:
         """The catalog version of each broker, by cluster/broker."""
         return {broker.root: broker.version for broker in self.brokers}
 
-    def load(self) -> DataFrame:
-        """The rows. Every plan, action and retry of it gives the same ones, until the snapshot is closed."""
+    def load(self, *, where: str | Column | None = None, engine: Engine = "direct") -> DataFrame:
+        """The rows. Every plan, action and retry of it gives the same ones, until the snapshot is closed.
+
+        `where` and `engine` as for `read_cold`. After a load of a condition no group can be handed over, except by
+        force: nobody knows which of several loads went where.
+
+        Raises:
+            VersionExpiredError: The version was not held all the time, so rows may be missing.
+            InvalidRequestError: The snapshot is closed, or the engine cannot read it.
+        """
         self._pins.check()
-        return self._spark.read.format(FORMAT).options(**self.options).load()
+        if where is not None:
+            self.obstacles = (*self.obstacles, *(each for each in (OF_A_CONDITION,) if each not in self.obstacles))
+        given = dict(self.options)
+        if engine == "s3a":
+            # What the session says is said to the connector by the session itself.
+            said = read_options(self._spark, given["path"])
+            given = {name: value for name, value in given.items() if name not in said or name in self._said}
+        url, topic = given.pop("path"), given.pop("topic")
+        return read_cold(self._spark, url, topic=topic, where=where, engine=engine, **given)
 
     def check(self) -> None:
         """Pass while the snapshot has been held from the start. Raises VersionExpiredError, InvalidRequestError."""
@@ -218,20 +237,30 @@ def open(
     chosen = {**read_options(spark, url), **dict(options or {}), "path": url, "topic": topic}
     checked = read_options_from(chosen)
     places: dict[Place, GroupPlace] = {}
-    if namesrv is not None and (seal or from_group is not None):
+    if asks_brokers := namesrv is not None and (seal or from_group is not None):
         places = _ask_brokers(namesrv, checked.topics, group=from_group, seal=seal)
-    plan, pins = _resolve_pinned(checked)
+    # A broker that was asked for a topic that it does not have has said so.
+    empty = EmptyQueues(checked, known_topics=checked.topics if asks_brokers else ())
+    plan, pins = _resolve_pinned(checked, empty)
     try:
         pinned = chosen | pinned_options(plan, pin_id=pins.pin_id)
         if from_group is not None:
             pinned["startingOffsets"] = _starting_offsets(plan, places)
             plan = resolve_plan(read_options_from(pinned), now_ms=plan.snapshot_ms)
-        queues = _queues(plan, places, checked)
+        queues = _queues(plan, places, empty)
     except BaseException:
         pins.close()
         raise
     return ColdSnapshot(
-        spark, options=pinned, chosen=chosen, plan=plan, pins=pins, queues=queues, group=from_group, places=places
+        spark,
+        options=pinned,
+        chosen=chosen,
+        said=frozenset(options or ()),
+        plan=plan,
+        pins=pins,
+        queues=queues,
+        group=from_group,
+        places=places,
     )
 
 
@@ -252,10 +281,10 @@ def _ask_brokers(namesrv: str, topics: tuple[str, ...], *, group: str | None, se
     return places
 
 
-def _resolve_pinned(checked: ReadOptions) -> tuple[ReadPlan, PinKeeper]:
+def _resolve_pinned(checked: ReadOptions, empty: EmptyQueues) -> tuple[ReadPlan, PinKeeper]:
     """A plan whose versions are held. One that was collected between the two is resolved anew."""
     for attempt in range(1, PIN_ATTEMPTS_MAX + 1):
-        plan = resolve_plan(checked, now_ms=wall_clock_ms())
+        plan = resolve_plan(checked, now_ms=wall_clock_ms(), is_known=empty.has_topic)
         sources = [(blocking_store(source.url, checked.store), source) for source in plan.sources]
         try:
             return plan, PinKeeper(sources, owner=f"thermocline.spark on {socket.gethostname()}")
@@ -282,7 +311,7 @@ def _starting_offsets(plan: ReadPlan, places: Mapping[Place, GroupPlace]) -> str
     return json.dumps(starting, sort_keys=True) if starting else "earliest"
 
 
-def _queues(plan: ReadPlan, places: Mapping[Place, GroupPlace], checked: ReadOptions) -> tuple[SnapshotQueue, ...]:
+def _queues(plan: ReadPlan, places: Mapping[Place, GroupPlace], empty: EmptyQueues) -> tuple[SnapshotQueue, ...]:
     """Every queue: those of the plan, and those of which nothing is in the cold tier."""
     ranges = {_place_of(queue): (queue.start_offset, queue.end_offset) for queue in plan.queues}
     for place, (_, end) in ranges.items():
@@ -292,7 +321,7 @@ def _queues(plan: ReadPlan, places: Mapping[Place, GroupPlace], checked: ReadOpt
     for place, group_place in places.items():
         offset = BEGINNING if group_place.offset is None else group_place.offset
         ranges.setdefault(place, (offset, offset))
-    for place in empty_queues(plan, checked):
+    for place in empty.places(plan.sources):
         ranges.setdefault(place, (BEGINNING, BEGINNING))
     return tuple(
         SnapshotQueue(topic=topic, broker_name=broker, queue_id=queue_id, start_offset=start, end_offset=end)

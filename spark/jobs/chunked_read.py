@@ -155,8 +155,11 @@ class ChunkedRead:
             InvalidRequestError: A topic is not there any more, or was deleted and made again.
             UnavailableError: The store gave no answer, or refused.
         """
+        if not self.queues:
+            return None
         now_ms = time.time_ns() // 1_000_000
-        everything = {**self.options, "failondataloss": "false"}
+        topics = dict.fromkeys(queue.topic for queue in self.queues)
+        everything = {**self.options, "topic": ",".join(topics), "failondataloss": "false"}
         try:
             resolve_plan(read_options_from({**everything, **self.pins}), now_ms=now_ms)
         except VersionExpiredError:

@@ -167,7 +167,7 @@ def day_of(column: str) -> Column:
 
 
 def _partitioned(spark: SparkSession, read: ChunkedRead, number: int, partitions: Sequence[str]) -> DataFrame:
-    """The rows of a chunk with the columns that the options ask for, and those of the partitions behind them."""
+    """The rows of a chunk with the columns that the options ask for, bodies too, and those of the partitions behind."""
     asked = read_options_from(read.options)
     columns = choose_columns(asked.columns, include_properties=asked.include_properties)
     if not partitions:
@@ -175,9 +175,10 @@ def _partitioned(spark: SparkSession, read: ChunkedRead, number: int, partitions
     needed = {"day": "timestamp", "tag": "tag"}
     wide = dict.fromkeys([*columns, *(needed[name] for name in partitions)])
     table = read.columns(wide).table(spark, read.chunks[number])
+    bodies = [name for name in table.columns if name not in wide]
     if "day" in partitions:
         table = table.withColumn("day", day_of("timestamp"))
-    return table.select(*(name for name in columns if name not in partitions), *partitions)
+    return table.select(*(name for name in columns if name not in partitions), *bodies, *partitions)
 
 
 def with_body(table: DataFrame, body: BodyForm) -> DataFrame:

@@ -60,6 +60,7 @@ from thermocline.tiered.ttl import topic_visible_from_ms
 logger = logging.getLogger(__name__)
 
 OpenStore: TypeAlias = Callable[[str, StoreOptions], BlockingStore]
+IsKnown: TypeAlias = Callable[[str, Sequence[ColdSource]], bool]
 
 
 def resolve_plan(
@@ -67,8 +68,10 @@ def resolve_plan(
     *,
     now_ms: int,
     open_store: OpenStore = blocking_store,
+    is_known: IsKnown = lambda topic, sources: False,
 ) -> ReadPlan:
-    """Resolve a read. What `where` rules out is not read, and changes no range.
+    """Resolve a read. What `where` rules out is not read, and changes no range. A topic of which nothing is in the cold
+    tier is an error, unless `is_known` says that there is such a topic; the pin remembers that.
 
     Raises:
         InvalidRequestError: A topic or version is not there, an offset is out of range, an option cannot be used.
@@ -111,10 +114,12 @@ def resolve_plan(
             slices += wanted
             in_range.update((root, segment_id) for segment_id in _segments_in(entry, ranges))
             object_bytes.update({(root, key): size for key, size in _object_bytes(catalog, entry).items()})
-    missing = [topic for topic in options.topics if topic not in found_topics]
-    if missing:
+    empty = tuple(topic for topic in options.topics if topic not in found_topics)
+    known = options.snapshot_pin.empty_topics if options.snapshot_pin is not None else ()
+    unknown = [topic for topic in empty if topic not in known and not is_known(topic, sources)]
+    if unknown:
         raise TopicNotFoundError(
-            f"topic {missing[0]!r} has no messages in the cold tier",
+            f"topic {unknown[0]!r} has no messages in the cold tier",
             url=" ".join(options.urls),
             version=" ".join(f"{source.root}:{source.version}" for source in sources),
         )
@@ -129,6 +134,7 @@ def resolve_plan(
             index_gets=requests.gets,
         ),
         object_bytes=object_bytes,
+        empty_topics=empty,
     )
 
 
@@ -150,7 +156,7 @@ def pinned_options(plan: ReadPlan, *, pin_id: str | None = None) -> dict[str, st
         "endingOffsets": json.dumps(ending, sort_keys=True),
     }
     if pin_id is not None:
-        pinned["snapshotPin"] = str(SnapshotPin(pin_id=pin_id, cuts_ms=cuts_ms))
+        pinned["snapshotPin"] = str(SnapshotPin(pin_id=pin_id, cuts_ms=cuts_ms, empty_topics=plan.empty_topics))
     return pinned
 
 

@@ -91,7 +91,8 @@ class PlanCounts:
 class ReadPlan:
     """Everything that was resolved once, on the driver: the same plan gives the same rows, whenever it runs.
 
-    `object_bytes`: sizes of the objects that hold more than one part of a segment.
+    `object_bytes`: sizes of the objects that hold more than one part of a segment. `empty_topics`: those that are asked
+    for and known, and of which nothing is in the cold tier.
     """
 
     snapshot_ms: int
@@ -100,6 +101,7 @@ class ReadPlan:
     tasks: tuple[tuple[SegmentSlice, ...], ...]
     counts: PlanCounts = field(default_factory=lambda: PlanCounts())
     object_bytes: Mapping[ObjectName, int] = field(default_factory=dict)
+    empty_topics: tuple[str, ...] = ()
 
 
 def cut_queue(queue: QueueRange, segments: Iterable[SegmentEntry], selection: RowSelection) -> list[SegmentSlice]:

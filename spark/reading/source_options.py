@@ -23,10 +23,13 @@ Names are matched without regard to case, as Spark does. Times are on the store 
     metrics                where tasks report what they did: see metrics/; set by `task_metrics`
     snapshotPin            from `thermocline.spark.open`: the pin that holds the version, and what had expired then
     s3.*                   how to reach the bucket: see store_options
+
+Options of streams and of bodies may stand beside them, and say nothing here; a name that nobody knows is refused.
 """
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from collections.abc import Mapping
@@ -35,7 +38,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.spark.access.store_options import StoreOptions, store_options
+from thermocline.spark.access.store_options import StoreOptions, is_store_option, store_options
 from thermocline.spark.decoding.key_words import words_of
 from thermocline.spark.reading.pruning_filters import PruningFilters, parse_filters
 
@@ -45,6 +48,24 @@ LATEST = -1
 PARTITION_BYTES_DEFAULT = 256 << 20
 FETCH_BYTES_DEFAULT = 8 << 20
 BATCH_ROWS_DEFAULT = 16_384
+
+NAMES = (
+    *("path", "paths", "topic", "subscribe", "queues", "startingOffsets", "endingOffsets"),
+    *("startingTimestamp", "endingTimestamp", "tags", "keys", "where", "columns", "includeProperties"),
+    *("decompressBody", "failOnDataLoss", "onCorruptFrame", "maxPartitionBytes", "fetchBytes", "rowsPerBatch"),
+    *("snapshotVersion", "snapshotTimestamp", "snapshotPin", "metrics"),
+)
+NAMES_BESIDE = (
+    *("namesrvAddr", "maxBytesPerTrigger", "maxOffsetsPerTrigger", "brokerTimeoutMs"),
+    *("bodyFormat", "bodySchema", "bodyMessage"),
+)
+_KNOWN = {name.lower(): name for name in (*NAMES, *NAMES_BESIDE)}
+_INSTEAD = {
+    "pushdown": "say conditions to thermocline.spark.read_cold(where=...)",
+    "engine": 'the engine is an argument: thermocline.spark.read_cold(engine="s3a")',
+    "client": "there is one S3 client",
+    "coldmaxoffsetspertrigger": "maxOffsetsPerTrigger bounds the cold part and the live one",
+}
 
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -89,22 +110,24 @@ class OffsetBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotPin:
-    """A pin of that id holds the version in every broker's part, and messages stored before the cuts had expired."""
+    """A pin of that id holds the version in every broker's part, and messages stored before the cuts had expired; of
+    `empty_topics` nothing was there."""
 
     pin_id: str
     cuts_ms: Mapping[str, Mapping[str, int]]  # cluster/broker -> topic -> store time
+    empty_topics: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> SnapshotPin:
         """From `{"id": ..., "cuts": {"cluster/broker": {"orders": ms}}}`; InvalidRequestError otherwise."""
         value = _json_object(text, option="snapshotPin")
-        pin_id, cuts_ms = value.get("id"), value.get("cuts")
-        if not isinstance(pin_id, str) or not isinstance(cuts_ms, dict):
+        pin_id, cuts_ms, empty = value.get("id"), value.get("cuts"), value.get("empty", [])
+        if not isinstance(pin_id, str) or not isinstance(cuts_ms, dict) or not isinstance(empty, list):
             raise InvalidRequestError("not what thermocline.spark.open wrote", option="snapshotPin")
-        return cls(pin_id=pin_id, cuts_ms=cuts_ms)
+        return cls(pin_id=pin_id, cuts_ms=cuts_ms, empty_topics=tuple(empty))
 
     def __str__(self) -> str:
-        return json.dumps({"id": self.pin_id, "cuts": self.cuts_ms}, sort_keys=True)
+        return json.dumps({"id": self.pin_id, "cuts": self.cuts_ms, "empty": self.empty_topics}, sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +169,7 @@ def read_options_from(options: Mapping[str, str]) -> ReadOptions:
     Raises:
         InvalidRequestError: An option is missing or its value is wrong; the message names it.
     """
+    _check_names(options)
     words = _Words({name.lower(): value for name, value in options.items()})
     ending = words.offsets("endingOffsets", default=LATEST)
     starting_ms, ending_ms = words.time_ms("startingTimestamp"), words.time_ms("endingTimestamp")
@@ -256,6 +280,17 @@ class _Words:
                     raise InvalidRequestError(f"{offset!r} is no queue offset", option=name, topic=topic, queue=queue)
                 offsets[(topic, QueueName.parse(queue, option=name))] = offset
         return OffsetBounds(default=default, offsets=offsets)
+
+
+def _check_names(options: Mapping[str, str]) -> None:
+    """InvalidRequestError for a name that is none of these, nor one of the store's."""
+    for name in options:
+        lowered = name.lower()
+        if lowered in _KNOWN or is_store_option(lowered):
+            continue
+        alike = difflib.get_close_matches(lowered, _KNOWN, n=1)
+        hint = _INSTEAD.get(lowered) or (f"is it {_KNOWN[alike[0]]}?" if alike else "see docs/spark.md")
+        raise InvalidRequestError(f"there is no option {name!r}; {hint}", option=name)
 
 
 def _urls(words: _Words) -> tuple[str, ...]:

@@ -98,7 +98,7 @@ def check_filters_and_metrics(session: SparkSession, tier: ColdTier, log: Log) -
 
 def check_keys_and_packs(session: SparkSession, folder: Path) -> None:
     """Messages of one key, out of packs."""
-    asyncio.run(write_packs(folder))
+    asyncio.run(write_packs(folder.as_uri()))
     table = session.read.format("thermocline").options(topic="orders", columns="key").load(directory_url(folder))
     wanted = [row["key"] for row in table.collect() if row["key"] and "seven4" in row["key"].split(" ")]
     found = session.read.format("thermocline").options(topic="orders", columns="key", keys="seven4")

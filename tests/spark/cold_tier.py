@@ -21,6 +21,8 @@ from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_upload import upload_segment
 from thermocline.tiered.segment_writer import SegmentOptions
+from thermocline.tiered.state.snapshot import StateSnapshot
+from thermocline.tiered.state.state_log import StateLog
 
 FRAME_BYTES = 8 << 10
 NOW_MS = START_MS + 3_600_000
@@ -85,6 +87,10 @@ class ColdTier:
         """Replace an object behind the ledger's back."""
         asyncio.run(self._write_object(key, data))
 
+    def save_state(self, documents: dict[str, dict[str, Any]]) -> None:
+        """Save the broker's state with these documents, as its tier process does."""
+        asyncio.run(self._save_state(documents))
+
     async def _open(self) -> tuple[ObjectStore, LedgerWriter]:
         store = await open_cold_store(self.url, self._bucket)
         writer = await LedgerWriter.open(
@@ -111,6 +117,28 @@ class ColdTier:
         await writer.close()
         await store.close()
         return self._catalog
+
+    async def _save_state(self, documents: dict[str, dict[str, Any]]) -> None:
+        store, writer = await self._open()
+        states = StateLog(writer)
+        name = states.next_name()
+        await states.write(
+            StateSnapshot(
+                format=1,
+                epoch=name.epoch,
+                sequence=name.sequence,
+                store_uuid=self._identity.store_uuid,
+                cluster=self._identity.cluster,
+                broker_name=self.broker_name,
+                captured_ms=NOW_MS,
+                log_offset=0,
+                log_ceiling=0,
+                record_bytes_min=91,
+                documents=documents,
+            )
+        )
+        await writer.close()
+        await store.close()
 
     async def _read_object(self, key: str) -> bytes:
         store = await open_cold_store(self.url, self._bucket)

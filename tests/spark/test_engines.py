@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from tests.fixtures_s3 import S3Bucket, new_bucket
 from tests.spark.cold_tier import ColdTier, by_place, directory_url, flights, rows_of
@@ -106,7 +107,7 @@ def test_both_engines_give_equal_rows_with_only_s3a_settings(
         {"startingOffsets": '{"orders": {"0": 100}}', "tags": "UA || DL", "maxPartitionBytes": "50k"},
         {"keys": key},
     )
-    for options in choices if kind == "minio" else choices[:1]:
+    for options in choices:
         direct = rows(read_cold(session, tier.url, topic="orders", columns=ALL_COLUMNS, **options))
         assert direct
         assert rows(s3a(session, tier.url, columns=ALL_COLUMNS, **options)) == direct
@@ -114,9 +115,19 @@ def test_both_engines_give_equal_rows_with_only_s3a_settings(
             assert direct == by_place(rows_of(log))
 
 
-def test_the_s3a_engine_reads_packs(session: SparkSession, tmp_path: Path) -> None:
-    sent = asyncio.run(write_packs(tmp_path))
-    url, columns = directory_url(tmp_path), "topic,brokerName,queueId,queueOffset,value"
+@pytest.mark.parametrize(
+    "kind", ["file", pytest.param("minio", marks=pytest.mark.s3), pytest.param("localstack", marks=pytest.mark.s3)]
+)
+def test_the_s3a_engine_reads_packs(
+    session: SparkSession, tmp_path: Path, s3_servers: Callable[[str], S3Server], kind: str
+) -> None:
+    url = cold_url = tmp_path.as_uri()
+    if kind != "file":
+        bucket = new_bucket(s3_servers(kind))
+        set_s3a(session, bucket)
+        url, cold_url = f"s3a://{bucket.name}/cold", bucket.cold_url
+    sent = asyncio.run(write_packs(cold_url))
+    columns = "topic,brokerName,queueId,queueOffset,value"
     for topic in ("orders", "small"):
         found = rows(read_cold(session, url, topic=topic, engine="s3a", columns=columns))
         assert sorted((row["queueId"], row["queueOffset"], bytes(row["value"])) for row in found.values()) == sorted(
@@ -162,6 +173,19 @@ def test_a_damaged_frame_is_named_or_skipped(session: SparkSession, tmp_path: Pa
     with task_metrics(session) as metrics:
         kept = s3a(session, tier.url, onCorruptFrame="skip").count()
     assert metrics.report().total.messages_skipped == 300 - kept > 0
+
+
+def test_an_object_that_goes_before_the_action_is_left_out_when_that_is_wanted(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    tier = ColdTier(directory_url(tmp_path))
+    tier.seal_in_pieces(flights("orders", 300, queue_count=1), 3)
+    table = s3a(session, tier.url, failOnDataLoss="false")
+    strict = s3a(session, tier.url)
+    tier.delete_object(tier.entries("orders")[1].log.key)
+    assert table.count() == 200
+    with pytest.raises(Py4JJavaError, match="FILE_NOT_EXIST"):
+        strict.count()
 
 
 def test_a_missing_object_is_named_or_left_out(

@@ -170,7 +170,7 @@ def zone(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_keys_are_found_in_packs(spark_session: SparkSession, tmp_path: Path) -> None:
-    sent = asyncio.run(write_packs(tmp_path))
+    sent = asyncio.run(write_packs(tmp_path.as_uri()))
     table = spark_session.read.format("thermocline").options(topic="orders", columns="queueId,queueOffset,key,msgId")
     everything = {
         (row["queueId"], row["queueOffset"]): row["key"] for row in table.load(directory_url(tmp_path)).collect()

@@ -8,10 +8,12 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.errors import AnalysisException
 
 from tests.spark.cold_tier import ColdTier, directory_url, flights
 from thermocline import spark as tc
-from thermocline.remoting.errors import InvalidRequestError, ObjectStoreUnavailableError
+from thermocline.remoting.errors import InvalidRequestError, ObjectStoreUnavailableError, TopicNotFoundError
+from thermocline.remoting.hand_off import BEGINNING
 from thermocline.spark.access.blocking_store import BlockingStore, blocking_store
 from thermocline.spark.access.store_options import StoreOptions
 from thermocline.spark.handoff.pin_keeper import PIN_MS, PinKeeper
@@ -25,6 +27,7 @@ from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store_url import open_object_store
 from thermocline.tiered.pins import list_pins
+from thermocline.tiered.state.snapshot import TOPICS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -134,6 +137,50 @@ def test_what_makes_no_whole_load_stands_in_the_receipt(
         "it takes messages with some tags only",
     )
     assert (receipt.output, receipt.row_count, receipt.all_queues) == ("here", 3, False)
+
+
+def test_a_condition_and_the_other_engine_read_the_same_snapshot(spark_session: SparkSession, tier: ColdTier) -> None:
+    tier.seal_in_pieces(flights("orders", 300, queue_count=2), 3)
+    options = {"columns": "queueId,queueOffset,tag"}
+    with tc.open(spark_session, tier.url, topic="orders", options=options) as snapshot:
+        tier.seal(flights("payments", 5))
+        whole = sorted(snapshot.load().collect())
+        assert len(whole) == 300
+        assert sorted(snapshot.load(engine="s3a").collect()) == whole
+        assert snapshot.receipt().obstacles == ()
+        wanted = [row for row in whole if row.queueOffset < 40 and row.tag == "UA"]
+        assert wanted
+        for engine in ("direct", "s3a"):
+            found = snapshot.load(where="queueOffset < 40 AND tag = 'UA'", engine=engine)
+            assert sorted(found.collect()) == wanted
+        assert snapshot.receipt().obstacles == ("it takes messages of a condition only",)
+    keys = {"s3.accessKey": "a", "s3.secretKey": "b"}
+    with (
+        tc.open(spark_session, tier.url, topic="orders", options=keys) as snapshot,
+        pytest.raises(InvalidRequestError, match=r"the session's fs\.s3a"),
+    ):
+        snapshot.load(engine="s3a")
+
+
+def test_a_topic_without_a_cold_message_is_opened_when_brokers_know_it(
+    spark_session: SparkSession, tier: ColdTier
+) -> None:
+    tier.seal(flights("orders", 20, queue_count=1))
+    queues = {"readQueueNums": 1, "writeQueueNums": 2}
+    tier.save_state({TOPICS: {"topicConfigTable": {"payments": queues, "refunds": queues}}})
+    with pytest.raises(TopicNotFoundError, match="'returns'"):
+        tc.open(spark_session, tier.url, topic="orders,returns")
+    with pytest.raises(AnalysisException, match="topic 'payments' has no messages"):
+        spark_session.read.format("thermocline").option("topic", "payments").load(tier.url).count()
+    for topics, empty, count in (("payments", "payments", 0), ("orders,refunds", "refunds", 20)):
+        with tc.open(spark_session, tier.url, topic=topics) as snapshot:
+            found = [(queue.queue_id, queue.end_offset) for queue in snapshot.queues if queue.topic == empty]
+            assert found == [(0, BEGINNING), (1, BEGINNING)]
+            tier.seal(flights(empty, 7))
+            assert snapshot.load().count() == count, "what comes later is not in it"
+            (broker,) = snapshot.receipt().targets("g").values()
+            target = next(each for each in broker if each.topic == empty)
+            assert (target.incarnation, target.queues, target.is_whole) == (None, [], True)
 
 
 @pytest.mark.parametrize("options", [{"from_group": "g"}, {"seal": True}])

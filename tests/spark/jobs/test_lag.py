@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import TYPE_CHECKING
 
@@ -13,46 +12,23 @@ from tests.tiered.cold_data import Log
 from thermocline.client import AdminClient, Message, MessageQueue, Producer
 from thermocline.remoting.errors import GroupNotFoundError, TopicNotFoundError
 from thermocline.spark import lag
-from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS, StateSnapshot
-from thermocline.tiered.state.state_log import StateLog
+from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-def save_state(tier: ColdTier, positions: dict[str, dict[str, int]]) -> None:
-    """Save a broker's state with these positions of groups, as its tier process does."""
-
-    async def save() -> None:
-        store, writer = await tier._open()
-        states = StateLog(writer)
-        name = states.next_name()
-        await states.write(
-            StateSnapshot(
-                format=1,
-                epoch=name.epoch,
-                sequence=name.sequence,
-                store_uuid="uuid-broker-a",
-                cluster="test",
-                broker_name="broker-a",
-                captured_ms=NOW_MS,
-                log_offset=0,
-                log_ceiling=0,
-                record_bytes_min=91,
-                documents={CONSUMER_OFFSETS: {"offsetTable": positions}},
-            )
-        )
-        await writer.close()
-        await store.close()
-
-    asyncio.run(save())
 
 
 def test_without_a_name_server_the_state_in_the_bucket_counts(
     spark_session: SparkSession, two_days: tuple[ColdTier, Log]
 ) -> None:
     tier, log = two_days
-    save_state(tier, {"orders@billing": {"0": 7}, "orders@fresh": {"0": log.ends()[0], "1": log.ends()[1]}})
+    tier.save_state(
+        {
+            CONSUMER_OFFSETS: {
+                "offsetTable": {"orders@billing": {"0": 7}, "orders@fresh": {"0": log.ends()[0], "1": log.ends()[1]}}
+            }
+        }
+    )
     report = lag(spark_session, tier.url, group="billing", topic="orders")
     times = {
         (row["queueId"], row["queueOffset"]): int(row["timestamp"].timestamp() * 1000 + 0.5) for row in rows_of(log)

@@ -174,6 +174,27 @@ def test_days_and_tags_become_folders_whatever_the_session_s_zone_is(
     assert (found, count) == (expected, 500)
 
 
+def test_bodies_as_columns_go_into_folders_too(
+    spark_session: SparkSession, two_days: tuple[ColdTier, Log], tmp_path: Path
+) -> None:
+    tier, log = two_days
+    catch_up(
+        spark_session,
+        tier.url,
+        topic="orders",
+        output=str(tmp_path / "bodies"),
+        partition_by="tag",
+        options={"columns": "queueOffset,tag", "bodyFormat": "json", "bodySchema": "flight BIGINT"},
+    )
+    files = list((tmp_path / "bodies").glob("tag=*/part-*.parquet"))
+    found = [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+    assert {tuple(row) for row in found} == {("queueOffset", "body", "corruptBody")}
+    bodies = sorted((row["queueOffset"], row["body"]["flight"]) for row in found if row["body"])
+    sent = [(row["queueOffset"], json.loads(row["value"])["flight"]) for row in rows_of(log) if row["tag"]]
+    assert bodies == sorted(sent)
+    assert [row["corruptBody"]["value"] for row in found if row["corruptBody"]] == [b"untagged"]
+
+
 def test_a_finished_replay_says_so_and_other_arguments_are_refused(
     spark_session: SparkSession, two_days: tuple[ColdTier, Log], tmp_path: Path
 ) -> None:

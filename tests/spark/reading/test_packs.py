@@ -10,8 +10,7 @@ from benchmarks.synthetic_cold_tier import SyntheticTopic, opened
 from benchmarks.synthetic_hot_tier import SyntheticHotTier
 from tests.spark.cold_tier import directory_url
 from thermocline.remoting.message_record import decode_record
-from thermocline.store.disk import RealDisk
-from thermocline.tiered.file import FileObjectStore
+from thermocline.tiered.object_store_url import open_object_store
 from thermocline.tiered.tier_config import TierConfig
 
 if TYPE_CHECKING:
@@ -27,9 +26,9 @@ CONFIG = TierConfig(
 )
 
 
-async def write_packs(folder: Path) -> list[tuple[str, int, int, bytes]]:
+async def write_packs(url: str) -> list[tuple[str, int, int, bytes]]:
     """Packs of all levels, and segments that were merged out of them; topic, queue, offset and body of each message."""
-    store, hot = FileObjectStore(str(folder), disk=RealDisk()), SyntheticHotTier(now_ms=1_700_000_000_000)
+    store, hot = await open_object_store(url), SyntheticHotTier(now_ms=1_700_000_000_000)
     topics = {name: SyntheticTopic() for name in ("orders", "payments", "small")}
     sent: list[tuple[str, int, int, bytes]] = []
     async with opened(store, CONFIG, hot=hot, topics=topics) as tier:
@@ -51,7 +50,7 @@ async def write_packs(folder: Path) -> list[tuple[str, int, int, bytes]]:
 
 
 def test_packed_messages_are_read(spark_session: SparkSession, tmp_path: Path) -> None:
-    sent = asyncio.run(write_packs(tmp_path))
+    sent = asyncio.run(write_packs(tmp_path.as_uri()))
     for name in ("orders", "payments", "small"):
         table = (
             spark_session.read.format("thermocline")

@@ -125,6 +125,27 @@ def test_wrong_values_are_refused_by_name(option: str, value: str) -> None:
         read(**{option: value})
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("endingTimestmp", "is it endingTimestamp[?]"),
+        ("pushdown", "read_cold.where=...."),
+        ("client", "there is one S3 client"),
+        ("coldMaxOffsetsPerTrigger", "maxOffsetsPerTrigger bounds"),
+        ("s3.acessKey", "docs/spark.md"),
+        ("zzz", "docs/spark.md"),
+    ],
+)
+def test_a_name_that_is_no_option_is_refused(name: str, hint: str) -> None:
+    with pytest.raises(InvalidRequestError, match=f"no option '{name}'; .*{hint}"):
+        read(**{name: "5"})
+
+
+def test_what_streams_bodies_and_hadoop_know_may_stand_beside() -> None:
+    beside = {"NamesrvAddr": "h:1", "maxBytesPerTrigger": "1m", "bodyFormat": "json", "fs.s3a.connection.timeout": "5"}
+    assert read(**beside).topics == read().topics
+
+
 def test_a_read_without_a_path_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="load"):
         read_options_from({"topic": "orders"})
