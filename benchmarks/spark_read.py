@@ -8,7 +8,8 @@ reads each topic, in rounds in which all take their turn:
   source         `format("thermocline")`: all columns with properties, the nine default ones (both into the sink
                  `noop`), the body only (sum of lengths), a count
   s3a            `read_cold(engine="s3a")`, the default columns
-  parquet        the same messages as Spark wrote them to the same server (zstd), by s3a: all, body only, count
+  parquet        the same messages with all columns, as Spark wrote them to the same server (zstd), by s3a: all columns,
+                 the default ones, body only, count
   pull           `mapInArrow`, one task a queue, in which the SDK pulls the queue from the broker: 32 messages at a
                  time, as consumers get them. Local files of what is read have been deleted, as those of history are;
                  `--hot` leaves them
@@ -67,6 +68,7 @@ PULL_TIMEOUT_MS = 60_000
 TASKS_PER_QUEUE_WANTED = 4
 RATIO_WANTED, RAW_MB_PER_CORE_WANTED, OVER_PULL_WANTED = 0.7, 100.0, 3.0
 ALL_COLUMNS = ",".join(column.name for column in MESSAGE_COLUMNS)
+BODY_ONLY = "body only"
 SOURCE, PULL = "source, default columns", "pull, default columns"
 PULL_SCHEMA, PULL_DDL = arrow_schema(DEFAULT_COLUMNS), spark_ddl(DEFAULT_COLUMNS)
 
@@ -172,9 +174,8 @@ def _measure(
     for topic in topics:
         topic.tasks = _source(session, topic).load(URL).rdd.getNumPartitions()
         broker.pause()
-        _source(session, topic).load(URL).write.mode("overwrite").option("compression", "zstd").parquet(
-            f"s3a://cold/parquet/{topic.name}"
-        )
+        everything = _source(session, topic).option("columns", ALL_COLUMNS).load(URL)
+        everything.write.mode("overwrite").option("compression", "zstd").parquet(f"s3a://cold/parquet/{topic.name}")
         broker.resume()
     for number in range(rounds + 1):
         for topic in topics:
@@ -188,25 +189,28 @@ def _measure(
                 started = time.perf_counter()
                 count = read()
                 seconds = time.perf_counter() - started
-                if count not in (None, topic.messages, topic.messages * BODY_BYTES):
-                    raise SystemExit(f"{way} of {topic.name} gave {count}, not {topic.messages} x 1 or {BODY_BYTES}")
+                wanted = topic.messages * (BODY_BYTES if way.endswith(BODY_ONLY) else 1)
+                if count != wanted:
+                    raise SystemExit(f"{way} of {topic.name} gave {count}, not {wanted}")
                 if number:
                     topic.seconds.setdefault(way, []).append(seconds)
                 print(f"round {number} {topic.fill:<7} {way:<26} {seconds:8.2f} s", file=sys.stderr, flush=True)
             broker.resume()
 
 
-def _ways(session: SparkSession, broker: BrokerUnderTest, topic: Topic) -> dict[str, Callable[[], int | None]]:
-    """What is measured, each a function that reads everything; the job that pulls comes last."""
+def _ways(session: SparkSession, broker: BrokerUnderTest, topic: Topic) -> dict[str, Callable[[], int]]:
+    """What is measured, each a function that reads everything and says how many rows, or bytes of bodies, that were;
+    the job that pulls comes last."""
     parquet = f"s3a://cold/parquet/{topic.name}"
     return {
         "source, all columns": lambda: _drain(_source(session, topic).option("columns", ALL_COLUMNS).load(URL)),
         SOURCE: lambda: _drain(_source(session, topic).load(URL)),
-        "source, body only": lambda: _body_bytes(_source(session, topic).option("columns", "value").load(URL)),
+        f"source, {BODY_ONLY}": lambda: _body_bytes(_source(session, topic).option("columns", "value").load(URL)),
         "source, count": lambda: _source(session, topic).option("columns", "queueOffset").load(URL).count(),
         "s3a, default columns": lambda: _drain(read_cold(session, URL, topic=topic.name, engine="s3a")),
-        "parquet, default columns": lambda: _drain(session.read.parquet(parquet)),
-        "parquet, body only": lambda: _body_bytes(session.read.parquet(parquet)),
+        "parquet, all columns": lambda: _drain(session.read.parquet(parquet)),
+        "parquet, default columns": lambda: _drain(session.read.parquet(parquet).select(*DEFAULT_COLUMNS)),
+        f"parquet, {BODY_ONLY}": lambda: _body_bytes(session.read.parquet(parquet)),
         "parquet, count": lambda: session.read.parquet(parquet).count(),
         PULL: lambda: _pulled(session, broker, topic),
     }
@@ -216,8 +220,14 @@ def _source(session: SparkSession, topic: Topic) -> Any:
     return configure(session, URL).option("topic", topic.name)
 
 
-def _drain(table: DataFrame) -> None:
-    table.write.format("noop").mode("overwrite").save()
+def _drain(table: DataFrame) -> int:
+    """Have every row made, and count them on the way."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
+
+    seen = Observation()
+    table.observe(seen, f.count(f.lit(1)).alias("rows")).write.format("noop").mode("overwrite").save()
+    return int(seen.get["rows"])
 
 
 def _body_bytes(table: DataFrame) -> int:
@@ -227,11 +237,11 @@ def _body_bytes(table: DataFrame) -> int:
     return int(row[0])
 
 
-def _pulled(session: SparkSession, broker: BrokerUnderTest, topic: Topic) -> None:
+def _pulled(session: SparkSession, broker: BrokerUnderTest, topic: Topic) -> int:
     """Read every queue through the broker, one task each."""
     queues = session.createDataFrame([(number,) for number in range(QUEUE_COUNT)], "queueId int")
     job = _PullJob(namesrv=broker.namesrv, topic=topic.name)
-    _drain(queues.repartitionByRange(QUEUE_COUNT, "queueId").mapInArrow(job, PULL_DDL))
+    return _drain(queues.repartitionByRange(QUEUE_COUNT, "queueId").mapInArrow(job, PULL_DDL))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,7 +381,7 @@ def _report(topics: list[Topic], rounds: int, options: argparse.Namespace) -> in
         gets = statistics.median(topic.get_mb_per_s)
         print(f"{'GETs':<26} {topic.stored_bytes / 1e6 / gets:>7.2f} {'':>9} {'':>9} {1:>7.2f}")
         for way in topic.seconds:
-            parquet = "parquet, " + way.partition(", ")[2].replace("all columns", "default columns")
+            parquet = "parquet, " + way.partition(", ")[2]
             print(
                 f"{way:<26} {topic.median_s(way):>7.2f} {topic.raw_bytes / 1e6 / topic.median_s(way):>9.0f}"
                 f" {topic.raw_mb_per_core(way):>9.0f} {topic.ratio(way):>7.2f} {topic.over(way, PULL):>7.1f}"
