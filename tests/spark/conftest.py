@@ -25,6 +25,13 @@ SESSION_TIMEOUT_S = 900
 CONTEXT: pytest.StashKey[object] = pytest.StashKey()
 
 
+def pytest_report_header() -> str:
+    """Which PySpark it is: another one may be on PYTHONPATH."""
+    import pyspark
+
+    return f"PySpark {pyspark.__version__}"
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of the session share one worker, so that it is started once."""
     for item in items:
