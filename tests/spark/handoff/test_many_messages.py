@@ -1,5 +1,7 @@
 """One long load: every message of millions is in Spark or with the group, once, while the writer goes on.
 
+Meanwhile another topic comes and expires, and is collected when the version is not pinned any more.
+
 A message's body is its number in its queue, which is its offset there; so both halves check themselves, and nothing is
 kept in memory. A soak run takes its own brokers, with files of ordinary size.
 """
@@ -7,6 +9,7 @@ kept in memory. A soak run takes its own brokers, with files of ordinary size.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,11 +25,14 @@ from thermocline.client.consumer.pull_consumer import PullConsumer
 from thermocline.client.message import Message
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.producer.producer import Producer
+from thermocline.tiered.packs.ttl_class import ttl_class
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TOPIC = "many"
+TOPIC, FLEETING = "many", "fleeting"
+FLEETING_TTL_MS = 2_000
+COLLECTED_S = 120.0
 GROUP = "many-consumers"
 QUEUES = 2
 BODY_BYTES = 100
@@ -86,6 +92,32 @@ class NumberedWriter:
             raise errors[0]
 
 
+class Fleeting:
+    """A topic whose messages live for two seconds, and the objects that hold them."""
+
+    def __init__(self, cluster: Cluster, admin: AdminClient) -> None:
+        self._folder = cluster.folder / "cold"
+        admin.create_topic(FLEETING, attributes={"reserve.time": f"{FLEETING_TTL_MS // 1_000}s"})
+        before = self._objects()
+        with Producer(namesrv=cluster.namesrv, group="fleeting-producers") as producer:
+            for number in range(100):
+                producer.send(Message(FLEETING, b"%d" % number))
+        admin.tier_seal(FLEETING)
+        self._written = self._objects() - before
+        assert self._written
+
+    def wait_until_collected(self) -> None:
+        """Until nothing that held them is in the bucket."""
+        deadline = time.monotonic() + COLLECTED_S
+        while left := self._written & self._objects():
+            assert time.monotonic() < deadline, left
+            time.sleep(0.1)
+
+    def _objects(self) -> set[Path]:
+        its_folders = {FLEETING, ttl_class(FLEETING_TTL_MS)}
+        return {path for path in self._folder.rglob("*.*") if path.parent.name in its_folders}
+
+
 def consume(cluster: Cluster, starts: dict[MessageQueue, int], ends: dict[MessageQueue, int]) -> int:
     """Consume to the ends; each message is the next one of its queue. How many came."""
     expected, count = dict(starts), 0
@@ -140,6 +172,7 @@ def test_millions_of_messages_once(
             with tc.open(
                 spark_session, cluster.url, topic=TOPIC, options=options, seal=True, namesrv=cluster.namesrv
             ) as snapshot:
+                fleeting = Fleeting(cluster, admin)
                 number = f.substring(f.col("value").cast("string"), 1, 12).cast("bigint")
                 found = (
                     snapshot.load()
@@ -155,6 +188,8 @@ def test_millions_of_messages_once(
                     .collect()
                 )
                 snapshot.write_receipt(receipt, row_count=sum(row.rows for row in found))
+            # The pin has held everything from its version on.
+            fleeting.wait_until_collected()
         assert {name: one["servedBytes"] for name, one in admin.tier_status().items()} == served
         starts = {
             MessageQueue(topic=TOPIC, broker_name=queue.broker_name, queue_id=queue.queue_id): queue.end_offset

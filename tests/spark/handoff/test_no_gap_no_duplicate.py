@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SEED = 20_261_122
+MANY = 50
+"""Runs in which every kind of them comes up."""
 ATTEMPTS_MAX = 50
 SOAK_TIMEOUT_S = 14_400
 COLUMNS = "brokerName,queueId,queueOffset,value"
@@ -175,12 +177,15 @@ def test_spark_and_the_group_together_see_each_message_once(
     spark_session: SparkSession, cluster: Cluster, tmp_path: Path, case_count: Callable[..., int]
 ) -> None:
     witness: Counter[str] = Counter()
-    for seed in range(SEED, SEED + case_count(quick=3, soak=100)):
+    count = case_count(quick=3, soak=100)
+    for seed in range(SEED, SEED + count):
         try:
             run_once(spark_session, cluster, seed, tmp_path, witness=witness)
         except BaseException as error:
             error.add_note(f"seed {seed}, {dict(witness)}")
             raise
     sys.stderr.write(f"{dict(witness)}\n")
-    assert witness["in Spark"], witness
-    assert witness["consumed"], witness
+    always = ("in Spark", "consumed")
+    among_many = ("expired", "handed over", "made again", "from a group")
+    for kind in always if count < MANY else (*always, *among_many):
+        assert witness[kind], witness
