@@ -45,6 +45,8 @@ class BrokerStats:
 
     def __init__(self, *, cluster_name: str, now_ms: int) -> None:
         self.rates = StoreRates(now_ms=now_ms)
+        self.looked_up_bytes = 0
+        """Bytes of records that were answered to queries by key and by id: no group's, and in no rate of RocketMQ's."""
         self._cluster_name = cluster_name
         self._topic_put = MeterSet(now_ms=now_ms)
         self._group_get = MeterSet(now_ms=now_ms)
@@ -108,6 +110,11 @@ class BrokerStats:
         self.rates.found_times += 1
         self.rates.transferred_count += count
         self.rates.transferred_bytes += bytes_
+
+    @property
+    def served_bytes(self) -> int:
+        """Bytes of records that have left the broker for whoever asked."""
+        return self.rates.transferred_bytes + self.looked_up_bytes
 
     def add_get_miss(self, count: int = 1) -> None:
         """`count` pulls found nothing."""

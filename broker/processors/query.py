@@ -85,6 +85,7 @@ class QueryProcessor:
                 header=QueryMessageResponseHeader(index_last_update_timestamp=0, index_last_update_phyoffset=0),
                 remark="can not find message, maybe time range not correct",
             )
+        self._context.stats.looked_up_bytes += len(body)
         return RemotingCommand.response(
             command,
             header=QueryMessageResponseHeader(

@@ -105,7 +105,7 @@ class TierProcessor:
             "requests": reply.requests if reply else {},
             "sentBytes": reply.sent_bytes if reply else 0,
             "receivedBytes": reply.received_bytes if reply else 0,
-            "servedBytes": self._context.stats.rates.transferred_bytes,
+            "servedBytes": self._context.stats.served_bytes,
             "helpers": self._helper_rows(),
             "dropped": [each for each in self._dropped() if header.topic in (None, each.topic)],
             "topics": states,

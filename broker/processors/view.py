@@ -39,7 +39,7 @@ class ViewProcessor:
         record = self._local.find(offset)
         if record is None:
             return _not_found(command, offset)
-        return RemotingCommand.response(command, body=self._local.bytes_of(record))
+        return self._found(command, self._local.bytes_of(record))
 
     async def _view_cold(self, command: RemotingCommand, offset: int) -> RemotingCommand:
         found = await self._context.cold.view(offset) if offset >= 0 else None
@@ -52,7 +52,11 @@ class ViewProcessor:
             or found.store_timestamp_ms < context.visible.expired_before_ms(found.topic)
         ):
             return _not_found(command, offset)
-        return RemotingCommand.response(command, body=found.record)
+        return self._found(command, found.record)
+
+    def _found(self, command: RemotingCommand, record: bytes | memoryview) -> RemotingCommand:
+        self._context.stats.looked_up_bytes += len(record)
+        return RemotingCommand.response(command, body=record)
 
 
 def _not_found(command: RemotingCommand, offset: int) -> RemotingCommand:

@@ -30,7 +30,9 @@ async def broker(tmp_path: Path) -> AsyncIterator[DataBroker]:
 async def test_query_by_key_unique_id_and_tag(broker: DataBroker) -> None:
     """Newest first, at most as many as wanted."""
     send_with_keys(broker, 10)
+    assert broker.context.stats.served_bytes == 0
     answer = await query(broker, "k3")
+    assert broker.context.stats.served_bytes == len(answer.body) > 0
     assert [record.queue_offset for record in messages(answer)] == [3]
     assert answer.ext_fields is not None
     last = broker.records()[-1]

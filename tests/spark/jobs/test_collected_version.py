@@ -1,4 +1,4 @@
-"""A replay whose version was collected while it was interrupted: the rest is read at the newest one."""
+"""Jobs that were interrupted go on; when their version was collected meanwhile, with what the newest one has."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import asyncio
 import json
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
 
 from tests.spark.cold_tier import NOW_MS, ColdTier, directory_url, flights, rows_of
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.spark import catch_up
+from thermocline.spark import catch_up, compare, counts, key_history
+from thermocline.spark.jobs.compare import Side
+from thermocline.spark.jobs.progress import Progress
 from thermocline.tiered.garbage import GarbageCollector
 from thermocline.tiered.ledger_entry import LedgerChanges, SegmentOut
 
@@ -82,6 +84,40 @@ def test_the_rest_is_read_at_the_newest_version_and_what_expired_is_not_there(
     assert {(row["queueId"], row["queueOffset"]): row["value"] for row in found} == wanted
     assert len(found) == len(wanted) == report.row_count
     assert 0 < len(wanted) < 400
+
+
+@pytest.mark.parametrize("job", ["counts", "key history", "compare"])
+def test_other_jobs_go_on_where_they_were_interrupted(spark_session: SparkSession, tmp_path: Path, job: str) -> None:
+    tier = ColdTier(directory_url(tmp_path / "cold"))
+    log = flights("orders", 300, queue_count=2)
+    tier.seal_in_pieces(log, 2)
+    key = rows_of(log)[0]["key"]
+
+    def run(folder: str, on_progress: Progress | None = None) -> Any:
+        more: dict[str, Any] = {"chunk_bytes": 30_000, "output": str(tmp_path / folder), "on_progress": on_progress}
+        if job == "counts":
+            return counts(spark_session, tier.url, topic="orders", by="queue", **more)
+        if job == "key history":
+            return key_history(spark_session, tier.url, topic="orders", keys=[key], **more)
+        here, there = (Side(url=tier.url, topic="orders", options={"tags": tags}) for tags in ("*", "UA"))
+        return compare(spark_session, here, there, by="offset", **more)
+
+    with pytest.raises(InterruptedByTestError):
+        run("interrupted", stop_after_a_chunk)
+    # What comes later is no part of it.
+    ends = log.ends()
+    in_one_go = run("in one go")
+    log.append_flights(30)
+    tier.seal(log, starts=ends)
+    report = run("interrupted")
+    assert (in_one_go.outcome, report.outcome) == ("written", "continued")
+    assert results(tmp_path / "interrupted") == results(tmp_path / "in one go") != []
+
+
+def results(folder: Path) -> list[str]:
+    """The lines of what a job has written for people, without its record."""
+    files = [path for path in folder.rglob("*.json") if "_thermocline" not in path.parts]
+    return sorted(line for path in files for line in path.read_text().splitlines())
 
 
 def test_a_topic_that_was_made_again_is_refused(spark_session: SparkSession, tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ import pytest
 
 from tests.spark.cold_tier import ColdTier, rows_of
 from tests.tiered.cold_data import Log
+from thermocline.client import AdminClient
+from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1_200)]
 
@@ -130,7 +132,12 @@ def submit(master: str, script: Path, arguments: list[str], environment: dict[st
 
 
 def test_the_jobs_run_on_a_cluster_in_the_session_that_is_there(
-    master: str, work: Path, environment: dict[str, str], two_days: tuple[ColdTier, Log], tmp_path: Path
+    master: str,
+    work: Path,
+    environment: dict[str, str],
+    two_days: tuple[ColdTier, Log],
+    cluster: dict[str, str],
+    tmp_path: Path,
 ) -> None:
     """The first command finds no session yet, and makes one on the master that it was submitted to."""
     tier, log = two_days
@@ -142,9 +149,15 @@ def test_the_jobs_run_on_a_cluster_in_the_session_that_is_there(
         ["spark", "catch-up", "orders", "--from", tier.url, "--to", str(replayed), "--option", "maxPartitionBytes=20k"],
         ["spark", "key-history", "orders", "lonely", "--from", tier.url, "--to", str(tmp_path / "history")],
         ["spark", "compare", "orders", "orders", "--from", tier.url],
+        ["spark", "lag", "billing", "orders", "--from", tier.url],
+        ["spark", "republish", "orders", "copies", "--from", tier.url, "--state", str(tmp_path / "state")],
     ]
+    commands[-1] += ["--namesrv", cluster["namesrv"]]
+    tier.save_state({CONSUMER_OFFSETS: {"offsetTable": {"orders@billing": {"0": 7, "1": 3}}}})
+    with AdminClient(namesrv=cluster["namesrv"]) as admin:
+        admin.create_topic("copies", queue_nums=2)
     answer = json.loads(submit(master, script, [json.dumps(commands)], environment).splitlines()[-1])
-    assert answer == {"statuses": [0, 0, 0, 0], "master": master, "worker_processes": WORKER_COUNT}
+    assert answer == {"statuses": [0] * len(commands), "master": master, "worker_processes": WORKER_COUNT}
     assert len({path.name for path in work.glob("work-*/app-*")}) == 2, "one of the first command, one of the others"
     found = [row for file in replayed.glob("*.parquet") for row in pq.read_table(file).to_pylist()]
     assert {(row["queueId"], row["queueOffset"]): row["value"] for row in found} == {
@@ -153,3 +166,5 @@ def test_the_jobs_run_on_a_cluster_in_the_session_that_is_there(
     assert len(found) == 500
     lines = [json.loads(line) for line in (counted / "counts.json").read_text().splitlines()]
     assert {line["queue_id"]: line["message_count"] for line in lines} == log.ends()
+    with AdminClient(namesrv=cluster["namesrv"]) as admin:
+        assert sum(stats.max_offset for stats in admin.topic_stats("copies")) == 500
