@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import logging
@@ -183,6 +184,37 @@ def test_frames_that_lie_together_are_fetched_together() -> None:
     assert counters.received_bytes == entry.log.footer_start - MAGIC_BYTES
     _, in_pieces = fetched(tier.url, fetchBytes="10k")
     assert in_pieces.requests[Verb.GET_RANGE] == pytest.approx(counters.received_bytes / 10_240, rel=0.8)
+
+
+class PairwiseObjectStore(WrappingObjectStore):
+    """Answers the first of these ranges when the second has been asked for."""
+
+    def __init__(self, inner: ObjectStore, starts: set[int]) -> None:
+        super().__init__(inner)
+        self._starts = starts
+        self._asked = 0
+        self._second = asyncio.Event()
+
+    async def get_range(self, key: str, *, start: int, end: int) -> bytes:
+        if start in self._starts:
+            self._asked += 1
+            if self._asked == 2:
+                self._second.set()
+            await asyncio.wait_for(self._second.wait(), timeout=60)
+        return await super().get_range(key, start=start, end=end)
+
+
+def test_a_range_is_asked_for_before_the_one_in_front_of_it_is_there() -> None:
+    tier = ColdTier(new_url())
+    tier.seal(flights("orders", 300, queue_count=1))
+    checked = read_options_from({"path": tier.url, "topic": "orders", "fetchBytes": "1"})  # a range for each frame
+    (task,) = resolve_plan(checked, now_ms=NOW_MS).tasks
+    frames = list(FrameReader(checked).wanted_frames(task))
+    assert len(frames) > 3
+    base = blocking_store(tier.url, checked.store)
+    store = BlockingStore(PairwiseObjectStore(base.store, {frame.start for frame in frames}), base.loop)
+    reader = FrameReader(checked, open_store=lambda _url, _options: store)
+    assert sum(batch.num_rows for batch in reader.read(task)) == 300
 
 
 class DamagingObjectStore(WrappingObjectStore):
