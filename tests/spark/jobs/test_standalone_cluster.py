@@ -28,15 +28,26 @@ import json, sys
 from pyspark.sql import SparkSession
 from thermocline.cli.main import run
 
-commands = json.loads(sys.argv[1])
+commands, url, namesrv, folder = json.loads(sys.argv[1])
 statuses = [run(commands[0])]
 spark = SparkSession.builder.getOrCreate()
 statuses += [run(words) for words in commands[1:]]
 workers = spark.sparkContext.parallelize(range(8), 8).map(lambda _: __import__("os").getppid()).distinct().count()
-print(json.dumps({"statuses": statuses, "master": spark.sparkContext.master, "worker_processes": workers}))
+stream = spark.readStream.format("thermocline").option("topic", "orders").load(url)
+sink = stream.writeStream.format("parquet").option("checkpointLocation", f"{folder}/checkpoint")
+sink.trigger(availableNow=True).start(f"{folder}/streamed").awaitTermination()
+table = spark.read.format("thermocline").option("topic", "orders").load(url).select("key", "tag", "value")
+target = table.write.format("thermocline").option("namesrvAddr", namesrv).option("topic", "written")
+target.mode("append").save()
+print(json.dumps({
+    "statuses": statuses,
+    "master": spark.sparkContext.master,
+    "worker_processes": workers,
+    "streamed": spark.read.parquet(f"{folder}/streamed").distinct().count(),
+}))
 """
 """Several commands in one application: the first as the script of docs/spark.md runs it, the others in a session that
-is there."""
+is there; then a stream and a write."""
 
 
 class SparkDaemon:
@@ -155,9 +166,16 @@ def test_the_jobs_run_on_a_cluster_in_the_session_that_is_there(
     commands[-1] += ["--namesrv", cluster["namesrv"]]
     tier.save_state({CONSUMER_OFFSETS: {"offsetTable": {"orders@billing": {"0": 7, "1": 3}}}})
     with AdminClient(namesrv=cluster["namesrv"]) as admin:
-        admin.create_topic("copies", queue_nums=2)
-    answer = json.loads(submit(master, script, [json.dumps(commands)], environment).splitlines()[-1])
-    assert answer == {"statuses": [0] * len(commands), "master": master, "worker_processes": WORKER_COUNT}
+        for name in ("copies", "written"):
+            admin.create_topic(name, queue_nums=2)
+    given = json.dumps([commands, tier.url, cluster["namesrv"], str(tmp_path)])
+    answer = json.loads(submit(master, script, [given], environment).splitlines()[-1])
+    assert answer == {
+        "statuses": [0] * len(commands),
+        "master": master,
+        "worker_processes": WORKER_COUNT,
+        "streamed": 500,
+    }
     assert len({path.name for path in work.glob("work-*/app-*")}) == 2, "one of the first command, one of the others"
     found = [row for file in replayed.glob("*.parquet") for row in pq.read_table(file).to_pylist()]
     assert {(row["queueId"], row["queueOffset"]): row["value"] for row in found} == {
@@ -167,4 +185,5 @@ def test_the_jobs_run_on_a_cluster_in_the_session_that_is_there(
     lines = [json.loads(line) for line in (counted / "counts.json").read_text().splitlines()]
     assert {line["queue_id"]: line["message_count"] for line in lines} == log.ends()
     with AdminClient(namesrv=cluster["namesrv"]) as admin:
-        assert sum(stats.max_offset for stats in admin.topic_stats("copies")) == 500
+        for name in ("copies", "written"):
+            assert sum(stats.max_offset for stats in admin.topic_stats(name)) == 500
