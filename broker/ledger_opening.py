@@ -12,6 +12,7 @@ from collections.abc import Callable
 from thermocline.broker.helper_protocol import HelloReply
 from thermocline.remoting.errors import CorruptDataError, ObjectStoreUnavailableError
 from thermocline.tiered.doctor.fencing_check import check_fencing
+from thermocline.tiered.errors import UntrustedStoreError
 from thermocline.tiered.fencing import new_arbiter
 from thermocline.tiered.ledger_writer import CHECKPOINT_INTERVAL, LedgerIdentity, LedgerWriter
 from thermocline.tiered.object_keys import BrokerKeys
@@ -42,6 +43,7 @@ async def open_ledger(
         FencedError: Another writer has taken over.
         ForeignLedgerError: The prefix belongs to another store directory.
         UnfitStoreError: The store would let two writers commit.
+        UntrustedStoreError: The store's certificate is not trusted.
         CorruptDataError: The ledger is damaged, and there is no copy that fits.
     """
     mode = settings.tier.fencing_mode
@@ -76,6 +78,8 @@ async def open_ledger(
             ):
                 raise
             is_mended = True
+        except UntrustedStoreError:
+            raise  # by somebody who has to change a setting, not by waiting
         except ObjectStoreUnavailableError as error:
             on_failure(str(error))
             logger.debug("cold tier cannot be opened: %s retry_ms=%d", error, delay_ms)

@@ -139,6 +139,16 @@ class BrokerKeys:
         return (int(version), int(match[2])) if match else None
 
 
+def keeps_history(key: str) -> bool:
+    """Whether a key is that of an object with messages or their index, which stays until its time to live is over.
+
+    All else is small and goes within hours: it is the ledger's, or a store doctor's. A store doctor's says True, so
+    that what is asked for history is tried before there is any.
+    """
+    folders = key.split("/")
+    return folders[2:3] in (["topics"], ["packs"], ["indexes"], ["doctor"]) or folders[0] == "doctor"
+
+
 def is_pack_key(key: str) -> bool:
     """Whether a key is that of a pack of many topics."""
     folder, _, name = key.rpartition("/")
