@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -52,14 +53,16 @@ class StubServer:
 
 
 @asynccontextmanager
-async def stubbed(chosen: S3Options | None = None) -> AsyncIterator[tuple[StubServer, S3ObjectStore]]:
-    """A stub and a store on it, with these options."""
+async def stubbed(
+    chosen: S3Options | None = None, *, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[tuple[StubServer, S3ObjectStore]]:
+    """A stub and a store on it, with these options; `tls`: what the stub shows who it is with."""
     stub = StubServer()
-    server = await asyncio.start_server(stub.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(stub.serve, "127.0.0.1", 0, ssl=tls)
     port = server.sockets[0].getsockname()[1]
     options = replace(
         chosen or S3Options(bucket="bucket"),
-        endpoint=f"http://127.0.0.1:{port}",
+        endpoint=f"{'http' if tls is None else 'https'}://127.0.0.1:{port}",
         access_key="key",
         secret_key="secret",
         read_timeout_s=5,
