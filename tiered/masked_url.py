@@ -32,8 +32,10 @@ def without_options(url: str) -> str:
 
 def is_masked(url: str) -> bool:
     """Whether values of this URL are masked, so that it opens nothing."""
-    place, _, query = url.partition("?")
-    return f"://{MASK}@" in place or any(option.partition("=")[2] == MASK for option in query.split("&"))
+    rest, _, fragment = url.partition("#")
+    place, _, query = rest.partition("?")
+    values = [fragment, *(option.rpartition("=")[2] for option in query.split("&"))]
+    return f"://{MASK}@" in place or MASK in values
 
 
 def _masked_option(option: str) -> str:

@@ -88,6 +88,22 @@ def parse_s3_url(url: str) -> S3Options:
     )
 
 
+def check_store_url(url: str) -> None:
+    """Whether a store can be opened by this URL, as far as its text tells.
+
+    Raises:
+        InvalidRequestError: It is no URL of a store.
+    """
+    parts = _split(url)
+    is_file = parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path.startswith("/")
+    if is_file or (parts.scheme == "memory" and parts.netloc):
+        return
+    if not is_s3_url(url):
+        kinds = "file:///directory, s3://bucket/prefix or memory://name"
+        raise InvalidRequestError(f"an object store is {kinds}", url=masked_url(url))
+    parse_s3_url(url)
+
+
 def is_s3_url(url: str) -> bool:
     """Whether what is behind the URL is somebody else's server."""
     return urlsplit(url).scheme in ("s3", "s3a")
@@ -101,14 +117,12 @@ def _split(url: str) -> SplitResult:
 
 
 async def _open_provider(url: str, options: ObjectStoreOptions) -> ObjectStore:
-    parts = _split(url)
-    if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path.startswith("/"):
+    check_store_url(url)
+    parts = urlsplit(url)
+    if parts.scheme == "file":
         return FileObjectStore(unquote(parts.path), disk=options.disk)
-    if parts.scheme == "memory" and parts.netloc:
+    if parts.scheme == "memory":
         return MemoryObjectStore(parts.netloc + parts.path)
-    if is_s3_url(url):
-        from thermocline.tiered.s3 import S3ObjectStore  # loads the S3 client, which takes a second
+    from thermocline.tiered.s3 import S3ObjectStore  # loads the S3 client, which takes a second
 
-        return await S3ObjectStore.open(replace(parse_s3_url(url), connections_max=options.connections_max))
-    kinds = "file:///directory, s3://bucket/prefix or memory://name"
-    raise InvalidRequestError(f"an object store is {kinds}", url=masked_url(url))
+    return await S3ObjectStore.open(replace(parse_s3_url(url), connections_max=options.connections_max))
