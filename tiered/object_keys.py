@@ -5,7 +5,7 @@
     {root}/ledger/{version:020}.json
     {root}/ballots/{ballot}.json                     with coldFencing=ballots, as are
     {root}/proposals/{version:020}-{ballot}.json
-    {root}/doctor/{id}/...                           what a store doctor tries out; gone when it ends
+    {root}/doctor/{id}-...                           what a store doctor tries out; gone when it ends
     {root}/checkpoints/{version:020}/head.json
     {root}/checkpoints/{version:020}/{bucket:03}-{epoch:010}.zst
     {root}/checkpoints/{version:020}/packs-{epoch:010}.zst

@@ -109,6 +109,11 @@ def is_s3_url(url: str) -> bool:
     return urlsplit(url).scheme in ("s3", "s3a")
 
 
+def is_directory_url(url: str) -> bool:
+    """Whether it is a directory, on whatever file system."""
+    return urlsplit(url).scheme == "file"
+
+
 def _split(url: str) -> SplitResult:
     try:
         return urlsplit(url)

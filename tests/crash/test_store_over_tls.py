@@ -50,7 +50,7 @@ async def test_a_broker_that_cannot_trust_its_store_ends_with_one_sentence(
 ) -> None:
     broker = BrokerProcess(tmp_path, {"coldUrl": new_bucket(tls_s3_server).cold_url})
     await broker.start()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(wire.PATIENCE_S):
         assert await broker.wait() == 1
     last_line = broker.log_tail().splitlines()[-1]
     assert last_line.startswith("thermocline: the certificate of the object store is not trusted (unable to get local")
