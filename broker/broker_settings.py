@@ -6,10 +6,10 @@ name of the same form; the cold tier's begin with `cold`. Some are written in ot
 RocketMQ's `fileReservedTime` is in hours. `Setting.parse` and `Setting.show` turn one into the other.
 
 A running broker
-  - shows all settings, in properties text (`mqadmin getBrokerConfig`);
+  - shows all settings, in properties text (`mqadmin getBrokerConfig`), keys in a URL masked;
   - takes changes of them (`mqadmin updateBrokerConfig`): checked as a whole, durable before they count, in effect at
     once where a setting is live and at the next start elsewhere. Names that are unknown are passed over, as RocketMQ
-    does.
+    does. A URL that comes back as it was shown, masked, is no change.
 Changes are kept in thermocline/settings.json of the store and stand above the configuration file at the next start;
 flags and environment stand above them.
 Source: remoting/Configuration.java, Apache RocketMQ 5.3.
@@ -30,6 +30,7 @@ from thermocline.remoting.bodies import DataVersion
 from thermocline.remoting.config_text import format_config_text
 from thermocline.remoting.errors import CorruptDataError, InvalidParameterError, PermissionDeniedError
 from thermocline.store.store_config import FlushDiskType, StoreConfig
+from thermocline.tiered.masked_url import MASK, is_masked, masked_url
 from thermocline.tiered.tier_config import TierConfig
 
 logger = logging.getLogger(__name__)
@@ -172,6 +173,8 @@ _STORE_TEXTS: Mapping[str, tuple[Callable[[str], Any], Callable[[Any], str]]] = 
 _STORE_LIVE = frozenset(
     {"file_reserved_ms", "delete_when_hours", "disk_used_ratio_max", "disk_used_ratio_force", "disk_used_ratio_refuse"}
 )
+_COLD_URL = "coldUrl"
+"""The one setting that may hold keys."""
 _TIER_LIVE = frozenset(
     {
         "upload_bytes_per_second_max",
@@ -288,11 +291,12 @@ class BrokerSettings:
         self._listeners.append(listener)
 
     def text(self) -> str:
-        """All settings as properties text. What waits for a restart is shown as it will be."""
+        """All settings as properties text, without keys. What waits for a restart is shown as it will be."""
         shown = {}
         for setting in SETTINGS.values():
             shown[setting.name] = setting.show(getattr(getattr(self, setting.section), setting.field))
         shown.update({name: text for name, text in self._changed.items() if name in SETTINGS})
+        shown[_COLD_URL] = masked_url(shown[_COLD_URL])
         return format_config_text({**FIXED, **shown})
 
     async def update(self, properties: Mapping[str, str], persister: ConfigPersister) -> SettingsChange:
@@ -306,6 +310,8 @@ class BrokerSettings:
         if BLACK_LIST & properties.keys():
             raise PermissionDeniedError("Can not update config in black list.")
         known = {name: text for name, text in properties.items() if name in SETTINGS}
+        if _COLD_URL in known and is_masked(known[_COLD_URL]):
+            self._check_unchanged(known.pop(_COLD_URL))
         for name in properties.keys() & REQUIRED.keys():
             check_required(name, properties[name], source="update")
         changed = {
@@ -344,6 +350,16 @@ class BrokerSettings:
         for listener in self._listeners:
             listener(change)
         return change
+
+    def _check_unchanged(self, masked: str) -> None:
+        """Tools send back what they were shown; a URL in which something else was changed lacks its keys.
+
+        Raises:
+            InvalidParameterError: It is not what is shown now.
+        """
+        shown = masked_url(self._changed.get(_COLD_URL, self.tier.cold_url))
+        if masked.strip() != shown:
+            raise InvalidParameterError(f"{_COLD_URL}: {MASK} stands for no key; give the whole URL", value=shown)
 
     def encode(self) -> bytes:
         """The file that keeps changes over a restart."""

@@ -178,7 +178,8 @@ class StoreAway(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 class Fenced(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """Why the tier process has stopped committing for good. `is_refused`: it never began, because the prefix is another
-    store's or the object store would let two writers commit: the broker is not to run."""
+    store's, or the object store would let two writers commit or shows a certificate that nobody trusts: the broker is
+    not to run."""
 
     reason: str
     is_refused: bool = False

@@ -1,6 +1,6 @@
 """Ledger opening: claims the next epoch of a broker's ledger, however long its store is away.
 
-Before that it is seen whether the store can tell writers apart; what `file://` and `memory://` promise is our own code.
+Before that it is seen whether the store can tell writers apart; what `memory://` promises is our own code.
 A ledger that is damaged is mended once from the local copy, as far as that has it.
 """
 
@@ -11,11 +11,13 @@ from collections.abc import Callable
 
 from thermocline.broker.helper_protocol import HelloReply
 from thermocline.remoting.errors import CorruptDataError, ObjectStoreUnavailableError
-from thermocline.tiered.doctor.fencing_check import check_fencing
+from thermocline.tiered.doctor.fencing_check import DIRECTORY_RACES, RACES, check_fencing
+from thermocline.tiered.doctor.fencing_probe import Races
+from thermocline.tiered.errors import UntrustedStoreError
 from thermocline.tiered.fencing import new_arbiter
 from thermocline.tiered.ledger_writer import CHECKPOINT_INTERVAL, LedgerIdentity, LedgerWriter
 from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.object_store_url import is_s3_url
+from thermocline.tiered.object_store_url import is_directory_url, is_s3_url
 from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
 from thermocline.tiered.scrub.ledger_healer import restore_damaged
 
@@ -42,19 +44,21 @@ async def open_ledger(
         FencedError: Another writer has taken over.
         ForeignLedgerError: The prefix belongs to another store directory.
         UnfitStoreError: The store would let two writers commit.
+        UntrustedStoreError: The store's certificate is not trusted.
         CorruptDataError: The ledger is damaged, and there is no copy that fits.
     """
     mode = settings.tier.fencing_mode
     keys = BrokerKeys.of(cluster=settings.cluster_name, broker_name=settings.broker_name)
     # Its own for all attempts: a ballot proposes one entry for a version, whatever became of the first.
     arbiter = new_arbiter(mode, store, keys, random=make_random())
-    is_checked = not is_s3_url(settings.tier.cold_url)
+    races = _races_for(settings.tier.cold_url)
+    is_checked = races is None
     delay_ms = OPEN_RETRY_MS
     is_mended = False
     while True:
         try:
-            if not is_checked:
-                await check_fencing(store, keys, mode=mode, random=make_random())
+            if races is not None and not is_checked:
+                await check_fencing(store, keys, mode=mode, random=make_random(), races=races)
                 is_checked = True
             return await LedgerWriter.open(
                 store,
@@ -76,8 +80,17 @@ async def open_ledger(
             ):
                 raise
             is_mended = True
+        except UntrustedStoreError:
+            raise  # by somebody who has to change a setting, not by waiting
         except ObjectStoreUnavailableError as error:
             on_failure(str(error))
             logger.debug("cold tier cannot be opened: %s retry_ms=%d", error, delay_ms)
             await asyncio.sleep(delay_ms / 1_000)
             delay_ms = min(delay_ms * 2, OPEN_RETRY_MS_MAX)
+
+
+def _races_for(url: str) -> Races | None:
+    """How the store at `url` is tried; None: not at all."""
+    if is_s3_url(url):
+        return RACES
+    return DIRECTORY_RACES if is_directory_url(url) else None

@@ -31,6 +31,7 @@ from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
 from thermocline.remoting.errors import InvalidParameterError, InvalidRequestError
 from thermocline.store.disk import RealDisk
+from thermocline.tiered.masked_url import masked_url
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,8 @@ class BrokerArguments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyAddresses:
-    """Where a started broker serves. `name_server` is that of `run_with_name_server`, else the configured ones."""
+    """Where a started broker serves. `name_server` is that of `run_with_name_server`, else the configured ones;
+    `cold_url` has no keys in it."""
 
     name_server: str
     broker: str
@@ -223,7 +225,9 @@ async def _run(
             raise InvalidRequestError(process.refusal.result())
         on_ready(
             ReadyAddresses(
-                name_server=settings.broker.name_server_addresses, broker=address, cold_url=settings.tier.cold_url
+                name_server=settings.broker.name_server_addresses,
+                broker=address,
+                cold_url=masked_url(settings.tier.cold_url),
             )
         )
         await stop.wait()

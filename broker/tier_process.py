@@ -55,7 +55,7 @@ from thermocline.remoting.errors import FencedError, UnavailableError
 from thermocline.store.disk import Disk, RealDisk
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.due_changes import TopicReport
-from thermocline.tiered.errors import ForeignLedgerError, UnfitStoreError
+from thermocline.tiered.errors import ForeignLedgerError, UnfitStoreError, UntrustedStoreError
 from thermocline.tiered.ledger_entry import QueueHole
 from thermocline.tiered.ledger_writer import CHECKPOINT_INTERVAL
 from thermocline.tiered.object_keys import BrokerKeys
@@ -131,6 +131,7 @@ class TierRole:
             FencedError: Another writer has taken over.
             ForeignLedgerError: The prefix belongs to another store directory.
             UnfitStoreError: The store would let two writers commit.
+            UntrustedStoreError: The store's certificate is not trusted.
         """
         self._link = link
         config = link.settings.tier
@@ -241,7 +242,7 @@ class TierRole:
         self.rates.set(config.limits)
         self.budgets.resize(config)
 
-    def fenced(self, error: FencedError | ForeignLedgerError | UnfitStoreError) -> None:
+    def fenced(self, error: FencedError | ForeignLedgerError | UnfitStoreError | UntrustedStoreError) -> None:
         """Tell the hot process that this broker's time as a writer is over, or never comes."""
         if self._link is not None:
             is_refused = not isinstance(error, FencedError)
@@ -443,8 +444,8 @@ async def serve(options: HelperOptions, stop: asyncio.Event, *, role: TierRole |
     """Run the role until `stop`, or until the hot process goes away.
 
     Raises:
-        FencedError: Another writer has taken over, the prefix is another store's, the object store is unfit, or the hot
-            process is of another build.
+        FencedError: Another writer has taken over, the prefix is another store's, the object store is unfit or not
+            trusted, or the hot process is of another build.
         MQError: The cold tier cannot be used.
     """
     role = role or TierRole()
@@ -455,7 +456,7 @@ async def serve(options: HelperOptions, stop: asyncio.Event, *, role: TierRole |
         await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
         if work.done():
             work.result()
-    except (FencedError, ForeignLedgerError, UnfitStoreError) as error:
+    except (FencedError, ForeignLedgerError, UnfitStoreError, UntrustedStoreError) as error:
         role.fenced(error)
         with contextlib.suppress(UnavailableError):
             await link.connection.wait_writable()

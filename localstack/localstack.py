@@ -32,6 +32,7 @@ class LocalStackRecipe:
     version = VERSION
     keeps_data = False
     checks_credentials = False
+    takes_certificates = False
     ready_path = "/_localstack/health"
     ready_timeout_s = 120.0
 

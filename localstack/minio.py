@@ -9,6 +9,7 @@ Quirks
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from thermocline.localstack.server_recipe import Launch
 
 MODULE = "github.com/minio/minio"
 VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
+KMS_KEY_ID = "thermocline-key"
+KMS_KEY = b"32 bytes that protect test data."
+assert len(KMS_KEY) == 32
 
 
 class MinioRecipe:
@@ -26,6 +30,7 @@ class MinioRecipe:
     version = VERSION
     keeps_data = True
     checks_credentials = True
+    takes_certificates = True
     ready_path = "/minio/health/ready"
     ready_timeout_s = 30.0
 
@@ -44,13 +49,16 @@ class MinioRecipe:
     def command(self, launch: Launch) -> Sequence[str]:
         """Serve one directory."""
         address = f"127.0.0.1:{launch.port}"
-        return [str(launch.executable), "server", "--quiet", "--address", address, str(launch.objects_directory)]
+        folder = launch.certificates_directory
+        tls = [] if folder is None else ["--certs-dir", str(folder.resolve())]
+        return [str(launch.executable), "server", "--quiet", "--address", address, *tls, str(launch.objects_directory)]
 
     def environment(self, launch: Launch) -> Mapping[str, str]:
-        """Credentials, and no calls home."""
+        """Credentials, a key of its own to encrypt objects with, and no calls home."""
         return {
             "MINIO_ROOT_USER": launch.access_key,
             "MINIO_ROOT_PASSWORD": launch.secret_key,
+            "MINIO_KMS_SECRET_KEY": f"{KMS_KEY_ID}:{base64.b64encode(KMS_KEY).decode()}",
             "MINIO_BROWSER": "off",
             "MINIO_UPDATE": "off",
         }

@@ -24,6 +24,7 @@ class MotoRecipe:
     version = "as locked"
     keeps_data = False
     checks_credentials = False
+    takes_certificates = False
     ready_path = "/moto-api/data.json"
     ready_timeout_s = 60.0
 

@@ -27,6 +27,7 @@ class RcloneRecipe:
     version = VERSION
     keeps_data = True
     checks_credentials = True
+    takes_certificates = False
     ready_path = None
     ready_timeout_s = 30.0
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ SECRET_KEY = "thermocline-secret"
 REGION = "us-east-1"
 # A free port may be taken before the server binds it: that many others are tried.
 START_ATTEMPTS_MAX = 3
+AUTHORITY_FILE = "authority.pem"
 
 
 class S3Server:
@@ -49,8 +51,15 @@ class S3Server:
     secret_key = SECRET_KEY
     region = REGION
 
-    def __init__(self, recipe: ServerRecipe, *, executable: Path, data_directory: Path) -> None:
-        """Start it and wait until it serves.
+    def __init__(
+        self,
+        recipe: ServerRecipe,
+        *,
+        executable: Path,
+        data_directory: Path,
+        certificates_directory: Path | None = None,
+    ) -> None:
+        """Start it and wait until it serves; `certificates_directory`: see `start_server`.
 
         Raises:
             ServerStartError: It did not.
@@ -58,6 +67,7 @@ class S3Server:
         self._recipe = recipe
         self._executable = executable
         self._data_directory = data_directory
+        self._certificates = certificates_directory
         (data_directory / "objects").mkdir(parents=True, exist_ok=True)
         (data_directory / "scratch" / "empty").mkdir(parents=True, exist_ok=True)
         for attempt in range(1, START_ATTEMPTS_MAX + 1):
@@ -83,7 +93,12 @@ class S3Server:
     @property
     def endpoint(self) -> str:
         """The URL that S3 clients are given."""
-        return f"http://{LOOPBACK}:{self.port}"
+        return f"{'http' if self._certificates is None else 'https'}://{LOOPBACK}:{self.port}"
+
+    @property
+    def authority(self) -> Path | None:
+        """The file of the authority that its clients have to trust; None when it serves without TLS."""
+        return None if self._certificates is None else self._certificates / AUTHORITY_FILE
 
     @property
     def process_id(self) -> int:
@@ -101,6 +116,7 @@ class S3Server:
             region_name=self.region,
             aws_access_key_id=self.access_key,
             aws_secret_access_key=self.secret_key,
+            verify=None if self.authority is None else str(self.authority),
             config=botocore.config.Config(
                 s3={"addressing_style": "path"},
                 request_checksum_calculation="when_required",
@@ -144,6 +160,7 @@ class S3Server:
             access_key=self.access_key,
             secret_key=self.secret_key,
             region=self.region,
+            certificates_directory=self._certificates,
         )
         process = ChildProcess(
             self._recipe.command(launch),
@@ -154,10 +171,16 @@ class S3Server:
         process.wait_until(self._serves, timeout_s=self._recipe.ready_timeout_s)
         return process
 
+    def _connection(self) -> http.client.HTTPConnection:
+        if self.authority is None:
+            return http.client.HTTPConnection(LOOPBACK, self.port, timeout=5.0)
+        context = ssl.create_default_context(cafile=str(self.authority))
+        return http.client.HTTPSConnection(LOOPBACK, self.port, timeout=5.0, context=context)
+
     def _serves(self) -> bool:
         if self._recipe.ready_path is None:
             return is_listening(self.port)
-        connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=5.0)
+        connection = self._connection()
         try:
             connection.request("GET", self._recipe.ready_path)
             return connection.getresponse().status == http.HTTPStatus.OK
@@ -168,8 +191,16 @@ class S3Server:
 
 
 @contextlib.contextmanager
-def start_server(kind: str, data_directory: Path, *, cache_directory: Path | None = None) -> Iterator[S3Server]:
+def start_server(
+    kind: str,
+    data_directory: Path,
+    *,
+    cache_directory: Path | None = None,
+    certificates_directory: Path | None = None,
+) -> Iterator[S3Server]:
     """Start a server of this kind over `data_directory`; it is stopped when the block ends.
+
+    `certificates_directory`: `public.crt` and `private.key` to serve TLS with, and `authority.pem`, who signed.
 
     Raises:
         ToolMissingError: This machine lacks what the server is built with.
@@ -180,8 +211,15 @@ def start_server(kind: str, data_directory: Path, *, cache_directory: Path | Non
     if recipe is None:
         raise LocalStackError(f"there is no S3 server called {kind!r}: one of {', '.join(SERVER_KINDS)}")
     cache = cache_directory or default_cache_directory()
+    if certificates_directory is not None and not recipe.takes_certificates:
+        raise LocalStackError(f"{kind} is not started with TLS here")
     recipe.install(cache)
-    server = S3Server(recipe, executable=recipe.executable(cache), data_directory=data_directory)
+    server = S3Server(
+        recipe,
+        executable=recipe.executable(cache),
+        data_directory=data_directory,
+        certificates_directory=certificates_directory,
+    )
     try:
         yield server
     finally:

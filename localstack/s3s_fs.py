@@ -23,6 +23,7 @@ class S3sFsRecipe:
     version = VERSION
     keeps_data = True
     checks_credentials = True
+    takes_certificates = False
     ready_path = None
     ready_timeout_s = 20.0
 

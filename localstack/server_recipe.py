@@ -22,6 +22,7 @@ class Launch:
     access_key: str
     secret_key: str
     region: str
+    certificates_directory: Path | None = None  # serve TLS with the `public.crt` and `private.key` in it
 
 
 class ServerRecipe(Protocol):
@@ -31,6 +32,7 @@ class ServerRecipe(Protocol):
     version: str
     keeps_data: bool  # whether objects are still there after the process was killed and started again
     checks_credentials: bool  # whether a wrong secret is refused
+    takes_certificates: bool  # whether it serves TLS with those of a `Launch`
     ready_timeout_s: float
 
     @property

@@ -26,6 +26,7 @@ class VersitygwRecipe:
     version = VERSION
     keeps_data = True
     checks_credentials = True
+    takes_certificates = False
     ready_path = "/health"
     ready_timeout_s = 20.0
 

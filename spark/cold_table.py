@@ -35,6 +35,7 @@ from thermocline.spark.reading.pruning_filters import filters_text
 from thermocline.spark.reading.read_plan import ReadPlan, SegmentSlice
 from thermocline.spark.reading.source_options import ReadOptions, read_options_from
 from thermocline.spark.reading.whole_objects import DecodeObjects
+from thermocline.tiered.masked_url import masked_url
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -198,7 +199,11 @@ def _s3a_url(url: str) -> str:
     """The URL as Hadoop opens it; InvalidRequestError for what only the direct engine understands."""
     parts = urlsplit(url)
     if parts.query:
-        raise InvalidRequestError('with engine="s3a" the endpoint is fs.s3a.endpoint, not part of the URL', url=url)
+        raise InvalidRequestError(
+            'with engine="s3a" the endpoint is fs.s3a.endpoint, not part of the URL', url=masked_url(url)
+        )
     if not _PATTERN_CHARACTERS.isdisjoint(url):
-        raise InvalidRequestError('with engine="s3a" Spark would take this URL for a pattern of names', url=url)
+        raise InvalidRequestError(
+            'with engine="s3a" Spark would take this URL for a pattern of names', url=masked_url(url)
+        )
     return parts._replace(scheme="s3a").geturl() if parts.scheme == "s3" else url

@@ -19,6 +19,7 @@ from typing import Any
 import botocore.exceptions
 import pytest
 
+from tests.certificates import make_certificates
 from tests.fixtures_tools import have
 from thermocline.localstack import RECIPES, SERVER_KINDS, UNFIT_RECIPES, S3Server, ToolMissingError, start_server
 from thermocline.localstack.cache_directory import default_cache_directory
@@ -102,6 +103,16 @@ def s3_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[s
             return running[kind]
 
         yield server_of
+
+
+@pytest.fixture(scope="session")
+def tls_s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """The worker's MinIO behind TLS, by an authority that nobody knows: `server.authority` is its file."""
+    have(lambda: check_installed("minio"))
+    folder = tmp_path_factory.mktemp("s3-tls")
+    make_certificates(folder / "certificates")
+    with start_server("minio", folder / "minio", certificates_directory=folder / "certificates") as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -30,6 +30,10 @@ class ObjectStoreRefusedError(ObjectStoreUnavailableError):
     """The store answers, and says no: credentials, a missing bucket, a malformed request. A retry at once is futile."""
 
 
+class UntrustedStoreError(ObjectStoreRefusedError):
+    """Who answers cannot show a certificate that we trust. Nothing was sent to it."""
+
+
 class EarlierCommitUnsettledError(ObjectStoreUnavailableError):
     """An earlier commit's outcome is still unknown; nothing of this one was begun."""
 

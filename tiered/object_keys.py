@@ -5,7 +5,7 @@
     {root}/ledger/{version:020}.json
     {root}/ballots/{ballot}.json                     with coldFencing=ballots, as are
     {root}/proposals/{version:020}-{ballot}.json
-    {root}/doctor/{id}/...                           what a store doctor tries out; gone when it ends
+    {root}/doctor/{id}-...                           what a store doctor tries out; gone when it ends
     {root}/checkpoints/{version:020}/head.json
     {root}/checkpoints/{version:020}/{bucket:03}-{epoch:010}.zst
     {root}/checkpoints/{version:020}/packs-{epoch:010}.zst
@@ -137,6 +137,16 @@ class BrokerKeys:
             return int(version), None
         match = _BUCKET_NAME.fullmatch(name)
         return (int(version), int(match[2])) if match else None
+
+
+def keeps_history(key: str) -> bool:
+    """Whether a key is that of an object with messages or their index, which stays until its time to live is over.
+
+    All else is small and goes within hours: it is the ledger's, or a store doctor's. A store doctor's says True, so
+    that what is asked for history is tried before there is any.
+    """
+    folders = key.split("/")
+    return folders[2:3] in (["topics"], ["packs"], ["indexes"], ["doctor"]) or folders[0] == "doctor"
 
 
 def is_pack_key(key: str) -> bool:

@@ -1,11 +1,12 @@
 """open_object_store: from a URL to an object store, metered, limited and retried.
 
     file:///absolute/directory
-    s3://bucket/prefix?endpoint=http://host:port&region=us-east-1&path_style=true&access_key=...&secret_key=...
+    s3://bucket/prefix?endpoint=https://host:port&region=us-east-1&ca=/etc/ssl/private-ca.pem&storage_class=STANDARD_IA
     memory://name
 
-Everything behind `?` is optional; without keys the environment's credentials are used. `s3a://` means `s3://`.
-Secrets in a URL are for tests: they end up in process lists.
+Everything behind `?` is optional: the fields of S3Options by their names. Without keys the environment's credentials
+are used. `s3a://` means `s3://`. Keys in a URL are for tests: they end up in process lists, but in no log and no error
+(`masked_url.py`).
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field, replace
 from random import Random, SystemRandom
-from urllib.parse import parse_qsl, unquote, urlsplit
+from typing import Any
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.store.disk import Disk, RealDisk
 from thermocline.tiered.file import FileObjectStore
+from thermocline.tiered.masked_url import SHOWN_OPTIONS, is_masked, masked_url
 from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.s3 import S3Options
@@ -33,7 +36,8 @@ from thermocline.tiered.wrappers import (
 from thermocline.tiered.wrappers.metering import AccountsOf
 from thermocline.tiered.wrappers.retrying import Sleep
 
-_TEXT_OPTIONS = frozenset({"endpoint", "region", "access_key", "secret_key", "session_token"})
+_SECRET_OPTIONS = frozenset({"access_key", "secret_key", "session_token"})
+_TEXT_OPTIONS = (SHOWN_OPTIONS | _SECRET_OPTIONS) - {"path_style"}
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -67,23 +71,37 @@ async def open_object_store(url: str, options: ObjectStoreOptions | None = None)
 
 def parse_s3_url(url: str) -> S3Options:
     """The options in an `s3://` or `s3a://` URL. InvalidRequestError when it is none."""
-    parts = urlsplit(url)
+    parts = _split(url)
     if parts.scheme not in ("s3", "s3a") or not parts.netloc:
-        raise InvalidRequestError("an S3 URL is s3://bucket/prefix", url=without_options(url))
-    given = dict(parse_qsl(parts.query))
+        raise InvalidRequestError("an S3 URL is s3://bucket/prefix", url=masked_url(url))
+    if is_masked(url):
+        raise InvalidRequestError("this URL was shown with its keys masked, and opens nothing", url=masked_url(url))
+    given: dict[str, Any] = dict(parse_qsl(parts.query))
     path_style = given.pop("path_style", None)
     if given.keys() - _TEXT_OPTIONS or path_style not in (None, *_BOOLEANS):
         raise InvalidRequestError("unknown option in an S3 URL", options=sorted(given.keys() - _TEXT_OPTIONS))
     return S3Options(
         bucket=parts.netloc,
         prefix=unquote(parts.path).strip("/"),
-        endpoint=given.get("endpoint"),
-        region=given.get("region"),
-        access_key=given.get("access_key"),
-        secret_key=given.get("secret_key"),
-        session_token=given.get("session_token"),
+        **given,
         path_style=None if path_style is None else _BOOLEANS[path_style],
     )
+
+
+def check_store_url(url: str) -> None:
+    """Whether a store can be opened by this URL, as far as its text tells.
+
+    Raises:
+        InvalidRequestError: It is no URL of a store.
+    """
+    parts = _split(url)
+    is_file = parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path.startswith("/")
+    if is_file or (parts.scheme == "memory" and parts.netloc):
+        return
+    if not is_s3_url(url):
+        kinds = "file:///directory, s3://bucket/prefix or memory://name"
+        raise InvalidRequestError(f"an object store is {kinds}", url=masked_url(url))
+    parse_s3_url(url)
 
 
 def is_s3_url(url: str) -> bool:
@@ -91,19 +109,25 @@ def is_s3_url(url: str) -> bool:
     return urlsplit(url).scheme in ("s3", "s3a")
 
 
-def without_options(url: str) -> str:
-    """The URL without what is behind `?`, which may hold secrets."""
-    return url.partition("?")[0]
+def is_directory_url(url: str) -> bool:
+    """Whether it is a directory, on whatever file system."""
+    return urlsplit(url).scheme == "file"
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError as error:
+        raise InvalidRequestError(f"this is no URL ({error})", url=masked_url(url)) from None
 
 
 async def _open_provider(url: str, options: ObjectStoreOptions) -> ObjectStore:
+    check_store_url(url)
     parts = urlsplit(url)
-    if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path.startswith("/"):
+    if parts.scheme == "file":
         return FileObjectStore(unquote(parts.path), disk=options.disk)
-    if parts.scheme == "memory" and parts.netloc:
+    if parts.scheme == "memory":
         return MemoryObjectStore(parts.netloc + parts.path)
-    if is_s3_url(url):
-        from thermocline.tiered.s3 import S3ObjectStore  # loads the S3 client, which takes a second
+    from thermocline.tiered.s3 import S3ObjectStore  # loads the S3 client, which takes a second
 
-        return await S3ObjectStore.open(replace(parse_s3_url(url), connections_max=options.connections_max))
-    raise InvalidRequestError("an object store is file:///directory, s3://bucket/prefix or memory://name", url=url)
+    return await S3ObjectStore.open(replace(parse_s3_url(url), connections_max=options.connections_max))

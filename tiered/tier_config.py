@@ -1,11 +1,12 @@
 """Settings of the cold tier, checked once where the process starts."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.tiered.cost.request_budget import REQUESTS_PER_HOUR_MIN
 from thermocline.tiered.fencing import FencingMode
+from thermocline.tiered.object_store_url import check_store_url
 from thermocline.tiered.wrappers.throttling import StoreLimits
 
 KIB, MIB = 1024, 1024 * 1024
@@ -31,7 +32,7 @@ class TierConfig:
         InvalidRequestError: A value is outside its range.
     """
 
-    cold_url: str = NONE_URL
+    cold_url: str = field(default=NONE_URL, repr=False)  # may hold keys
     """file:///directory, s3://bucket/prefix?endpoint=..., memory://name, or none (no cold tier)."""
     fencing: str = FencingMode.CONDITIONAL.value
     """How it is made sure that one broker commits: conditional (the store arbitrates) or ballots (see fencing.py)."""
@@ -115,6 +116,8 @@ class TierConfig:
             value = getattr(self, item.name)
             if minimum is not None and value < minimum:
                 raise InvalidRequestError("setting is too small", setting=item.name, value=value, minimum=minimum)
+        if self.is_enabled:
+            check_store_url(self.cold_url)
         if self.fencing not in list(FencingMode):
             raise InvalidRequestError(
                 f"coldFencing is {' or '.join(FencingMode)}", setting="fencing", value=self.fencing

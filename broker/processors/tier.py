@@ -38,6 +38,7 @@ from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import InvalidParameterError, TopicNotFoundError, UnavailableError
 from thermocline.remoting.header_codec import Header, Int
 from thermocline.store.retention import FileVerdict, RetentionGate
+from thermocline.tiered.masked_url import masked_url
 from thermocline.tiered.scrub.findings import ScrubReport
 
 TIER_STATUS = 90101
@@ -98,7 +99,7 @@ class TierProcessor:
         header = command.header(TierRequestHeader)
         states, reply = await self._states(header.topic, None)
         body = {
-            "coldUrl": self._context.settings.tier.cold_url,
+            "coldUrl": masked_url(self._context.settings.tier.cold_url),
             "ledgerVersion": reply.version if reply else None,
             "lastError": reply.last_error if reply else "the tier process is away",
             "cold": self._context.cold.health().fields(),

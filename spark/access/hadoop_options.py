@@ -2,9 +2,9 @@
 
 A Python data source is planned and read in processes that see neither the session nor its configuration, only the
 options of the read. So what s3a would use is looked up here, on the driver, and handed over as options: endpoint,
-region, path style, keys and session token, each with its override for the one bucket. Classic sessions only (Spark
-Connect has no JVM at hand: give the options by hand). Credential providers written in Java, proxies and delegation
-tokens do not carry over.
+region, path style, keys, session token and encryption, each with its override for the one bucket. Classic sessions only
+(Spark Connect has no JVM at hand: give the options by hand). Credential providers written in Java, proxies, delegation
+tokens and the JVM's trust store do not carry over.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ HADOOP_NAMES = (
     "access.key",
     "secret.key",
     "session.token",
+    "encryption.algorithm",
+    "encryption.key",
 )
 
 

@@ -25,6 +25,7 @@ from thermocline.remoting.errors import (
     UnsupportedRequestError,
 )
 from thermocline.tiered.errors import ObjectStoreRefusedError
+from thermocline.tiered.masked_url import masked_url
 from thermocline.tiered.object_store import Data, ObjectInfo, ObjectSuffix
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ class HadoopObjectStore:
             names.append(str(cause.getClass().getName()))
             texts.append(str(cause.getMessage()))
             cause = cause.getCause()
-        place = {"key": key, "url": self._url, "reason": " ".join(texts[0].split())[:300]}
+        place = {"key": key, "url": masked_url(self._url), "reason": " ".join(texts[0].split())[:300]}
         if any(name in _NOT_FOUND for name in names):
             return ObjectNotFoundError("no such object", **place)
         if any(name in _TOO_SHORT for name in names):

@@ -12,6 +12,12 @@ Options of a read come under names of their own (`s3.endpoint`) or as Hadoop's (
     s3.accessKey      fs.s3a.access.key             none: environment, profile, web identity or instance role
     s3.secretKey      fs.s3a.secret.key
     s3.sessionToken   fs.s3a.session.token
+    s3.ca                                           PEM file of authorities, on every machine; the JVM's are not read
+    s3.sse            fs.s3a.encryption.algorithm   of the pins that a read puts: AES256, or aws:kms (s3a's SSE-KMS)
+    s3.sseKmsKeyId    fs.s3a.encryption.key
+
+Other encryptions of s3a (SSE-C, CSE) do not carry over: no broker writes by them. Its storage class neither: what a
+read writes holds no history.
 
 What else stands under fs.s3a. (timeouts, retries, providers of credentials, proxies) is s3a's own and not looked at.
 
@@ -26,14 +32,19 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from thermocline.remoting.errors import InvalidRequestError
+from thermocline.tiered.s3.s3_options import SSE_KMS
 
 HADOOP_PREFIX = "fs.s3a."
 BUCKET_PREFIX = "fs.s3a.bucket."
 _NAMES = frozenset(
-    {"s3.endpoint", "s3.tls", "s3.region", "s3.pathstyle", "s3.accesskey", "s3.secretkey", "s3.sessiontoken"}
+    {
+        *("s3.endpoint", "s3.tls", "s3.region", "s3.pathstyle", "s3.accesskey", "s3.secretkey", "s3.sessiontoken"),
+        *("s3.ca", "s3.sse", "s3.ssekmskeyid"),
+    }
 )
 # Regions that mean "find out yourself" to Hadoop; no region is the same here.
 _REGION_AUTOMATIC = frozenset({"", "auto", "ec2", "sdk", "null"})
+_SSE_OF_HADOOP = {"AES256": "AES256", "SSE-KMS": SSE_KMS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +78,9 @@ class StoreOptions:
         secret_key = find("s3.secretKey", "secret.key")
         if (access_key is None) != (secret_key is None):
             raise InvalidRequestError("an access key and a secret key go together", bucket=bucket)
+        sse = find("s3.sse", "encryption.algorithm")
+        if "s3.sse" not in values:
+            sse = _SSE_OF_HADOOP.get(sse or "")
         return BucketOptions(
             endpoint=endpoint,
             region=None if region is None or region.lower() in _REGION_AUTOMATIC else region,
@@ -74,6 +88,9 @@ class StoreOptions:
             access_key=access_key,
             secret_key=secret_key,
             session_token=find("s3.sessionToken", "session.token"),
+            ca=values.get("s3.ca", "").strip() or None,
+            sse=sse,
+            sse_kms_key_id=find("s3.sseKmsKeyId", "encryption.key") if sse == SSE_KMS else None,
         )
 
 
@@ -84,9 +101,12 @@ class BucketOptions:
     endpoint: str | None
     region: str | None
     path_style: bool | None
-    access_key: str | None
+    access_key: str | None = field(repr=False)
     secret_key: str | None = field(repr=False)
     session_token: str | None = field(repr=False)
+    ca: str | None = None
+    sse: str | None = None
+    sse_kms_key_id: str | None = None
 
 
 def is_store_option(name: str) -> bool:

@@ -17,6 +17,7 @@ from thermocline.remoting.errors import InvalidRequestError
 from thermocline.spark.access.request_counts import counting_requests
 from thermocline.spark.access.store_options import BucketOptions
 from thermocline.tiered.ledger_reader import find_entry_or_hint
+from thermocline.tiered.masked_url import masked_url
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.object_store_url import open_object_store, parse_s3_url
@@ -33,11 +34,11 @@ def split_url(url: str) -> tuple[str, str]:
     parts = urlsplit(url)
     if parts.scheme in S3_SCHEMES:
         if not parts.netloc:
-            raise InvalidRequestError("the URL names no bucket: s3a://bucket/prefix", url=url)
+            raise InvalidRequestError("the URL names no bucket: s3a://bucket/prefix", url=masked_url(url))
         return "s3", parts.netloc
     if parts.scheme in ("file", "memory"):
         return parts.scheme, ""
-    raise InvalidRequestError("a cold tier is at s3a://bucket/prefix or file:///directory", url=url)
+    raise InvalidRequestError("a cold tier is at s3a://bucket/prefix or file:///directory", url=masked_url(url))
 
 
 def possible_prefixes(url: str) -> Iterator[tuple[str, str]]:
@@ -91,5 +92,7 @@ async def open_cold_store(url: str, options: BucketOptions) -> ObjectStore:
     from thermocline.tiered.s3.s3_object_store import S3ObjectStore  # half a second: only for whom it is of use
 
     said = {name: value for name, value in asdict(options).items() if value is not None}
+    if "sse" in said:
+        said.setdefault("sse_kms_key_id", None)  # the URL's key is one for the URL's sse
     store = await S3ObjectStore.open(replace(parse_s3_url(url), **said))
     return RetryingObjectStore(counting_requests(store), random=SystemRandom())

@@ -22,6 +22,7 @@ from thermocline.spark.reading.cold_plan import pinned_options, resolve_plan
 from thermocline.spark.reading.read_plan import QueueRange, ReadPlan, SegmentSlice
 from thermocline.spark.reading.source_options import QueueName, read_options_from
 from thermocline.tiered.errors import VersionExpiredError
+from thermocline.tiered.masked_url import masked_url
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -90,7 +91,8 @@ class ChunkedRead:
         names = [source.broker_name for source in plan.sources]
         if len(set(names)) < len(names):
             raise InvalidRequestError(
-                "two clusters under this URL have brokers of one name; name one cluster: URL/cluster", url=url
+                "two clusters under this URL have brokers of one name; name one cluster: URL/cluster",
+                url=masked_url(url),
             )
         pinned = pinned_options(plan)
         return cls(

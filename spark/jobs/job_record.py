@@ -20,6 +20,7 @@ from typing import Any
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
 from thermocline.spark.access.store_options import HADOOP_PREFIX
 from thermocline.spark.jobs.job_files import JobFiles
+from thermocline.tiered.masked_url import without_options
 
 FOLDER = "_thermocline"
 FORMAT_VERSION = 1
@@ -132,7 +133,7 @@ def harmless_options(options: Mapping[str, str]) -> dict[str, str]:
 
 def harmless_url(url: str) -> str:
     """The URL without what is behind `?`."""
-    return url.partition("?")[0].rstrip("/")
+    return without_options(url).rstrip("/")
 
 
 def _as_json(value: Mapping[str, object]) -> dict[str, Any]:

@@ -51,6 +51,7 @@ from thermocline.tiered.catalog import Catalog, TopicEntry
 from thermocline.tiered.errors import QuarantinedError
 from thermocline.tiered.ledger_entry import LostRange
 from thermocline.tiered.ledger_reader import open_catalog
+from thermocline.tiered.masked_url import masked_url
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.packs.pack_pieces import PackPieces, with_pieces
 from thermocline.tiered.pins import find_pin
@@ -120,7 +121,7 @@ def resolve_plan(
     if unknown:
         raise TopicNotFoundError(
             f"topic {unknown[0]!r} has no messages in the cold tier",
-            url=" ".join(options.urls),
+            url=" ".join(map(masked_url, options.urls)),
             version=" ".join(f"{source.root}:{source.version}" for source in sources),
         )
     return ReadPlan(
@@ -174,7 +175,7 @@ def _broker_places(options: ReadOptions, open_store: OpenStore) -> list[tuple[st
             if roots:
                 break
         else:
-            raise ObjectNotFoundError("there is no cold tier at this URL", url=url)
+            raise ObjectNotFoundError("there is no cold tier at this URL", url=masked_url(url))
     if "" in options.snapshot_versions and len(places) > 1:
         raise InvalidRequestError(
             'several brokers are read; name a version for each: {"cluster/broker": version}', option="snapshotVersion"

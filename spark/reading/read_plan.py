@@ -37,7 +37,7 @@ ObjectName: TypeAlias = tuple[str, str]
 class ColdSource:
     """One broker's cold tier at one version of its catalog."""
 
-    url: str  # of the prefix that holds clusters
+    url: str = field(repr=False)  # of the prefix that holds clusters; may hold keys
     root: str  # cluster/broker, as keys have it
     broker_name: str
     version: int

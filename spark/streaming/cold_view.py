@@ -23,6 +23,7 @@ from thermocline.spark.reading.source_options import ReadOptions
 from thermocline.spark.streaming.cold_line import ColdLine, cold_lines
 from thermocline.tiered.catalog import Catalog, TopicEntry
 from thermocline.tiered.ledger_reader import LedgerReader
+from thermocline.tiered.masked_url import masked_url
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.packs.pack_pieces import PackPieces, with_pieces
 from thermocline.tiered.ttl import topic_visible_from_ms
@@ -112,7 +113,7 @@ class ColdView:
                 if found:
                     break
             if not found and self._places_at_s is None and not self._brokers:
-                raise ObjectNotFoundError("there is no cold tier at this URL", url=url)
+                raise ObjectNotFoundError("there is no cold tier at this URL", url=masked_url(url))
 
     def _add(self, broker: _BrokerView) -> None:
         broker.refresh()

@@ -134,6 +134,8 @@ def test_the_environment_stands_above_files_and_below_flags() -> None:
         ("storePathCommitLog", "/elsewhere", "storePathCommitLog"),
         ("messageDelayLevel", "1s 5x", "delay level"),
         ("coldSegmentBytes", "1", "too small"),
+        ("coldUrl", "ftp://elsewhere", "an object store is"),
+        ("coldUrl", "s3://bucket?storage_class=GLACIER", "restored first"),
         ("mappedFileSizeConsumeQueue", "21", "impossible store setting"),
     ],
 )
@@ -245,6 +247,37 @@ async def test_a_refused_change_changes_nothing(broker: ControlBroker, body: byt
     assert answer.remark
     assert broker.context.config.auto_create_topic
     assert broker.context.settings.version.current.counter == 0
+
+
+KEYS = "access_key=AKIDSECRET&secret_key=TOPSECRET&session_token=TOKENSECRET"
+WITH_KEYS = f"s3://history/p?endpoint=https://host&{KEYS}"
+MASKED = "s3://history/p?endpoint=https://host&access_key=***&secret_key=***&session_token=***"
+
+
+def kept_changes(broker: ControlBroker) -> dict[str, str]:
+    return decode_changes(broker.context.disk.read(settings_path(broker.context.store.config))).settings
+
+
+async def test_keys_are_shown_to_nobody_and_come_back_unharmed(broker: ControlBroker) -> None:
+    assert (await broker.ask(25, body=f"coldUrl={WITH_KEYS}\n".encode())).code == 0
+    for _ in range(2):
+        text = bytes((await broker.ask(26)).body)
+        assert b"SECRET" not in text
+        assert parse_config_text(text.decode())["coldUrl"] == MASKED
+        # What a tool does that changes one setting of a form and sends all of it.
+        assert (await broker.ask(25, body=f"coldUrl={MASKED}\nfileReservedTime=48\n".encode())).code == 0
+        assert kept_changes(broker) == {"coldUrl": WITH_KEYS, "fileReservedTime": "48"}
+
+
+async def test_a_masked_url_that_was_changed_is_refused(broker: ControlBroker) -> None:
+    assert (await broker.ask(25, body=f"coldUrl={WITH_KEYS}\n".encode())).code == 0
+    changed = MASKED.replace("https://host", "https://other")
+    answer = await broker.ask(25, body=f"coldUrl={changed}\nfileReservedTime=48\n".encode())
+    assert answer.code == 29
+    assert "give the whole URL" in str(answer.remark)
+    assert "SECRET" not in str(answer.remark)
+    assert kept_changes(broker) == {"coldUrl": WITH_KEYS}
+    assert broker.context.settings.store.file_reserved_ms == 72 * 3_600_000
 
 
 def test_defaults_are_rocketmqs() -> None:

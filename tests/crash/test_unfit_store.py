@@ -28,7 +28,7 @@ async def test_a_store_that_ignores_conditions_is_refused_in_one_sentence(
     bucket = new_bucket(server)
     broker = BrokerProcess(tmp_path, {"coldUrl": bucket.cold_url})
     await broker.start()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(wire.PATIENCE_S):
         assert await broker.wait() == 1
     last_line = broker.log_tail().splitlines()[-1]
     assert last_line.startswith("thermocline: this store would let two brokers commit at once")
@@ -37,6 +37,34 @@ async def test_a_store_that_ignores_conditions_is_refused_in_one_sentence(
     assert not (broker.store / "abort").exists()
     for folder in ("ledger", "doctor", "ballots"):
         assert keys(server, bucket, folder) == []
+
+
+@pytest.mark.xdist_group("s3-s3s-fs")
+async def test_a_store_that_looks_before_it_writes_is_refused_at_every_start(
+    tmp_path: Path, s3_servers: Callable[[str], S3Server], case_count: Callable[..., int]
+) -> None:
+    """It passes every check that is made one at a time."""
+    server = s3_servers("s3s-fs")
+    for start in range(case_count(quick=3, soak=20)):
+        bucket = new_bucket(server)
+        broker = BrokerProcess(tmp_path / str(start), {"coldUrl": bucket.cold_url})
+        await broker.start()
+        async with asyncio.timeout(wire.PATIENCE_S):
+            assert await broker.wait() == 1
+        last_line = broker.log_tail().splitlines()[-1]
+        assert last_line.startswith("thermocline: this store would let two brokers commit at once"), last_line
+        assert "honours If-None-Match one at a time, but" in last_line
+        assert keys(server, bucket, "ledger") == []
+
+
+async def test_a_directory_is_tried_too(tmp_path: Path) -> None:
+    cold = tmp_path / "cold"
+    broker = BrokerProcess(tmp_path / "broker", {"coldUrl": cold.as_uri()})
+    await broker.start()
+    await until(lambda: any(cold.glob("*/*/ledger/*")), timeout_s=wire.PATIENCE_S)
+    assert await broker.stop() == 0
+    assert "store checked fencing=conditional" in broker.log
+    assert not [path for path in cold.glob("**/doctor/**/*") if path.is_file()]
 
 
 async def test_with_ballots_it_runs_and_each_start_takes_the_ledger_over(

@@ -18,6 +18,7 @@ from thermocline.broker.setting_sources import (
 )
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.name_server_settings import environment_properties
+from thermocline.tiered.masked_url import SHOWN_OPTIONS
 from thermocline.tiered.object_store_url import parse_s3_url
 
 PAGE = DOCS / "configuration.md"
@@ -98,9 +99,13 @@ def test_examples_of_files_are_read(language: str, path: str) -> None:
 
 
 def test_options_of_bucket_addresses_are_those_that_are_read() -> None:
-    (row,) = [row for row in table_rows(PAGE) if row.cells.get("`coldUrl`") == "`s3://bucket/prefix`"]
-    options = row.cells[""].partition("behind `?`")[2]
-    named = set(re.findall(r"`([a-z_]+)`", options)) - {"http", "https", "true", "false"}
-    assert named == {"endpoint", "region", "path_style", "access_key", "secret_key", "session_token"}
-    query = "&".join(f"{name}={'true' if name == 'path_style' else 'x'}" for name in named)
-    parse_s3_url(f"s3://bucket/prefix?{query}")
+    rows = [row for row in table_rows(PAGE) if "Options of a bucket" in row.headings]
+    named = {name for row in rows for name in re.findall(r"`([a-z_]+)`", row.cells["option"])}
+    (example,) = re.findall(r"`(s3://history/production\?[^`]*)`", PAGE.read_text())
+    assert parse_s3_url(example).ca == "/etc/thermocline/ca.pem"
+    assert named == SHOWN_OPTIONS | {"access_key", "secret_key", "session_token"}
+    values = {"path_style": "true", "endpoint": "https://host", "sse": "aws:kms"}
+    options = parse_s3_url("s3://bucket/prefix?" + "&".join(f"{name}={values.get(name, 'x')}" for name in named))
+    assert {name: getattr(options, name) for name in named} == {
+        name: True if name == "path_style" else values.get(name, "x") for name in named
+    }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
 from collections.abc import Callable
 from random import Random
 
@@ -14,18 +16,21 @@ from tests.tiered.ledger_data import KEYS
 from tests.tiered.ledger_races import Believer, judge, live
 from tests.tiered.test_object_store import elsewhere, open_s3
 from thermocline.localstack import S3Server
-from thermocline.tiered.doctor.examination import ExaminationOptions, examine
-from thermocline.tiered.doctor.fencing_probe import Races
 from thermocline.tiered.fencing import EntryArbiter, FencingMode, new_arbiter
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.s3 import S3ObjectStore
 
 pytestmark = pytest.mark.s3
 
-QUICK = ExaminationOptions(
-    races=Races(small_rounds=2, large_rounds=0, listing_rounds=2), read_back_count=2, throughput_bytes=1_000_000
-)
 RACES_AT_ONCE = 4
+
+
+async def chosen_by_the_doctor(url: str) -> FencingMode:
+    """The mode that `thermocline store doctor URL` chooses, with what it tries unless told otherwise."""
+    command = (sys.executable, "-m", "thermocline.cli", "store", "doctor", url, "--json")
+    doctor = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    output, _ = await doctor.communicate()
+    return FencingMode(json.loads(output)["fencing_chosen"])
 
 
 async def race(
@@ -64,7 +69,7 @@ async def wrong_races(
 
 async def test_behind_a_proxy_that_drops_the_condition(s3_bucket: S3Bucket, case_count: Callable[..., int]) -> None:
     async with S3Proxy(s3_bucket, drops=("If-None-Match",)) as proxy:
-        chosen = (await examine(proxy.bucket.cold_url, QUICK)).fencing
+        chosen = await chosen_by_the_doctor(proxy.bucket.cold_url)
         assert chosen is FencingMode.BALLOTS
         dropped = proxy.drop_count
         count = case_count(quick=12, soak=10_000)
@@ -81,6 +86,6 @@ async def test_behind_the_same_proxy_the_other_mode_loses(s3_bucket: S3Bucket) -
 @pytest.mark.xdist_group("s3-rclone")
 async def test_on_rclone(s3_servers: Callable[[str], S3Server], case_count: Callable[..., int]) -> None:
     bucket = new_bucket(s3_servers("rclone"))
-    chosen = (await examine(bucket.cold_url, QUICK)).fencing
+    chosen = await chosen_by_the_doctor(bucket.cold_url)
     assert chosen is FencingMode.BALLOTS
     assert await wrong_races(bucket, chosen, case_count(quick=6, soak=2_000)) == {}

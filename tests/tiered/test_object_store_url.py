@@ -44,3 +44,13 @@ async def test_a_bucket() -> None:
 async def test_what_names_no_store(url: str) -> None:
     with pytest.raises(InvalidRequestError):
         await open_object_store(url)
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["ftp://host/x", "s3://", "s3:///x", "http://bucket", "S3//bucket", "s3://[bucket", "file://host/x", "s3://b&x"],
+)
+async def test_no_error_tells_keys(place: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        await open_object_store(f"{place}?what=1&access_key=AKIDSECRET&secret_key=TOPSECRET&session_token=TOKENSECRET")
+    assert "SECRET" not in str(caught.value)

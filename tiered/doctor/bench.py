@@ -1,6 +1,7 @@
 """Bench: a folder of a store, for a doctor to try things in, which is empty again afterwards.
 
     {parent}{id}/...     `id` is random: doctors that work at the same time do not see each other's objects
+    {parent}{id}-...     a flat bench, which leaves no folder of its own where a store is a directory underneath
 
 What a doctor leaves behind that is killed goes with the next one: whatever in `parent` is an hour older than what the
 store itself says our own newest object is. No other clock is asked, and nothing younger is touched: deleting what
@@ -27,17 +28,18 @@ _WRITES = frozenset({Verb.PUT, Verb.CREATE_IF_ABSENT})
 class Bench(WrappingObjectStore):
     """The store, with a record of what is written through it. Names are made by `key`."""
 
-    def __init__(self, store: ObjectStore, *, parent: str, random: Random) -> None:
+    def __init__(self, store: ObjectStore, *, parent: str, random: Random, is_flat: bool = False) -> None:
         super().__init__(store)
         assert parent.endswith("/")
         self.parent = parent
         self.random = random
-        self.prefix = f"{parent}{random.getrandbits(64):016x}/"
+        self.prefix = f"{parent}{random.getrandbits(64):016x}{'-' if is_flat else '/'}"
+        self._is_flat = is_flat
         self._written: set[str] = set()
 
     def key(self, name: str) -> str:
-        """The key of an object on this bench."""
-        return self.prefix + name
+        """The key of an object on this bench, or the prefix of several."""
+        return self.prefix + (name.replace("/", "-") if self._is_flat else name)
 
     def will_write(self, key: str) -> None:
         """Note a key that is written past this wrapper."""

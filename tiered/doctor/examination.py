@@ -1,8 +1,8 @@
 """The whole examination of a store: `thermocline store doctor URL`.
 
 Everything is tried in a folder of the doctor's own, `doctor/{id}/` under the URL's prefix, and removed at the end.
-Where puts, gets or deletes are not allowed nothing more is tried; a probe that gets no answer is a defect of its own,
-and the others go on.
+Where puts, gets or deletes are not allowed, or the certificate is not trusted, nothing more is tried; a probe that gets
+no answer is a defect of its own, and the others go on.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ from thermocline.tiered.doctor.store_probes import (
     probe_ranges,
     probe_throughput,
 )
+from thermocline.tiered.errors import UntrustedStoreError
 from thermocline.tiered.fencing import FencingMode
 from thermocline.tiered.file.file_object_store import PARTIAL_FOLDER
+from thermocline.tiered.masked_url import without_options
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.object_store_url import (
     ObjectStoreOptions,
     is_s3_url,
     open_object_store,
     parse_s3_url,
-    without_options,
 )
 from thermocline.tiered.wrappers import RetryPolicy
 
@@ -84,7 +85,11 @@ async def examine(url: str, options: ExaminationOptions | None = None) -> Report
 
 
 async def _findings(url: str, bench: Bench, options: ExaminationOptions) -> AsyncIterator[Finding]:
-    permissions = await probe_permissions(bench)
+    try:
+        permissions = await probe_permissions(bench)
+    except UntrustedStoreError as error:
+        yield failed("certificate", str(error))
+        return
     for finding in permissions:
         yield finding
     is_usable = not any(finding.verdict is Verdict.DEFECT and finding.name in NEEDED for finding in permissions)

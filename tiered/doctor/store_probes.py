@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from thermocline.remoting.errors import MQError, ObjectNotFoundError, ObjectStoreUnavailableError, SegmentSizeError
 from thermocline.tiered.doctor.bench import Bench
 from thermocline.tiered.doctor.finding import Finding, failed, noted, passed, warned
-from thermocline.tiered.errors import ObjectStoreRefusedError
+from thermocline.tiered.errors import ObjectStoreRefusedError, UntrustedStoreError
 
 MIB = 1024 * 1024
 LISTED_COUNT = 40
@@ -17,7 +17,11 @@ FIRST_BYTE_RANGE = 4096
 
 
 async def probe_permissions(bench: Bench) -> list[Finding]:
-    """Try each verb once. What is denied is a defect: a broker needs all of them."""
+    """Try each verb once. What is denied is a defect: a broker needs all of them.
+
+    Raises:
+        UntrustedStoreError: Nobody was asked, so nothing was denied.
+    """
     key = bench.key("permissions")
 
     async def listed() -> None:
@@ -38,6 +42,8 @@ async def probe_permissions(bench: Bench) -> list[Finding]:
         try:
             await attempt()
             is_put = is_put or verb == "put"
+        except UntrustedStoreError:
+            raise
         except ObjectStoreRefusedError as error:
             findings.append(failed(name, f"{verb} is refused ({error})"))
         except ObjectStoreUnavailableError as error:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import itertools
 import posixpath
 import uuid
@@ -36,6 +37,8 @@ from thermocline.tiered.object_store import Data, ObjectInfo, ObjectSuffix, chec
 
 PARTIAL_FOLDER = ".partial"
 LIST_PAGE_COUNT = 1000
+NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
+"""What file systems without hard links answer to one."""
 
 Result = TypeVar("Result")
 
@@ -187,6 +190,11 @@ class FileObjectStore:
             except FileExistsError:
                 disk.sync_directory(folder, site=ObjectSyncSite.FOUND)
                 raise AlreadyExistsError(key=key) from None
+            except OSError as error:
+                if error.errno not in NO_LINKS:
+                    raise
+                text = "this file system has no hard links, by which an object is created once"
+                raise ObjectStoreRefusedError(text, key=key, reason=error.strerror) from error
             disk.sync_directory(folder, site=ObjectSyncSite.NAME)
             disk.remove(partial)
         except (NotADirectoryError, IsADirectoryError) as error:

@@ -6,20 +6,24 @@ means "nothing was written, try again".
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import aiohttp
-from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError, SSLError
 
 from thermocline.remoting.errors import MQError, ObjectNotFoundError, ObjectStoreUnavailableError, SegmentSizeError
-from thermocline.tiered.errors import AlreadyExistsError, ObjectStoreRefusedError
+from thermocline.tiered.errors import AlreadyExistsError, ObjectStoreRefusedError, UntrustedStoreError
 
 NOT_FOUND_CODES = frozenset({"404", "NoSuchKey", "NotFound"})
 EXISTS_CODES = frozenset({"412", "PreconditionFailed"})
 RANGE_CODES = frozenset({"416", "InvalidRange"})
 NOT_IMPLEMENTED = 501
+NOT_YET_VALID, HAS_EXPIRED = 9, 10
+AUTHORITY_UNKNOWN = (18, 19, 20, 21)
+"""X509_V_ERR_*: who signed is not among those that are trusted."""
 RETRY_CODES = frozenset(
     {
         "408",
@@ -47,6 +51,7 @@ def translated(key: str) -> Iterator[None]:
     Raises:
         ObjectNotFoundError, AlreadyExistsError, SegmentSizeError: As their names say.
         ObjectStoreRefusedError: The request is refused, and would be again.
+        UntrustedStoreError: The certificate is nobody's that is trusted, or another host's.
         ObjectStoreUnavailableError: No answer, or one that asks to try again.
     """
     try:
@@ -57,8 +62,23 @@ def translated(key: str) -> Iterator[None]:
         raise from_client_error(error, key) from error
     except (NoCredentialsError, PartialCredentialsError) as error:
         raise ObjectStoreRefusedError("no credentials for the object store", key=key, reason=str(error)) from error
+    except SSLError as error:
+        raise from_tls_error(error, key) from error
     except (TimeoutError, BotoCoreError, aiohttp.ClientError, OSError) as error:
         raise ObjectStoreUnavailableError(key=key, reason=f"{type(error).__name__}: {error}") from error
+
+
+def from_tls_error(error: SSLError, key: str) -> MQError:
+    """Our error for a handshake that failed. A certificate that is too old is an outage: its owner ends it."""
+    seen = getattr(error.kwargs.get("error"), "certificate_error", None)
+    if not isinstance(seen, ssl.SSLCertVerificationError) or seen.verify_code in (NOT_YET_VALID, HAS_EXPIRED):
+        return ObjectStoreUnavailableError(key=key, reason=f"{type(error).__name__}: {error}")
+    way_out = ": name a file with its authority, by ca= in the URL or in AWS_CA_BUNDLE"
+    return UntrustedStoreError(
+        f"the certificate of the object store is not trusted ({seen.verify_message.rstrip('.')})"
+        + (way_out if seen.verify_code in AUTHORITY_UNKNOWN else ""),
+        endpoint=str(error.kwargs.get("endpoint_url", "")).partition("?")[0],
+    )
 
 
 def from_client_error(error: ClientError, key: str) -> MQError:

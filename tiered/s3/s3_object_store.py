@@ -4,6 +4,7 @@
   - An object is one PUT up to `put_bytes_max`, above that a multipart upload.
   - Bodies carry Content-MD5 and are not signed themselves: their hash would be computed on the loop, and over TLS adds
     nothing. What is read back is checked by our own formats.
+  - What holds history is put into `storage_class`; every object is encrypted by `sse`, in parts too.
   - Checksums of botocore's own are off ('when_required'): other stores answer them wrongly on ranges.
   - No retries here: they are `wrappers/retrying.py`'s, which counts and bounds them.
 Belongs to one event loop. At most `connections_max` requests are under way, others wait for a connection.
@@ -17,6 +18,7 @@ import contextlib
 import functools
 import hashlib
 import io
+import ssl
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack
 from typing import Any, TypeAlias
@@ -25,11 +27,13 @@ from aiobotocore.config import AioConfig
 from aiobotocore.session import AioSession, get_session
 
 from thermocline.remoting.errors import (
+    InvalidRequestError,
     ObjectNotFoundError,
     ObjectStoreUnavailableError,
     SegmentSizeError,
 )
 from thermocline.tiered.errors import ObjectStoreRefusedError
+from thermocline.tiered.object_keys import keeps_history
 from thermocline.tiered.object_store import Data, ObjectInfo, ObjectSuffix, check_key
 from thermocline.tiered.parallel import run_all
 from thermocline.tiered.s3.s3_errors import RETRY_CODES, translated
@@ -56,7 +60,13 @@ class S3ObjectStore:
 
     @classmethod
     async def open(cls, options: S3Options) -> S3ObjectStore:
-        """Make the client; sends no request."""
+        """Make the client; sends no request.
+
+        Raises:
+            InvalidRequestError: `ca` is no file of certificates.
+        """
+        if options.ca is not None:
+            _check_authorities(options.ca)
         path_style = options.endpoint is not None if options.path_style is None else options.path_style
         config = AioConfig(
             connect_timeout=options.connect_timeout_s,
@@ -77,6 +87,7 @@ class S3ObjectStore:
                 aws_access_key_id=options.access_key,
                 aws_secret_access_key=options.secret_key,
                 aws_session_token=options.session_token,
+                verify=options.ca,
                 config=config,
             )
         )
@@ -194,6 +205,16 @@ class S3ObjectStore:
         check_key(key)
         return self._prefix + key
 
+    def kept_as(self, key: str) -> dict[str, str]:
+        """What is said of storage class and encryption when the object is put, in one request or in parts."""
+        options = self._options
+        said = {
+            "StorageClass": options.storage_class if keeps_history(key) else None,
+            "ServerSideEncryption": options.sse,
+            "SSEKMSKeyId": options.sse_kms_key_id,
+        }
+        return {name: value for name, value in said.items() if value is not None}
+
     async def _get(self, key: str, **extra: Any) -> tuple[bytes, int]:
         """The body of a GET, all of it, and the size of the object."""
         answer = await self._client.get_object(Bucket=self._bucket, Key=self.full_key(key), **extra)
@@ -208,12 +229,18 @@ class S3ObjectStore:
     async def _put(self, key: str, data: Data, **extra: Any) -> None:
         body, digest = await _body(data)
         await self._client.put_object(
-            Bucket=self._bucket, Key=self.full_key(key), Body=body, ContentMD5=digest, ContentLength=len(data), **extra
+            Bucket=self._bucket,
+            Key=self.full_key(key),
+            Body=body,
+            ContentMD5=digest,
+            ContentLength=len(data),
+            **self.kept_as(key),
+            **extra,
         )
 
     async def _put_multipart(self, key: str, data: memoryview) -> None:
         full_key = self.full_key(key)
-        answer = await self._client.create_multipart_upload(Bucket=self._bucket, Key=full_key)
+        answer = await self._client.create_multipart_upload(Bucket=self._bucket, Key=full_key, **self.kept_as(key))
         upload_id = answer["UploadId"]
 
         async def upload(number: int, part: memoryview) -> dict[str, Any]:
@@ -268,6 +295,15 @@ class S3ObjectStore:
 def _session() -> AioSession:
     """The library's session: it keeps the service model, which takes half a second to load."""
     return get_session()
+
+
+def _check_authorities(path: str) -> None:
+    """The client would say nothing before its first request, and then not which file it was."""
+    try:
+        ssl.create_default_context(cafile=path)
+    except OSError as error:  # ssl.SSLError, what is no certificate, is one
+        reason = error.strerror if error.errno and not isinstance(error, ssl.SSLError) else "no PEM certificate in it"
+        raise InvalidRequestError("the file of authorities cannot be used", ca=path, reason=reason) from error
 
 
 class _ViewReader(io.RawIOBase):

@@ -1,25 +1,48 @@
-"""S3Options: where a bucket is, and how to reach it. Importing this loads no S3 client, which takes a second."""
+"""S3Options: where a bucket is, how to reach it, and how it is to keep objects.
+
+Importing this loads no S3 client, which takes a second.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
+from thermocline.remoting.errors import InvalidRequestError
+
 MIB = 1024 * 1024
+SSE_KMS = "aws:kms"
+SSE_KINDS = ("AES256", SSE_KMS)
+ARCHIVES = ("GLACIER", "DEEP_ARCHIVE")
+"""Classes whose objects must be restored, for minutes to days, before they can be read."""
+_CLASS_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Options:
-    """Where the bucket is, and how to reach it. What is None comes from the environment, as for every AWS client."""
+    """See the module's header. What is None comes from the environment, as for every AWS client.
+
+    Raises:
+        InvalidRequestError: Options contradict each other, or name what nothing here could live with.
+    """
 
     bucket: str
     prefix: str = ""
     endpoint: str | None = None
     region: str | None = None
-    access_key: str | None = None
+    access_key: str | None = field(default=None, repr=False)
     secret_key: str | None = field(default=None, repr=False)
     session_token: str | None = field(default=None, repr=False)
     path_style: bool | None = None
     """None: when an endpoint is given."""
+    storage_class: str | None = None
+    """Of objects that hold history; what is small and short-lived stays in the bucket's own (see `keeps_history`)."""
+    sse: str | None = None
+    """How the store encrypts every object at rest, one of `SSE_KINDS`; None: as the bucket says."""
+    sse_kms_key_id: str | None = None
+    """With `aws:kms`; None: the account's key for S3."""
+    ca: str | None = None
+    """Path of a PEM file with the authorities to trust; None: `AWS_CA_BUNDLE`, else those that the client brings."""
     connections_max: int = 32
     connect_timeout_s: float = 5.0
     read_timeout_s: float = 30.0
@@ -27,3 +50,19 @@ class S3Options:
     """Above the default segment size, so that what does not compress is one request as well: parts cost six more."""
     part_bytes: int = 32 * MIB
     part_concurrency_max: int = 4
+
+    def __post_init__(self) -> None:
+        if self.storage_class is not None:
+            if self.storage_class.upper() in ARCHIVES:
+                raise InvalidRequestError(
+                    "history is read at once, and objects of this storage class cannot be: they are restored first",
+                    storage_class=self.storage_class,
+                )
+            if not _CLASS_NAME.fullmatch(self.storage_class):
+                raise InvalidRequestError("this is no name of a storage class", storage_class=self.storage_class)
+        if self.sse is not None and self.sse not in SSE_KINDS:
+            raise InvalidRequestError(f"sse is one of {', '.join(SSE_KINDS)}", sse=self.sse)
+        if self.sse_kms_key_id is not None and self.sse != SSE_KMS:
+            raise InvalidRequestError(f"sse_kms_key_id is for sse={SSE_KMS}", sse=self.sse)
+        if self.ca is not None and self.endpoint is not None and not self.endpoint.lower().startswith("https://"):
+            raise InvalidRequestError("ca is for an https endpoint, and this one is not", endpoint=self.endpoint)

@@ -41,6 +41,7 @@ class S3Probes:
         self._client = store.client
         self._bucket = store.bucket
         self._full = store.full_key
+        self._kept_as = store.kept_as
         self._bench = bench
 
     async def probe_pages(self) -> Finding:
@@ -128,8 +129,9 @@ class S3Probes:
         """Whether a put with this wrong checksum is refused."""
         key = self._bench.key(f"wrong-{name}")
         self._bench.will_write(key)
+        wanted = {"Bucket": self._bucket, "Key": self._full(key), **self._kept_as(key), **checksum}
         try:
-            await self._client.put_object(Bucket=self._bucket, Key=self._full(key), Body=CHECKED_BODY, **checksum)
+            await self._client.put_object(**wanted, Body=CHECKED_BODY)
         except ClientError as error:
             return bool(error.response["ResponseMetadata"]["HTTPStatusCode"] < 500)
         return False
@@ -138,9 +140,10 @@ class S3Probes:
         """Whether HEAD returns a checksum that was given; None when this client does not know it."""
         key, name = self._bench.key(f"checksum-{algorithm}"), f"Checksum{algorithm}"
         self._bench.will_write(key)
+        wanted = {"Bucket": self._bucket, "Key": self._full(key)}
         try:
-            await self._client.put_object(Bucket=self._bucket, Key=self._full(key), Body=CHECKED_BODY, **{name: value})
-            answer = await self._client.head_object(Bucket=self._bucket, Key=self._full(key), ChecksumMode="ENABLED")
+            await self._client.put_object(**wanted, **self._kept_as(key), Body=CHECKED_BODY, **{name: value})
+            answer = await self._client.head_object(**wanted, ChecksumMode="ENABLED")
         except ParamValidationError:
             return None
         except ClientError:
@@ -165,7 +168,9 @@ class S3Probes:
     async def _probe_uploads_listed(self) -> Finding:
         name, key = "uploads-listed", self._bench.key("unfinished")
         with translated(key):
-            upload = await self._client.create_multipart_upload(Bucket=self._bucket, Key=self._full(key))
+            upload = await self._client.create_multipart_upload(
+                Bucket=self._bucket, Key=self._full(key), **self._kept_as(key)
+            )
         wanted = {"Bucket": self._bucket, "Key": self._full(key), "UploadId": upload["UploadId"]}
         try:
             # Some list uploads by a prefix only when it is the whole key.
@@ -209,7 +214,8 @@ class S3Probes:
         self._bench.will_write(key)
         wanted = {"Bucket": self._bucket, "Key": self._full(key)}
         with translated(key):
-            wanted["UploadId"] = (await self._client.create_multipart_upload(**wanted))["UploadId"]
+            answer = await self._client.create_multipart_upload(**wanted, **self._kept_as(key))
+            wanted["UploadId"] = answer["UploadId"]
             parts = []
             for number, start in enumerate(range(0, len(data), PART_BYTES), start=1):
                 body = data[start : start + PART_BYTES]

@@ -16,6 +16,7 @@ import msgspec
 
 from thermocline.remoting.errors import ObjectNotFoundError
 from thermocline.tiered.ledger_reader import find_roots
+from thermocline.tiered.masked_url import without_options
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.object_store_url import open_object_store
@@ -64,7 +65,7 @@ async def _scrub_roots(
     """One broker after the other; they share the budget."""
     roots = await find_roots(store)
     if not roots:
-        raise ObjectNotFoundError("there is no cold tier at this URL", url=url.partition("?")[0])
+        raise ObjectNotFoundError("there is no cold tier at this URL", url=without_options(url))
     reports: list[ScrubReport] = []
     for root in roots:
         keys = BrokerKeys(root)

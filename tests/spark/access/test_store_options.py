@@ -81,3 +81,24 @@ def test_unusable_values_are_refused(options: dict[str, str]) -> None:
 def test_secrets_are_not_in_the_text() -> None:
     options = store_options({"s3.accessKey": "a", "s3.secretKey": "very-secret", "s3.sessionToken": "very-token"})
     assert "very-" not in repr(options) + repr(options.for_bucket("b"))
+
+
+def test_encryption_comes_by_either_name() -> None:
+    kms = {"fs.s3a.encryption.algorithm": "SSE-KMS", "fs.s3a.encryption.key": "arn:key"}
+    options = store_options(kms).for_bucket("b")
+    assert (options.sse, options.sse_kms_key_id) == ("aws:kms", "arn:key")
+    options = store_options(kms | {"s3.sse": "AES256"}).for_bucket("b")
+    assert (options.sse, options.sse_kms_key_id) == ("AES256", None)
+    assert store_options({"fs.s3a.encryption.algorithm": "AES256"}).for_bucket("b").sse == "AES256"
+    for others in ("SSE-C", "CSE-KMS"):
+        assert store_options({"fs.s3a.encryption.algorithm": others}).for_bucket("b").sse is None
+
+
+def test_authorities_are_named_by_a_file() -> None:
+    assert store_options({"s3.ca": "/etc/ca.pem"}).for_bucket("b").ca == "/etc/ca.pem"
+
+
+def test_keys_are_in_no_repr() -> None:
+    keys = {"s3.accessKey": "TOPSECRET", "s3.secretKey": "TOPSECRET", "s3.sessionToken": "TOPSECRET"}
+    options = store_options(keys)
+    assert "TOPSECRET" not in repr(options) + repr(options.for_bucket("b"))

@@ -9,7 +9,7 @@ import pytest
 from tests.spark.cold_tier import ColdTier, flights
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.spark.access.blocking_store import blocking_store
-from thermocline.spark.access.store_options import StoreOptions
+from thermocline.spark.access.store_options import StoreOptions, store_options
 from thermocline.spark.access.store_url import broker_roots, possible_prefixes, split_url
 
 _names = itertools.count()
@@ -46,3 +46,23 @@ def test_brokers_are_found_among_other_things() -> None:
     assert sorted(store.run(broker_roots(store.store, "c/"))) == everything[:3]
     assert store.run(broker_roots(store.store, "c/broker/")) == ["c/broker"]
     assert store.run(broker_roots(store.store, "c/none/")) == []
+
+
+def test_errors_have_no_keys_of_the_url() -> None:
+    for url in ("s3a:///cold?secret_key=TOPSECRET", "http://host/cold?access_key=a&secret_key=TOPSECRET"):
+        with pytest.raises(InvalidRequestError) as caught:
+            split_url(url)
+        assert "TOPSECRET" not in str(caught.value)
+        assert r"secret_key=***" in str(caught.value)
+
+
+def test_what_a_url_says_of_encryption_and_authorities_reaches_the_store() -> None:
+    url = "s3://bucket/cold?endpoint=https://127.0.0.1:9&access_key=k&secret_key=s"
+    authorities = "/no/such/file.pem"
+    with pytest.raises(InvalidRequestError, match=authorities):
+        blocking_store(f"{url}&ca={authorities}", StoreOptions())
+    with pytest.raises(InvalidRequestError, match=authorities):
+        blocking_store(url, store_options({"s3.ca": authorities}))
+    with pytest.raises(InvalidRequestError, match="sse"):
+        blocking_store(f"{url}&sse=SSE-C", StoreOptions())
+    assert blocking_store(f"{url}&sse=aws:kms&sse_kms_key_id=k", store_options({"s3.sse": "AES256"}))

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
+import os
+import threading
 from collections.abc import AsyncIterator
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -11,12 +16,14 @@ import pytest
 from tests.tiered.ledger_data import KEYS
 from tests.tiered.ledger_races import IgnoringStore
 from thermocline.remoting.errors import ObjectNotFoundError, ObjectStoreUnavailableError
+from thermocline.store.disk import RealDisk
 from thermocline.tiered.doctor.bench import STALE_MS, Bench
-from thermocline.tiered.doctor.fencing_check import check_fencing
+from thermocline.tiered.doctor.fencing_check import DIRECTORY_RACES, check_fencing
 from thermocline.tiered.doctor.fencing_probe import Races, probe_conditional, probe_listings, probe_read_back
 from thermocline.tiered.doctor.finding import Verdict
 from thermocline.tiered.errors import AlreadyExistsError, ObjectStoreRefusedError, UnfitStoreError
 from thermocline.tiered.fencing import FencingMode
+from thermocline.tiered.file import FileObjectStore
 from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.object_store import Data, ObjectInfo, ObjectStore
 from thermocline.tiered.wrappers import FaultInjectingObjectStore, MeteringObjectStore, RetryingObjectStore, RetryPolicy
@@ -163,8 +170,78 @@ async def test_requests_of_a_start_are_bounded(mode: FencingMode) -> None:
     memory = MemoryObjectStore()
     store = MeteringObjectStore(memory)
     await check_fencing(store, KEYS, mode=mode, random=Random(1))
-    assert store.counters.request_count <= 90
+    assert store.counters.request_count <= 140
     assert memory.objects == {}
+
+
+class LinkReplaces(RealDisk):
+    """A file system whose link takes a name that is taken, as some over a network do for two clients."""
+
+    def link(self, source: str, target: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self.remove(target)
+        super().link(source, target)
+
+
+class LinkLooksFirst(RealDisk):
+    """A file system that looks whether there is such a name, and gives it afterwards."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.racing = threading.Barrier(2)
+
+    def link(self, source: str, target: str) -> None:
+        if self.exists(target):
+            raise FileExistsError(target)
+        if "race-" in target:
+            try:
+                self.racing.wait(0.2)  # until another is as far
+            except threading.BrokenBarrierError:
+                self.racing.reset()
+        with contextlib.suppress(FileExistsError):
+            super().link(source, target)
+
+
+class NoLinks(RealDisk):
+    """A file system without hard links."""
+
+    def link(self, source: str, target: str) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), source)
+
+
+@pytest.mark.parametrize(
+    ("disk", "says"),
+    [
+        (LinkReplaces, "a second create overwrote the first"),
+        (LinkLooksFirst, "one at a time"),
+        (NoLinks, "no hard links"),
+    ],
+)
+async def test_a_directory_that_does_not_arbitrate_is_refused(tmp_path: Path, disk: type[RealDisk], says: str) -> None:
+    store = FileObjectStore(str(tmp_path), disk=disk())
+    with pytest.raises(UnfitStoreError, match=rf"{says}.*: set coldFencing=ballots, which it is fit for$"):
+        await check_fencing(store, KEYS, mode=FencingMode.CONDITIONAL, random=Random(1), races=DIRECTORY_RACES)
+    await check_fencing(store, KEYS, mode=FencingMode.BALLOTS, random=Random(1), races=DIRECTORY_RACES)
+
+
+@pytest.mark.parametrize("mode", FencingMode)
+async def test_a_directory_that_arbitrates_passes_for_little(tmp_path: Path, mode: FencingMode) -> None:
+    class CountedSyncs(RealDisk):
+        count = 0
+
+        def sync_directory(self, path: str, *, site: str = "") -> None:
+            self.count += 1
+            super().sync_directory(path, site=site)
+
+    disk = CountedSyncs()
+    for number in (1, 2):
+        store = FileObjectStore(str(tmp_path), disk=disk)
+        await check_fencing(store, KEYS, mode=mode, random=Random(number), races=DIRECTORY_RACES)
+        assert disk.count <= 60 * number
+        left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
+        folder = KEYS.doctor_prefix.rstrip("/")
+        kept = [Path(folder), Path(".partial", folder)]  # however often a broker starts
+        assert left == {str(path) for each in kept for path in (each, *each.parents) if path.name}
 
 
 async def test_what_a_dead_doctor_left_goes_and_what_a_living_one_does_stays() -> None:
