@@ -108,7 +108,7 @@ class History:
         for start in sorted((int(path.parent.name) for path in heads), reverse=True):
             with suppress(FileNotFoundError):
                 return self.follow(start)
-        self.follow(0)
+        return self.follow(0)
 
     def json(self, name: str) -> Json:
         """An object of the ledger; what is not in it is [] (3)."""
@@ -253,14 +253,15 @@ class History:
 
     def find_place(self, place: int) -> Iterator[Json]:
         """The visible record that lay at a place in the log."""
-        for topic in [each for each in self.topics.values() if not each["deleted"]]:
-            runs = [run for segment in self.segments(topic) if "lost" not in segment for run in segment["runs"]]
-            for queue, start, end, *_ in [run for run in runs if run[7] <= place < run[8]]:
+        live = [topic for topic in self.topics.values() if not topic["deleted"]]
+        segments = [(topic, segment) for topic in live for segment in self.segments(topic)]
+        for topic, segment in sorted(segments, key=lambda each: "lost" in each[1]):
+            for queue, start, end, *_ in [run for run in segment["runs"] if run[7] <= place < run[8]]:
                 yield from (each for each in self.records(topic, queue, start, end) if each["physical_offset"] == place)
 
     def answer(self, command: str, words: list[str], queue: int | None, first: int) -> Iterable[Json]:
         if command == "id":
-            return self.find_place(int(words[0][-16:], 16))
+            return islice(self.find_place(int(words[0][-16:], 16)), 1)
         live = {name: topic for name, topic in sorted(self.topics.items()) if not topic["deleted"]}
         if command == "ls":
             return (topic | {"runs": [span[:3] for span in self.spans(topic)]} for topic in live.values())
