@@ -21,6 +21,7 @@ from thermocline.remoting.message_record import (
     encode_record,
 )
 from thermocline.remoting.string_hash import tags_code
+from thermocline.tiered.frame import record_store_timestamp_ms
 from thermocline.tiered.local_files import UNIT, Units
 
 HOST = ("10.1.2.3", 10911)
@@ -87,10 +88,15 @@ class SyntheticHotTier:
         written = (unique_key or self.last_key).encode()
         record[template.key_position : template.key_position + UNIQUE_KEY_BYTES] = written
         stored = bytes(record)
-        self._records[self.append_offset] = stored
-        queue.units.append((self.append_offset, len(stored), tags_code(TAG)))
-        self.append_offset += len(stored)
+        self.put(topic, queue_id, stored, tags_code(TAG))
         return stored
+
+    def put(self, topic: str, queue_id: int, record: bytes, code: int) -> None:
+        """Store a whole record, made for the place and the offset that are next; `code`: the tags code of its unit."""
+        queue = self.queues.setdefault((topic, queue_id), SyntheticQueue())
+        self._records[self.append_offset] = record
+        queue.units.append((self.append_offset, len(record), code))
+        self.append_offset += len(record)
 
     @property
     def last_key(self) -> str:
@@ -133,8 +139,7 @@ class SyntheticHotTier:
         stored = self._records.get(physical_offset)
         if stored is None:
             raise ObjectNotFoundError("log file is gone", physical_offset=physical_offset)
-        timestamp_ms: int = _LONG.unpack_from(stored, POSITION_STORE_TIMESTAMP)[0]
-        return timestamp_ms
+        return record_store_timestamp_ms(stored, 0)
 
     # -- LocalQueues ---------------------------------------------------------------------------------------------------
 

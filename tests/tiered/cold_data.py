@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 
+from tests.tiered.record_variants import VARIANTS
 from thermocline.remoting.message_record import decode_record, encode_record
 from thermocline.remoting.string_hash import tags_code
 from thermocline.tiered.segment_format import SegmentId
@@ -70,10 +71,27 @@ class Log:
             store_host=HOST,
             sys_flag=sys_flag,
         )
-        queue.records.append(record)
-        queue.tags_codes.append(tags_code(tag))
-        self.physical_offset += len(record) + self.random.randint(0, self.other_bytes_max)
+        self.put(queue_id, record, tags_code(tag))
         return record
+
+    def put(self, queue_id: int, record: bytes, code: int) -> None:
+        """Append a whole record, made for the place and the offset that are next."""
+        queue = self.queues.setdefault(queue_id, Queue())
+        queue.records.append(record)
+        queue.tags_codes.append(code)
+        self.physical_offset += len(record) + self.random.randint(0, self.other_bytes_max)
+
+    def put_variants(self) -> None:
+        """Append one record of every kind."""
+        for variant in VARIANTS:
+            record = variant.record(
+                topic=self.topic,
+                queue_offset=len(self.queues.get(variant.queue_id, Queue()).records),
+                physical_offset=self.physical_offset,
+                now_ms=self.now_ms,
+            )
+            self.put(variant.queue_id, record, variant.tags_code)
+            self.now_ms += not variant.is_same_send
 
     def append_flights(self, count: int) -> None:
         """Append JSON messages such as a departure log would hold: a key, a tag, an id, 2 a millisecond."""

@@ -1,9 +1,9 @@
 """Writes `golden/`: a small bucket in format version 1, and what it must be read as.
 
-    python -m tests.tiered.make_golden        in the repository's root
+    python -m tests.tiered.make_golden VERSION        in the repository's root
 
-What the writer writes today is under VERSION. What an earlier one wrote stays as it is, and stays readable: `v1` is of
-the time before JSON objects carried a checksum.
+What the writer writes today is under VERSION and, with a record of every kind, under RECORDS_VERSION. What an earlier
+one wrote stays as it is, and stays readable: `v1` is of the time before JSON objects carried a checksum.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
 
 import zstandard
 
 from tests.tiered.cold_data import Log, write_segment
+from tests.tiered.record_variants import LONG_TOPIC
 from thermocline.remoting.message_record import decode_record
 from thermocline.store.disk import RealDisk
 from thermocline.tiered.file import FileObjectStore
@@ -37,6 +40,7 @@ from thermocline.tiered.segment_writer import SegmentOptions
 
 GOLDEN = Path(__file__).parent / "golden"
 VERSION = "v1-checked"
+RECORDS_VERSION = "v1-records"
 OPTIONS = SegmentOptions(frame_bytes=1_500, coarse_frames=2)
 NOW_MS = 1_700_000_100_000
 KEYS = BrokerKeys.of(cluster="DefaultCluster", broker_name="broker-a")
@@ -51,10 +55,9 @@ def make_log(topic: str, seed: int) -> Log:
     return log
 
 
-async def write_bucket(folder: Path) -> dict[str, object]:
-    """Write the bucket, and return what it must be read as."""
-    store = FileObjectStore(str(folder), disk=RealDisk())
-    writer = await LedgerWriter.open(
+async def open_writer(store: FileObjectStore) -> LedgerWriter:
+    """The writer of an empty bucket."""
+    return await LedgerWriter.open(
         store,
         KEYS,
         identity=LedgerIdentity(store_uuid="golden-store", cluster="DefaultCluster", broker_name="broker-a"),
@@ -62,25 +65,35 @@ async def write_bucket(folder: Path) -> dict[str, object]:
         random=Random(1),
         checkpoint_interval=4,
     )
+
+
+async def write_halves(store: FileObjectStore, writer: LedgerWriter, log: Log) -> dict[str, object]:
+    """Write a log as two segments, and return what they must be read as."""
+    halves = {queue_id: end // 2 for queue_id, end in log.ends().items()}
+    for starts, ends in (({}, halves), (halves, log.ends())):
+        segment_id = writer.next_segment_id()
+        with write_segment(
+            log, starts=starts, ends=ends, segment_id=segment_id, incarnation=3, options=OPTIONS
+        ) as finished:
+            entry = await upload_segment(store, KEYS, finished, created_ms=NOW_MS)
+        await writer.commit(LedgerChanges(segments_in=(entry,)))
+    return {
+        str(queue_id): [
+            {"record": record.hex(), "tags_code": code, "keys": keys_of(record)}
+            for record, code in zip(queue.records, queue.tags_codes, strict=True)
+        ]
+        for queue_id, queue in sorted(log.queues.items())
+    }
+
+
+async def write_bucket(folder: Path) -> dict[str, object]:
+    """Write the bucket, and return what it must be read as."""
+    store = FileObjectStore(str(folder), disk=RealDisk())
+    writer = await open_writer(store)
     topics: dict[str, object] = {}
     for seed, topic in enumerate(("flights", "%RETRY%group", "gone")):
-        log = make_log(topic, seed)
-        halves = {queue_id: end // 2 for queue_id, end in log.ends().items()}
-        for starts, ends in (({}, halves), (halves, log.ends())):
-            segment_id = writer.next_segment_id()
-            with write_segment(
-                log, starts=starts, ends=ends, segment_id=segment_id, incarnation=3, options=OPTIONS
-            ) as finished:
-                entry = await upload_segment(store, KEYS, finished, created_ms=NOW_MS)
-            await writer.commit(LedgerChanges(segments_in=(entry,)))
-        if topic != "gone":
-            topics[topic] = {
-                str(queue_id): [
-                    {"record": record.hex(), "tags_code": code, "keys": keys_of(record)}
-                    for record, code in zip(queue.records, queue.tags_codes, strict=True)
-                ]
-                for queue_id, queue in sorted(log.queues.items())
-            }
+        topics[topic] = await write_halves(store, writer, make_log(topic, seed))
+    del topics["gone"]
     change = TopicChange(
         topic="flights", incarnation=3, ttl_ms=86_400_000, expired_before_ms=1_000, holes=(QueueHole(0, 90, 95),)
     )
@@ -88,6 +101,27 @@ async def write_bucket(folder: Path) -> dict[str, object]:
     await writer.commit(LedgerChanges(topics_deleted=(TopicDelete("gone", 3),)))
     await quarantine_a_segment(store, writer)
     topics["broken"] = {}
+    return await closed(folder, store, writer, topics)
+
+
+async def write_records_bucket(folder: Path) -> dict[str, object]:
+    """Write a bucket with a record of every kind in two topics, one of a long name; return what it must be read as."""
+    store = FileObjectStore(str(folder), disk=RealDisk())
+    writer = await open_writer(store)
+    topics: dict[str, object] = {}
+    end_offset = 0
+    for seed, topic in enumerate(("variants", LONG_TOPIC)):
+        log = Log(topic, Random(seed), other_bytes_max=100, physical_offset=end_offset)
+        log.put_variants()
+        end_offset = log.physical_offset
+        topics[topic] = await write_halves(store, writer, log)
+    return await closed(folder, store, writer, topics)
+
+
+async def closed(
+    folder: Path, store: FileObjectStore, writer: LedgerWriter, topics: dict[str, object]
+) -> dict[str, object]:
+    """Close what wrote the bucket, and return what it must be read as."""
     await writer.close()
     await store.close()
     shutil.rmtree(folder / ".partial", ignore_errors=True)
@@ -112,10 +146,23 @@ def keys_of(record: bytes) -> list[str]:
     return [*filter(None, [message.unique_key]), *filter(None, (message.keys or "").split(" "))]
 
 
+WRITERS: dict[str, Callable[[Path], Awaitable[dict[str, object]]]] = {
+    VERSION: write_bucket,
+    RECORDS_VERSION: write_records_bucket,
+}
+"""What is written today, by version."""
+
+
 def main() -> None:
-    folder = GOLDEN / VERSION
+    version = sys.argv[1]
+    folder = GOLDEN / version
+    write = WRITERS[version]
     shutil.rmtree(folder, ignore_errors=True)
-    expected = asyncio.run(write_bucket(folder / "bucket"))
+
+    async def run() -> dict[str, object]:
+        return await write(folder / "bucket")
+
+    expected = asyncio.run(run())
     (folder / "expected.json").write_text(json.dumps(expected, indent=1, sort_keys=True) + "\n")
 
 

@@ -1,0 +1,427 @@
+"""The stand-alone reader in examples/, written from docs/cold-format.md alone, and ours agree on every golden bucket.
+
+Where it and the page disagree, the page is wrong.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import json
+import shutil
+import subprocess
+import sys
+from base64 import b64decode
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from examples import cold_reader
+
+from tests.docs.pages import ROOT
+from tests.tiered.packs.make_golden import GOLDEN_RECORDS, LARGE
+from thermocline.remoting.errors import QueryNotFoundError
+from thermocline.remoting.message_id import encode_message_id
+from thermocline.remoting.message_record import decode_record
+from thermocline.store.disk import RealDisk
+from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.cold_pull import ColdPull, ColdPullStatus
+from thermocline.tiered.cold_reader import Boundary, ColdReader
+from thermocline.tiered.errors import QuarantinedError
+from thermocline.tiered.file import FileObjectStore
+from thermocline.tiered.frame_cache import FrameCache
+from thermocline.tiered.ledger_reader import open_catalog
+from thermocline.tiered.object_keys import BrokerKeys
+from thermocline.tiered.ttl import topic_visible_from_ms
+
+READER = ROOT / "examples" / "cold_reader.py"
+LINES_MAX = 300
+BROKER = "DefaultCluster/broker-a"
+BUCKETS = sorted(ROOT.glob("tests/tiered/**/golden/*/bucket"))
+AT_START_MS = 1_700_000_000_000
+DAY_MS = 24 * 3_600_000
+WEEK_LATER_MS = AT_START_MS + 7 * DAY_MS + 61_000
+"""Something of every bucket has expired by then, but not all, where topics have a time to live."""
+COUNT_MAX = 1_000_000
+
+every_bucket = pytest.mark.parametrize("bucket", BUCKETS, ids=lambda path: f"{path.parts[-4]}-{path.parts[-2]}")
+at_two_times = pytest.mark.parametrize("now_ms", [AT_START_MS, WEEK_LATER_MS])
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """The project's reader at a time."""
+
+    reader: ColdReader
+    catalog: Catalog
+    now_ms: int
+
+    @property
+    def topics(self) -> list[str]:
+        """Those that live."""
+        return sorted(name for name, topic in self.catalog.topics.items() if not topic.deleted)
+
+    def cut_ms(self, topic: str) -> int:
+        """The store time from which on messages are visible."""
+        return topic_visible_from_ms(self.catalog, topic, now_ms=self.now_ms)
+
+    async def records(self, topic: str, queue_id: int, start: int = 0) -> list[bytes]:
+        """Every visible record from an offset on, as a consumer gets them."""
+        found: list[bytes] = []
+        offset = start
+        while True:
+            pull = ColdPull(
+                topic=topic,
+                queue_id=queue_id,
+                offset=offset,
+                count_max=1_000,
+                bytes_max=1 << 20,
+                cut_ms=self.cut_ms(topic),
+                group="test",
+            )
+            result = await self.reader.pull(pull)
+            if result.status in (ColdPullStatus.ABOVE_END, ColdPullStatus.NO_QUEUE):
+                return found
+            for data in map(bytes, result.buffers):
+                position = 0
+                while position < len(data):
+                    size_bytes = int.from_bytes(data[position : position + 4], "big")
+                    found.append(data[position : position + size_bytes])
+                    position += size_bytes
+            offset = result.next_offset
+
+
+@asynccontextmanager
+async def opened(bucket: Path, now_ms: int) -> AsyncIterator[Ours]:
+    store, cache = FileObjectStore(str(bucket), disk=RealDisk()), FrameCache()
+    catalog = await open_catalog(store, BrokerKeys(BROKER))
+    reader = ColdReader(store, catalog=lambda: catalog, cache=cache)
+    try:
+        yield Ours(reader, catalog, now_ms)
+    finally:
+        await reader.close()
+        await cache.close()
+        await store.close()
+
+
+def theirs(bucket: Path, now_ms: int) -> cold_reader.History:
+    """The stand-alone reader at a time."""
+    return cold_reader.History(bucket, BROKER, now_ms)
+
+
+def run(*words: str) -> tuple[int, bytes, str]:
+    """The stand-alone reader's command line: exit status, what it wrote, and its complaint."""
+    written, complaint, status = io.TextIOWrapper(io.BytesIO()), io.StringIO(), 0
+    argv, sys.argv = sys.argv, [str(READER), *words]
+    try:
+        with contextlib.redirect_stdout(written), contextlib.redirect_stderr(complaint):
+            cold_reader.main()
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else 1
+        complaint.write("" if isinstance(end.code, int) else str(end.code))
+    finally:
+        sys.argv = argv
+        cold_reader.read.cache_clear()
+    written.flush()
+    assert isinstance(written.buffer, io.BytesIO)
+    return status, written.buffer.getvalue(), complaint.getvalue()
+
+
+def rows(*words: str) -> list[dict[str, Any]]:
+    """The JSON lines that a command writes."""
+    status, written, complaint = run(*words)
+    assert (status, complaint) == (0, "")
+    return [json.loads(line) for line in written.splitlines()]
+
+
+# -- what it is --------------------------------------------------------------------------------------------------------
+
+
+def test_it_is_short_and_imports_nothing_of_ours() -> None:
+    text = READER.read_text()
+    assert len(text.splitlines()) <= LINES_MAX
+    imported: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name.split(".")[0] for alias in node.names}
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0
+            assert node.module is not None
+            imported.add(node.module.split(".")[0])
+        assert not (isinstance(node, ast.Name) and node.id in ("__import__", "exec", "eval"))
+    assert "importlib" not in imported
+    assert imported - sys.stdlib_module_names == {"zstandard"}
+
+
+def test_it_runs_by_itself(tmp_path: Path) -> None:
+    """As a program, alone in a directory, where nothing of ours can be imported from."""
+    program = tmp_path / "reader.py"
+    shutil.copy(READER, program)
+    bucket = GOLDEN_RECORDS / "bucket"
+    done = subprocess.run(
+        [sys.executable, "-I", program, bucket, "cat", LARGE, "--raw"], capture_output=True, check=False, cwd=tmp_path
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    expected = json.loads((GOLDEN_RECORDS / "expected.json").read_text())
+    assert sha256(done.stdout).hexdigest() == expected["large"]
+
+
+def test_there_are_buckets_of_every_kind() -> None:
+    kinds = {path.relative_to(bucket).parts[2] for bucket in BUCKETS for path in bucket.rglob("*") if path.is_file()}
+    assert {"ledger", "checkpoints", "topics", "packs", "indexes"} <= kinds
+    assert {bucket.parent.name for bucket in BUCKETS} >= {
+        "v1",
+        "v1-checked",
+        "v1-records",
+        "v2",
+        "v2-logs",
+        "v2-records",
+    }
+
+
+# -- it agrees with ours -----------------------------------------------------------------------------------------------
+
+
+@every_bucket
+@at_two_times
+async def test_records_by_offset(bucket: Path, now_ms: int) -> None:
+    """Byte for byte, of each queue and of all of a topic, from its start and from within."""
+    seen = 0
+    async with opened(bucket, now_ms) as ours:
+        for topic in ours.topics:
+            if ours.catalog.topics[topic].quarantine:
+                continue
+            together = b""
+            for queue_id in sorted(ours.catalog.queue_bounds(topic)):
+                records = await ours.records(topic, queue_id)
+                together += b"".join(records)
+                seen += len(records)
+                words = (str(bucket), "cat", topic, "--queue", str(queue_id), "--now", str(now_ms))
+                assert run(*words, "--raw") == (0, b"".join(records), "")
+                if records:
+                    offset = decode_record(records[len(records) // 2]).queue_offset
+                    later = b"".join(await ours.records(topic, queue_id, offset))
+                    assert run(*words, "--raw", "--from", str(offset)) == (0, later, "")
+            assert run(str(bucket), "cat", topic, "--raw", "--now", str(now_ms)) == (0, together, "")
+    assert seen > 10
+
+
+@every_bucket
+async def test_topics_and_what_is_said_of_them(bucket: Path) -> None:
+    async with opened(bucket, AT_START_MS) as ours:
+        listed = {row["topic"]: row for row in rows(str(bucket), "ls")}
+        assert sorted(listed) == ours.topics
+        for topic, row in listed.items():
+            entry = ours.catalog.topics[topic]
+            assert (row["incarnation"], row["ttl_ms"]) == (entry.incarnation, entry.ttl_ms)
+            assert row["expired_before_ms"] == entry.expired_before_ms
+            assert row["holes"] == [[hole.queue_id, hole.start_offset, hole.end_offset] for hole in entry.holes]
+            bounds: dict[int, tuple[int, int]] = {}
+            for queue_id, start, end in row["runs"]:
+                bounds[queue_id] = (bounds.get(queue_id, (start, end))[0], end)
+            assert bounds == ours.catalog.queue_bounds(topic)
+
+
+@every_bucket
+@at_two_times
+async def test_keys(bucket: Path, now_ms: int) -> None:
+    """Every id and key of every record finds the same records, in the same order; what is no key finds none."""
+    history, seen = theirs(bucket, now_ms), 0
+    async with opened(bucket, now_ms) as ours:
+        for topic in ours.topics:
+            if ours.catalog.topics[topic].quarantine:
+                continue
+            keys = {"no such key"}
+            for queue_id in ours.catalog.queue_bounds(topic):
+                for record in await ours.records(topic, queue_id):
+                    message = decode_record(record)
+                    keys |= {each for each in [message.unique_key, *(message.keys or "").split(" ")] if each}
+            for key in sorted(keys):
+                found = await ours.reader.query_key(
+                    topic, key, begin_ms=0, end_ms=1 << 60, count_max=COUNT_MAX, cut_ms=ours.cut_ms(topic)
+                )
+                records = [record["raw"] for record in history.find_key(history.topics[topic], key)]
+                assert records == [bytes(each) for each in found], (topic, key)
+                assert bool(records) == (key != "no such key")
+                seen += len(records)
+    assert seen > 10
+
+
+@every_bucket
+@at_two_times
+async def test_times(bucket: Path, now_ms: int) -> None:
+    """The first visible record at or after every store time, the instant before and the instant after it."""
+    async with opened(bucket, now_ms) as ours:
+        for topic in ours.topics:
+            if ours.catalog.topics[topic].quarantine:
+                continue
+            queues = sorted(ours.catalog.queue_bounds(topic))
+            records = [record for queue_id in queues for record in await ours.records(topic, queue_id)]
+            times = {decode_record(record).store_timestamp_ms + step for record in records for step in (-1, 0, 1)}
+            for time_ms in sorted({0, *times}):
+                expected = [
+                    (queue_id, offset)
+                    for queue_id in queues
+                    if (
+                        offset := await ours.reader.offset_by_time(
+                            topic, queue_id, time_ms, boundary=Boundary.LOWER, cut_ms=ours.cut_ms(topic)
+                        )
+                    )
+                    is not None
+                ]
+                found = theirs(bucket, now_ms).answer("at", [topic, str(time_ms)], None, 0)
+                assert [(each["queue_id"], each["queue_offset"]) for each in found] == expected
+
+
+@every_bucket
+@at_two_times
+async def test_places(bucket: Path, now_ms: int) -> None:
+    """Every record by its place in the log, and nothing at the byte behind its first; expired ones are not there."""
+    history = theirs(bucket, now_ms)
+    async with opened(bucket, AT_START_MS) as before, opened(bucket, now_ms) as ours:
+        whole = [topic for topic in ours.topics if not ours.catalog.topics[topic].quarantine]
+        records = [
+            decode_record(record)
+            for topic in whole
+            for queue_id in ours.catalog.queue_bounds(topic)
+            for record in await before.records(topic, queue_id)
+        ]
+        owners = Counter(record.physical_offset for record in records)
+        # In the oldest buckets every topic has a log of its own: what lies at a place is said of the others.
+        alone = [record for record in records if owners[record.physical_offset] == 1]
+        assert len(alone) > 10
+        for record in alone:
+            name = encode_message_id(record.store_host, record.physical_offset)
+            try:
+                expected = [bytes(await ours.reader.view(record.physical_offset, cut_ms=ours.cut_ms))]
+            except QueryNotFoundError:
+                expected = []
+            except QuarantinedError:
+                with pytest.raises(ValueError, match="lost"):
+                    list(history.answer("id", [name], None, 0))
+                continue
+            assert [each["raw"] for each in history.answer("id", [name], None, 0)] == expected
+            if len(whole) == len(ours.topics):
+                assert list(history.find_place(record.physical_offset + 1)) == []
+
+
+@every_bucket
+async def test_fields(bucket: Path) -> None:
+    """What it says of a record is what our decoder says: IPv6, long names, flags, properties and bodies too."""
+    async with opened(bucket, AT_START_MS) as ours:
+        for topic in ours.topics:
+            if ours.catalog.topics[topic].quarantine:
+                continue
+            queues = sorted(ours.catalog.queue_bounds(topic))
+            records = [record for queue_id in queues for record in await ours.records(topic, queue_id)]
+            found = rows(str(bucket), "cat", topic, "--now", str(AT_START_MS))
+            for row, message in zip(found, map(decode_record, records), strict=True):
+                assert row["topic"] == message.topic == topic
+                assert row["properties"] == message.properties
+                assert b64decode(row["body"]) == message.body
+                assert (row["born_host"], row["store_host"]) == (message.born_host[0], message.store_host[0])
+                assert row["offset_msg_id"] == encode_message_id(message.store_host, message.physical_offset)
+                for name in ("queue_id", "flag", "queue_offset", "physical_offset", "sys_flag", "reconsume_times"):
+                    assert row[name] == getattr(message, name)
+                for name in ("born_timestamp_ms", "store_timestamp_ms", "prepared_transaction_offset"):
+                    assert row[name] == getattr(message, name)
+
+
+# -- what is lost, damaged or missing ----------------------------------------------------------------------------------
+
+
+async def test_lost_records_are_an_error() -> None:
+    bucket = ROOT / "tests/tiered/golden/v1-checked/bucket"
+    async with opened(bucket, AT_START_MS) as ours:
+        with pytest.raises(QuarantinedError):
+            await ours.records("broken", 0)
+    for words in (("cat", "broken"), ("key", "broken", "IPV6"), ("at", "broken", "0")):
+        status, written, complaint = run(str(bucket), *words, "--now", str(AT_START_MS))
+        assert (status, written) == (1, b"")
+        assert "lost" in complaint
+
+
+def damages(data: bytes) -> Iterator[tuple[str, bytes | None]]:
+    """Ways in which an object may be damaged: every so many bytes one bit flipped, cut short, grown, gone."""
+    step = max(1, len(data) // 24)
+    for position in [*range(0, len(data), step), len(data) - 1]:
+        yield f"bit flipped at {position}", data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
+    yield "cut short", data[:-1]
+    yield "empty", b""
+    yield "missing", None
+
+
+RECORDS_1 = ROOT / "tests/tiered/golden/v1-records/bucket"
+RECORDS_2 = GOLDEN_RECORDS / "bucket"
+
+
+@pytest.mark.parametrize(
+    ("golden", "pattern", "words"),
+    [
+        (RECORDS_1, "topics/variants/*3.log", ("cat", "variants")),
+        (RECORDS_1, "topics/variants/*2.log", ("cat", "variants")),
+        (RECORDS_1, "topics/variants/*2.idx", ("key", "variants", "shared")),
+        (RECORDS_2, "packs/h015/*03.pack", ("cat", "variants")),
+        (RECORDS_2, "packs/forever/*22.pack", ("at", LARGE, "0")),
+        (RECORDS_2, "packs/forever/*22.pack", ("ls",)),
+        (RECORDS_2, "indexes/forever/*.index", ("key", LARGE, "LARGE-1")),
+        (RECORDS_2, "checkpoints/*/head.json", ("ls",)),
+        (RECORDS_2, "checkpoints/*/000-*.zst", ("ls",)),
+        (RECORDS_2, "checkpoints/*/packs-*.zst", ("ls",)),
+        (RECORDS_2, "ledger/*4.json", ("ls",)),
+        (RECORDS_2, "ledger/*6.json", ("ls",)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_damage_is_named(golden: Path, pattern: str, words: tuple[str, ...], tmp_path: Path) -> None:
+    """Whatever is wrong with an object, nothing is read from it, and the complaint names it."""
+    bucket = tmp_path / "bucket"
+    shutil.copytree(golden, bucket)
+    command = (str(bucket), *words, "--now", str(AT_START_MS))
+    assert run(*command)[0] == 0
+    (path,) = (bucket / BROKER).glob(pattern)
+    data = path.read_bytes()
+    for problem, damaged in damages(data):
+        if (damaged is None and path.parts[-2] == "ledger") or (damaged is None and "checkpoints" in path.parts):
+            continue  # a ledger without one of these is another ledger: see below
+        path.unlink()
+        if damaged is not None:
+            path.write_bytes(damaged)
+        status, _, complaint = run(*command)
+        assert status == 1, problem
+        assert path.name in complaint, problem
+        assert complaint.startswith("cold_reader: ")
+        assert "\n" not in complaint
+
+
+def test_a_checkpoint_that_is_not_whole_is_passed_over(tmp_path: Path) -> None:
+    """Step 2 of section 3.3: as long as entries go back to another one, or to the first."""
+    bucket = tmp_path / "bucket"
+    shutil.copytree(RECORDS_2, bucket)
+    expected = run(str(bucket), "ls")
+    assert expected[0] == 0
+    for name in ("head-hint", "checkpoints/00000000000000000004/packs-0000000001.zst"):
+        (bucket / BROKER / name).unlink()
+        assert run(str(bucket), "ls") == expected
+    (bucket / BROKER / f"ledger/{1:020}.json").unlink()
+    status, written, complaint = run(str(bucket), "ls")
+    assert (status, written) == (1, b"")
+    assert f"{1:020}.json" in complaint
+
+
+def test_misuse(tmp_path: Path) -> None:
+    bucket = str(RECORDS_1)
+    for words in ((bucket, "cat"), (bucket, "ls", "more"), (bucket, "list"), (str(tmp_path), "ls")):
+        assert run(*words)[0] == 2
+    status, _, complaint = run(bucket, "cat", "no-such-topic")
+    assert (status, complaint) == (1, "cold_reader: there is no such topic")
+    shutil.copytree(RECORDS_1 / BROKER, tmp_path / "c" / "one")
+    shutil.copytree(RECORDS_1 / BROKER, tmp_path / "c" / "two")
+    assert run(str(tmp_path), "ls")[0] == 2
+    assert run(str(tmp_path), "ls", "--broker", "c/two")[0] == 0
