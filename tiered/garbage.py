@@ -37,7 +37,7 @@ from thermocline.tiered.ledger_reader import HeadHint, find_entry, write_hint
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.object_keys import segment_id_of
 from thermocline.tiered.pins import Pin, list_pins
-from thermocline.tiered.state.state_log import KEPT_COUNT
+from thermocline.tiered.state.snapshot import KEPT_COUNT
 
 logger = logging.getLogger(__name__)
 
