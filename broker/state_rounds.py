@@ -88,7 +88,9 @@ class StateRounds:
         return self._log
 
     async def renew(self) -> None:
-        """Save the state, changed or not. Raises as `save`."""
+        """Save the state, changed or not. Raises as `save`, and UnavailableError before the hot process has told it."""
+        if not self._is_told:
+            raise UnavailableError("the hot process has not told of its queues yet")
         await self.save(is_forced=True)
 
     async def save(self, *, is_forced: bool = False) -> bool:
@@ -122,9 +124,13 @@ class StateRounds:
 
     def _is_due(self) -> bool:
         if self._clock() >= self._next_ms:
-            # Nothing is complete before the hot process has told of every queue once.
-            return self._reported_offset() > 0 or self._append_offset() == 0
+            return self._is_told
         return self._newest is not None and not self._last_error and self._is_half_used(self._newest)
+
+    @property
+    def _is_told(self) -> bool:
+        """Nothing is complete before the hot process has told of every queue once."""
+        return self._reported_offset() > 0 or self._append_offset() == 0
 
     def _is_half_used(self, snapshot: StateSnapshot) -> bool:
         return snapshot.log_ceiling - self._append_offset() < self._reserve_bytes // 2

@@ -22,6 +22,7 @@ from thermocline.tiered.scrub.findings import ScrubReport
 from thermocline.tiered.scrub.healer import Healer
 from thermocline.tiered.scrub.scrubber import Scrubber, ScrubOptions, ScrubProgress
 from thermocline.tiered.scrub.view import WriterView
+from thermocline.tiered.state.state_log import StateLog
 from thermocline.tiered.wrappers import with_read_limit
 
 logger = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ class TierScrub:
         store: ObjectStore,
         writer: LedgerWriter,
         healer: Healer,
+        states: StateLog,
         clock: Callable[[], int],
         disk: Disk,
         state_path: str,
@@ -51,6 +53,7 @@ class TierScrub:
         self._store = store
         self._writer = writer
         self._healer = healer
+        self._states = states
         self._clock = clock
         self._disk = disk
         self._state_path = state_path
@@ -104,7 +107,7 @@ class TierScrub:
         )
 
         def scrubber() -> Scrubber:
-            view = WriterView(self._writer)
+            view = WriterView(self._writer, self._states)
             return Scrubber(
                 store, self._writer.keys, view, self._clock, self._progress, spool_folder=self._spool_folder
             )

@@ -45,6 +45,7 @@ from thermocline.tiered.scrub.index_healer import IndexHealer
 from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
 from thermocline.tiered.scrub.pack_healer import PackHealer
 from thermocline.tiered.scrub.segment_recovery import SegmentRecovery
+from thermocline.tiered.scrub.state_healer import StateHealer
 from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_writer import SegmentOptions
@@ -114,6 +115,7 @@ class TierWork:
             clock=clock,
         )
         self.purger = Purger(service=self.service, merging=self._merging, pieces=PackPieces(store))
+        self._state_rounds = self._new_state_rounds()
         self.scrub = self._new_scrub(store)
         self.reads = TierReads(self._reader, catalog=self._catalog, cut_ms=self._cut_ms)
 
@@ -129,7 +131,7 @@ class TierWork:
         self.indexing.start()
         self._reader.load_lookups_soon()
         try:
-            await first_to_end(self.service.run(), self._new_state_rounds().run())
+            await first_to_end(self.service.run(), self._state_rounds.run())
         finally:
             await self.indexing.stop()
             if merging is not None:
@@ -283,6 +285,7 @@ class TierWork:
             recovery=recovery,
             packs=packs,
             indexes=IndexHealer(writer=self._writer, service=self.service, builder=self.indexing.builder),
+            states=StateHealer(self._writer, self._state_rounds.log, self._state_rounds.renew),
             find_copy=store.find,
             clock_ms=self._clock,
         )
@@ -290,6 +293,7 @@ class TierWork:
             store=store,
             writer=self._writer,
             healer=healer,
+            states=self._state_rounds.log,
             clock=self._clock,
             disk=self._disk,
             state_path=f"{self._link.settings.store.own_path}/scrub.json",

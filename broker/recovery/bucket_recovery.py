@@ -33,6 +33,7 @@ from thermocline.store.consume_queue import UNIT
 from thermocline.store.disk import Disk, make_durable_directory
 from thermocline.store.origin import StoreOrigin
 from thermocline.store.store_config import StoreConfig
+from thermocline.tiered.fencing import new_arbiter
 from thermocline.tiered.ledger_reader import find_entry_or_hint, find_roots, open_catalog
 from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
 from thermocline.tiered.object_keys import BrokerKeys
@@ -78,7 +79,15 @@ async def recover_from_bucket(
         written_ms = (await open_catalog(bucket, keys, only_topics=frozenset())).committed_ms
         clear(disk, store)
         identity = LedgerIdentity(store_uuid=make_id(), cluster=broker.cluster_name, broker_name=broker.broker_name)
-        writer = await LedgerWriter.open(bucket, keys, identity=identity, clock_ms=clock, random=random, adopt=True)
+        writer = await LedgerWriter.open(
+            bucket,
+            keys,
+            identity=identity,
+            clock_ms=clock,
+            random=random,
+            arbiter=new_arbiter(tier.fencing_mode, bucket, keys, random=random),
+            adopt=True,
+        )
         try:
             return await _recover(writer, store=store, tier=tier, disk=disk, now_ms=clock(), written_ms=written_ms)
         finally:

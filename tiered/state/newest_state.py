@@ -32,8 +32,9 @@ class NewestState:
     skipped: tuple[str, ...] = ()
 
 
-async def find_newest(store: ObjectStore, keys: BrokerKeys) -> NewestState:
-    """The newer one of the two that are kept, or the older one when that is damaged.
+async def find_newest(store: ObjectStore, keys: BrokerKeys, *, epoch_max: int | None = None) -> NewestState:
+    """The newer one of the two that are kept, or the older one when that is damaged. `epoch_max`: the ledger's newest,
+    where that is known; nobody has written later ones.
 
     Raises:
         ObjectStoreUnavailableError: No answer.
@@ -42,6 +43,8 @@ async def find_newest(store: ObjectStore, keys: BrokerKeys) -> NewestState:
     """
     for _ in range(READ_ATTEMPTS_MAX):
         names = await list_names(store, keys)
+        if epoch_max is not None:
+            names = [name for name in names if name.epoch <= epoch_max]
         try:
             return await _first_readable(store, keys, names[-KEPT_COUNT:])
         except ObjectNotFoundError:

@@ -52,7 +52,7 @@ class StateLog:
             StateCorruptError: Neither of the newest two can be read.
         """
         writer = self._writer
-        found = await find_newest(writer.store, writer.keys)
+        found = await find_newest(writer.store, writer.keys, epoch_max=writer.epoch)
         self._names = await list_names(writer.store, writer.keys)
         self._sequence = max([self._sequence, *(name.sequence for name in self._names if name.epoch == writer.epoch)])
         for key in found.skipped:
