@@ -9,6 +9,7 @@ It is made anew whenever the ledger is opened. Belongs to the tier process's loo
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from thermocline.broker.tier_indexing import TierIndexing
 from thermocline.broker.tier_reads import TierReads
 from thermocline.broker.tier_scrub import TierScrub
 from thermocline.broker.tier_ttl import prove
-from thermocline.remoting.errors import UnavailableError
+from thermocline.remoting.errors import CorruptDataError, ObjectStoreUnavailableError, UnavailableError
 from thermocline.store.disk import Disk
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cold_reader import ColdReader
@@ -39,6 +40,7 @@ from thermocline.tiered.packs.pack_merger import PackMerger
 from thermocline.tiered.packs.pack_pieces import PackPieces
 from thermocline.tiered.packs.pack_sealer import PackSealer
 from thermocline.tiered.packs.purge import Purger
+from thermocline.tiered.pins import Pin, list_pins
 from thermocline.tiered.scrub.healer import Healer
 from thermocline.tiered.scrub.hot_records import HotRecords
 from thermocline.tiered.scrub.index_healer import IndexHealer
@@ -52,6 +54,10 @@ from thermocline.tiered.segment_writer import SegmentOptions
 from thermocline.tiered.tier_budgets import TierBudgets
 from thermocline.tiered.tier_service import TierService
 
+logger = logging.getLogger(__name__)
+
+PINS_TIMEOUT_S = 2.0
+"""How long an explanation waits for the bucket to say which pins there are."""
 NOTHING_VISIBLE_MS = 1 << 62
 
 
@@ -156,11 +162,23 @@ class TierWork:
             is_widened=budget is not None and budget.is_widened,
             budget_left=None if budget is None else budget.left,
             scrub_ms=None if report is None else report.finished_ms,
-            scrub_broken=0 if report is None else report.broken_count,
+            scrub_broken=self.scrub.broken_count,
             cache_bytes=cache.size_bytes,
             cache_hits=cache.hit_count,
             cache_misses=cache.miss_count,
+            cache_bytes_max=cache.bytes_max,
         )
+
+    async def live_pins(self) -> list[Pin]:
+        """The pins that hold something now; none while they cannot be read."""
+        writer, now_ms = self._writer, self._clock()
+        try:
+            async with asyncio.timeout(PINS_TIMEOUT_S):
+                pins = await list_pins(writer.store, writer.keys)
+        except (TimeoutError, ObjectStoreUnavailableError, CorruptDataError) as error:
+            logger.info("pins cannot be read: %s", error or "no answer in time")
+            return []
+        return [pin for pin in pins if pin.until_ms > now_ms]
 
     async def prove_ttl(self, request: TtlProofRequest) -> TtlProofReply:
         """What TTL_PROOF asks for; raises as `prove`."""

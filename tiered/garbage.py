@@ -150,8 +150,11 @@ class GarbageCollector:
         if any(pin.until_ms > now_ms and pin.version < plan.readable_from for pin in pins):
             logger.info("garbage held by a pin readable_from=%d", plan.readable_from)
             return GarbageReport(held_by_pin=True)
-        if await find_entry(store, keys, writer.version + 1) is not None:
-            raise FencedError("a later writer has taken over", root=keys.root, epoch=writer.epoch)
+        later = await find_entry(store, keys, writer.version + 1)
+        if later is not None:
+            raise FencedError(
+                "a later writer has taken over", root=keys.root, epoch=writer.epoch, later_epoch=later.epoch
+            )
         if plan.checkpoint_heads or plan.entries:
             assert writer.checkpoint is not None
             assert plan.readable_from <= writer.checkpoint.version

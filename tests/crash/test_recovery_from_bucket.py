@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -33,6 +34,7 @@ from thermocline.tiered.state.newest_state import list_names
 
 pytestmark = pytest.mark.crash
 
+TIER_EXPLAIN = 90103
 SEED = 20_261_122
 RESERVE_BYTES = 64 << 20
 SETTINGS = {
@@ -274,6 +276,11 @@ async def test_who_owned_the_bucket_before_is_fenced_alive_and_refused_afterward
         with pytest.raises(wire.Refused) as refused:
             await send_for_ever(load, connection)  # whoever is alive notices with the next commit or snapshot
         assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        later = (await newest(bucket)).epoch
+        answer = await wire.ask(connection, TIER_EXPLAIN, ext_fields={"topic": ORDERS})
+        for row in json.loads(bytes(answer.body))["queues"]:
+            assert row["next"].startswith(f"stays local: this broker is fenced by epoch {later - 1}, "), row
+            assert row["whyLocal"].startswith(f"this broker is fenced by epoch {later - 1}, "), row
         connection.close()
         load.broker = successor
         connection = await ClientConnection.open(successor.address)

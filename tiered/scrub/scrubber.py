@@ -200,7 +200,7 @@ class Scrubber:
 
     async def _read_segments(self, catalog: Catalog, options: ScrubOptions) -> tuple[list[Finding], str]:
         """What is wrong with the segments and packs behind the cursor, and where to go on; empty at the end."""
-        start = _parse_cursor(options.cursor)
+        start = parse_cursor(options.cursor)
         findings: list[Finding] = []
         spent_bytes, cursor = 0, ""
         for name, item in sorted(_items(catalog).items(), key=lambda named: named[0]):
@@ -247,12 +247,12 @@ class Scrubber:
         names = {finding.name for finding in look.findings}
         confirmed = [finding for finding in first if finding.name in names]
         live = _items(look.catalog)
-        for name in dict.fromkeys(map(_name_in, deep)):
+        for name in dict.fromkeys(map(name_in, deep)):
             item = live.get(name)
             if item is None:
                 continue
             found = {finding.key for finding in await self._read(item)}
-            confirmed += [finding for finding in deep if _name_in(finding) == name and finding.key in found]
+            confirmed += [finding for finding in deep if name_in(finding) == name and finding.key in found]
         return list({finding.key: finding for finding in reversed(confirmed)}.values())[::-1]
 
     async def _count_missing_old(self, missing: list[str]) -> int:
@@ -300,11 +300,13 @@ def _items(catalog: Catalog) -> dict[SegmentName, Item]:
     return items | {(INDEXES, index.index_id): index for index in catalog.indexes.values()}
 
 
-def _name_in(finding: Finding) -> SegmentName:
+def name_in(finding: Finding) -> SegmentName:
+    """What is read by this name holds the object that a finding is about."""
     folders = {ObjectKind.PACK: PACKS, ObjectKind.INDEX: INDEXES}
     return folders.get(finding.kind, finding.topic), finding.segment_id
 
 
-def _parse_cursor(cursor: str) -> SegmentName:
+def parse_cursor(cursor: str) -> SegmentName:
+    """The name of what was read last; START when nothing was."""
     topic, tab, segment_id = cursor.rpartition("\t")
     return (topic, segment_id) if tab else START
