@@ -44,6 +44,7 @@ import msgspec
 from thermocline.broker.cold_reads import ColdKeyQuery, ColdPull, ColdTimeSearch
 from thermocline.broker.dropped_ranges import DroppedRange
 from thermocline.broker.key_index import KeyQuery
+from thermocline.broker.tier_holds import PinHold, QuarantinedRange
 from thermocline.remoting.header_codec import Header
 from thermocline.store.store_config import StoreConfig
 from thermocline.tiered.scrub.findings import ScrubReport
@@ -183,6 +184,8 @@ class Fenced(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
     reason: str
     is_refused: bool = False
+    later_epoch: int = 0
+    """That of the broker which has taken over; 0 when that is not known."""
 
 
 class CatalogTable(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -293,10 +296,12 @@ class IndexQueryReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True
 
 
 class TierReportRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """TIER_REPORT of one topic or of all; with `visible_from_ms`, what a cut there would take as well."""
+    """TIER_REPORT of one topic or of all; with `visible_from_ms`, what a cut there would take as well; `with_pins`: and
+    what pins hold, which takes a listing of the bucket."""
 
     topic: str | None
     visible_from_ms: int | None
+    with_pins: bool = False
 
 
 class QueueTierReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -336,6 +341,8 @@ class TopicTierReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True
     packs: int = 0
     first_newest_ms: int | None = None
     expired: ExpiredParts | None = None
+    quarantined: list[QuarantinedRange] = []
+    pins: list[PinHold] = []
 
 
 class RequestBudgetState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

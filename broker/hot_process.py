@@ -72,6 +72,7 @@ from thermocline.broker.shared_page import SharedPage
 from thermocline.broker.state_link import StateLink
 from thermocline.broker.store_rounds import TICK_MS, StoreRounds
 from thermocline.broker.supervisor import HelperSpec, Supervisor
+from thermocline.broker.tier_explanation import fenced_by
 from thermocline.broker.tier_feed import TierFeed
 from thermocline.broker.tier_link import ROLE as TIER_ROLE
 from thermocline.broker.tier_link import TierLink
@@ -116,6 +117,7 @@ class HotProcess:
         self._single_process = single_process
         self._resources = AsyncExitStack()
         self._fenced = ""
+        self._later_epoch = 0
         self.refusal: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Done when this broker must not run: the cold tier's prefix holds another store's history."""
         self._is_closing = False
@@ -385,6 +387,7 @@ class HotProcess:
                     report_now=self._report_now,
                     gate=self._gate,
                     dropped=self._dropped.live,
+                    fenced_by=lambda: fenced_by(self._later_epoch) if self._fenced else "",
                 ),
                 ScrubProcessor(self._hub),
                 TtlProcessor(context, self._hub, gate=self._gate, report_now=self._report_now),
@@ -455,6 +458,7 @@ class HotProcess:
         if self._fenced:
             return
         reason = self._fenced = fenced.reason
+        self._later_epoch = fenced.later_epoch
         if fenced.is_refused:
             self._store.commit_log.pause(reason)
             self.refusal.set_result(reason)

@@ -2,6 +2,7 @@
 
     every interval          what changed? -> a snapshot; nothing: no request
     half the reserve used   a snapshot at once, so that the log's ceiling moves on (log_reservation.py)
+    one of two is no good   as many snapshots as it takes until both that are kept reserve the same (state_log.py)
 
 The first round of a tier process looks at what is in the bucket, so a restart alone saves nothing anew. Failures are
 retried, with pauses that double; one line tells of the first, unless it is the store that is away.
@@ -13,6 +14,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+
+import msgspec
 
 from thermocline.broker.state_capture import Captured, QueueEnds, StateCapture
 from thermocline.broker.state_documents import PoppedOffsets
@@ -61,6 +64,7 @@ class StateRounds:
         self._interval_ms = interval_ms
         self._clock = clock
         self._newest: StateSnapshot | None = None
+        self._saving = asyncio.Lock()
         self._has_looked = False
         self._next_ms = 0
         self._retry_ms = RETRY_DELAY_MS
@@ -78,23 +82,41 @@ class StateRounds:
                 await self._try()
             await asyncio.sleep(pause_s)
 
-    async def save(self) -> bool:
-        """Save the state if it has changed, or has to reserve more; whether that was so.
+    @property
+    def log(self) -> StateLog:
+        """What was written, and is there."""
+        return self._log
+
+    async def renew(self) -> None:
+        """Save the state, changed or not. Raises as `save`, and UnavailableError before the hot process has told it."""
+        if not self._is_told:
+            raise UnavailableError("the hot process has not told of its queues yet")
+        await self.save(is_forced=True)
+
+    async def save(self, *, is_forced: bool = False) -> bool:
+        """Save the state if it has changed, or has to reserve more; whether that was so. One at a time.
 
         Raises:
             FencedError: Another writer has taken over this ledger.
             ObjectStoreUnavailableError, UnavailableError: The bucket or the hot process did not answer.
-            CorruptDataError: A state file, or what is in the bucket, cannot be read.
+            CorruptDataError: A state file, or neither of the newest two in the bucket, can be read.
         """
+        async with self._saving:
+            return await self._save(is_forced=is_forced)
+
+    async def _save(self, *, is_forced: bool) -> bool:
         if not self._has_looked:
-            self._newest = await self._log.newest()
+            self._newest = (await self._log.newest()).snapshot
             self._has_looked = True
         popped = await self._popped()
         captured = await asyncio.to_thread(self._capture.capture, self._ends(), popped=popped)
         snapshot = self._snapshot(captured)
         newest = self._newest
         is_news = newest is None or newest.log_ceiling != snapshot.log_ceiling or not snapshot.says_the_same(newest)
-        if is_news:
+        is_due = is_forced or is_news
+        while is_due or self._log.reserved_ceiling < snapshot.log_ceiling:
+            is_due, is_news = False, True
+            snapshot = msgspec.structs.replace(snapshot, sequence=self._log.next_name().sequence)
             await self._log.write(snapshot)
             self._newest = snapshot
         self._saved(snapshot.log_ceiling)
@@ -102,9 +124,13 @@ class StateRounds:
 
     def _is_due(self) -> bool:
         if self._clock() >= self._next_ms:
-            # Nothing is complete before the hot process has told of every queue once.
-            return self._reported_offset() > 0 or self._append_offset() == 0
+            return self._is_told
         return self._newest is not None and not self._last_error and self._is_half_used(self._newest)
+
+    @property
+    def _is_told(self) -> bool:
+        """Nothing is complete before the hot process has told of every queue once."""
+        return self._reported_offset() > 0 or self._append_offset() == 0
 
     def _is_half_used(self, snapshot: StateSnapshot) -> bool:
         return snapshot.log_ceiling - self._append_offset() < self._reserve_bytes // 2

@@ -2,9 +2,11 @@
 why the local log still holds them, why they are not in the bucket yet, why they are not deleted there."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import msgspec
 
+from thermocline.broker.tier_holds import PinHold, QuarantinedRange
 from thermocline.store.retention import FileVerdict
 from thermocline.tiered.tier_config import TierConfig
 
@@ -43,6 +45,8 @@ class TopicTierState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     queues: list[QueueTierState]
     packs: int | None = None
     first_newest_ms: int | None = None
+    quarantined: list[QuarantinedRange] = []
+    pins: list[PinHold] = []
 
 
 class QueueExplanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -62,12 +66,19 @@ class QueueExplanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierCondition:
-    """What holds up all topics, as the tier process says. `oldest_waiting`: whose message holds back the log."""
+    """What holds up all topics, as the tier process says. `oldest_waiting`: whose message holds back the log;
+    `fenced_by`: see `fenced_by`, empty while this broker is the one that commits."""
 
     outage_ms: int = 0
     waits_for_budget: frozenset[str] = frozenset()
     requests_per_hour: int = 0
     oldest_waiting: str = ""
+    fenced_by: str = ""
+
+
+def fenced_by(later_epoch: int) -> str:
+    """That this broker is fenced, and by whom where that is known."""
+    return f"this broker is fenced by {f'epoch {later_epoch}' if later_epoch else 'a later broker'}"
 
 
 def explain(
@@ -125,6 +136,8 @@ def _next(
         return "stays local: there is no cold tier (coldUrl=none)"
     if not state.tiered:
         return "stays local: the broker keeps unfinished work in this topic"
+    if condition.fenced_by:
+        return f"stays local: {condition.fenced_by}, and commits and deletes nothing any more"
     if is_tier_away:
         return "waits for the tier process, which is away; local files are kept meanwhile"
     if queue.waiting_messages == 0:
@@ -163,6 +176,8 @@ def _why_local(
     """What keeps the queue's first local message in the log."""
     if queue.local_min >= queue.local_end:
         return "nothing is local"
+    if condition.fenced_by:
+        return f"{condition.fenced_by}, and deletes nothing any more"
     if verdict is None:
         return "unknown"
     first = condition.oldest_waiting
@@ -187,7 +202,22 @@ def why_file_stays(verdict: FileVerdict, *, now_ms: int, whose: str = "") -> str
 
 
 def _why_in_bucket(state: TopicTierState, queue: QueueTierState, tier: TierConfig, *, now_ms: int) -> str:
-    """What keeps the queue's cold messages in the bucket."""
+    """What keeps the queue's cold messages in the bucket, and what is the matter with them."""
+    parts = [_why_kept(state, queue, tier, now_ms=now_ms)]
+    parts += [
+        f"[{each.start_offset}, {each.end_offset}) was quarantined by a scrub, and reads of it fail: {each.damage}"
+        for each in state.quarantined
+        if each.queue_id == queue.queue_id
+    ]
+    parts += [
+        f"{each.object_count} objects ({_size(each.stored_bytes)}) that have left the catalog are held by a pin"
+        f" {each.pin_id} until {_moment(each.until_ms)} ({each.owner})"
+        for each in state.pins
+    ]
+    return "; ".join(parts)
+
+
+def _why_kept(state: TopicTierState, queue: QueueTierState, tier: TierConfig, *, now_ms: int) -> str:
     if queue.cold_min is None or queue.cold_end is None:
         return "unknown"
     if queue.cold_min >= queue.cold_end:
@@ -235,6 +265,10 @@ def _size(size_bytes: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     raise AssertionError("unreachable")
+
+
+def _moment(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _duration(duration_ms: int) -> str:

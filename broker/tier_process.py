@@ -12,7 +12,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -47,6 +47,7 @@ from thermocline.broker.ledger_opening import open_ledger
 from thermocline.broker.metrics.tier_figures import TierFiguresRequest
 from thermocline.broker.pending_tables import PendingTables
 from thermocline.broker.tier_account import TierAccount
+from thermocline.broker.tier_holds import pin_holds, quarantined_ranges
 from thermocline.broker.tier_ttl import expired_parts
 from thermocline.broker.tier_work import TierWork
 from thermocline.remoting.command import RemotingCommand
@@ -61,6 +62,7 @@ from thermocline.tiered.ledger_writer import CHECKPOINT_INTERVAL
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.object_store_url import ObjectStoreOptions, open_object_store
+from thermocline.tiered.pins import Pin
 from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
 from thermocline.tiered.tier_budgets import TierBudgets
 from thermocline.tiered.tier_config import TierConfig
@@ -246,7 +248,11 @@ class TierRole:
         """Tell the hot process that this broker's time as a writer is over, or never comes."""
         if self._link is not None:
             is_refused = not isinstance(error, FencedError)
-            self._link.tell(HelperRequestCode.FENCED, Fenced(reason=str(error), is_refused=is_refused))
+            epoch = error.context.get("later_epoch")
+            later_epoch = epoch if isinstance(epoch, int) else 0
+            self._link.tell(
+                HelperRequestCode.FENCED, Fenced(reason=str(error), is_refused=is_refused, later_epoch=later_epoch)
+            )
 
     # -- RequestHandler ------------------------------------------------------------------------------------------------
 
@@ -257,7 +263,7 @@ class TierRole:
             self._queue_table(msgspec.msgpack.decode(command.body, type=QueueTable))
             return None
         if code == HelperRequestCode.TIER_REPORT:
-            return self._report(command)
+            return await self._report(command)
         if code == HelperRequestCode.DROPPED:
             self._take_dropped(msgspec.msgpack.decode(command.body, type=Dropped).ranges)
             return None
@@ -372,8 +378,9 @@ class TierRole:
             service.report_queue(queue.topic, queue.queue_id, min_offset=queue.min_offset, end_offset=queue.end_offset)
         service.reported(log_offset=table.log_offset, pressure=table.pressure)
 
-    def _report(self, command: RemotingCommand) -> RemotingCommand:
+    async def _report(self, command: RemotingCommand) -> RemotingCommand:
         request = msgspec.msgpack.decode(command.body, type=TierReportRequest)
+        pins = await self._work.live_pins() if self._work and request.with_pins else []
         service = self._work.service if self._work else None
         counters = self._account.meter.totals if self._account else StoreCounters()
         reply = TierReportReply(
@@ -382,7 +389,7 @@ class TierRole:
             requests={verb.value: count for verb, count in counters.requests.items()},
             sent_bytes=counters.sent_bytes,
             received_bytes=counters.received_bytes,
-            topics=topic_reports(service, request) if service else [],
+            topics=topic_reports(service, request, pins=pins, now_ms=self._clock()) if service else [],
             last_scrub=self._work.scrub.last_report if self._work else None,
             outage_ms=self._account.outage_ms if self._account else 0,
             budget=self._account.budget_state() if self._account else None,
@@ -397,7 +404,9 @@ def tell_outage(link: HelperLink, watch: OutageWatch) -> None:
     link.tell(HelperRequestCode.STORE_ABSENCE, StoreAway(since_ms=watch.since_ms or 0, reason=watch.last_error))
 
 
-def topic_reports(service: TierService, request: TierReportRequest) -> list[TopicTierReport]:
+def topic_reports(
+    service: TierService, request: TierReportRequest, *, pins: Sequence[Pin], now_ms: int
+) -> list[TopicTierReport]:
     """What is known of each topic that was asked for."""
     reports: list[TopicTierReport] = []
     backlog = service.backlog
@@ -435,6 +444,8 @@ def topic_reports(service: TierService, request: TierReportRequest) -> list[Topi
                     default=None,
                 ),
                 expired=None if cut_ms is None else expired_parts(service, topic, segments, packed, cut_ms=cut_ms),
+                quarantined=quarantined_ranges(service.catalog, topic),
+                pins=pin_holds(service.catalog, topic, pins, now_ms=now_ms),
             )
         )
     return reports

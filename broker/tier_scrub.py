@@ -18,20 +18,24 @@ from thermocline.remoting.errors import BrokerBusyError, FencedError, MQError
 from thermocline.store.disk import Disk, replace_file
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.scrub.findings import ScrubReport
+from thermocline.tiered.scrub.findings import Finding, ScrubReport
 from thermocline.tiered.scrub.healer import Healer
+from thermocline.tiered.scrub.known_damage import count_broken, damage_after
 from thermocline.tiered.scrub.scrubber import Scrubber, ScrubOptions, ScrubProgress
 from thermocline.tiered.scrub.view import WriterView
+from thermocline.tiered.state.state_log import StateLog
 from thermocline.tiered.wrappers import with_read_limit
 
 logger = logging.getLogger(__name__)
 
 
 class ScrubMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """`scrub.json`. `cursor`: where the next deep scrub goes on; empty when the last one came to the end."""
+    """`scrub.json`. `cursor`: where the next deep scrub goes on; empty when the last one came to the end. `broken`:
+    what this scrub and earlier ones have found and nothing has settled since."""
 
     report: ScrubReport | None = None
     cursor: str = ""
+    broken: tuple[Finding, ...] = ()
 
 
 class TierScrub:
@@ -43,6 +47,7 @@ class TierScrub:
         store: ObjectStore,
         writer: LedgerWriter,
         healer: Healer,
+        states: StateLog,
         clock: Callable[[], int],
         disk: Disk,
         state_path: str,
@@ -51,6 +56,7 @@ class TierScrub:
         self._store = store
         self._writer = writer
         self._healer = healer
+        self._states = states
         self._clock = clock
         self._disk = disk
         self._state_path = state_path
@@ -65,6 +71,11 @@ class TierScrub:
     def last_report(self) -> ScrubReport | None:
         """The last scrub that has ended, in this process's life or an earlier one."""
         return self._memory.report
+
+    @property
+    def broken_count(self) -> int:
+        """How much is broken, as far as scrubs have told: until it is healed, read again and right, or gone."""
+        return count_broken(self._memory.broken, self._writer.catalog)
 
     def start(self, request: ScrubRequest) -> ScrubState:
         """Begin a scrub. BrokerBusyError while another one runs."""
@@ -104,7 +115,7 @@ class TierScrub:
         )
 
         def scrubber() -> Scrubber:
-            view = WriterView(self._writer)
+            view = WriterView(self._writer, self._states)
             return Scrubber(
                 store, self._writer.keys, view, self._clock, self._progress, spool_folder=self._spool_folder
             )
@@ -124,16 +135,23 @@ class TierScrub:
             self._error = "internal error, see the broker's log"
             logger.exception("scrub failed")
             return
-        self._memory = ScrubMemory(report=report, cursor=report.cursor if request.deep else memory.cursor)
+        self._memory = ScrubMemory(
+            report=report,
+            cursor=report.cursor if request.deep else memory.cursor,
+            broken=damage_after(memory.broken, report, cursor=options.cursor),
+        )
         self._save()
         log = logger.info if report.is_sound else logger.error
         log("scrub ended %s", report.summary())
 
     def _load(self) -> ScrubMemory:
         try:
-            return msgspec.json.decode(self._disk.read(self._state_path), type=ScrubMemory)
+            memory = msgspec.json.decode(self._disk.read(self._state_path), type=ScrubMemory)
         except (OSError, msgspec.DecodeError):
             return ScrubMemory()
+        if memory.report is not None and not memory.broken:  # of a version that kept only the report
+            return msgspec.structs.replace(memory, broken=damage_after((), memory.report, cursor=""))
+        return memory
 
     def _save(self) -> None:
         try:

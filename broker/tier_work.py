@@ -9,6 +9,7 @@ It is made anew whenever the ledger is opened. Belongs to the tier process's loo
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from thermocline.broker.tier_indexing import TierIndexing
 from thermocline.broker.tier_reads import TierReads
 from thermocline.broker.tier_scrub import TierScrub
 from thermocline.broker.tier_ttl import prove
-from thermocline.remoting.errors import UnavailableError
+from thermocline.remoting.errors import CorruptDataError, ObjectStoreUnavailableError, UnavailableError
 from thermocline.store.disk import Disk
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cold_reader import ColdReader
@@ -39,18 +40,24 @@ from thermocline.tiered.packs.pack_merger import PackMerger
 from thermocline.tiered.packs.pack_pieces import PackPieces
 from thermocline.tiered.packs.pack_sealer import PackSealer
 from thermocline.tiered.packs.purge import Purger
+from thermocline.tiered.pins import Pin, list_pins
 from thermocline.tiered.scrub.healer import Healer
 from thermocline.tiered.scrub.hot_records import HotRecords
 from thermocline.tiered.scrub.index_healer import IndexHealer
 from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
 from thermocline.tiered.scrub.pack_healer import PackHealer
 from thermocline.tiered.scrub.segment_recovery import SegmentRecovery
+from thermocline.tiered.scrub.state_healer import StateHealer
 from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_writer import SegmentOptions
 from thermocline.tiered.tier_budgets import TierBudgets
 from thermocline.tiered.tier_service import TierService
 
+logger = logging.getLogger(__name__)
+
+PINS_TIMEOUT_S = 2.0
+"""How long an explanation waits for the bucket to say which pins there are."""
 NOTHING_VISIBLE_MS = 1 << 62
 
 
@@ -114,6 +121,7 @@ class TierWork:
             clock=clock,
         )
         self.purger = Purger(service=self.service, merging=self._merging, pieces=PackPieces(store))
+        self._state_rounds = self._new_state_rounds()
         self.scrub = self._new_scrub(store)
         self.reads = TierReads(self._reader, catalog=self._catalog, cut_ms=self._cut_ms)
 
@@ -129,7 +137,7 @@ class TierWork:
         self.indexing.start()
         self._reader.load_lookups_soon()
         try:
-            await first_to_end(self.service.run(), self._new_state_rounds().run())
+            await first_to_end(self.service.run(), self._state_rounds.run())
         finally:
             await self.indexing.stop()
             if merging is not None:
@@ -154,11 +162,23 @@ class TierWork:
             is_widened=budget is not None and budget.is_widened,
             budget_left=None if budget is None else budget.left,
             scrub_ms=None if report is None else report.finished_ms,
-            scrub_broken=0 if report is None else report.broken_count,
+            scrub_broken=self.scrub.broken_count,
             cache_bytes=cache.size_bytes,
             cache_hits=cache.hit_count,
             cache_misses=cache.miss_count,
+            cache_bytes_max=cache.bytes_max,
         )
+
+    async def live_pins(self) -> list[Pin]:
+        """The pins that hold something now; none while they cannot be read."""
+        writer, now_ms = self._writer, self._clock()
+        try:
+            async with asyncio.timeout(PINS_TIMEOUT_S):
+                pins = await list_pins(writer.store, writer.keys)
+        except (TimeoutError, ObjectStoreUnavailableError, CorruptDataError) as error:
+            logger.info("pins cannot be read: %s", error or "no answer in time")
+            return []
+        return [pin for pin in pins if pin.until_ms > now_ms]
 
     async def prove_ttl(self, request: TtlProofRequest) -> TtlProofReply:
         """What TTL_PROOF asks for; raises as `prove`."""
@@ -283,6 +303,7 @@ class TierWork:
             recovery=recovery,
             packs=packs,
             indexes=IndexHealer(writer=self._writer, service=self.service, builder=self.indexing.builder),
+            states=StateHealer(self._writer, self._state_rounds.log, self._state_rounds.renew),
             find_copy=store.find,
             clock_ms=self._clock,
         )
@@ -290,6 +311,7 @@ class TierWork:
             store=store,
             writer=self._writer,
             healer=healer,
+            states=self._state_rounds.log,
             clock=self._clock,
             disk=self._disk,
             state_path=f"{self._link.settings.store.own_path}/scrub.json",

@@ -63,3 +63,7 @@ class QueueGapError(CorruptDataError):
 
 class StateCorruptError(CorruptDataError):
     """What lies under a state snapshot's name is none that this version can read."""
+
+
+class StateTooNewError(StateCorruptError):
+    """The state snapshot is whole, and of a later format than this version knows."""

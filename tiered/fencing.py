@@ -40,11 +40,13 @@ from typing import Protocol
 
 from thermocline.remoting.errors import FencedError, ObjectNotFoundError, ObjectStoreUnavailableError
 from thermocline.tiered.errors import AlreadyExistsError
+from thermocline.tiered.ledger_entry import decode_entry
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
 
 logger = logging.getLogger(__name__)
 
+BALLOT_BYTES = b"{}"
 _PROPOSAL_NAME = re.compile(r"(\d{20})-(\d{20}-[0-9a-f]{32})\.json")
 _BALLOT_NAME = re.compile(r"(\d{20})-[0-9a-f]{32}\.json")
 
@@ -75,8 +77,22 @@ class EntryArbiter(Protocol):
         Raises:
             AlreadyExistsError: The version has an entry, and it can be read. It may be this one, of an earlier call.
             FencedError: A later writer has begun; this one creates no entry any more.
+            LedgerCorruptError: What an earlier writer has proposed for the version, and may publish yet, is damaged.
             ObjectStoreUnavailableError: Nobody knows whether it was made.
         """
+
+
+def ballot_of(key: str, keys: BrokerKeys) -> str | None:
+    """The ballot that an object of this name is; None for another key."""
+    name = key.removeprefix(keys.ballots_prefix)
+    return name.removesuffix(".json") if name != key and _BALLOT_NAME.fullmatch(name) else None
+
+
+def proposal_of(key: str, keys: BrokerKeys) -> tuple[int, str] | None:
+    """Version and ballot of a proposal of this name; None for another key."""
+    name = key.removeprefix(keys.proposals_prefix)
+    match = _PROPOSAL_NAME.fullmatch(name)
+    return (int(match[1]), match[2]) if match and name != key else None
 
 
 def new_arbiter(mode: FencingMode, store: ObjectStore, keys: BrokerKeys, *, random: Random) -> EntryArbiter:
@@ -118,8 +134,15 @@ class BallotArbiter:
         self._has_begun = False
         self._values: dict[int, bytes] = {}
         """What this ballot proposes, by version: inherited, or its own. Once there, never another."""
+        self._inherited: set[int] = set()
+        """Versions of which an earlier ballot has given the value."""
         self._proposals: dict[str, int] = {}
         """Known proposals, with their versions: to be deleted once the version has its entry."""
+
+    @property
+    def ballot(self) -> str | None:
+        """This writer's; None before it has begun."""
+        return self._ballot if self._has_begun else None
 
     async def begin(self, *, epoch: int) -> bool:
         """See EntryArbiter."""
@@ -127,7 +150,7 @@ class BallotArbiter:
             return False
         if self._ballot is None:
             self._ballot = await self._next_ballot(at_least=epoch + 1)
-        await self._store.put(self._keys.ballot(self._ballot), b"{}")
+        await self._store.put(self._keys.ballot(self._ballot), BALLOT_BYTES)
         await self._inherit()
         self._has_begun = True
         logger.info("ballot taken root=%s ballot=%s inherited=%d", self._keys.root, self._ballot, len(self._values))
@@ -141,6 +164,9 @@ class BallotArbiter:
         # Versions only rise. The value of the last one is kept: the call may be repeated after it was published.
         self._values = {other: value for other, value in self._values.items() if other >= version}
         value = self._values.setdefault(version, data)
+        if version in self._inherited:
+            # It may have been chosen, so nothing else may be; and published as it is it would be the end of the ledger.
+            decode_entry(value, version=version)
         proposal = self._keys.proposal(version, ballot)
         self._proposals[proposal] = version
         await self._store.put(proposal, value)
@@ -155,23 +181,24 @@ class BallotArbiter:
         number = at_least
         start_after = f"{self._keys.ballots_prefix}{at_least:020}"
         async for info in self._store.list(self._keys.ballots_prefix, start_after=start_after):
-            match = _BALLOT_NAME.fullmatch(info.key.removeprefix(self._keys.ballots_prefix))
-            if match is not None:
-                number = max(number, int(match[1]) + 1)
+            ballot = ballot_of(info.key, self._keys)
+            if ballot is not None:
+                number = max(number, int(ballot.partition("-")[0]) + 1)
         return f"{number:020}-{self._random.getrandbits(128):032x}"
 
     async def _inherit(self) -> None:
         """Take over what earlier ballots have proposed and nobody is known to have published."""
         latest: dict[int, tuple[str, str]] = {}
         async for info in self._store.list(self._keys.proposals_prefix):
-            match = _PROPOSAL_NAME.fullmatch(info.key.removeprefix(self._keys.proposals_prefix))
-            if match is not None:
-                version, ballot = int(match[1]), match[2]
+            proposal = proposal_of(info.key, self._keys)
+            if proposal is not None:
+                version, ballot = proposal
                 self._proposals[info.key] = version
                 latest[version] = max(latest.get(version, ("", "")), (ballot, info.key))
         for version, (_, key) in latest.items():
             with contextlib.suppress(ObjectNotFoundError):  # published since: the ledger is read after this
                 self._values[version] = await self._store.get(key)
+                self._inherited.add(version)
 
     async def _check_highest(self, ballot: str) -> None:
         """FencedError when there is a ballot above ours."""

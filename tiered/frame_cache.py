@@ -101,6 +101,11 @@ class FrameCache:
         key = _key(reader, info)
         return key in self._entries or key in self._under_way
 
+    @property
+    def bytes_max(self) -> int:
+        """Most decompressed bytes that are kept."""
+        return self._bytes_max
+
     async def get(
         self, reader: SegmentReader, info: FrameInfo, *, ahead: Iterable[FrameInfo] = (), owner: str = ""
     ) -> DecodedFrame:

@@ -37,7 +37,7 @@ from thermocline.tiered.ledger_reader import HeadHint, find_entry, write_hint
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.object_keys import segment_id_of
 from thermocline.tiered.pins import Pin, list_pins
-from thermocline.tiered.state.state_log import KEPT_COUNT
+from thermocline.tiered.state.snapshot import KEPT_COUNT
 
 logger = logging.getLogger(__name__)
 
@@ -150,8 +150,11 @@ class GarbageCollector:
         if any(pin.until_ms > now_ms and pin.version < plan.readable_from for pin in pins):
             logger.info("garbage held by a pin readable_from=%d", plan.readable_from)
             return GarbageReport(held_by_pin=True)
-        if await find_entry(store, keys, writer.version + 1) is not None:
-            raise FencedError("a later writer has taken over", root=keys.root, epoch=writer.epoch)
+        later = await find_entry(store, keys, writer.version + 1)
+        if later is not None:
+            raise FencedError(
+                "a later writer has taken over", root=keys.root, epoch=writer.epoch, later_epoch=later.epoch
+            )
         if plan.checkpoint_heads or plan.entries:
             assert writer.checkpoint is not None
             assert plan.readable_from <= writer.checkpoint.version

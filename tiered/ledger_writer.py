@@ -109,6 +109,7 @@ class LedgerWriter:
     _issued: set[str] = field(default_factory=set)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _fenced: bool = False
+    _later_epoch: int = 0
     _closed: bool = False
 
     @classmethod
@@ -341,7 +342,12 @@ class LedgerWriter:
 
     async def _settle_or_fence(self) -> None:
         if self._fenced:
-            raise FencedError("a later writer has taken over", root=self.keys.root, epoch=self.epoch)
+            raise FencedError(
+                "a later writer has taken over",
+                root=self.keys.root,
+                epoch=self.epoch,
+                later_epoch=self._later_epoch or "unknown",
+            )
         if self._closed:
             raise StoreClosedError("the ledger writer is closed", root=self.keys.root)
         try:
@@ -356,6 +362,7 @@ class LedgerWriter:
                 raise LedgerCorruptError(
                     "the next version was taken by an earlier epoch", version=winner.version, epoch=winner.epoch
                 ) from error
+            self._later_epoch = winner.epoch if winner is not None else 0
             raise FencedError(
                 "a later writer has taken over",
                 root=self.keys.root,

@@ -48,7 +48,7 @@ from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.object_store_url import ObjectStoreOptions, open_object_store
 from thermocline.tiered.packs.pack_entry import PackedTopic
-from thermocline.tiered.state.newest_state import read_newest
+from thermocline.tiered.state.newest_state import find_newest
 from thermocline.tiered.state.snapshot import TOPICS
 from thermocline.tiered.tier_budgets import TierBudgets
 from thermocline.tiered.tier_config import TierConfig
@@ -82,6 +82,8 @@ class FollowerRole:
         self._told: dict[str, _Told] = {}
         self._configs: dict[str, Any] = {}
         self._configs_ms = 0
+        self._skipped: tuple[str, ...] = ()
+        """State snapshots that are damaged, and were told of."""
 
     async def run(self, link: HelperLink) -> None:
         """Follow the ledger until cancelled."""
@@ -146,7 +148,10 @@ class FollowerRole:
                 return False
         interval_ms = link.settings.tier.state_interval_ms
         if now_ms() - self._configs_ms >= interval_ms:
-            state = await read_newest(store, keys)
+            found = await find_newest(store, keys)
+            if found.skipped and found.skipped != self._skipped:
+                logger.warning("state snapshot damaged, the one before it is taken keys=%s", ", ".join(found.skipped))
+            self._skipped, state = found.skipped, found.snapshot
             self._configs = state.documents.get(TOPICS, {}).get("topicConfigTable", {}) if state is not None else {}
             self._configs_ms = now_ms()
         if self._reads is None:

@@ -52,6 +52,7 @@ class TierFigures(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     cache_bytes: int
     cache_hits: int
     cache_misses: int
+    cache_bytes_max: int
 
 
 def show_tier(page: Exposition, figures: TierFigures) -> None:
@@ -79,6 +80,7 @@ def show_tier(page: Exposition, figures: TierFigures) -> None:
         page.add("thermocline_tier_scrub_timestamp_seconds", figures.scrub_ms / 1_000)
         page.add("thermocline_tier_scrub_broken", figures.scrub_broken)
     page.add("thermocline_cache_bytes", figures.cache_bytes)
+    page.add("thermocline_cache_limit_bytes", figures.cache_bytes_max)
     page.add("thermocline_cache_hits_total", figures.cache_hits)
     page.add("thermocline_cache_misses_total", figures.cache_misses)
 

@@ -75,15 +75,18 @@ class TierProcessor:
         report_now: Callable[[], Awaitable[None]],
         gate: Callable[[], RetentionGate],
         dropped: Callable[[], Sequence[DroppedRange]] = list,
+        fenced_by: Callable[[], str] = str,
     ) -> None:
         """`report_now`: flush, write queue files and tell the tier process all that is new. `gate`: what local deletion
-        waits for. `dropped`: what a full disk has cost."""
+        waits for. `dropped`: what a full disk has cost. `fenced_by`: that this broker is fenced, and by whom, or
+        nothing."""
         self._gate = gate
         self._context = context
         self._hub = hub
         self._helpers = helpers
         self._report_now = report_now
         self._dropped = dropped
+        self._fenced_by = fenced_by
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
@@ -119,7 +122,7 @@ class TierProcessor:
     async def explain(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """90103."""
         header = command.header(TierRequestHeader)
-        states, reply = await self._states(header.topic, header.queue_id)
+        states, reply = await self._states(header.topic, header.queue_id, with_pins=True)
         now_ms, tier = self._context.clock(), self._context.settings.tier
         is_tier_away = reply is None and tier.is_enabled
         rows = [
@@ -130,7 +133,7 @@ class TierProcessor:
                 tier,
                 now_ms=now_ms,
                 is_tier_away=is_tier_away,
-                condition=_condition(reply),
+                condition=_condition(reply, fenced_by=self._fenced_by()),
                 verdicts=self._verdicts(state, now_ms=now_ms),
             )
         ]
@@ -177,11 +180,11 @@ class TierProcessor:
         return decode_body(response.body, TierReportReply)
 
     async def _states(
-        self, topic: str | None, queue_id: int | None
+        self, topic: str | None, queue_id: int | None, *, with_pins: bool = False
     ) -> tuple[list[TopicTierState], TierReportReply | None]:
         if topic is not None:
             self._config(topic)
-        reply = await self._report(TierReportRequest(topic=topic, visible_from_ms=None))
+        reply = await self._report(TierReportRequest(topic=topic, visible_from_ms=None, with_pins=with_pins))
         reports = {report.topic: report for report in reply.topics} if reply else {}
         names = [topic] if topic is not None else [name for name in self._context.topics if is_tiered_topic(name)]
         states: list[TopicTierState] = []
@@ -224,6 +227,8 @@ class TierProcessor:
             queues=queues,
             packs=report.packs if report else None,
             first_newest_ms=report.first_newest_ms if report else None,
+            quarantined=report.quarantined if report else [],
+            pins=report.pins if report else [],
         )
 
     def _verdicts(self, state: TopicTierState, *, now_ms: int) -> dict[int, FileVerdict]:
@@ -254,14 +259,15 @@ class TierProcessor:
         ]
 
 
-def _condition(reply: TierReportReply | None) -> TierCondition:
+def _condition(reply: TierReportReply | None, *, fenced_by: str) -> TierCondition:
     if reply is None:
-        return TierCondition()
+        return TierCondition(fenced_by=fenced_by)
     return TierCondition(
         outage_ms=reply.outage_ms,
         waits_for_budget=frozenset(reply.waits_for_budget),
         requests_per_hour=reply.budget.requests_per_hour if reply.budget is not None else 0,
         oldest_waiting=reply.oldest_waiting,
+        fenced_by=fenced_by,
     )
 
 

@@ -2,9 +2,9 @@
 
     look      is there a ledger, and a snapshot of the state? else nothing is touched
     claim     the next epoch, under the new store's UUID: whoever wrote before is fenced with his next commit
-    read      the newest snapshot, now that none can count any more; the catalog
+    read      the newest snapshot, now that none can count any more (the one before, if it is damaged); the catalog
     declare   the holes, in the ledger
-    reserve   a snapshot of our own, so that a disk that is lost tomorrow is recovered behind what we give out today
+    reserve   two snapshots of our own, so that a disk that is lost tomorrow is recovered behind what we give out today
     write     the directory (recovered_store.py)
 
 It may be cut off anywhere and begun again: until the directory has its identity it is no store, and each try goes on
@@ -33,6 +33,7 @@ from thermocline.store.consume_queue import UNIT
 from thermocline.store.disk import Disk, make_durable_directory
 from thermocline.store.origin import StoreOrigin
 from thermocline.store.store_config import StoreConfig
+from thermocline.tiered.fencing import new_arbiter
 from thermocline.tiered.ledger_reader import find_entry_or_hint, find_roots, open_catalog
 from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
 from thermocline.tiered.object_keys import BrokerKeys
@@ -78,7 +79,15 @@ async def recover_from_bucket(
         written_ms = (await open_catalog(bucket, keys, only_topics=frozenset())).committed_ms
         clear(disk, store)
         identity = LedgerIdentity(store_uuid=make_id(), cluster=broker.cluster_name, broker_name=broker.broker_name)
-        writer = await LedgerWriter.open(bucket, keys, identity=identity, clock_ms=clock, random=random, adopt=True)
+        writer = await LedgerWriter.open(
+            bucket,
+            keys,
+            identity=identity,
+            clock_ms=clock,
+            random=random,
+            arbiter=new_arbiter(tier.fencing_mode, bucket, keys, random=random),
+            adopt=True,
+        )
         try:
             return await _recover(writer, store=store, tier=tier, disk=disk, now_ms=clock(), written_ms=written_ms)
         finally:
@@ -92,7 +101,8 @@ async def _recover(
 ) -> RecoveryReport:
     """`written_ms`: when the ledger was last written to, before it was claimed."""
     log = StateLog(writer)
-    snapshot = await log.newest()
+    found = await log.newest()
+    snapshot = found.snapshot
     if snapshot is None:
         raise InvalidRequestError("the state snapshots are gone", root=writer.keys.root)
     catalog = writer.catalog
@@ -106,30 +116,33 @@ async def _recover(
     )
     for changes in plan.changes(catalog):
         await writer.commit(changes)
-    report = _report(plan, snapshot, writer, now_ms=now_ms)
+    skipped = (*snapshot.skipped, *found.skipped)
+    report = _report(plan, snapshot, writer, skipped=skipped, now_ms=now_ms)
     documents = restored_documents(plan, snapshot.documents, is_ledger_newer=written_ms >= snapshot.captured_ms)
     ceiling = plan.log_offset + reserve_bytes(disk, store, configured=tier.reserve_bytes)
-    name = log.next_name()
-    await log.write(
-        StateSnapshot(
-            format=STATE_FORMAT,
-            epoch=name.epoch,
-            sequence=name.sequence,
-            store_uuid=writer.catalog.store_uuid,
-            cluster=writer.catalog.cluster,
-            broker_name=writer.catalog.broker_name,
-            captured_ms=now_ms,
-            log_offset=plan.log_offset,
-            log_ceiling=ceiling,
-            record_bytes_min=RECORD_BYTES_MIN,
-            new_queue_offset=plan.new_queue_offset,
-            last_incarnation=plan.last_incarnation,
-            topics=_topic_states(plan),
-            documents=documents,
-            lost={topic.topic: topic.known_lost_count for topic in report.topics if topic.known_lost_count},
-            lost_since_ms=report.captured_ms,
+    while log.reserved_ceiling < ceiling:
+        name = log.next_name()
+        await log.write(
+            StateSnapshot(
+                format=STATE_FORMAT,
+                epoch=name.epoch,
+                sequence=name.sequence,
+                store_uuid=writer.catalog.store_uuid,
+                cluster=writer.catalog.cluster,
+                broker_name=writer.catalog.broker_name,
+                captured_ms=now_ms,
+                log_offset=plan.log_offset,
+                log_ceiling=ceiling,
+                record_bytes_min=RECORD_BYTES_MIN,
+                new_queue_offset=plan.new_queue_offset,
+                last_incarnation=plan.last_incarnation,
+                topics=_topic_states(plan),
+                documents=documents,
+                lost={topic.topic: topic.known_lost_count for topic in report.topics if topic.known_lost_count},
+                lost_since_ms=report.captured_ms,
+                skipped=skipped,
+            )
         )
-    )
     write_recovered_store(
         disk,
         store,
@@ -166,7 +179,9 @@ async def _check_bucket(bucket: ObjectStore, keys: BrokerKeys) -> None:
         )
 
 
-def _report(plan: RecoveryPlan, snapshot: StateSnapshot, writer: LedgerWriter, *, now_ms: int) -> RecoveryReport:
+def _report(
+    plan: RecoveryPlan, snapshot: StateSnapshot, writer: LedgerWriter, *, skipped: tuple[str, ...], now_ms: int
+) -> RecoveryReport:
     return RecoveryReport(
         root=writer.keys.root,
         version=writer.version,
@@ -183,6 +198,7 @@ def _report(plan: RecoveryPlan, snapshot: StateSnapshot, writer: LedgerWriter, *
             if topic.queues
         ),
         unfinished=unfinished_work(snapshot),
+        skipped=skipped,
     )
 
 

@@ -23,7 +23,7 @@ class TopicReport:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryReport:
     """See the module's header. `captured_ms`: when the state was saved; `unfinished`: internal topics that held work,
-    with the number of messages that waited there where that is known."""
+    with the number of messages that waited there where that is known; `skipped`: newer states that are damaged."""
 
     root: str
     version: int
@@ -32,11 +32,18 @@ class RecoveryReport:
     recovered_ms: int
     topics: tuple[TopicReport, ...]
     unfinished: Mapping[str, int | None]
+    skipped: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """What is printed."""
         age_s = max(0, self.recovered_ms - self.captured_ms) / 1_000
         yield f"recovered root={self.root} epoch={self.epoch} version={self.version} state_age_s={age_s:.0f}"
+        for key in self.skipped:
+            yield (
+                f"skipped={key} is damaged; this is the state saved before it: groups may get again what they had"
+                " consumed since, and changes since then of topics, groups and times to live are undone where the"
+                " ledger does not have them"
+            )
         for topic in self.topics:
             yield f"topic={topic.topic} committed={topic.committed_count} lost={topic.known_lost_count}"
         for name, count in sorted(self.unfinished.items()):

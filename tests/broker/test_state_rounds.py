@@ -13,14 +13,15 @@ from thermocline.broker.consumer_offsets import ConsumerOffsets
 from thermocline.broker.state_capture import QueueEnds, StateCapture
 from thermocline.broker.state_documents import document_paths
 from thermocline.broker.state_rounds import StateRounds
-from thermocline.remoting.errors import FencedError, UnavailableError
+from thermocline.remoting.errors import FencedError, ObjectStoreUnavailableError, UnavailableError
 from thermocline.store.disk import replace_file
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.memory import MemoryObjectStore
-from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.object_store import Data, ObjectStore
 from thermocline.tiered.state.newest_state import list_names, read_newest
-from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS, QueueEnd, StateName, StateSnapshot
+from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS, QueueEnd, StateName, StateSnapshot, decode_state
 from thermocline.tiered.wrappers import MeteringObjectStore, StoreCounters
+from thermocline.tiered.wrappers.wrapping import WrappingObjectStore
 
 RESERVE = 1_000
 CONFIG = small_config()
@@ -116,7 +117,61 @@ async def test_a_restart_alone_saves_nothing(broker: Broker) -> None:
     assert broker.told == [10 + RESERVE] * 2
     broker.commit(4)
     assert await rounds.save()
-    assert await list_names(writer.store, KEYS) == [StateName(1, 1), StateName(2, 1)]
+    assert await list_names(writer.store, KEYS) == [StateName(1, 2), StateName(2, 1)]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+async def test_what_is_promised_is_reserved_by_each_of_the_two_that_stay(broker: Broker, number: int) -> None:
+    """Whichever is lost, the other one reserves all that the broker was ever told."""
+    rounds = broker.rounds()
+    for growth in (0, RESERVE // 2 + 1, 3, RESERVE // 2 + 1, 3 * RESERVE):
+        broker.append_offset += growth
+        broker.ends = replace(broker.ends, log_offset=broker.append_offset)
+        await rounds.save()
+        names = await list_names(broker.writer.store, KEYS)
+        assert len(names) == 2
+        name = names[number]
+        data = await broker.writer.store.get(KEYS.state(epoch=name.epoch, sequence=name.sequence))
+        assert decode_state(data, name=name).log_ceiling == broker.told[-1] > broker.append_offset
+
+
+async def test_a_ceiling_is_promised_only_when_the_second_snapshot_is_there_too(broker: Broker) -> None:
+    class Failing(WrappingObjectStore):
+        puts_left = 1
+
+        async def put(self, key: str, data: Data) -> None:
+            self.puts_left -= 1
+            if self.puts_left < 0:
+                raise ObjectStoreUnavailableError("away")
+            await super().put(key, data)
+
+    store = Failing(MemoryObjectStore())
+    store.puts_left = 1 << 30
+    writer = await open_writer(store)
+    rounds = broker.rounds(writer)
+    store.puts_left = 1
+    with pytest.raises(ObjectStoreUnavailableError):
+        await rounds.save()
+    assert broker.told == []
+    store.puts_left = 1
+    assert await rounds.save()
+    assert broker.told == [10 + RESERVE]
+    assert await list_names(store, KEYS) == [StateName(1, 1), StateName(1, 3)]
+
+
+@pytest.mark.parametrize("damaged", [0, 1])
+async def test_a_restart_beside_a_damaged_snapshot_has_two_whole_ones_again(broker: Broker, damaged: int) -> None:
+    await broker.rounds().save()
+    name = (await list_names(broker.writer.store, KEYS))[damaged]
+    await broker.writer.store.put(KEYS.state(epoch=name.epoch, sequence=name.sequence), b"{}")
+    writer = await open_writer(broker.writer.store, seed=2)
+    rounds = broker.rounds(writer)
+    assert await rounds.save()
+    assert not await rounds.save()
+    assert broker.told == [10 + RESERVE] * 3, "never less than before"
+    for name in await list_names(writer.store, KEYS):
+        data = await writer.store.get(KEYS.state(epoch=name.epoch, sequence=name.sequence))
+        assert decode_state(data, name=name).log_ceiling == 10 + RESERVE
 
 
 async def test_the_ceiling_moves_on_when_half_is_used_up(broker: Broker) -> None:

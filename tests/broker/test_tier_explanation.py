@@ -5,7 +5,8 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from thermocline.broker.tier_explanation import QueueTierState, TierCondition, TopicTierState, explain
+from thermocline.broker.tier_explanation import QueueTierState, TierCondition, TopicTierState, explain, fenced_by
+from thermocline.broker.tier_holds import PinHold, QuarantinedRange
 from thermocline.store.retention import FileVerdict
 from thermocline.tiered.tier_config import TierConfig
 
@@ -91,6 +92,44 @@ def test_what_only_the_tier_process_knows_is_unknown_while_it_is_away() -> None:
 def test_what_a_topic_lies_in(segments: int | None, packs: int | None, expected: str) -> None:
     (row,) = explain(msgspec.structs.replace(TOPIC, segments=segments, packs=packs), TIER, now_ms=0, is_tier_away=False)
     assert row.stored == expected
+
+
+def test_a_fenced_broker_says_by_whom() -> None:
+    """Also while its tier process, which has ended, is away."""
+    verdict = FileVerdict(file_name=f"{0:020}", end_offset=1, held_by=(), old_at_ms=0, is_time=True)
+    for epoch, expected in ((7, "this broker is fenced by epoch 7"), (0, "this broker is fenced by a later broker")):
+        (row,) = explain(
+            TOPIC,
+            TIER,
+            now_ms=0,
+            is_tier_away=True,
+            condition=TierCondition(fenced_by=fenced_by(epoch)),
+            verdicts={3: verdict},
+        )
+        assert row.next == f"stays local: {expected}, and commits and deletes nothing any more"
+        assert row.why_local == f"{expected}, and deletes nothing any more"
+
+
+def test_what_a_scrub_has_quarantined_and_what_a_pin_holds_is_said_of_its_queue() -> None:
+    state = msgspec.structs.replace(
+        TOPIC,
+        ttl_ms=None,
+        quarantined=[
+            QuarantinedRange(queue_id=3, start_offset=2, end_offset=9, damage="a/b.log missing"),
+            QuarantinedRange(queue_id=4, start_offset=0, end_offset=1, damage="of another queue"),
+        ],
+        pins=[
+            PinHold(
+                pin_id="job-1", owner="spark on host", until_ms=1_700_000_000_000, object_count=3, stored_bytes=2_048
+            )
+        ],
+    )
+    (row,) = explain(state, TIER, now_ms=0, is_tier_away=False)
+    assert row.why_in_bucket == (
+        "kept for ever; [2, 9) was quarantined by a scrub, and reads of it fail: a/b.log missing;"
+        " 3 objects (2.0 KiB) that have left the catalog are held by a pin job-1 until 2023-11-14T22:13:20Z"
+        " (spark on host)"
+    )
 
 
 def why(state: TopicTierState, verdict: FileVerdict | None = None, condition: TierCondition | None = None) -> list[str]:

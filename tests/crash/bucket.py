@@ -10,7 +10,7 @@ from thermocline.tiered.ledger_reader import open_catalog
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.state.newest_state import list_names
-from thermocline.tiered.state.state_log import KEPT_COUNT
+from thermocline.tiered.state.snapshot import KEPT_COUNT
 
 KEYS = BrokerKeys.of(cluster="DefaultCluster", broker_name="broker-a")
 

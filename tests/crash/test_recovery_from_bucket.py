@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -12,7 +13,7 @@ import pytest
 
 from tests.crash import wire
 from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess, until
-from tests.crash.bucket import newest
+from tests.crash.bucket import KEYS, newest
 from tests.crash.recovery_load import (
     FLEETING,
     ORDERS,
@@ -29,9 +30,11 @@ from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.object_store_url import open_object_store
+from thermocline.tiered.state.newest_state import list_names
 
 pytestmark = pytest.mark.crash
 
+TIER_EXPLAIN = 90103
 SEED = 20_261_122
 RESERVE_BYTES = 64 << 20
 SETTINGS = {
@@ -148,6 +151,49 @@ async def test_lost_under_load_again_and_again(
             await broker.kill()
 
 
+@pytest.mark.parametrize("damage", ["bit-flipped", "truncated", "missing"])
+async def test_without_its_newest_state_a_broker_comes_back_by_the_one_before(
+    broker: BrokerProcess, case_count: Callable[..., int], damage: str
+) -> None:
+    """Groups are where they were then; every committed message is there, and no offset is given out twice."""
+    bucket = await open_object_store(broker.properties["coldUrl"])
+    load = RecoveryLoad(broker, SEED)
+    await broker.start()
+    await load.prepare()
+    version = 0
+    for _ in range(case_count(quick=1, soak=12)):
+        load.start()
+        await load.reach(150)
+        await saved_since(bucket, version)
+        await load.reach(50)
+        await lose_disk(broker)
+        await load.stop()
+        names = await list_names(bucket, KEYS)
+        key = KEYS.state(epoch=names[-1].epoch, sequence=names[-1].sequence)
+        data = await bucket.get(key)
+        match damage:
+            case "bit-flipped":
+                await bucket.put(key, data.replace(b'"log_ceiling":', b'"log_ceilinG":'))
+            case "truncated":
+                await bucket.put(key, data[:-9])
+            case "missing":
+                await bucket.delete(key)
+        remains = await Remains.look(bucket)
+        assert remains.state.name == names[-2]
+        version = (await newest(bucket)).version
+        await broker.start()
+        skipped = [line.split()[0] for line in broker.notes if line.startswith("skipped=")]
+        assert skipped == ([] if damage == "missing" else [f"skipped={key}"])
+        assert losses(broker.notes) == {topic: remains.lost(topic) for topic in TOPICS}
+        connection = await ClientConnection.open(broker.address)
+        await check_recovered(connection, load, remains)
+        for queue_id in range(3):
+            await load.send(connection, ORDERS, queue_id, 10)
+        connection.close()
+    await bucket.close()
+    broker.check_log()
+
+
 async def test_recoveries_that_are_cut_off_are_begun_again(
     broker: BrokerProcess, case_count: Callable[..., int]
 ) -> None:
@@ -230,6 +276,11 @@ async def test_who_owned_the_bucket_before_is_fenced_alive_and_refused_afterward
         with pytest.raises(wire.Refused) as refused:
             await send_for_ever(load, connection)  # whoever is alive notices with the next commit or snapshot
         assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        later = (await newest(bucket)).epoch
+        answer = await wire.ask(connection, TIER_EXPLAIN, ext_fields={"topic": ORDERS})
+        for row in json.loads(bytes(answer.body))["queues"]:
+            assert row["next"].startswith(f"stays local: this broker is fenced by epoch {later - 1}, "), row
+            assert row["whyLocal"].startswith(f"this broker is fenced by epoch {later - 1}, "), row
         connection.close()
         load.broker = successor
         connection = await ClientConnection.open(successor.address)

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from tests.crash import wire
 from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess, until
-from tests.crash.bucket import newest
+from tests.crash.bucket import KEYS, newest
 from tests.crash.test_kill_nine import local_minimums, move_to_cold
 from thermocline.remoting.client import ClientConnection
 from thermocline.store.disk import RealDisk
 from thermocline.tiered.file import FileObjectStore
+from thermocline.tiered.pins import Pin, create_pin
+from thermocline.tiered.state.newest_state import list_names, read_newest
 
 TOPIC = "Scrubbed"
 COUNT = 120
 BODY_BYTES = 2_000
+TIER_EXPLAIN = 90103
 TIER_SCRUB = 90120
 TIER_SCRUB_STATE = 90121
 SETTINGS = {
@@ -41,6 +45,13 @@ async def scrub(connection: ClientConnection, **fields: str) -> dict[str, Any]:
     assert (state["number"], state["error"]) == (begun["number"], "")
     report: dict[str, Any] = state["report"]
     return report
+
+
+async def why_in_bucket(connection: ClientConnection) -> str:
+    """What `tier explain` says of the first queue's cold messages."""
+    answer = await wire.ask(connection, TIER_EXPLAIN, ext_fields={"topic": TOPIC, "queueId": "0"})
+    why: str = json.loads(bytes(answer.body))["queues"][0]["whyInBucket"]
+    return why
 
 
 async def read(connection: ClientConnection, start: int, end: int) -> list[bytes]:
@@ -80,6 +91,13 @@ async def test_lost_records_are_named_and_restored_ones_come_back(tmp_path: Path
         assert await wire.min_offset(connection, TOPIC, 0) == 0
         status = await wire.tier_status(connection)
         assert status["lastScrub"]["broken"] == 1
+        assert await why_in_bucket(connection) == (
+            f"kept for ever; [{run.start_offset}, {run.end_offset}) was quarantined by a scrub, and reads of it fail:"
+            f" {segment.log.key} missing"
+        )
+        catalog = await newest(store)
+        pin = Pin(pin_id="job-1", version=catalog.version, until_ms=4_000_000_000_000, owner="a test")
+        await create_pin(store, KEYS, pin)
 
         # So it is for the next process, too, and for what it is told by a restart.
         pid = broker.helper_pid("tier")
@@ -92,12 +110,55 @@ async def test_lost_records_are_named_and_restored_ones_come_back(tmp_path: Path
         report = await scrub(connection, heal="true")
         assert [each["outcome"] for each in report["findings"]] == ["healed"]
         assert await read(connection, 0, COUNT) == bodies
+        why = await why_in_bucket(connection)
+        assert "quarantined" not in why
+        assert why.startswith("kept for ever; 3 objects (")
+        assert why.endswith(" that have left the catalog are held by a pin job-1 until 2096-10-02T07:06:40Z (a test)")
         assert (await scrub(connection, deep="true"))["findings"] == []
         connection.close()
         assert await broker.stop() == 0
     finally:
         if broker.is_running:
             await broker.kill()
+
+
+async def test_damaged_state_is_found_and_said_again_by_the_broker(tmp_path: Path) -> None:
+    """By ballots, which a scrub knows too: nothing is found besides; and after a restart both snapshots are whole."""
+    cold = tmp_path / "cold"
+    settings = {**SETTINGS, "coldFencing": "ballots", "coldUrl": f"file://{cold}"}
+    broker = BrokerProcess(tmp_path / "broker", settings)
+    store = FileObjectStore(str(cold), disk=RealDisk())
+    await broker.start()
+    try:
+        connection = await ClientConnection.open(broker.address)
+        await wire.make_topic(connection, TOPIC, queues=1)
+        await wire.send(connection, TOPIC, 0, b"anything")
+        await wire.patiently(lambda: wire.seal(connection))
+        assert (await scrub(connection, deep="true"))["findings"] == []
+        await until_async(lambda: has_states(store))
+        for name in await list_names(store, KEYS):
+            await store.put(KEYS.state(epoch=name.epoch, sequence=name.sequence), b"{}")
+        report = await scrub(connection, heal="true")
+        assert {(each["kind"], each["outcome"]) for each in report["findings"]} == {("state snapshot", "healed")}
+        assert (await scrub(connection, deep="true"))["findings"] == []
+        newest_state = await read_newest(store, KEYS)
+        assert newest_state is not None
+        assert [topic.topic for topic in newest_state.topics if topic.topic == TOPIC] == [TOPIC]
+        connection.close()
+        assert await broker.stop() == 0
+    finally:
+        if broker.is_running:
+            await broker.kill()
+
+
+async def has_states(store: FileObjectStore) -> bool:
+    return len(await list_names(store, KEYS)) == 2
+
+
+async def until_async(is_so: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(wire.PATIENCE_S):
+        while not await is_so():
+            await asyncio.sleep(0.05)
 
 
 async def refused(connection: ClientConnection, offset: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -9,11 +10,11 @@ import pytest
 
 from tests.tiered.ledger_data import KEYS, commit_segment, open_writer
 from thermocline.remoting.errors import FencedError, ObjectStoreUnavailableError
-from thermocline.tiered.errors import StateCorruptError
+from thermocline.tiered.errors import StateCorruptError, StateTooNewError
 from thermocline.tiered.ledger_writer import LedgerIdentity
 from thermocline.tiered.memory import MemoryObjectStore
-from thermocline.tiered.object_store import ObjectInfo
-from thermocline.tiered.state.newest_state import list_names, read_newest
+from thermocline.tiered.object_store import Data, ObjectInfo
+from thermocline.tiered.state.newest_state import find_newest, list_names, read_newest
 from thermocline.tiered.state.snapshot import (
     QueueEnd,
     StateName,
@@ -48,8 +49,9 @@ def test_the_stored_form() -> None:
         b'{"format":1,"epoch":2,"sequence":7,"store_uuid":"store-1","cluster":"DefaultCluster",'
         b'"broker_name":"broker-a","captured_ms":1,"log_offset":0,"log_ceiling":1000,"record_bytes_min":91,'
         b'"topics":[{"topic":"orders","incarnation":1,"ends":[[0,10]]}],'
-        b'"documents":{"topics.json":{"topicConfigTable":{}}}}'
-    )
+        b'"documents":{"topics.json":{"topicConfigTable":{}}},"crc32":"CRC"}'
+    ).replace(b"CRC", b"%08x" % zlib.crc32(encode_state(given)[:-20]))
+    assert encode_state(msgspec.structs.replace(given, previous=StateName(2, 6))).count(b'"previous":[2,6]') == 1
     assert decode_state(encode_state(given), name=given.name) == given
 
 
@@ -85,7 +87,7 @@ def test_who_made_it_and_what_it_reserves_does_not_make_it_another() -> None:
 async def test_the_newest_two_stay() -> None:
     store = MemoryObjectStore()
     log = StateLog(await open_writer(store))
-    assert await log.newest() is None
+    assert (await log.newest()).snapshot is None
     for number in range(1, 6):
         await log.write(snapshot(log.next_name()))
         assert (await list_names(store, KEYS))[-1] == StateName(1, number)
@@ -101,9 +103,9 @@ async def test_the_next_writer_goes_on_and_cleans_up() -> None:
     for _ in range(2):
         await first.write(snapshot(first.next_name()))
     second = StateLog(await open_writer(store, seed=2))
-    newest = await second.newest()
+    newest = (await second.newest()).snapshot
     assert newest is not None
-    assert newest.name == StateName(1, 2)
+    assert (newest.name, newest.previous) == (StateName(1, 2), StateName(1, 1))
     await second.write(snapshot(second.next_name()))
     assert await list_names(store, KEYS) == [StateName(1, 2), StateName(2, 1)]
 
@@ -143,6 +145,78 @@ async def test_commits_of_its_own_meanwhile_do_not_fence_a_writer() -> None:
     await commit_segment(writer)
     await log.write(snapshot(log.next_name()))
     assert len(await list_names(store, KEYS)) == 2
+
+
+@pytest.mark.parametrize("bit", [0, 77, 900, -30, -1])
+async def test_the_one_before_is_taken_when_the_newest_is_damaged(bit: int) -> None:
+    store = MemoryObjectStore()
+    log = StateLog(await open_writer(store))
+    for _ in range(3):
+        await log.write(snapshot(log.next_name()))
+    key = KEYS.state(epoch=1, sequence=3)
+    data = bytearray(store.objects[key])
+    data[bit // 8] ^= 1 << bit % 8
+    await store.put(key, bytes(data))
+    found = await find_newest(store, KEYS)
+    assert found.snapshot is not None
+    assert (found.snapshot.name, found.skipped) == (StateName(1, 2), (key,))
+    assert await read_newest(store, KEYS) == found.snapshot
+    heir = StateLog(await open_writer(store, seed=2))
+    assert (await heir.newest()) == found
+    assert heir.reserved_ceiling == 0, "a damaged one reserves nothing"
+
+
+async def test_a_third_one_may_have_reserved_too_little() -> None:
+    store = MemoryObjectStore()
+    log = StateLog(await open_writer(store))
+    for _ in range(2):
+        await log.write(snapshot(log.next_name()))
+    for sequence in (8, 9):
+        await store.put(KEYS.state(epoch=1, sequence=sequence), b"who knows")
+    with pytest.raises(StateCorruptError, match="no state snapshot can be read"):
+        await find_newest(store, KEYS)
+
+
+async def test_one_without_a_checksum_is_not_enough_but_is_read() -> None:
+    store = MemoryObjectStore()
+    for sequence in (1, 2):
+        await store.put(KEYS.state(epoch=1, sequence=sequence), msgspec.json.encode(snapshot(StateName(1, sequence))))
+    newest = await read_newest(store, KEYS)
+    assert newest is not None
+    assert newest.name == StateName(1, 2)
+    await store.put(KEYS.state(epoch=1, sequence=2), b"{")
+    with pytest.raises(StateCorruptError):
+        await find_newest(store, KEYS)
+
+
+async def test_one_of_a_later_version_is_not_passed_over() -> None:
+    store = MemoryObjectStore()
+    await store.put(KEYS.state(epoch=1, sequence=1), encode_state(snapshot(StateName(1, 1))))
+    later = msgspec.structs.replace(snapshot(StateName(1, 2)), format=2)
+    await store.put(KEYS.state(epoch=1, sequence=2), encode_state(later))
+    with pytest.raises(StateTooNewError):
+        await find_newest(store, KEYS)
+
+
+async def test_what_was_put_without_an_answer_goes_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryObjectStore()
+    log = StateLog(await open_writer(store))
+    for _ in range(2):
+        await log.write(snapshot(log.next_name()))
+    put = store.put
+
+    async def unanswered(key: str, data: Data) -> None:
+        await put(key, data)
+        raise ObjectStoreUnavailableError("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "put", unanswered)
+        with pytest.raises(ObjectStoreUnavailableError):
+            await log.write(snapshot(log.next_name(), log_ceiling=9_000))
+    assert log.reserved_ceiling == 1_000
+    assert await list_names(store, KEYS) == [StateName(1, 1), StateName(1, 2), StateName(1, 3)]
+    await log.write(snapshot(log.next_name()))
+    assert await list_names(store, KEYS) == [StateName(1, 2), StateName(1, 4)]
 
 
 class Forgetful(MemoryObjectStore):

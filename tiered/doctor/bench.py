@@ -11,6 +11,7 @@ another doctor is racing for would make it see two winners.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from random import Random
 
@@ -22,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 STALE_MS = 3_600_000
 CLEAR_ATTEMPTS_MAX = 3
+_PROBE_NAME = re.compile(r"[0-9a-f]{16}/.+")
 _WRITES = frozenset({Verb.PUT, Verb.CREATE_IF_ABSENT})
 
 
@@ -99,3 +101,8 @@ class Bench(WrappingObjectStore):
         if call.verb in _WRITES:
             self._written.add(call.key)
         return await attempt()
+
+
+def is_probe(key: str, parent: str) -> bool:
+    """Whether an object of this name is what a doctor tries out."""
+    return key.startswith(parent) and _PROBE_NAME.fullmatch(key.removeprefix(parent)) is not None

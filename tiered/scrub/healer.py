@@ -8,6 +8,8 @@
     broken index      index_healer.py, after the segments and packs that it is made from
     in quarantine     looked at again: when its object has been restored, its records come back the same way
     ledger and pins   ledger_healer.py
+    ballots           fencing_healer.py
+    state             state_healer.py: the broker says it again
     orphans           one more sweep of the garbage collector takes them
 
 The objects of a segment that was replaced go after the grace period, like those of any that left the catalog; those of
@@ -25,6 +27,7 @@ from thermocline.remoting.errors import CorruptDataError, MQError, ObjectNotFoun
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.ledger_entry import DamagedPart, LedgerChanges, LostRange, Quarantine, SegmentOut
 from thermocline.tiered.ledger_writer import LedgerWriter
+from thermocline.tiered.scrub.fencing_healer import FENCING_KINDS, heal_fencing
 from thermocline.tiered.scrub.findings import Finding, ObjectKind, Outcome, Problem, ScrubReport
 from thermocline.tiered.scrub.index_healer import IndexHealer
 from thermocline.tiered.scrub.ledger_healer import LEDGER_KINDS, LedgerHealer
@@ -32,6 +35,7 @@ from thermocline.tiered.scrub.pack_check import pack_lying_in
 from thermocline.tiered.scrub.pack_healer import PackHealer
 from thermocline.tiered.scrub.scrubber import Scrubber, ScrubOptions, quarantine_findings
 from thermocline.tiered.scrub.segment_recovery import RecoveryPlan, SegmentRecovery, check_equal
+from thermocline.tiered.scrub.state_healer import StateHealer
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_reader import read_segment_id
 from thermocline.tiered.segment_upload import upload_segment
@@ -54,6 +58,7 @@ class Healer:
         recovery: SegmentRecovery,
         packs: PackHealer,
         indexes: IndexHealer,
+        states: StateHealer,
         find_copy: Callable[[str], bytes | None],
         clock_ms: Callable[[], int],
     ) -> None:
@@ -62,6 +67,7 @@ class Healer:
         self._recovery = recovery
         self._packs = packs
         self._indexes = indexes
+        self._states = states
         self._find_copy = find_copy
         self._clock_ms = clock_ms
 
@@ -86,9 +92,12 @@ class Healer:
             if not more:
                 break
             findings += await self._heal_ledger(more)
+        findings = await self._heal_fencing(findings)
         findings = await self._heal_segments(findings)
         findings = await self._heal_packs(findings)
         findings = await self._heal_indexes(findings)
+        whole = await self._states.heal(findings)
+        findings = [_with(each, Outcome.HEALED) if _is_one_of(each, whole) else each for each in findings]
         is_swept = await self._sweep(findings, is_needed=bool(report.garbage_count))
         if is_swept:
             findings = [await self._collected(finding) for finding in findings]
@@ -105,6 +114,14 @@ class Healer:
             _with(finding, Outcome.HEALED) if finding.kind in LEDGER_KINDS and finding.key in healed else finding
             for finding in findings
         ]
+
+    async def _heal_fencing(self, findings: list[Finding]) -> list[Finding]:
+        broken = [finding for finding in findings if finding.kind in FENCING_KINDS]
+        if not broken:
+            return findings
+        async with self._service.alone() as writer:
+            healed = await heal_fencing(writer, broken)
+        return [_with(each, Outcome.HEALED) if _is_one_of(each, healed) else each for each in findings]
 
     async def _sweep(self, findings: list[Finding], *, is_needed: bool) -> bool:
         """Let the collector look for orphans, if there may be any; whether it has."""
@@ -307,6 +324,11 @@ class Healer:
 
 def _with(finding: Finding, outcome: Outcome) -> Finding:
     return msgspec.structs.replace(finding, outcome=outcome)
+
+
+def _is_one_of(finding: Finding, keys: set[str]) -> bool:
+    """Whether it is about one of these objects, and not about one that is too much."""
+    return finding.key in keys and finding.problem is not Problem.EXTRA
 
 
 def _damage(findings: list[Finding]) -> tuple[DamagedPart, ...]:

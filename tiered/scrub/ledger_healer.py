@@ -128,8 +128,11 @@ class LedgerHealer:
 
     async def _check_not_fenced(self) -> None:
         writer = self._writer
-        if await find_entry(writer.store, writer.keys, writer.version + 1) is not None:
-            raise FencedError("a later writer has taken over", root=writer.keys.root, epoch=writer.epoch)
+        later = await find_entry(writer.store, writer.keys, writer.version + 1)
+        if later is not None:
+            raise FencedError(
+                "a later writer has taken over", root=writer.keys.root, epoch=writer.epoch, later_epoch=later.epoch
+            )
 
     async def _fits(self, finding: Finding, data: bytes) -> bool:
         """Whether a copy is what was stored, by what is around it. CorruptDataError or ObjectNotFoundError: it is not,

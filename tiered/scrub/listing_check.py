@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.doctor.bench import is_probe
+from thermocline.tiered.fencing import ballot_of, proposal_of
 from thermocline.tiered.indexes.index_entry import IndexEntry
 from thermocline.tiered.object_keys import BrokerKeys, segment_id_of
 from thermocline.tiered.packs.pack_entry import PackEntry
@@ -117,8 +119,12 @@ def _size_finding(
 
 def _kind_of(key: str, keys: BrokerKeys) -> ObjectKind | None:
     """What an object is by its name; None for what is none of the scrubber's business."""
-    if key.startswith(f"{keys.root}/state/"):
-        return None  # recovery's own
+    if keys.state_of(key) is not None:
+        return None  # state_check.py
+    if ballot_of(key, keys) is not None or proposal_of(key, keys) is not None:
+        return None  # fencing_check.py
+    if is_probe(key, keys.doctor_prefix):
+        return None  # of a store doctor at work, or of one that was killed: the next one takes it
     if keys.ledger_version(key) is not None:
         return ObjectKind.LEDGER_ENTRY
     part = keys.checkpoint_part(key)

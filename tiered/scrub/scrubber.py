@@ -1,6 +1,7 @@
 """Scrubber: one scrub of one broker's cold tier. It reads, and changes nothing.
 
-    list everything -> newest catalog -> ledger, checkpoints, hint, pins -> names and sizes -> (deep) every byte
+    list everything -> newest catalog -> ledger, checkpoints, hint, pins, state, ballots -> names and sizes
+    -> (deep) every byte
     -> what looks wrong is looked at once more, by a catalog that is newer than the first look -> report
 
 Why the second look: while a scrub reads, the broker seals, expires and collects. Whatever it takes away it takes out of
@@ -25,12 +26,14 @@ from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.parallel import run_all
+from thermocline.tiered.scrub.fencing_check import FencingCheck, FencingState
 from thermocline.tiered.scrub.findings import Finding, ObjectKind, Outcome, Problem, ScrubReport
 from thermocline.tiered.scrub.index_check import IndexCheck
 from thermocline.tiered.scrub.ledger_check import LedgerCheck, LedgerState, rescue_catalog
 from thermocline.tiered.scrub.listing_check import ListingState, check_listing
 from thermocline.tiered.scrub.pack_check import PackCheck
 from thermocline.tiered.scrub.segment_check import SegmentCheck
+from thermocline.tiered.scrub.state_check import StateState, check_states, list_states
 from thermocline.tiered.scrub.view import ScrubView
 from thermocline.tiered.segment_entry import SegmentEntry
 
@@ -64,10 +67,21 @@ class _Look:
     is_rescued: bool
     ledger: LedgerState
     listing: ListingState
+    states: StateState
+    fencing: FencingState
 
     @property
     def findings(self) -> list[Finding]:
-        return [*self.ledger.findings, *self.listing.findings]
+        return [
+            *self.ledger.findings,
+            *self.listing.findings,
+            *self.states.findings,
+            *self.fencing.findings,
+        ]
+
+    @property
+    def garbage(self) -> dict[str, int]:
+        return self.listing.garbage | self.states.garbage | self.fencing.garbage
 
 
 @dataclass(slots=True)
@@ -128,8 +142,8 @@ class Scrubber:
             deep_segment_count=self.progress.deep_segment_count,
             read_bytes=self.progress.read_bytes,
             missing_old_count=await self._count_missing_old(look.listing.missing_old),
-            garbage_count=len(look.listing.garbage),
-            garbage_bytes=sum(look.listing.garbage.values()),
+            garbage_count=len(look.garbage),
+            garbage_bytes=sum(look.garbage.values()),
             is_complete=not cursor,
             cursor=cursor,
         )
@@ -142,6 +156,7 @@ class Scrubber:
     async def _look(self, listed: dict[str, int]) -> _Look:
         """By the newest catalog there is now."""
         is_rescued, why = False, ""
+        listed_states = await list_states(self.store, self.keys, self.view)
         try:
             catalog = await self.view.newest()
         except CorruptDataError as error:
@@ -161,9 +176,14 @@ class Scrubber:
         )
         ledger = await check.run()
         listing = check_listing(listed, catalog=catalog, keys=self.keys, ledger_named=ledger.named, view=self.view)
+        states = await check_states(
+            self.store, self.keys, listed_states, catalog=catalog, view=self.view, is_rescued=is_rescued
+        )
+        fencing = await FencingCheck(self.store, self.keys, listed=listed, catalog=catalog, view=self.view).run()
         if is_rescued:
-            listing.findings = [finding for finding in listing.findings if finding.problem is not Problem.EXTRA]
-            listing.garbage.clear()
+            for part in (listing, states, fencing):
+                part.findings = [finding for finding in part.findings if finding.problem is not Problem.EXTRA]
+                part.garbage.clear()
             if not ledger.findings:
                 ledger.findings.append(
                     Finding(
@@ -173,12 +193,14 @@ class Scrubber:
                         detail=why,
                     )
                 )
-        self.progress.read_bytes += ledger.read_bytes
-        return _Look(catalog=catalog, is_rescued=is_rescued, ledger=ledger, listing=listing)
+        self.progress.read_bytes += ledger.read_bytes + states.read_bytes + fencing.read_bytes
+        return _Look(
+            catalog=catalog, is_rescued=is_rescued, ledger=ledger, listing=listing, states=states, fencing=fencing
+        )
 
     async def _read_segments(self, catalog: Catalog, options: ScrubOptions) -> tuple[list[Finding], str]:
         """What is wrong with the segments and packs behind the cursor, and where to go on; empty at the end."""
-        start = _parse_cursor(options.cursor)
+        start = parse_cursor(options.cursor)
         findings: list[Finding] = []
         spent_bytes, cursor = 0, ""
         for name, item in sorted(_items(catalog).items(), key=lambda named: named[0]):
@@ -225,12 +247,12 @@ class Scrubber:
         names = {finding.name for finding in look.findings}
         confirmed = [finding for finding in first if finding.name in names]
         live = _items(look.catalog)
-        for name in dict.fromkeys(map(_name_in, deep)):
+        for name in dict.fromkeys(map(name_in, deep)):
             item = live.get(name)
             if item is None:
                 continue
             found = {finding.key for finding in await self._read(item)}
-            confirmed += [finding for finding in deep if _name_in(finding) == name and finding.key in found]
+            confirmed += [finding for finding in deep if name_in(finding) == name and finding.key in found]
         return list({finding.key: finding for finding in reversed(confirmed)}.values())[::-1]
 
     async def _count_missing_old(self, missing: list[str]) -> int:
@@ -278,11 +300,13 @@ def _items(catalog: Catalog) -> dict[SegmentName, Item]:
     return items | {(INDEXES, index.index_id): index for index in catalog.indexes.values()}
 
 
-def _name_in(finding: Finding) -> SegmentName:
+def name_in(finding: Finding) -> SegmentName:
+    """What is read by this name holds the object that a finding is about."""
     folders = {ObjectKind.PACK: PACKS, ObjectKind.INDEX: INDEXES}
     return folders.get(finding.kind, finding.topic), finding.segment_id
 
 
-def _parse_cursor(cursor: str) -> SegmentName:
+def parse_cursor(cursor: str) -> SegmentName:
+    """The name of what was read last; START when nothing was."""
     topic, tab, segment_id = cursor.rpartition("\t")
     return (topic, segment_id) if tab else START

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Protocol
 
 from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.fencing import BallotArbiter
 from thermocline.tiered.ledger_reader import LedgerReader
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.object_keys import BrokerKeys, segment_id_of
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.segment_format import SegmentId
+from thermocline.tiered.state.snapshot import StateName
+from thermocline.tiered.state.state_log import StateLog
 
 
 class ScrubView(Protocol):
@@ -27,6 +30,16 @@ class ScrubView(Protocol):
 
     def is_on_its_way(self, key: str) -> bool:
         """Whether an object that no catalog names is being written, or about to be deleted. May be asked late."""
+
+    @property
+    def ballot_key(self) -> str | None:
+        """The ballot that has to be there, if that is known."""
+
+    def kept_states(self) -> tuple[StateName, ...]:
+        """The state snapshots that have to be there, as far as that is known."""
+
+    def may_be_state(self, name: StateName) -> bool:
+        """Whether somebody can have put a state snapshot of that name. May be asked late."""
 
 
 class BucketView:
@@ -56,6 +69,19 @@ class BucketView:
         segment_id = segment_id_of(key)
         return segment_id is not None and segment_id.epoch == self._epoch
 
+    @property
+    def ballot_key(self) -> str | None:
+        """See ScrubView."""
+        return None
+
+    def kept_states(self) -> tuple[StateName, ...]:
+        """See ScrubView."""
+        return ()
+
+    def may_be_state(self, name: StateName) -> bool:
+        """See ScrubView."""
+        return True
+
 
 class WriterView:
     """The writer's own: exact.
@@ -65,8 +91,10 @@ class WriterView:
 
     is_writer = True
 
-    def __init__(self, writer: LedgerWriter) -> None:
+    def __init__(self, writer: LedgerWriter, states: StateLog | None = None) -> None:
+        """`states`: None when its writer's snapshots are not known."""
         self._writer = writer
+        self._states = states
         self._leaving: set[str] = set()
         self._coming: set[SegmentId] = set()
 
@@ -89,3 +117,18 @@ class WriterView:
         if key in self._leaving or key in self._writer.discarded:
             return True
         return segment_id in self._coming or self._writer.is_under_way(segment_id)
+
+    @property
+    def ballot_key(self) -> str | None:
+        """See ScrubView."""
+        arbiter = self._writer.arbiter
+        ballot = arbiter.ballot if isinstance(arbiter, BallotArbiter) else None
+        return self._writer.keys.ballot(ballot) if ballot is not None else None
+
+    def kept_states(self) -> tuple[StateName, ...]:
+        """See ScrubView."""
+        return self._states.kept if self._states is not None else ()
+
+    def may_be_state(self, name: StateName) -> bool:
+        """See ScrubView."""
+        return self._states is None or self._states.may_have_made(name)

@@ -1,12 +1,14 @@
 """StateSnapshot: a broker's topics, groups and offsets at one moment: `state/{epoch:010}-{sequence:010}.json`.
 
-JSON objects by the names below; fields at their default may be missing, unknown fields are ignored. Small types are
-arrays in the order of their fields. `documents` are RocketMQ's own state files (`topics.json`, ...) as JSON values,
-without what only says when they were written. Specification: docs/cold-format.md.
+JSON objects by the names below, with a checksum (checked_json.py); fields at their default may be missing, unknown
+fields are ignored. Small types are arrays in the order of their fields. `documents` are RocketMQ's own state files
+(`topics.json`, ...) as JSON values, without what only says when they were written. Specification: docs/cold-format.md.
 
 Reservations
     log_offset    every record below it is counted in the queues' ends
-    log_ceiling   no record was ever, or will be, put at or behind it, unless a later snapshot says a later one
+    log_ceiling   no record was ever, or will be, put at or behind it, unless the two newest snapshots say a later one
+
+So of the two that are kept either one is enough: what the other may have reserved besides was never used.
 
 A record takes at least `record_bytes_min`, so between the two there is room for so many messages, and no queue can have
 got further than its end plus that: `queue_ceiling`. It holds without anybody watching queues. A queue that is not named
@@ -19,9 +21,12 @@ from typing import Any
 
 import msgspec
 
-from thermocline.tiered.errors import StateCorruptError
+from thermocline.tiered.checked_json import check_json, is_sealed, seal_json
+from thermocline.tiered.errors import LedgerCorruptError, StateCorruptError, StateTooNewError
 
 STATE_FORMAT = 1
+KEPT_COUNT = 2
+"""How many stay, the newest; each of them is enough for a recovery."""
 
 TOPICS = "topics.json"
 STATIC_TOPICS = "topicQueueMapping.json"
@@ -56,8 +61,9 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class StateSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """See the module's header. Times in ms, offsets of the log in bytes, of queues in messages.
 
-    A recovery's own snapshot says what that has found `lost`, messages by topic, and when the state that it went by was
-    captured: a recovery that is cut off and begun again still knows.
+    `previous` is the one before it, which is there too as long as this is the newest; None: there was none.
+    A recovery's own snapshot says what that has found `lost`, messages by topic, when the state that it went by was
+    captured, and which newer ones it `skipped`: a recovery that is cut off and begun again still knows.
     """
 
     format: int
@@ -76,6 +82,8 @@ class StateSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     documents: dict[str, Any] = {}
     lost: dict[str, int] = {}
     lost_since_ms: int = 0
+    previous: StateName | None = None
+    skipped: tuple[str, ...] = ()
 
     @property
     def name(self) -> StateName:
@@ -114,22 +122,42 @@ class StateName(msgspec.Struct, frozen=True, array_like=True, order=True, gc=Fal
     sequence: int
 
 
+class _Head(msgspec.Struct):
+    format: int
+
+
 def encode_state(snapshot: StateSnapshot) -> bytes:
     """The snapshot as it is stored."""
-    return msgspec.json.encode(snapshot)
+    return seal_json(msgspec.json.encode(snapshot))
 
 
 def decode_state(data: bytes, *, name: StateName) -> StateSnapshot:
-    """The snapshot that was stored under `name`. StateCorruptError when it is none, or of a later format."""
+    """The snapshot that was stored under `name`.
+
+    Raises:
+        StateTooNewError: It is of a later format.
+        StateCorruptError: It is none, or damaged, or, with `found` in its context, another one.
+    """
     try:
+        check_json(data, key=f"state {name.epoch}-{name.sequence}")
+        head = msgspec.json.decode(data, type=_Head)
+        if head.format > STATE_FORMAT and is_sealed(data):
+            raise StateTooNewError(
+                "a state snapshot of a later format", epoch=name.epoch, sequence=name.sequence, format=head.format
+            )
         snapshot = msgspec.json.decode(data, type=StateSnapshot)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, LedgerCorruptError) as error:
         raise StateCorruptError(
             "a state snapshot cannot be decoded", epoch=name.epoch, sequence=name.sequence
         ) from error
-    if snapshot.format > STATE_FORMAT or snapshot.name != name:
+    if snapshot.format > STATE_FORMAT:
+        raise StateCorruptError("a state snapshot of no format", epoch=name.epoch, sequence=name.sequence)
+    if snapshot.name != name:
         raise StateCorruptError(
-            "a state snapshot of a later format or another name", epoch=name.epoch, sequence=name.sequence
+            "a state snapshot of another name",
+            epoch=name.epoch,
+            sequence=name.sequence,
+            found=f"{snapshot.epoch}-{snapshot.sequence}",
         )
     if not 0 <= snapshot.log_offset <= snapshot.log_ceiling or snapshot.record_bytes_min <= 0:
         raise StateCorruptError("a state snapshot reserves nothing", epoch=name.epoch, sequence=name.sequence)

@@ -7,8 +7,12 @@ found, or its writer is fenced and uses nothing of what it reserved.
     writer:     put state e-s         -> ledger entry after the newest: none, or our own -> reserved
     recovery:   claim epoch e+1       -> list state/, read the newest
 
+Only what both of the kept two reserve may be used (`reserved_ceiling`), so that either of them is enough when the other
+is lost or damaged.
+
 Old ones are deleted by whoever writes, and only names older than two of its own time that are there; so a writer that
-was fenced meanwhile deletes nothing of its successor's. A crash leaves what the next writer's first list finds.
+was fenced meanwhile deletes nothing of its successor's. A crash leaves what the next writer's first list finds; a put
+without an answer leaves what the next that has one deletes.
 Belongs to the tier process's loop.
 """
 
@@ -16,15 +20,15 @@ from __future__ import annotations
 
 import logging
 
-from thermocline.remoting.errors import FencedError, ObjectStoreUnavailableError
+import msgspec
+
+from thermocline.remoting.errors import CorruptDataError, FencedError, ObjectNotFoundError, ObjectStoreUnavailableError
 from thermocline.tiered.ledger_reader import find_entry
 from thermocline.tiered.ledger_writer import LedgerWriter
-from thermocline.tiered.state.newest_state import list_names, read_newest
-from thermocline.tiered.state.snapshot import StateName, StateSnapshot, encode_state
+from thermocline.tiered.state.newest_state import NewestState, find_newest, list_names
+from thermocline.tiered.state.snapshot import KEPT_COUNT, StateName, StateSnapshot, decode_state, encode_state
 
 logger = logging.getLogger(__name__)
-
-KEPT_COUNT = 2
 
 
 class StateLog:
@@ -34,27 +38,55 @@ class StateLog:
         self._writer = writer
         self._names: list[StateName] | None = None
         """What is there, oldest first; None before the first look."""
+        self._unknown: list[StateName] = []
+        """What was put without an answer."""
+        self._ceilings: dict[StateName, int] = {}
+        """What those reserve that can be read."""
         self._sequence = 0
 
-    async def newest(self) -> StateSnapshot | None:
-        """The newest snapshot of an earlier writer, or of this one; None when there is none.
+    async def newest(self) -> NewestState:
+        """The newest snapshot of an earlier writer, or of this one, that can be read.
 
         Raises:
             ObjectStoreUnavailableError: No answer.
-            StateCorruptError: It cannot be read.
+            StateCorruptError: Neither of the newest two can be read.
         """
         writer = self._writer
-        found = await read_newest(writer.store, writer.keys)
+        found = await find_newest(writer.store, writer.keys, epoch_max=writer.epoch)
         self._names = await list_names(writer.store, writer.keys)
         self._sequence = max([self._sequence, *(name.sequence for name in self._names if name.epoch == writer.epoch)])
+        for key in found.skipped:
+            logger.warning("state snapshot damaged, the one before it is taken key=%s", key)
+        if found.snapshot is not None:
+            self._ceilings[found.snapshot.name] = found.snapshot.log_ceiling
+        for name in self.kept:
+            if name not in self._ceilings and self._key(name) not in found.skipped:
+                await self._read_ceiling(name)
         return found
+
+    @property
+    def kept(self) -> tuple[StateName, ...]:
+        """The names that are to be there, as far as this writer knows; none before it has looked."""
+        names = self._names if self._names is not None else []
+        return tuple(sorted(name for name in names if name.epoch <= self._writer.epoch)[-KEPT_COUNT:])
+
+    @property
+    def reserved_ceiling(self) -> int:
+        """Up to where each of the kept snapshots reserves the log; 0 while there are fewer than are kept."""
+        kept = self.kept
+        return min(self._ceilings.get(name, 0) for name in kept) if len(kept) == KEPT_COUNT else 0
+
+    def may_have_made(self, name: StateName) -> bool:
+        """Whether it is one that this writer, or an earlier one, can have put."""
+        epoch = self._writer.epoch
+        return name.epoch < epoch or (name.epoch == epoch and name.sequence <= self._sequence)
 
     def next_name(self) -> StateName:
         """The name of the snapshot to write."""
         return StateName(self._writer.epoch, self._sequence + 1)
 
     async def write(self, snapshot: StateSnapshot) -> None:
-        """Save a snapshot of the next name; what it reserves may be used on return. After a failure, of the next.
+        """Save a snapshot of the next name; what it reserves counts on return. After a failure, of the next.
 
         Raises:
             FencedError: A later writer has taken over; nothing is reserved.
@@ -63,8 +95,10 @@ class StateLog:
         writer, store, keys = self._writer, self._writer.store, self._writer.keys
         assert snapshot.name == self.next_name()
         self._sequence += 1
-        name, data = snapshot.name, encode_state(snapshot)
-        await store.put(keys.state(epoch=name.epoch, sequence=name.sequence), data)
+        name, kept = snapshot.name, self.kept
+        data = encode_state(msgspec.structs.replace(snapshot, previous=kept[-1] if kept else None))
+        self._unknown.append(name)
+        await store.put(self._key(name), data)
         await self._check_unclaimed()
         logger.info(
             "state saved epoch=%d sequence=%d bytes=%d log_offset=%d log_ceiling=%d",
@@ -78,8 +112,21 @@ class StateLog:
             self._names = await list_names(store, keys)
         elif name not in self._names:
             self._names.append(name)
+        self._unknown.remove(name)
+        self._ceilings[name] = snapshot.log_ceiling
         await self._delete_superseded()
         assert writer.epoch == name.epoch
+
+    async def _read_ceiling(self, name: StateName) -> None:
+        try:
+            snapshot = decode_state(await self._writer.store.get(self._key(name)), name=name)
+        except (CorruptDataError, ObjectNotFoundError) as error:
+            logger.warning("state snapshot cannot be read key=%s: %s", self._key(name), error)
+            return
+        self._ceilings[name] = snapshot.log_ceiling
+
+    def _key(self, name: StateName) -> str:
+        return self._writer.keys.state(epoch=name.epoch, sequence=name.sequence)
 
     async def _check_unclaimed(self) -> None:
         """Every entry behind the newest that we know of is our own. Entries are deleted in ascending order, so when the
@@ -102,10 +149,13 @@ class StateLog:
         """Costs money, not correctness, when it fails: the next one tries again."""
         assert self._names is not None
         own_time = sorted(name for name in self._names if name.epoch <= self._writer.epoch)
-        for name in own_time[:-KEPT_COUNT]:
+        for name in (*self._unknown, *own_time[:-KEPT_COUNT]):
             try:
-                await self._writer.store.delete(self._writer.keys.state(epoch=name.epoch, sequence=name.sequence))
+                await self._writer.store.delete(self._key(name))
             except ObjectStoreUnavailableError as error:
                 logger.debug("old state not deleted epoch=%d sequence=%d: %s", name.epoch, name.sequence, error)
                 return
-            self._names.remove(name)
+            self._ceilings.pop(name, None)
+            for known in (self._unknown, self._names):
+                if name in known:
+                    known.remove(name)

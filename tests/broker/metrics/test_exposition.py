@@ -36,6 +36,7 @@ FIGURES = TierFigures(
     cache_bytes=11,
     cache_hits=12,
     cache_misses=13,
+    cache_bytes_max=14,
 )
 
 
@@ -89,6 +90,9 @@ def test_what_the_tier_process_tells_is_shown() -> None:
     lines = page.text().decode().splitlines()
     assert 'thermocline_tier_waiting_seconds{topic="orders"} 2.5' in lines
     assert 'thermocline_store_requests_total{purpose="ledger",kind="put"} 3' in lines
+    assert 'thermocline_store_errors_total{purpose="ledger"} 1' in lines
+    assert "thermocline_tier_scrub_broken 2" in lines
+    assert "thermocline_cache_limit_bytes 14" in lines
     assert "thermocline_tier_outage_seconds 90" in lines
     assert "thermocline_tier_request_budget_left -3" in lines
     assert "thermocline_tier_committed_timestamp_seconds 1700000000.5" in lines
@@ -104,7 +108,20 @@ def test_alert_rules_name_only_metrics_that_there_are() -> None:
         named = set(re.findall(r"thermocline_\w+", rule["expr"]))
         assert named, rule["alert"]
         assert named <= FAMILIES.keys(), rule["alert"]
+        for name in named:
+            counted = re.findall(rf"(?:increase|rate)\({name}\[\d+m\]\)", rule["expr"])
+            is_counter = FAMILIES[name][0] is MetricType.COUNTER
+            assert len(counted) == (rule["expr"].count(name) if is_counter else 0), (rule["alert"], name)
         assert {"summary"} <= rule["annotations"].keys()
         assert rule["labels"]["severity"] in {"critical", "warning", "info"}
     said = set(re.findall(r"thermocline [a-z]+(?: [a-z]+)*", RULES.read_text(encoding="utf-8")))
     assert said, "the commands that help are named"
+
+
+def test_what_an_operator_has_to_know_of_the_store_has_its_alert() -> None:
+    """Errors, and a cache that is too small, among them; each of its own metrics."""
+    document = yaml.safe_load(RULES.read_text(encoding="utf-8"))
+    rules = {rule["alert"]: rule["expr"] for group in document["groups"] for rule in group["rules"]}
+    assert "thermocline_store_errors_total" in rules["ThermoclineStoreErrors"]
+    assert "thermocline_cache_limit_bytes" in rules["ThermoclineCacheTooSmall"]
+    assert rules["ThermoclineScrubFoundBroken"] == "thermocline_tier_scrub_broken > 0"

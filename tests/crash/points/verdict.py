@@ -32,7 +32,7 @@ from thermocline.tiered.checkpoint import load_head_if_good
 from thermocline.tiered.ledger_reader import find_entry, open_catalog
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.state.newest_state import list_names
-from thermocline.tiered.state.state_log import KEPT_COUNT
+from thermocline.tiered.state.snapshot import KEPT_COUNT
 
 PULLS_MAX = 1_000
 

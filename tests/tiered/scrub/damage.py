@@ -73,4 +73,8 @@ def objects_of(rig: ScrubRig, kind: ObjectKind) -> list[str]:
             return [KEYS.head_hint]
         case ObjectKind.PIN:
             return sorted(key for key in rig.objects.objects if key.startswith(KEYS.pins_prefix))
+        case ObjectKind.STATE:
+            return sorted(key for key in rig.objects.objects if key.startswith(KEYS.state_prefix))
+        case ObjectKind.BALLOT:
+            return sorted(key for key in rig.objects.objects if key.startswith(KEYS.ballots_prefix))
     raise AssertionError(kind)

@@ -5,12 +5,14 @@ The log, the sealer, the ledger and the service are the real parts; objects are 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 
 from tests.tiered.ledger_data import IDENTITY, KEYS, Clock
+from thermocline.remoting.message_record import RECORD_BYTES_MIN
 from thermocline.remoting.string_hash import tags_code
 from thermocline.store.disk import RealDisk
 from thermocline.store.message_draft import MessageDraft
@@ -20,6 +22,7 @@ from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cold_pull import ColdPull, ColdPullStatus
 from thermocline.tiered.cold_reader import ColdReader
 from thermocline.tiered.due_changes import TopicReport
+from thermocline.tiered.fencing import FencingMode, new_arbiter
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.indexes.bloom_cache import BloomCache
 from thermocline.tiered.indexes.fresh_index import FreshIndex
@@ -44,10 +47,13 @@ from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
 from thermocline.tiered.scrub.pack_healer import PackHealer
 from thermocline.tiered.scrub.scrubber import Scrubber, ScrubOptions
 from thermocline.tiered.scrub.segment_recovery import SegmentRecovery
+from thermocline.tiered.scrub.state_healer import StateHealer
 from thermocline.tiered.scrub.view import BucketView, WriterView
 from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_writer import SegmentOptions
+from thermocline.tiered.state.snapshot import STATE_FORMAT, QueueEnd, StateSnapshot, TopicState
+from thermocline.tiered.state.state_log import StateLog
 from thermocline.tiered.tier_config import TierConfig
 from thermocline.tiered.tier_service import TierService
 
@@ -67,11 +73,19 @@ class ScrubRig:
     purger: Purger
     indexing: Indexing
 
+    states: StateLog
+
     def __init__(
-        self, folder: Path, *, wrap: Callable[[ObjectStore], ObjectStore] = lambda store: store, packs: bool = False
+        self,
+        folder: Path,
+        *,
+        wrap: Callable[[ObjectStore], ObjectStore] = lambda store: store,
+        packs: bool = False,
+        fencing: FencingMode = FencingMode.CONDITIONAL,
     ) -> None:
         """`packs`: what is sealed goes into packs, as in a broker, instead of segments."""
         self.packs = packs
+        self.fencing = fencing
         self.ttl_ms: dict[str, int] = {}
         self.deleted: set[str] = set()
         self.kept_from_ms: dict[str, int] = {}
@@ -85,6 +99,7 @@ class ScrubRig:
         """What a topic has in a merge from which on it gets segments of its own."""
         self.cut_ms = 0
         self._seed = 0
+        self._saving = asyncio.Lock()
         self._local = StoreConfig(root_path=str(folder / "store"), log_file_bytes=1 << 20, queue_file_bytes=20 * 5_000)
         self.messages = MessageStore.open(
             self._local, disk=RealDisk(), clock=self.clock, make_id=lambda: "scrub", process_id=1
@@ -102,8 +117,10 @@ class ScrubRig:
             identity=IDENTITY,
             clock_ms=self.clock,
             random=Random(self._seed),
+            arbiter=new_arbiter(self.fencing, copy, KEYS, random=Random(f"ballot/{self._seed}")),
             checkpoint_interval=4,
         )
+        self.states = StateLog(self.writer)
         log = LocalLog(disk, path=self._local.commit_log_path, file_bytes=self._local.log_file_bytes)
         queues = LocalQueues(disk, path=self._local.consume_queue_path, file_bytes=self._local.queue_file_bytes)
         backlog = SealBacklog(
@@ -175,10 +192,14 @@ class ScrubRig:
                 clock_ms=self.clock,
             ),
             indexes=IndexHealer(writer=self.writer, service=self.service, builder=builder),
+            states=StateHealer(self.writer, self.states, self.save_state),
             find_copy=copy.find,
             clock_ms=self.clock,
         )
         try:
+            await self.states.newest()
+            while not self.states.reserved_ceiling:
+                await self.save_state()
             self.report()
             await self.service.run_once()
             yield self
@@ -232,6 +253,31 @@ class ScrubRig:
         """Everything that is not in the cold tier yet."""
         self.report()
         await self.service.run_once()
+
+    async def save_state(self) -> None:
+        """A snapshot of the queues, as they are now; one at a time, as a broker's rounds."""
+        async with self._saving:
+            name, end = self.states.next_name(), self.messages.commit_log.append_offset
+            ends: dict[str, list[QueueEnd]] = {}
+            for queue in self.messages.queues:
+                ends.setdefault(queue.topic, []).append(QueueEnd(queue.queue_id, queue.next_offset))
+            await self.states.write(
+                StateSnapshot(
+                    format=STATE_FORMAT,
+                    epoch=name.epoch,
+                    sequence=name.sequence,
+                    store_uuid=IDENTITY.store_uuid,
+                    cluster=IDENTITY.cluster,
+                    broker_name=IDENTITY.broker_name,
+                    captured_ms=self.clock.now_ms,
+                    log_offset=end,
+                    log_ceiling=1 << 40,
+                    record_bytes_min=RECORD_BYTES_MIN,
+                    topics=tuple(
+                        TopicState(topic=topic, incarnation=1, ends=tuple(each)) for topic, each in ends.items()
+                    ),
+                )
+            )
 
     def _gate(self) -> int:
         self.service.backlog.account()
@@ -296,7 +342,7 @@ class ScrubRig:
         return await self.healer.heal(report, look_again=self._scrubber) if heal else report
 
     def _scrubber(self) -> Scrubber:
-        return Scrubber(self.writer.store, KEYS, WriterView(self.writer), self.clock)
+        return Scrubber(self.writer.store, KEYS, WriterView(self.writer, self.states), self.clock)
 
     async def look(self, *, deep: bool = True) -> ScrubReport:
         """As somebody scrubs who has only the bucket."""

@@ -168,6 +168,19 @@ async def test_the_catalog_of_packs_is_put_back(rig: ScrubRig, damage: str) -> N
     await check_whole(rig)
 
 
+async def test_the_catalog_of_packs_exchanged_with_another(rig: ScrubRig) -> None:
+    keys = [key for key in objects_of(rig, ObjectKind.CHECKPOINT_BUCKET) if "/packs-" in key]
+    one, two, before = keys[0], keys[-1], rig.objects.objects
+    assert before[one] != before[two]
+    await swap(rig.objects, one, two)
+    assert {one, two} <= {finding.key for finding in (await rig.look()).findings}
+    report = await rig.scrub(heal=True)
+    assert {finding.key for finding in report.findings} == {one, two}
+    assert report.is_sound
+    assert (rig.objects.objects[one], rig.objects.objects[two]) == (before[one], before[two])
+    await check_whole(rig)
+
+
 # -- what is not hot any more ------------------------------------------------------------------------------------------
 
 

@@ -1,8 +1,11 @@
 """What a scrub finds and heals: nothing where nothing is wrong, and every kind of damage in every kind of object.
 
-    missing, truncated, bit-flipped, swapped, extra   x   parts, entries, checkpoints' heads and buckets, hint, pins
+    missing, truncated, bit-flipped, swapped, extra   x   parts, entries, checkpoints' heads and buckets, hint, pins,
+                                                          state snapshots
 
 A pin that is missing is one that was let go of: nothing can tell. One that is too much is one that somebody has made.
+Packs, and the checkpoints' objects that name them: test_packs.py; index objects: test_indexes.py; ballots and
+proposals: test_fencing_objects.py.
 """
 
 from __future__ import annotations
@@ -17,18 +20,20 @@ from tests.tiered.ledger_data import IDENTITY, KEYS
 from tests.tiered.scrub.damage import DAMAGE, flip_bit, objects_of, swap
 from tests.tiered.scrub.rig import START_MS, ScrubRig
 from thermocline.store.disk import RealDisk
-from thermocline.tiered.errors import LedgerCorruptError
+from thermocline.tiered.errors import LedgerCorruptError, StateCorruptError
 from thermocline.tiered.ledger_reader import LedgerReader, open_catalog
 from thermocline.tiered.pins import Pin, create_pin, list_pins
 from thermocline.tiered.scrub.findings import ObjectKind, Outcome, Problem, ScrubReport
 from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
 from thermocline.tiered.scrub.ledger_healer import restore_damaged
 from thermocline.tiered.segment_format import SegmentId
+from thermocline.tiered.state.newest_state import find_newest
+from thermocline.tiered.state.snapshot import KEPT_COUNT, StateName, StateSnapshot, decode_state
 
 SEALS = 10
 PARTS = (ObjectKind.LOG, ObjectKind.COLUMNS, ObjectKind.KEY_INDEX)
 LEDGER = (ObjectKind.LEDGER_ENTRY, ObjectKind.CHECKPOINT_HEAD, ObjectKind.CHECKPOINT_BUCKET)
-KINDS = (*PARTS, *LEDGER, ObjectKind.HEAD_HINT, ObjectKind.PIN)
+KINDS = (*PARTS, *LEDGER, ObjectKind.HEAD_HINT, ObjectKind.PIN, ObjectKind.STATE)
 UNTELLABLE = {(ObjectKind.PIN, "missing")}
 TOPICS = ("orders", "audits")
 
@@ -42,6 +47,7 @@ async def fill(rig: ScrubRig) -> None:
     for number in (1, 2):
         pin = Pin(pin_id=f"job-{number}", version=rig.catalog.version - number, until_ms=START_MS * 2, owner="a test")
         await create_pin(rig.store, KEYS, pin)
+        await rig.save_state()
 
 
 @pytest.fixture
@@ -59,8 +65,19 @@ def found_keys(report: ScrubReport) -> set[str]:
     return {finding.key for finding in report.findings}
 
 
+def states_of(rig: ScrubRig) -> list[StateSnapshot]:
+    """What the bucket says that the broker was, oldest first; StateCorruptError when one of them does not."""
+    found: list[StateSnapshot] = []
+    for key in objects_of(rig, ObjectKind.STATE):
+        place = KEYS.state_of(key)
+        assert place is not None
+        found.append(decode_state(rig.objects.objects[key], name=StateName(*place)))
+    return found
+
+
 async def check_whole(rig: ScrubRig) -> None:
     """Nothing is wrong any more, for whoever looks; what is read back is what the log holds."""
+    assert len(states_of(rig)) == KEPT_COUNT
     for report in (await rig.scrub(), await rig.look()):
         assert report.findings == ()
         assert report.notes == ()
@@ -88,8 +105,9 @@ async def test_damage_is_found_and_healed(rig: ScrubRig, kind: ObjectKind, damag
     if (kind, damage) in UNTELLABLE:
         return
     random = Random(f"{kind}/{damage}")
-    keys = objects_of(rig, kind)
-    for key in {keys[-1], random.choice(keys)}:
+    state = states_of(rig)[-1]
+    for place in {-1, random.randrange(len(objects_of(rig, kind)))}:
+        key = objects_of(rig, kind)[place]
         before = rig.objects.objects[key]
         await DAMAGE[damage](rig.objects, key, random)
         report = await rig.scrub()
@@ -100,6 +118,9 @@ async def test_damage_is_found_and_healed(rig: ScrubRig, kind: ObjectKind, damag
         if kind in LEDGER:
             assert rig.objects.objects[key] == before
         await check_whole(rig)
+        for each in states_of(rig):
+            assert each.says_the_same(state)
+            assert each.log_ceiling == state.log_ceiling
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
@@ -112,8 +133,45 @@ async def test_whoever_has_only_the_bucket_finds_it_too(rig: ScrubRig, kind: Obj
     key = random.choice(objects_of(rig, kind)[: -1 if kind is ObjectKind.LEDGER_ENTRY else None])
     await DAMAGE[damage](rig.objects, key, random)
     report = await rig.look()
-    assert key in found_keys(report)
+    if (kind, damage) == (ObjectKind.STATE, "missing"):
+        assert [finding.kind for finding in report.findings] == [kind]  # which of the two it was nothing tells
+    else:
+        assert key in found_keys(report)
     assert not report.is_sound
+
+
+async def test_history_without_any_state_is_no_backup(rig: ScrubRig) -> None:
+    keys = objects_of(rig, ObjectKind.STATE)
+    for key in keys:
+        await rig.objects.delete(key)
+    (finding,) = (await rig.look(deep=False)).findings
+    assert (finding.kind, finding.problem) == (ObjectKind.STATE, Problem.MISSING)
+    assert finding.detail == "there is none at all"
+    assert found_keys(await rig.scrub(deep=False)) == set(keys)
+    assert (await rig.scrub(heal=True)).is_sound
+    await check_whole(rig)
+
+
+async def test_both_states_damaged_at_once_are_saved_anew(rig: ScrubRig) -> None:
+    state = states_of(rig)[-1]
+    for key in objects_of(rig, ObjectKind.STATE):
+        await flip_bit(rig.objects, key, Random(key))
+    with pytest.raises(StateCorruptError):
+        await find_newest(rig.store, KEYS)
+    healed = await rig.scrub(heal=True)
+    assert [finding.outcome for finding in healed.findings] == [Outcome.HEALED] * KEPT_COUNT
+    await check_whole(rig)
+    assert states_of(rig)[-1].says_the_same(state)
+
+
+async def test_old_states_are_garbage_and_go(rig: ScrubRig) -> None:
+    async with rig.opened():  # a later epoch
+        name = StateName(1, 1)
+        await rig.objects.put(KEYS.state(epoch=name.epoch, sequence=name.sequence), b"whatever it says")
+        for report in (await rig.scrub(), await rig.look()):
+            assert (report.findings, report.garbage_count) == ((), 1)
+        await rig.scrub(heal=True)
+        await check_whole(rig)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind is not ObjectKind.HEAD_HINT])
@@ -127,7 +185,7 @@ async def test_two_that_are_exchanged_are_both_found_and_healed(rig: ScrubRig, k
     report = await rig.scrub(heal=True)
     assert found_keys(report) == {one, two}
     assert all(finding.outcome is Outcome.HEALED for finding in report.findings)
-    if kind not in PARTS:
+    if kind is not ObjectKind.STATE and kind not in PARTS:
         assert (rig.objects.objects[one], rig.objects.objects[two]) == (before[one], before[two])
     await check_whole(rig)
 
@@ -153,6 +211,15 @@ async def test_what_is_too_much_is_found_and_goes_if_it_may(rig: ScrubRig) -> No
         KEYS.segment("orders", SegmentId(9, 1))[0]: ObjectKind.LOG,
         KEYS.segment("orders", SegmentId(9, 1))[1]: ObjectKind.COLUMNS,
         KEYS.segment("orders", SegmentId(9, 1))[2]: ObjectKind.KEY_INDEX,
+        KEYS.state(epoch=9, sequence=1): ObjectKind.STATE,
+        f"{KEYS.state_prefix}latest": ObjectKind.OTHER,
+        f"{KEYS.ballots_prefix}README": ObjectKind.OTHER,
+        f"{KEYS.proposals_prefix}1.json": ObjectKind.OTHER,
+        f"{KEYS.doctor_prefix}README": ObjectKind.OTHER,
+        KEYS.merged_segment("orders", SegmentId(9, 1)): ObjectKind.PACK,
+        KEYS.pack("forever", SegmentId(9, 1)): ObjectKind.PACK,
+        KEYS.index("forever", SegmentId(9, 1)): ObjectKind.INDEX,
+        KEYS.checkpoint_packs(head + 9, epoch=1): ObjectKind.CHECKPOINT_BUCKET,
     }
     for key in unknown:
         await rig.objects.put(key, b"who knows")
@@ -177,6 +244,18 @@ async def test_what_is_too_much_is_found_and_goes_if_it_may(rig: ScrubRig) -> No
         for key in unknown:
             await rig.objects.delete(key)
         await check_whole(rig)
+
+
+async def test_a_state_of_this_epoch_that_nobody_has_saved(rig: ScrubRig) -> None:
+    """Its writer knows that it is none of its own; whoever has only the bucket sees that it says nothing."""
+    key = KEYS.state(epoch=rig.writer.epoch, sequence=99)
+    await rig.objects.put(key, b"who knows")
+    assert [(each.key, each.problem) for each in (await rig.look()).findings] == [(key, Problem.DAMAGED)]
+    assert [(each.key, each.problem) for each in (await rig.scrub()).findings] == [(key, Problem.EXTRA)]
+    healed = await rig.scrub(heal=True)
+    assert [(each.key, each.outcome) for each in healed.findings] == [(key, Outcome.FOUND)]
+    await rig.objects.delete(key)
+    await check_whole(rig)
 
 
 async def test_a_restart_reads_what_was_healed(rig: ScrubRig) -> None:
