@@ -157,7 +157,9 @@ async def has_states(store: FileObjectStore) -> bool:
 
 async def until_async(is_so: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(wire.PATIENCE_S):
-        while not await is_so():
+        while True:
+            if await is_so():
+                return
             await asyncio.sleep(0.05)
 
 
