@@ -52,7 +52,7 @@ from thermocline.broker.tier_ttl import expired_parts
 from thermocline.broker.tier_work import TierWork
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
-from thermocline.remoting.errors import FencedError, UnavailableError
+from thermocline.remoting.errors import FencedError, InvalidRequestError, UnavailableError
 from thermocline.store.disk import Disk, RealDisk
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.due_changes import TopicReport
@@ -132,7 +132,7 @@ class TierRole:
         Raises:
             FencedError: Another writer has taken over.
             ForeignLedgerError: The prefix belongs to another store directory.
-            UnfitStoreError: The store would let two writers commit.
+            UnfitStoreError: The store would let two writers commit, or cannot be opened as its URL says.
             UntrustedStoreError: The store's certificate is not trusted.
         """
         self._link = link
@@ -150,7 +150,10 @@ class TierRole:
         options = ObjectStoreOptions(
             counters=account.meter.totals, accounts_of=account.meter.accounts_of, rates=self.rates
         )
-        opened = await self._open_store(config.cold_url, options)
+        try:
+            opened = await self._open_store(config.cold_url, options)
+        except InvalidRequestError as error:  # what the URL's text does not tell: its file of authorities
+            raise UnfitStoreError(error.message, **error.context) from error
         bounded = BoundingObjectStore(opened, self.budgets.reads)
         watched = OutageWatchingObjectStore(bounded, account.outage, check_key=keys.head_hint)
         store = LedgerCopyStore(watched, keys=keys, disk=self._disk, folder=folder)

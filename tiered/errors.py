@@ -16,7 +16,8 @@ class ForeignLedgerError(InvalidRequestError):
 
 
 class UnfitStoreError(InvalidRequestError):
-    """The store would let two writers commit with the fencing that is chosen; the message names what to choose."""
+    """No broker is to run on the store as it is set up: it would let two writers commit with the fencing that is chosen
+    (the message names what to choose), or an option of its URL cannot be used on this machine."""
 
 
 class VersionExpiredError(InvalidRequestError):

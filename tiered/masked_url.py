@@ -14,6 +14,7 @@ from urllib.parse import unquote
 MASK = "***"
 SHOWN_OPTIONS = frozenset({"endpoint", "region", "path_style", "storage_class", "sse", "sse_kms_key_id", "ca"})
 _USER = re.compile(r"://[^/?#]*@")
+_NO_VALUE = frozenset("@?=#&")  # in one that holds something else besides
 _WORD = re.compile(r"[a-z_]{1,32}")
 
 
@@ -40,6 +41,6 @@ def is_masked(url: str) -> bool:
 
 def _masked_option(option: str) -> str:
     name, sign, value = option.partition("=")
-    if name in SHOWN_OPTIONS and "@" not in unquote(value):
+    if name in SHOWN_OPTIONS and _NO_VALUE.isdisjoint(unquote(value)):
         return option
     return f"{name}={MASK}" if sign and _WORD.fullmatch(name) else MASK

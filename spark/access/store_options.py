@@ -79,7 +79,7 @@ class StoreOptions:
         if (access_key is None) != (secret_key is None):
             raise InvalidRequestError("an access key and a secret key go together", bucket=bucket)
         sse = find("s3.sse", "encryption.algorithm")
-        if "s3.sse" not in values:
+        if not values.get("s3.sse", "").strip():
             sse = _SSE_OF_HADOOP.get(sse or "")
         return BucketOptions(
             endpoint=endpoint,

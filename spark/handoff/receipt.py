@@ -34,6 +34,7 @@ from thermocline.spark.access.blocking_store import BlockingStore, blocking_stor
 from thermocline.spark.access.store_options import StoreOptions
 from thermocline.spark.access.store_url import S3_SCHEMES
 from thermocline.tiered.checked_json import is_sealed, seal_json
+from thermocline.tiered.masked_url import masked_url
 
 RECEIPT_FORMAT = 1
 
@@ -113,13 +114,13 @@ def decode_receipt(data: bytes, *, place: str) -> Receipt:
         InvalidRequestError: It is of a later format.
     """
     if not is_sealed(data):
-        raise CorruptDataError("this is no receipt, or it was changed", receipt=place)
+        raise CorruptDataError("this is no receipt, or it was changed", receipt=masked_url(place))
     try:
         receipt = msgspec.json.decode(data, type=Receipt)
     except msgspec.DecodeError as error:
-        raise CorruptDataError("the receipt cannot be decoded", receipt=place, reason=str(error)) from error
+        raise CorruptDataError("the receipt cannot be decoded", receipt=masked_url(place), reason=str(error)) from error
     if receipt.format > RECEIPT_FORMAT:
-        raise InvalidRequestError("the receipt is of a later format", receipt=place, format=receipt.format)
+        raise InvalidRequestError("the receipt is of a later format", receipt=masked_url(place), format=receipt.format)
     return receipt
 
 
@@ -163,7 +164,7 @@ def read_receipt(place: str, options: StoreOptions) -> Receipt:
         try:
             return decode_receipt(path.read_bytes(), place=place)
         except FileNotFoundError as error:
-            raise ObjectNotFoundError("there is no receipt", receipt=place) from error
+            raise ObjectNotFoundError("there is no receipt", receipt=masked_url(place)) from error
     store, key = _object(place, options)
     return decode_receipt(store.run(store.store.get(key)), place=place)
 
@@ -180,12 +181,12 @@ def _local_path(place: str) -> Path | None:
     if parts.scheme == "file":
         return Path(unquote(parts.path))
     if parts.scheme:
-        raise InvalidRequestError("a receipt lies at a path, file:/// or s3a://bucket/key", receipt=place)
+        raise InvalidRequestError("a receipt lies at a path, file:/// or s3a://bucket/key", receipt=masked_url(place))
     return Path(place)
 
 
 def _object(place: str, options: StoreOptions) -> tuple[BlockingStore, str]:
     folder, _, name = place.rpartition("/")
     if folder.endswith(":/") or not name:
-        raise InvalidRequestError("a receipt in a bucket has a key: s3a://bucket/key", receipt=place)
+        raise InvalidRequestError("a receipt in a bucket has a key: s3a://bucket/key", receipt=masked_url(place))
     return blocking_store(folder, options), name

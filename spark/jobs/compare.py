@@ -44,7 +44,7 @@ _SEPARATOR = "\x02"
 class Side:
     """One of the two: a topic under a URL, with options of the data source."""
 
-    url: str
+    url: str = field(repr=False)
     topic: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 

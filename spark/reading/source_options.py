@@ -33,7 +33,7 @@ import difflib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
@@ -134,7 +134,7 @@ class SnapshotPin:
 class ReadOptions:
     """See the module's header. Small and picklable: it travels to every task."""
 
-    urls: tuple[str, ...]
+    urls: tuple[str, ...] = field(repr=False)
     topics: tuple[str, ...]
     queues: frozenset[QueueName] | None
     starting_offsets: OffsetBounds

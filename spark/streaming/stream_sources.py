@@ -25,6 +25,7 @@ from thermocline.spark.streaming.cold_view import ColdTopic, ColdView
 from thermocline.spark.streaming.live_view import LiveLook, LiveQueue, LiveTopic, LiveView
 from thermocline.spark.streaming.offset_line import OffsetLine
 from thermocline.spark.streaming.stream_options import StreamOptions
+from thermocline.tiered.masked_url import masked_url
 
 COLD_AGE_S_MAX = 5.0
 
@@ -181,7 +182,7 @@ def _joined(key: tuple[str, str], cold: ColdTopic | None, live: LiveTopic | None
                 "the broker that the NameServer names is not the one whose history lies here: namesrvAddr and path"
                 " belong to different clusters",
                 broker=broker_name,
-                path=f"{cold.source.url} {cold.source.root}",
+                path=f"{masked_url(cold.source.url)} {cold.source.root}",
             )
         if cold.entry.deleted or cold.incarnation < live.incarnation:
             cold = None

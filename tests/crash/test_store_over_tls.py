@@ -45,6 +45,18 @@ async def test_a_broker_commits_where_it_is_told_whom_to_trust(tmp_path: Path, t
     assert {"ledger", "head-hint"} <= found.keys()
 
 
+async def test_a_file_of_authorities_that_is_not_there_ends_the_broker(tmp_path: Path) -> None:
+    url = f"s3://bucket?endpoint=https://127.0.0.1:9&ca={tmp_path}/missing.pem"
+    broker = BrokerProcess(tmp_path, {"coldUrl": url})
+    await broker.start()
+    async with asyncio.timeout(wire.PATIENCE_S):
+        assert await broker.wait() == 1
+    last_line = broker.log_tail().splitlines()[-1]
+    assert last_line.startswith("thermocline: the file of authorities cannot be used ca=")
+    assert "missing.pem reason=No such file or directory" in last_line
+    assert "Traceback" not in broker.log
+
+
 async def test_a_broker_that_cannot_trust_its_store_ends_with_one_sentence(
     tmp_path: Path, tls_s3_server: S3Server
 ) -> None:

@@ -241,6 +241,7 @@ def test_the_sessions_s3a_settings_are_understood(spark_session: SparkSession, s
         "fs.s3a.secret.key": "nothing",
         f"fs.s3a.bucket.{s3_bucket.name}.access.key": s3_bucket.access_key,
         f"fs.s3a.bucket.{s3_bucket.name}.secret.key": s3_bucket.secret_key,
+        f"fs.s3a.bucket.{s3_bucket.name}.encryption.algorithm": "AES256",
     }
     try:
         for name, value in settings.items():

@@ -40,6 +40,7 @@ def test_what_is_no_secret_stays(url: str) -> None:
         ("s3a://TOP:TOP@b/p", "s3a://***@b/p"),
         ("s3://b?endpoint=http://TOP:TOP@host", "s3://b?endpoint=***"),
         ("s3://b?endpoint=http%3A%2F%2FTOP%40host", "s3://b?endpoint=***"),
+        ("s3://b?endpoint=http://host?secret_key=TOP", "s3://b?endpoint=***"),
         ("ftp://b?secret_key=TOP", "ftp://b?secret_key=***"),
     ],
 )

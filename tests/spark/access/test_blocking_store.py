@@ -7,8 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.fixtures_s3 import new_bucket
+from thermocline.localstack import S3Server
+from thermocline.localstack.minio import KMS_KEY_ID
 from thermocline.spark.access.blocking_store import blocking_store, close_stores
 from thermocline.spark.access.store_options import StoreOptions, store_options
+from thermocline.tiered.errors import UntrustedStoreError
 
 URL = "memory://blocking"
 
@@ -47,3 +51,32 @@ def test_a_forked_child_opens_its_own() -> None:
         own = blocking_store(URL, StoreOptions())
         os._exit(0 if own is not store and own.run(own.store.get("a/key")) == b"value" else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.s3
+@pytest.mark.xdist_group("s3-tls")
+def test_options_of_a_read_reach_a_store_over_tls(tls_s3_server: S3Server) -> None:
+    bucket = new_bucket(tls_s3_server)
+    url = f"s3a://{bucket.name}/cold"
+    said = {
+        "fs.s3a.endpoint": bucket.endpoint,
+        "fs.s3a.access.key": bucket.access_key,
+        "fs.s3a.secret.key": bucket.secret_key,
+    }
+    authority = {"s3.ca": str(tls_s3_server.authority)}
+    encrypted = {"fs.s3a.encryption.algorithm": "SSE-KMS", "fs.s3a.encryption.key": KMS_KEY_ID}
+    store = blocking_store(url, store_options(said))
+    with pytest.raises(UntrustedStoreError, match="AWS_CA_BUNDLE"):
+        store.run(store.store.get("c/b/head-hint"))
+    store = blocking_store(url, store_options(said | authority | encrypted))
+    store.run(store.store.put("c/b/pins/one.json", b"{}"))
+    by_url = blocking_store(f"{bucket.cold_url}&ca={tls_s3_server.authority}&storage_class=X", StoreOptions())
+    assert by_url.run(by_url.store.get("c/b/pins/one.json")) == b"{}"
+    close_stores()
+    client = tls_s3_server.client()
+    try:
+        answer = client.head_object(Bucket=bucket.name, Key="cold/c/b/pins/one.json")
+    finally:
+        client.close()
+    assert answer["ServerSideEncryption"] == "aws:kms"
+    assert answer["SSEKMSKeyId"].endswith(KMS_KEY_ID)

@@ -167,6 +167,17 @@ def test_unknown_names_are_told_apart(tier: ColdTier) -> None:
         plan("memory://nothing-here")
 
 
+def test_errors_have_no_keys_of_the_url(tier: ColdTier) -> None:
+    tier.seal(flights("orders", 10))
+    keys = "?access_key=AKIDSECRET&secret_key=TOPSECRET&session_token=TOKENSECRET"
+    for url, topic in ((f"{tier.url}{keys}", "payments"), (f"memory://nothing{keys}", "orders")):
+        with pytest.raises(ObjectNotFoundError) as caught:
+            plan(url, topic)
+        assert "secret_key=***" in str(caught.value)
+        assert "SECRET" not in str(caught.value)
+    assert "SECRET" not in repr(plan(f"{tier.url}{keys}"))
+
+
 # -- expiry --------------------------------------------------------------------------------------------------------
 
 
