@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from examples.cold_reader import History, columns, read, unzip
 
+from examples.cold_reader import History, columns, read, unzip
 from tests.tiered.make_golden import GOLDEN, KEYS, RECORDS_VERSION, VERSION, WRITERS
 from tests.tiered.record_variants import COMPRESSED_BODIES, LONG_TOPIC, PLAIN_BODY, THREE_MESSAGES, TWO_MESSAGES
 from thermocline.remoting.batch import decode_batch

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from examples import cold_reader
 
+from examples import cold_reader
 from tests.docs.pages import ROOT
 from tests.tiered.packs.make_golden import GOLDEN_RECORDS, LARGE
 from tests.tiered.record_variants import LONG_TOPIC

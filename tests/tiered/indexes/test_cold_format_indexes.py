@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from examples.cold_reader import History, columns, read, unzip
-
 from tests.tiered.indexes.make_golden import GOLDEN, write_bucket
 from thermocline.store.disk import RealDisk
 from thermocline.tiered.cold_reader import ColdReader

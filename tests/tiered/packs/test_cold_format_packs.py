@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from examples.cold_reader import History, columns, read, unzip
 
+from examples.cold_reader import History, columns, read, unzip
 from tests.tiered.packs.make_golden import GOLDEN, GOLDEN_BEFORE, GOLDEN_RECORDS, LARGE, WRITERS
 from thermocline.store.disk import RealDisk
 from thermocline.tiered.file import FileObjectStore

@@ -9,9 +9,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 import zstandard
-from examples.cold_reader import columns, unzip
 
 from benchmarks.lookup_history import CONFIG, MIB, NAMES, QUEUES, History, Sent, tier_of
+from examples.cold_reader import columns, unzip
 from thermocline.remoting.errors import CorruptDataError
 from thermocline.tiered.errors import LedgerCorruptError, SegmentFormatError
 from thermocline.tiered.memory import MemoryObjectStore
