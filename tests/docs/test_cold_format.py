@@ -1,4 +1,4 @@
-"""docs/cold-format.md shows the reader in examples/ as it is: its commands run as they stand, and its sections exist."""
+"""docs/cold-format.md shows the reader in examples/ as it is: its commands run as they stand, its sections exist."""
 
 from __future__ import annotations
 
