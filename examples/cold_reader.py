@@ -75,7 +75,9 @@ def may_hold(pages: bytes, page_bytes: int, page_count: int, hashed: int, bit_co
 @lru_cache(maxsize=8)
 def read(folder: Path, magic: bytes, key: str, start: int, end: int, footer_start: int, checksum: int) -> Any:
     """A part, or an object that ends like one, and the content of its footer, of a pack of the first section (2.1)."""
-    data = (folder / key).read_bytes()[start:end]
+    with (folder / key).open("rb") as file:
+        file.seek(start)
+        data = file.read(end - start)
     check(len(data) == end - start and crc32(data) == checksum, f"{key}: the checksum does not match")
     size, footer_bytes, _, version, _, footer_crc, found = struct.unpack("<QIIHHI8s", data[-32:])
     wanted = end - start, end - footer_start - 32, 1, crc32(data[footer_start - start : -12]), magic, magic
@@ -104,10 +106,9 @@ class History:
 
     def __init__(self, folder: Path, root: str, now_ms: int) -> None:
         self.folder, self.root, self.now_ms = folder, root, now_ms
-        heads = (folder / root).glob("checkpoints/*/head.json")  # to list is free here: so without the hint (3.3)
-        for start in sorted((int(path.parent.name) for path in heads), reverse=True):
+        for path in sorted((folder / root).glob("checkpoints/*/head.json"), reverse=True):  # so without the hint (3.3)
             with suppress(FileNotFoundError):
-                return self.follow(start)
+                return self.follow(int(path.parent.name))
         return self.follow(0)
 
     def json(self, name: str) -> Json:
@@ -179,9 +180,11 @@ class History:
         """Entries of the topic's segments, and of its pieces in packs (2.5)."""
         name, entries = str(topic["topic"]), list(self.parts.values())
         for pack in [each for each in entries if "pieces" in each and name in each["topics"]]:
-            data, _ = read(self.folder, b"THERMPAK", *pack["whole"])
-            for start, end in pairwise([pack["footer_start"], *pack["section_ends"]]):
-                entries += json.loads(unzip(data[start:end]))
+            if "entries" not in pack:
+                data, _ = read(self.folder, b"THERMPAK", *pack["whole"])
+                ends = pairwise([pack["footer_start"], *pack["section_ends"]])
+                pack["entries"] = [each for start, end in ends for each in json.loads(unzip(data[start:end]))]
+            entries += pack["entries"]
         return [each for each in entries if each["topic"] == name and each["incarnation"] == topic["incarnation"]]
 
     def spans(self, topic: Json) -> list[Any]:
@@ -241,8 +244,7 @@ class History:
             if "lost" not in segment and (has_gaps or any(run[8] > self.indexed_to for run in segment["runs"])):
                 part, footer = read(self.folder, b"THERMIDX", *segment["idx"])
                 ordinals = [[run[0], offset] for run in segment["runs"] for offset in range(run[1], run[2])]
-                page_bytes, page_count = struct.unpack_from("<24xII", footer)
-                is_there = may_hold(part[8:], page_bytes, page_count, hashed, 7)
+                is_there = may_hold(part[8:], segment["bloom_page_bytes"], segment["bloom_page_count"], hashed, 7)
                 for _, _, start, size, count in struct.iter_unpack("<IIQII", footer[36:]) if is_there else []:
                     block = unzip(part[start : start + size])
                     places += [ordinals[ordinal] for (ordinal,) in rows_of_hash(block, count, hashed, 4)]
@@ -251,18 +253,17 @@ class History:
         check(bool(found) or all("lost" not in each for each in segments), "it may be among what the topic has lost")
         return sorted(found, key=lambda record: -int(record["physical_offset"]))
 
-    def find_place(self, place: int) -> Iterator[Json]:
+    def find_place(self, live: Iterable[Json], place: int) -> Iterator[Json]:
         """The visible record that lay at a place in the log."""
-        live = [topic for topic in self.topics.values() if not topic["deleted"]]
         segments = [(topic, segment) for topic in live for segment in self.segments(topic)]
         for topic, segment in sorted(segments, key=lambda each: "lost" in each[1]):
             for queue, start, end, *_ in [run for run in segment["runs"] if run[7] <= place < run[8]]:
                 yield from (each for each in self.records(topic, queue, start, end) if each["physical_offset"] == place)
 
     def answer(self, command: str, words: list[str], queue: int | None, first: int) -> Iterable[Json]:
-        if command == "id":
-            return islice(self.find_place(int(words[0][-16:], 16)), 1)
         live = {name: topic for name, topic in sorted(self.topics.items()) if not topic["deleted"]}
+        if command == "id":
+            return islice(self.find_place(live.values(), int(words[0][-16:], 16)), 1)
         if command == "ls":
             return (topic | {"runs": [span[:3] for span in self.spans(topic)]} for topic in live.values())
         check(words[0] in live, "there is no such topic")
@@ -276,8 +277,7 @@ class History:
 def main() -> None:
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("command", choices=WORDS)
-    parser.add_argument("words", nargs="*")
+    parser.add_argument("words", nargs="+")
     parser.add_argument("--queue", type=int)
     parser.add_argument("--from", type=int, dest="first", default=0)
     parser.add_argument("--now", type=int, default=time.time_ns() // 10**6)
@@ -285,11 +285,11 @@ def main() -> None:
     parser.add_argument("--raw", action="store_true")
     given = parser.parse_intermixed_args()
     roots = sorted(path.parent for path in given.folder.glob(f"{given.broker}/ledger"))
-    if len(given.words) != WORDS[given.command] or len(roots) != 1:
+    if len(given.words) - 1 != WORDS.get(given.words[0]) or len(roots) != 1:
         parser.error(f"brokers there: {', '.join(map(str, roots))}")
     try:
         history = History(given.folder, roots[0].relative_to(given.folder), given.now)
-        for found in history.answer(given.command, given.words, given.queue, given.first):
+        for found in history.answer(given.words[0], given.words[1:], given.queue, given.first):
             raw = found.pop("raw", b"")
             sys.stdout.buffer.write(raw if given.raw else json.dumps(found).encode() + b"\n")
     except (OSError, LookupError, TypeError, ValueError, struct.error, zstandard.ZstdError) as error:

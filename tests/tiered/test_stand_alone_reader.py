@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from examples import cold_reader
 
+from examples import cold_reader
 from tests.docs.pages import ROOT
 from tests.tiered.packs.make_golden import GOLDEN_RECORDS, LARGE
+from tests.tiered.record_variants import LONG_TOPIC
 from thermocline.remoting.errors import QueryNotFoundError
 from thermocline.remoting.message_id import encode_message_id
 from thermocline.remoting.message_record import decode_record
@@ -257,6 +258,7 @@ async def test_keys(bucket: Path, now_ms: int) -> None:
 @at_two_times
 async def test_times(bucket: Path, now_ms: int) -> None:
     """The first visible record at or after every store time, the instant before and the instant after it."""
+    history = theirs(bucket, now_ms)
     async with opened(bucket, now_ms) as ours:
         for topic in ours.topics:
             if ours.catalog.topics[topic].quarantine:
@@ -264,7 +266,7 @@ async def test_times(bucket: Path, now_ms: int) -> None:
             queues = sorted(ours.catalog.queue_bounds(topic))
             records = [record for queue_id in queues for record in await ours.records(topic, queue_id)]
             times = {decode_record(record).store_timestamp_ms + step for record in records for step in (-1, 0, 1)}
-            for time_ms in sorted({0, *times}):
+            for time_ms in sorted({0, *times})[:: 1 + len(times) // 60]:
                 expected = [
                     (queue_id, offset)
                     for queue_id in queues
@@ -275,7 +277,7 @@ async def test_times(bucket: Path, now_ms: int) -> None:
                     )
                     is not None
                 ]
-                found = theirs(bucket, now_ms).answer("at", [topic, str(time_ms)], None, 0)
+                found = history.answer("at", [topic, str(time_ms)], None, 0)
                 assert [(each["queue_id"], each["queue_offset"]) for each in found] == expected
 
 
@@ -308,7 +310,8 @@ async def test_places(bucket: Path, now_ms: int) -> None:
                 continue
             assert [each["raw"] for each in history.answer("id", [name], None, 0)] == expected
             if len(whole) == len(ours.topics):
-                assert list(history.find_place(record.physical_offset + 1)) == []
+                behind = encode_message_id(record.store_host, record.physical_offset + 1)
+                assert list(history.answer("id", [behind], None, 0)) == []
 
 
 @every_bucket
@@ -349,7 +352,7 @@ async def test_lost_records_are_an_error() -> None:
 
 def damages(data: bytes) -> Iterator[tuple[str, bytes | None]]:
     """Ways in which an object may be damaged: every so many bytes one bit flipped, cut short, grown, gone."""
-    step = max(1, len(data) // 24)
+    step = max(1, len(data) // 16)
     for position in [*range(0, len(data), step), len(data) - 1]:
         yield f"bit flipped at {position}", data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
     yield "cut short", data[:-1]
@@ -364,11 +367,11 @@ RECORDS_2 = GOLDEN_RECORDS / "bucket"
 @pytest.mark.parametrize(
     ("golden", "pattern", "words"),
     [
-        (RECORDS_1, "topics/variants/*3.log", ("cat", "variants")),
+        (RECORDS_1, "topics/variants/*1.log", ("at", "variants", "0")),
         (RECORDS_1, "topics/variants/*2.log", ("cat", "variants")),
         (RECORDS_1, "topics/variants/*2.idx", ("key", "variants", "shared")),
         (RECORDS_2, "packs/h015/*03.pack", ("cat", "variants")),
-        (RECORDS_2, "packs/forever/*22.pack", ("at", LARGE, "0")),
+        (RECORDS_2, "packs/forever/*22.pack", ("cat", LONG_TOPIC)),
         (RECORDS_2, "packs/forever/*22.pack", ("ls",)),
         (RECORDS_2, "indexes/forever/*.index", ("key", LARGE, "LARGE-1")),
         (RECORDS_2, "checkpoints/*/head.json", ("ls",)),

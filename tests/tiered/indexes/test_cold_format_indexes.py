@@ -1,5 +1,6 @@
-"""A reader of index objects written from docs/cold-format.md alone finds every key and place in the golden bucket; our
-writer writes it still. That reader imports nothing of Thermocline. Where it and the page disagree, the page is wrong.
+"""What docs/cold-format.md says of index objects holds for the golden bucket: the reader in examples/, which is written
+from that page alone, finds every key by them, what it needs not is read here by the page; ours finds all, our writer
+writes it still. Where reader and page disagree, the page is wrong.
 """
 
 from __future__ import annotations
@@ -8,12 +9,11 @@ import base64
 import json
 import struct
 import zlib
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-import zstandard
-
+from examples.cold_reader import History, columns, read, unzip
 from tests.tiered.indexes.make_golden import GOLDEN, write_bucket
 from thermocline.store.disk import RealDisk
 from thermocline.tiered.cold_reader import ColdReader
@@ -24,45 +24,8 @@ from thermocline.tiered.object_keys import BrokerKeys
 
 BUCKET = GOLDEN / "bucket"
 EXPECTED: dict[str, Any] = json.loads((GOLDEN / "expected.json").read_text())
-MASK = 0xFFFF_FFFF
+ROOT = "DefaultCluster/broker-a"
 INCARNATION = 4
-
-# -- a reader from the page --------------------------------------------------------------------------------------------
-
-
-def unzip(data: bytes) -> bytes:
-    return zstandard.ZstdDecompressor().decompress(data)
-
-
-def planes(data: bytes, position: int, count: int, width: int) -> tuple[list[int], int]:
-    columns = [data[position + count * plane : position + count * (plane + 1)] for plane in range(width)]
-    return [int.from_bytes(bytes(each), "little") for each in zip(*columns, strict=True)], position + count * width
-
-
-def mix(value: int) -> int:
-    value ^= value >> 16
-    value = value * 0x85EBCA6B & MASK
-    value ^= value >> 13
-    value = value * 0xC2B2AE35 & MASK
-    return value ^ value >> 16
-
-
-def hash_of(topic: str, incarnation: int, key: str) -> int:
-    salt = mix(zlib.crc32(topic.encode() + b"\0" + str(incarnation).encode()))
-    return mix(mix(zlib.crc32(key.encode())) ^ salt)
-
-
-def read_indexes() -> tuple[list[dict[str, Any]], int]:
-    """The index entries of the newest version, and how far they reach, from the entries of the ledger alone."""
-    live: dict[str, dict[str, Any]] = {}
-    indexed_to = 0
-    for path in sorted((BUCKET / "DefaultCluster" / "broker-a" / "ledger").iterdir()):
-        entry = json.loads(path.read_bytes())
-        for index_id in entry.get("indexes_out", []):
-            del live[index_id]
-        live |= {index["index_id"]: index for index in entry.get("indexes_in", [])}
-        indexed_to = max(indexed_to, entry.get("indexed_to", 0))
-    return list(live.values()), indexed_to
 
 
 class IndexReader:
@@ -70,66 +33,43 @@ class IndexReader:
 
     def __init__(self, entry: dict[str, Any]) -> None:
         self.entry = entry
-        self.data = (BUCKET / entry["key"]).read_bytes()
+        self.data, footer = read(BUCKET, b"THERMKEY", *entry["whole"])
+        assert json.loads(footer) == {
+            name: 0 if name in ("object_bytes", "crc32") else value
+            for name, value in entry.items()
+            if name not in ("topic", "whole")  # the reader's own
+        }
         content = unzip(base64.b64decode(entry["directory"]))
-        frames_of_page, position = planes(content, 0, entry["page_count"], 2)
-        frame_bytes, position = planes(content, position, sum(frames_of_page), 4)
-        _first, position = planes(content, position, sum(frames_of_page), 4)
+        (frames_of_page,) = columns(content, 0, (entry["page_count"], 2))
+        position, total = 2 * entry["page_count"], sum(frames_of_page)
+        frame_bytes, first = columns(content, position, (total, 4), (total, 4))
+        self.first_hashes = first
+        position += 8 * total
         count = (len(content) - position) // 24
-        self.chapter_records, position = planes(content, position, count, 4)
-        chapter_bytes, position = planes(content, position, count, 4)
-        places, position = planes(content, position, count, 8)
+        assert len(content) == position + 24 * count
+        shapes = ((count, 4), (count, 4), (count, 8), (count, 8))
+        self.chapter_records, chapter_bytes, places, newest = columns(content, position, *shapes)
         self.places = [entry["start"] + place for place in places]
-        newest, position = planes(content, position, count, 8)
-        assert position == len(content)
         assert all(entry["min_store_ms"] + each <= entry["max_store_ms"] for each in newest)
         self.frames_of_page = [0, *accumulate(frames_of_page)]
         self.frame_ends = [8, *accumulate(frame_bytes, initial=8)][1:]
         self.chapter_ends = list(accumulate(chapter_bytes, initial=entry["chapters_start"]))
 
     def check(self) -> None:
-        entry, data = self.entry, self.data
-        assert (len(data), zlib.crc32(data)) == (entry["object_bytes"], entry["crc32"])
-        assert data[:8] == data[-8:] == b"THERMKEY"
-        size_bytes, footer_bytes, content_bytes, version, zero, crc32 = struct.unpack("<QIIHHI", data[-32:-8])
-        assert (size_bytes, version, zero) == (len(data), 1, 0)
-        assert zlib.crc32(data[-32 - footer_bytes : -12]) == crc32
-        assert entry["footer_start"] == len(data) - 32 - footer_bytes
-        footer = unzip(data[entry["footer_start"] : -32])
-        assert len(footer) == content_bytes
-        assert json.loads(footer) | {"object_bytes": len(data), "crc32": entry["crc32"]} == entry
+        entry = self.entry
         assert self.frame_ends[-1] == entry["blooms_start"]
         assert entry["chapters_start"] - entry["blooms_start"] == entry["page_bytes"] * entry["page_count"]
         assert self.chapter_ends[-1] == entry["footer_start"]
+        for start, end in pairwise(self.frames_of_page):
+            for number in range(start, end):
+                content = unzip(self.data[self.frame_ends[number] : self.frame_ends[number + 1]])
+                ((first, *_),) = columns(content, 0, (len(content) // 16, 4))
+                assert self.first_hashes[number] == (0 if number == start else first)
 
     def holds(self, topic: str) -> bool:
         content = unzip(base64.b64decode(self.entry["topics"]))
-        steps, _ = planes(content, 0, len(content) // 4, 4)
+        (steps,) = columns(content, 0, (len(content) // 4, 4))
         return zlib.crc32(topic.encode()) in accumulate(steps)
-
-    def may_hold(self, hash_value: int) -> bool:
-        entry = self.entry
-        start = entry["blooms_start"] + (hash_value * entry["page_count"] >> 32) * entry["page_bytes"]
-        page = self.data[start : start + entry["page_bytes"]]
-        mixed = mix(hash_value ^ 0x9E3779B9)
-        bits = [(mixed + i * (mixed >> 16 | 1)) % (8 * len(page)) for i in range(6)]
-        return all(page[bit >> 3] >> (bit & 7) & 1 for bit in bits)
-
-    def find_key(self, hash_value: int) -> list[tuple[int, int]]:
-        """Queue and offset of each record with a key of the hash."""
-        page = hash_value * self.entry["page_count"] >> 32
-        found: list[tuple[int, int]] = []
-        for number in range(self.frames_of_page[page], self.frames_of_page[page + 1]):
-            content = unzip(self.data[self.frame_ends[number] : self.frame_ends[number + 1]])
-            count = len(content) // 16
-            steps, position = planes(content, 0, count, 4)
-            queue_ids, position = planes(content, position, count, 4)
-            offsets, position = planes(content, position, count, 8)
-            hashes = [value & MASK for value in accumulate(steps)]
-            assert hashes == sorted(hashes)
-            rows = zip(hashes, queue_ids, offsets, strict=True)
-            found += [(queue_id, offset) for value, queue_id, offset in rows if value == hash_value]
-        return found
 
     def find_place(self, wanted: int) -> tuple[str, int, int, int] | None:
         """Topic, incarnation, queue and offset."""
@@ -139,13 +79,10 @@ class IndexReader:
         content = unzip(self.data[self.chapter_ends[numbers[-1]] : self.chapter_ends[numbers[-1] + 1]])
         count, run_count, names_bytes, first = struct.unpack_from("<IIIq", content)
         names = json.loads(content[20 : 20 + names_bytes])
-        which, position = planes(content, 20 + names_bytes, run_count, 4)
-        queue_ids, position = planes(content, position, run_count, 4)
-        offsets, position = planes(content, position, run_count, 8)
-        sizes, position = planes(content, position, count, 4)
-        gaps, position = planes(content, position, count, 8)
-        runs, position = planes(content, position, count, 4)
-        assert position == len(content)
+        of_runs, of_records = [(run_count, width) for width in (4, 4, 8)], [(count, width) for width in (4, 8, 4)]
+        found = columns(content, 20 + names_bytes, *of_runs, *of_records)
+        which, queue_ids, offsets, sizes, gaps, runs = found
+        assert len(content) == 20 + names_bytes + 16 * (run_count + count)
         assert count == self.chapter_records[numbers[-1]]
         place = first
         for size, gap, run in zip(sizes, gaps, runs, strict=True):
@@ -162,8 +99,9 @@ class IndexReader:
 
 
 def test_the_page_finds_every_key_and_place() -> None:
-    entries, indexed_to = read_indexes()
-    assert indexed_to == EXPECTED["indexed_to"] > 0
+    history = History(BUCKET, ROOT, now_ms=0)
+    entries = [entry for entry in history.parts.values() if "directory" in entry]
+    assert history.indexed_to == EXPECTED["indexed_to"] > 0
     assert {entry["ttl_class"] for entry in entries} == {"forever", "h015", "places"}
     assert {entry.get("level", 0) for entry in entries} == {0, 1}
     readers = [IndexReader(entry) for entry in entries]
@@ -172,7 +110,7 @@ def test_the_page_finds_every_key_and_place() -> None:
     checked = 0
     for record in EXPECTED["records"]:
         topic, place = record["topic"], record["place"]
-        if place >= indexed_to:
+        if place >= history.indexed_to:
             continue
         checked += 1
         covering = [each for each in readers if each.entry["start"] <= place < each.entry["end"]]
@@ -180,17 +118,17 @@ def test_the_page_finds_every_key_and_place() -> None:
         at = (topic, INCARNATION, record["queue_id"], record["queue_offset"])
         assert of_places.find_place(place) == at
         assert of_places.find_place(place + 1) is None
-        (of_keys,) = [each for each in covering if each is not of_places and each.holds(topic)]
-        hash_value = hash_of(topic, INCARNATION, record["key"])
-        assert of_keys.may_hold(hash_value)
-        assert (record["queue_id"], record["queue_offset"]) in of_keys.find_key(hash_value)
-        assert not of_keys.find_key(hash_of(topic, INCARNATION + 1, record["key"]))
+        assert len([each for each in covering if each is not of_places and each.holds(topic)]) == 1
+        entry = history.topics[topic]
+        (found,) = history.find_key(entry, record["key"])  # by index objects alone: below `indexed_to`
+        assert (found["queue_id"], found["queue_offset"], found["physical_offset"]) == (*at[2:], place)
+        assert history.find_key(entry | {"incarnation": INCARNATION + 1}, record["key"]) == []
     assert checked > 80
 
 
 async def test_our_reader_finds_them() -> None:
     store = FileObjectStore(str(BUCKET), disk=RealDisk())
-    catalog = await open_catalog(store, BrokerKeys("DefaultCluster/broker-a"))
+    catalog = await open_catalog(store, BrokerKeys(ROOT))
     assert catalog.indexed_to == EXPECTED["indexed_to"]
     cache = FrameCache()
     reader = ColdReader(store, catalog=lambda: catalog, cache=cache)

@@ -11,6 +11,7 @@ import pytest
 import zstandard
 
 from benchmarks.lookup_history import CONFIG, MIB, NAMES, QUEUES, History, Sent, tier_of
+from examples.cold_reader import columns, unzip
 from thermocline.remoting.errors import CorruptDataError
 from thermocline.tiered.errors import LedgerCorruptError, SegmentFormatError
 from thermocline.tiered.memory import MemoryObjectStore
@@ -43,27 +44,15 @@ async def large_pack() -> tuple[MemoryObjectStore, PackEntry, list[Sent]]:
     return history.store, pack, [each for each in history.sent if each.topic == LARGE]
 
 
-def planes(data: bytes, position: int, count: int, width: int) -> tuple[list[int], int]:
-    """A column as byte planes, and where it ends."""
-    end = position + width * count
-    values = [
-        int.from_bytes(bytes(data[position + plane * count + row] for plane in range(width)), "little")
-        for row in range(count)
-    ]
-    return values, end
-
-
 async def test_the_page_finds_the_frames_of_a_large_piece() -> None:
     store, pack, sent = await large_pack()
-    content = zstandard.ZstdDecompressor().decompress(pack.groups)
+    content = unzip(pack.groups)
     (piece_count,) = struct.unpack_from("<I", content)
-    which, at = planes(content, 4, piece_count, 4)
-    (count,), at = planes(content, at, piece_count, 4)
-    stored, at = planes(content, at, count, 4)
-    records, at = planes(content, at, count, 4)
-    assert at == len(content)
+    which, (count,) = columns(content, 4, (piece_count, 4), (piece_count, 4))
+    stored, records = columns(content, 4 + 8 * piece_count, (count, 4), (count, 4))
+    assert len(content) == 4 + 8 * piece_count + 8 * count
     assert [pack.topics[index] for index in which] == [LARGE]
-    sizes, _ = planes(zstandard.ZstdDecompressor().decompress(pack.logs), 0, len(pack.topics), 8)
+    (sizes,) = columns(unzip(pack.logs), 0, (len(pack.topics), 8))
     assert [size > PART_BYTES_MAX for size in sizes] == [topic == LARGE for topic in pack.topics]
     start = 8 + sum(sizes[: which[0]])
     data = store.objects[pack.key]
