@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from thermocline.store.disk import RealDisk
 from thermocline.tiered.file import FileObjectStore
 from thermocline.tiered.pins import Pin, create_pin
 from thermocline.tiered.state.newest_state import list_names, read_newest
+from thermocline.tiered.state.snapshot import KEPT_COUNT
 
 TOPIC = "Scrubbed"
 COUNT = 120
@@ -135,7 +135,7 @@ async def test_damaged_state_is_found_and_said_again_by_the_broker(tmp_path: Pat
         await wire.send(connection, TOPIC, 0, b"anything")
         await wire.patiently(lambda: wire.seal(connection))
         assert (await scrub(connection, deep="true"))["findings"] == []
-        await until_async(lambda: has_states(store))
+        await both_states(store)
         for name in await list_names(store, KEYS):
             await store.put(KEYS.state(epoch=name.epoch, sequence=name.sequence), b"{}")
         report = await scrub(connection, heal="true")
@@ -151,14 +151,11 @@ async def test_damaged_state_is_found_and_said_again_by_the_broker(tmp_path: Pat
             await broker.kill()
 
 
-async def has_states(store: FileObjectStore) -> bool:
-    return len(await list_names(store, KEYS)) == 2
-
-
-async def until_async(is_so: Callable[[], Awaitable[bool]]) -> None:
+async def both_states(store: FileObjectStore) -> None:
+    """Wait until the broker has saved what it is twice."""
     async with asyncio.timeout(wire.PATIENCE_S):
         while True:
-            if await is_so():
+            if len(await list_names(store, KEYS)) == KEPT_COUNT:
                 return
             await asyncio.sleep(0.05)
 

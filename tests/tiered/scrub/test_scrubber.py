@@ -34,6 +34,7 @@ SEALS = 10
 PARTS = (ObjectKind.LOG, ObjectKind.COLUMNS, ObjectKind.KEY_INDEX)
 LEDGER = (ObjectKind.LEDGER_ENTRY, ObjectKind.CHECKPOINT_HEAD, ObjectKind.CHECKPOINT_BUCKET)
 KINDS = (*PARTS, *LEDGER, ObjectKind.HEAD_HINT, ObjectKind.PIN, ObjectKind.STATE)
+ELSEWHERE = (ObjectKind.PACK, ObjectKind.INDEX, ObjectKind.BALLOT, ObjectKind.PROPOSAL, ObjectKind.OTHER)
 UNTELLABLE = {(ObjectKind.PIN, "missing")}
 TOPICS = ("orders", "audits")
 
@@ -84,6 +85,10 @@ async def check_whole(rig: ScrubRig) -> None:
     for topic in TOPICS:
         assert await rig.cold(topic) == rig.hot(topic)
     assert (await open_catalog(rig.store, KEYS)).topics == rig.catalog.topics
+
+
+def test_each_kind_of_object_has_its_rows() -> None:
+    assert {*KINDS, *ELSEWHERE} == set(ObjectKind)
 
 
 async def test_a_sound_tier_has_no_findings(rig: ScrubRig) -> None:
