@@ -30,7 +30,8 @@ from thermocline.tiered.packs.merging import MergeBudget, Merging
 from thermocline.tiered.packs.pack_merger import PackMerger
 from thermocline.tiered.packs.pack_pieces import PackPieces
 from thermocline.tiered.packs.pack_sealer import PackSealer
-from thermocline.tiered.packs.purge import Purger
+from thermocline.tiered.purge.purger import Purger
+from thermocline.tiered.purge.segment_rewriter import SegmentRewriter
 from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_writer import SegmentOptions
@@ -203,7 +204,8 @@ async def opened(
     )
     cache = FrameCache(bytes_max=config.cache_bytes)
     reader = ColdReader(store, catalog=lambda: service.catalog, cache=cache, blooms=blooms, fresh=fresh)
-    purger = Purger(service=service, merging=merging, pieces=PackPieces(store))
+    rewriter = SegmentRewriter(writer=writer, options=options, spool_folder=spool_folder, clock=clock, fresh=fresh)
+    purger = Purger(service=service, merging=merging, pieces=PackPieces(store), rewriter=rewriter)
     try:
         yield SyntheticColdTier(hot, topics, writer, service, merging, purger, reader, cache, indexing, blooms, fresh)
     finally:

@@ -379,10 +379,11 @@ class PurgeRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 class PurgeReply(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Answer to PURGE. `left_objects`: packs that hold hidden bytes of the topic still; `own_segments`: how many of its
-    own segments have expired in part."""
+    """Answer to PURGE. `left_objects`: packs and `.log` parts that hold hidden bytes of the topic still, of which
+    `own_segments` belong to segments of its own."""
 
     packs_rewritten: int
+    segments_rewritten: int
     written_bytes: int
     deleted_objects: int
     deleted_bytes: int

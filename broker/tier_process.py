@@ -324,12 +324,13 @@ class TierRole:
         report = await work.purger.purge(request.topic)
         reply = PurgeReply(
             packs_rewritten=report.packs_rewritten,
+            segments_rewritten=report.segments_rewritten,
             written_bytes=report.written_bytes,
             deleted_objects=report.deleted_objects,
             deleted_bytes=report.deleted_bytes,
             held_by_pin=report.is_held_by_pin,
-            left_objects=[held.key for held in report.left],
-            own_segments=report.own_segments,
+            left_objects=[*(held.key for held in report.left), *report.left_segments],
+            own_segments=len(report.left_segments),
         )
         return RemotingCommand.response(command, body=msgspec.msgpack.encode(reply))
 

@@ -39,8 +39,9 @@ from thermocline.tiered.packs.merging import MergeBudget, Merging
 from thermocline.tiered.packs.pack_merger import PackMerger
 from thermocline.tiered.packs.pack_pieces import PackPieces
 from thermocline.tiered.packs.pack_sealer import PackSealer
-from thermocline.tiered.packs.purge import Purger
 from thermocline.tiered.pins import Pin, list_pins
+from thermocline.tiered.purge.purger import Purger
+from thermocline.tiered.purge.segment_rewriter import SegmentRewriter
 from thermocline.tiered.scrub.healer import Healer
 from thermocline.tiered.scrub.hot_records import HotRecords
 from thermocline.tiered.scrub.index_healer import IndexHealer
@@ -120,7 +121,7 @@ class TierWork:
             spool_folder=self._spool_folder,
             clock=clock,
         )
-        self.purger = Purger(service=self.service, merging=self._merging, pieces=PackPieces(store))
+        self.purger = self._new_purger(store)
         self._state_rounds = self._new_state_rounds()
         self.scrub = self._new_scrub(store)
         self.reads = TierReads(self._reader, catalog=self._catalog, cut_ms=self._cut_ms)
@@ -283,6 +284,21 @@ class TierWork:
             cuts_ms=service.cuts_ms,
             amend=service.amend,
             can_pay=self.account.can_pay,
+        )
+
+    def _new_purger(self, store: LedgerCopyStore) -> Purger:
+        return Purger(
+            service=self.service,
+            merging=self._merging,
+            pieces=PackPieces(store),
+            rewriter=SegmentRewriter(
+                writer=self._writer,
+                options=self._options,
+                spool_folder=self._spool_folder,
+                clock=self._clock,
+                budgets=self._budgets,
+                fresh=self._fresh,
+            ),
         )
 
     def _new_scrub(self, store: LedgerCopyStore) -> TierScrub:

@@ -164,8 +164,9 @@ def explain(app: Application, topic: str, queue: int | None, queue_id: int | Non
 def purge(app: Application, topic: str, now: bool, yes: bool) -> None:
     """Delete from the bucket now what has expired of TOPIC, or is left of it after it was deleted.
 
-    Packs that hold such messages are rewritten without them, and everything that the cold tier has given up is deleted
-    at once: whoever reads an older version of the catalog without a pin loses it. Messages that are visible stay.
+    Packs and segments that hold such messages are rewritten without them, and everything that the cold tier has given
+    up is deleted at once: whoever reads an older version of the catalog without a pin loses it. Messages that are
+    visible stay.
 
     \b
     Example:
@@ -181,10 +182,11 @@ def purge(app: Application, topic: str, now: bool, yes: bool) -> None:
         {
             "broker": broker,
             "packs_rewritten": answer.get("packsRewritten"),
+            "segments_rewritten": answer.get("segmentsRewritten"),
             "written_bytes": answer.get("writtenBytes"),
             "deleted_objects": answer.get("deletedObjects"),
             "deleted_bytes": answer.get("deletedBytes"),
-            "left_packs": len(answer.get("leftObjects", [])),
+            "left_packs": len(answer.get("leftObjects", [])) - answer.get("ownSegments", 0),
             "left_segments": answer.get("ownSegments"),
         }
         for broker, answer in answers.items()

@@ -182,7 +182,7 @@ def _preview_notes(app: Application, broker: str, answer: Mapping[str, Any]) -> 
         until = "for ever" if until_ms is None else f"until {time_text(until_ms)} at the latest"
         app.output.note(
             f"{broker}: {count} segments ({bytes_text(answer['partlyExpiredBytes'])}) of which a part would be hidden"
-            f" stay {until}"
+            f" stay {until}; `thermocline tier purge {answer['topic']} --now` rewrites them without it"
         )
     if answer.get("heldBytes"):
         app.output.note(

@@ -99,7 +99,8 @@ TIERED_WRITERS = frozenset(
         "tiered.packs.pack_merger",
         "tiered.packs.pack_sealer",
         "tiered.packs.pack_writer",
-        "tiered.packs.purge",
+        "tiered.purge.purger",
+        "tiered.purge.segment_rewriter",
         "tiered.state.state_log",
     }
 )

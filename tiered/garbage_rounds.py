@@ -2,7 +2,7 @@
 
     in due time   what has been removed for a grace period, some times in one at most; once, by listing, the orphans of
                   earlier writers
-    on demand     all that is removed at once, or whatever a listing finds
+    on demand     all that is removed at once, and whatever a listing finds
 Each waits until no commit is under way. While something of the ledger is damaged, nothing is deleted.
 """
 
@@ -73,13 +73,13 @@ class GarbageRounds:
             logger.info("garbage deleted objects=%d bytes=%d", report.deleted_count, report.deleted_bytes)
 
     async def collect_now(self) -> GarbageReport:
-        """Delete what no live version names, without a grace period; pins hold."""
+        """Delete what no live version names, without a grace period; pins hold. Orphans are looked for, by listing."""
         async with self._changing:
             deleted = GarbageReport()
             # The first plan of a version without a checkpoint writes that, and leaves the ledger's garbage to the next.
-            for _ in range(2):
+            for is_last in (False, True):
                 now_ms = self._clock()
-                plan = await self._collector.plan(now_ms=now_ms, grace_ms=0)
+                plan = await self._collector.plan(now_ms=now_ms, grace_ms=0, sweep=is_last)
                 report = await self._collector.execute(plan, now_ms=now_ms)
                 deleted = GarbageReport(
                     deleted_count=deleted.deleted_count + report.deleted_count,

@@ -115,8 +115,9 @@ class TierService:
         self._published_offset = -1
         self._last_error = ""
         self._changing = asyncio.Lock()
-        """Held from the look at the catalog that a change is made by until the change is in: by rounds, merges and
-        repairs."""
+        """Held from the look at the catalog that a change is made by until the change is in: by rounds, merges, purges
+        and repairs."""
+        self._round = asyncio.Lock()
         self._lag = GateLag(
             backlog,
             records_max=lag_records_max if config.merge_bytes_per_second else 0,  # without merging nothing is indexed
@@ -283,6 +284,18 @@ class TierService:
 
     async def run_once(self) -> None:
         """One round. Raises as `run`, and ObjectStoreUnavailableError when the store did not answer."""
+        async with self._round:
+            await self._run_round()
+
+    async def after_this_round(self) -> None:
+        """Wait until the round that is under way, if one is, has ended: what is planned later knows what has been
+        reported by now."""
+        async with self._round:
+            return
+
+    # -- one round -----------------------------------------------------------------------------------------------------
+
+    async def _run_round(self) -> None:
         if self._check_store is not None:
             await self._check_store()
         await self._settle()
@@ -314,8 +327,6 @@ class TierService:
             if not demand.done.done():
                 demand.done.set_result(demand.outcomes)
         await self._garbage.collect_due(now_ms)
-
-    # -- one round -----------------------------------------------------------------------------------------------------
 
     async def _settle(self) -> None:
         """Nothing is sealed while an earlier commit's outcome is unknown."""

@@ -125,6 +125,10 @@ class Merging:
         async with self._lock:
             return await self._merge(plan, raises=True)
 
+    def charge(self, size_bytes: int) -> None:
+        """So much was written on demand beside merges: they wait until it has been made up for."""
+        self._budget.take(size_bytes)
+
     async def run(self, changed: asyncio.Event) -> None:
         """Merge whatever is due, again whenever `changed` is set; until cancelled or fenced. Logs what fails."""
         had_room = True

@@ -16,10 +16,10 @@ from thermocline.store.retention import RetentionGate
 from thermocline.tiered import due_changes, sealer
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.errors import AlreadyExistsError
-from thermocline.tiered.garbage import GarbageCollector
+from thermocline.tiered.garbage import GarbageCollector, GarbageReport
 from thermocline.tiered.indexes.index_builder import IndexBuilder
 from thermocline.tiered.indexes.index_merger import IndexMerger
-from thermocline.tiered.ledger_entry import LedgerChanges, LedgerEntry
+from thermocline.tiered.ledger_entry import LedgerChanges, LedgerEntry, SegmentOut
 from thermocline.tiered.ledger_writer import LedgerWriter, _Pending
 from thermocline.tiered.object_keys import BrokerKeys, segment_id_of
 from thermocline.tiered.object_store import Data, ObjectStore
@@ -27,6 +27,8 @@ from thermocline.tiered.packs.merging import Merging
 from thermocline.tiered.packs.pack_merger import MergeResult, PackMerger
 from thermocline.tiered.packs.pack_sealer import PackSealer
 from thermocline.tiered.packs.packed_catalog import live_topics
+from thermocline.tiered.purge import purger
+from thermocline.tiered.purge.segment_rewriter import SegmentRewriter
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_writer import FinishedSegment
 from thermocline.tiered.tier_service import TierService
@@ -89,7 +91,9 @@ class _PostponingWriter:
 
 
 @contextlib.contextmanager
-def _committed_before_put(of: type[PackSealer | PackMerger | IndexBuilder | IndexMerger]) -> Iterator[None]:
+def _committed_before_put(
+    of: type[PackSealer | PackMerger | IndexBuilder | IndexMerger | SegmentRewriter],
+) -> Iterator[None]:
     """What these upload is committed, then it is uploaded."""
     waiting: list[tuple[ObjectStore, str, bytes]] = []
     original = of.__init__
@@ -192,6 +196,52 @@ def delete_before_entry() -> Iterator[None]:
         yield
 
 
+def purge_before_upload() -> AbstractContextManager[object]:
+    """A rewritten segment is committed, then it is uploaded."""
+    return _committed_before_put(SegmentRewriter)
+
+
+def purge_that_was_overtaken() -> AbstractContextManager[object]:
+    """A rewritten segment is committed whatever became of the old one and of its topic meanwhile."""
+
+    def changes(_catalog: Catalog, segment: SegmentEntry, coming: SegmentEntry) -> LedgerChanges:
+        gone = SegmentOut(topic=segment.topic, segment_id=segment.segment_id)
+        return LedgerChanges(segments_out=(gone,), segments_in=(coming,))
+
+    return patch.object(purger, "in_its_place", changes)
+
+
+def purge_beside_the_old_segment() -> AbstractContextManager[object]:
+    """A rewritten segment is committed, and the old one stays."""
+
+    def changes(_catalog: Catalog, _segment: SegmentEntry, coming: SegmentEntry) -> LedgerChanges:
+        return LedgerChanges(segments_in=(coming,))
+
+    return patch.object(purger, "in_its_place", changes)
+
+
+@contextlib.contextmanager
+def purge_of_what_is_visible() -> Iterator[None]:
+    """A segment is rewritten without what has not expired yet: only its newest messages stay."""
+    original = SegmentRewriter.rewrite
+
+    async def rewrite(rewriter: SegmentRewriter, segment: SegmentEntry, *, cut_ms: int) -> SegmentEntry:
+        assert cut_ms <= segment.max_store_ms
+        return await original(rewriter, segment, cut_ms=segment.max_store_ms)
+
+    with patch.object(SegmentRewriter, "rewrite", rewrite):
+        yield
+
+
+def purge_with_a_grace_period() -> AbstractContextManager[object]:
+    """What was rewritten stays until garbage is due."""
+
+    async def collect_now(_service: TierService) -> GarbageReport:
+        return GarbageReport()
+
+    return patch.object(TierService, "collect_now", collect_now)
+
+
 def no_epoch_check() -> AbstractContextManager[object]:
     """Whoever finds the next version taken takes it for his own."""
 
@@ -265,6 +315,12 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[object]]] = {
     "pack: collection of its own epoch by listing": collection_of_its_own_packs,
     "merge: entry before upload": merge_before_upload,
     "merge: committed when overtaken": merge_that_was_overtaken,
+    "purge: entry before upload": purge_before_upload,
+    "purge: delete before entry": delete_before_entry,
+    "purge: committed when overtaken": purge_that_was_overtaken,
+    "purge: beside the old segment": purge_beside_the_old_segment,
+    "purge: of what is visible": purge_of_what_is_visible,
+    "purge: with a grace period": purge_with_a_grace_period,
     "index: entry before upload": index_entry_before_upload,
     "index: merge before upload": index_merge_before_upload,
     "index: delete before entry": index_deleted_before_entry,

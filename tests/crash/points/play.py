@@ -14,7 +14,8 @@ from tests.crash.bucket import KEYS
 from tests.crash.points.promises import ChangingTtl, Deleting, Making, Message, Promises, Topic
 from tests.crash.points.slumber import Slumber
 from tests.crash.points.small_broker import SmallBroker, World
-from tests.crash.points.tape import Tape
+from tests.crash.points.tape import Side, Tape
+from tests.tiered.bucket_bytes import found_in, objects_of
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.errors import ObjectStoreUnavailableError, UnavailableError
 from thermocline.store.message_draft import MessageDraft
@@ -24,6 +25,8 @@ QUEUES = 2
 BODY_SIZES = (20, 150, 400, 700)
 TTL_ATTRIBUTE = "thermocline.ttl.ms"
 RETRY_DELAY_S = 0.5
+PURGES_MAX = 10
+STOPPING_SIDES = (Side.BEFORE, Side.AFTER, Side.LOST)
 
 
 async def again(call: Callable[[], Awaitable[object]]) -> None:
@@ -54,6 +57,8 @@ class Play:
         self.promises = Promises()
         self.random = Random(f"{world.seed} script")
         self.broker: SmallBroker
+        self._ended: dict[str, list[bytes]] = {}
+        """Topic -> bodies of messages of its earlier lives."""
         self._noted = noted
         self._slumber = slumber
 
@@ -131,6 +136,8 @@ class Play:
         self.at("delete topic")
         await self.broker.context.topics.delete(name)
         self.promises.pending = None
+        ended = self._ended.setdefault(name, [])
+        ended += [message.body for queue in self.promises.topics[name].queues.values() for message in queue]
         del self.promises.topics[name]
         self._note()
 
@@ -306,19 +313,56 @@ class Play:
                     await asyncio.sleep(RETRY_DELAY_S)
 
     async def purge(self, topic: str) -> None:
-        """Nothing that is hidden of a topic is in the bucket any more, unless it is of its own segments."""
+        """Nothing that is hidden of a topic is in the bucket any more, byte for byte."""
         self.at("purge")
-        while True:
+        await self._purge(topic)
+
+    async def purge_beside_a_deletion(self, topic: str) -> None:
+        """A topic is deleted while one of its segments is rewritten, and the ledger says so first."""
+        self.at("purge beside a deletion")
+        service, writer = self.broker.service, self.broker.work._writer
+        purging = asyncio.ensure_future(self._purge(topic))
+        while not purging.done() and not writer.under_way():  # noqa: ASYNC110 - a run is its turns
+            await asyncio.sleep(0)
+        async with service.alone():
+            sweeping = asyncio.ensure_future(again(service.sweep_now))
+            await asyncio.sleep(0)  # it waits for its turn, before the purge does
+            await self.delete_topic(topic)
+            self.at("purge beside a deletion")
+            await self._report()
+        await sweeping
+        await purging
+
+    async def _purge(self, topic: str) -> None:
+        hidden = self._hidden_bodies(topic)
+        await self._report()
+        point = self.tape.point
+        for attempts_left in reversed(range(PURGES_MAX)):
             try:
                 reply = await self.broker.purge(topic)
             except UnavailableError:
-                if self.broker.fenced is not None:
+                # Where every request is answered a purge is, too.
+                if self.broker.fenced is not None or point is None or not attempts_left:
                     raise
                 await asyncio.sleep(RETRY_DELAY_S)
                 continue
             assert not reply.left_objects, f"a purge of {topic} has left {reply.left_objects}"
+            assert not reply.own_segments
             assert not reply.held_by_pin
-            return
+            break
+        if point is None or point.side in STOPPING_SIDES:  # else a request may be carried out behind it
+            found = found_in(await objects_of(self.world.bucket), hidden)
+            assert not found, f"a purge of {topic} has left {sorted(found)}"
+
+    def _hidden_bodies(self, topic: str) -> list[bytes]:
+        """Of messages that have been written, and that nobody may see any more, as they stand in a record: behind their
+        length, which makes them like no other."""
+        known = self.promises.topics.get(topic)
+        now_ms = self.world.now_ms()
+        messages = [each for queue in known.queues.values() for each in queue] if known is not None else []
+        cut_ms = known.cut_ms(now_ms) if known is not None else 0
+        expired = [each.body for each in messages if each.store_ms is not None and each.store_ms < cut_ms]
+        return [len(body).to_bytes(4, "big") + body for body in expired + self._ended.get(topic, [])]
 
     async def collect(self) -> None:
         """One garbage collection, with a look for orphans."""

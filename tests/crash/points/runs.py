@@ -17,6 +17,7 @@ TTL_MS = 3_000
 LASTING_MS = 60 * TTL_MS
 """Of the same TTL class as the other one, so that they share packs."""
 PURGED_TTL_MS = 300
+OWN_TTL_MS = 2_000
 LARGE_BYTES = 3_400
 INDEXED_ITEMS = 4
 """So many packs of a class, or segments of a topic, are indexed at a time."""
@@ -185,6 +186,28 @@ async def purging(play: Play) -> None:
         await play.seal_packs()
     await play.sleep(2 * PURGED_TTL_MS)
     await play.merge_beside_an_expiry()
+    # Segments of a topic's own, each with messages of several ages: rewritten, and then what was rewritten.
+    await play.set_ttl(EXPIRING, OWN_TTL_MS)
+    for _ in range(3):
+        play.append(EXPIRING, 2)
+        await play.sleep(OWN_TTL_MS // 4)
+    await play.seal_alone(EXPIRING)
+    play.append(LASTING, 2)
+    await play.sleep(OWN_TTL_MS // 2)
+    await play.seal_alone(LASTING)
+    play.append(KEEPING, 2, size_bytes=LARGE_BYTES)  # so that no local file holds them any more
+    await play.seal_packs()
+    await play.delete_local_files()
+    await play.purge(EXPIRING)
+    await check_messages(play.broker, play.promises, settles=False)
+    await play.sleep(OWN_TTL_MS // 4)
+    await play.purge(EXPIRING)
+    for _ in range(2):
+        play.append(LASTING, 2)
+        await play.sleep(PURGED_TTL_MS)
+    await play.seal_alone(LASTING)
+    await play.set_ttl(LASTING, 2 * PURGED_TTL_MS - 1)
+    await play.purge_beside_a_deletion(LASTING)
     await play.sleep(GRACE_MS)
     await play.collect()
 

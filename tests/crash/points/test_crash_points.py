@@ -90,6 +90,7 @@ def test_there_are_enough_points_and_they_meet_everything() -> None:
         "merge beside a sweep",
         "merge beside an expiry",
         "purge",
+        "purge beside a deletion",
         "recover",
         "recover from the bucket",
         "seal",

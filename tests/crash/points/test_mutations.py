@@ -20,12 +20,15 @@ RUNS_TRIED: tuple[str, ...] = ("tiering", "topic-lives")
 RUNS_OF_PACKS = ("packs", "purging", "merging")
 SEEDS_OF_ONE_STEP = (1, 2, 3)
 SEEDS_UNSTOPPED = (1, 2, 3)
+RUNS_OF_PURGES = ("purging",)
 RUNS_OF_INDEXES = ("indexing",)
 OF_TWO_WRITERS = frozenset({"no epoch check", "no look at v-1"})
 OPERATIONS = {
     "collection of its own epoch by listing": "seal beside a sweep",
     "sealed before it is flushed": "seal what is flushed",
     "pack: collection of its own epoch by listing": "seal packs beside a sweep",
+    "purge: entry before upload": "purge",
+    "purge: delete before entry": "purge",
 }
 """Where alone a rule holds anything back: one step, so it is tried with several seeds."""
 
@@ -47,6 +50,8 @@ def _trials(rule: str) -> Iterator[Callable[[], object]]:
     runs = RUNS_TRIED
     if rule.startswith(("pack", "merge")):
         runs = RUNS_OF_PACKS
+    elif rule.startswith("purge"):
+        runs = RUNS_OF_PURGES
     elif rule.startswith("index"):
         runs = RUNS_OF_INDEXES
     yield from (partial(trial.carry_out, Trial(run, seed)) for run, seed in itertools.product(runs, SEEDS_UNSTOPPED))

@@ -38,7 +38,8 @@ from thermocline.tiered.packs.merging import MergeBudget, Merging
 from thermocline.tiered.packs.pack_merger import PackMerger
 from thermocline.tiered.packs.pack_pieces import PackPieces
 from thermocline.tiered.packs.pack_sealer import PackSealer
-from thermocline.tiered.packs.purge import Purger
+from thermocline.tiered.purge.purger import Purger
+from thermocline.tiered.purge.segment_rewriter import SegmentRewriter
 from thermocline.tiered.scrub.findings import ScrubReport
 from thermocline.tiered.scrub.healer import Healer
 from thermocline.tiered.scrub.hot_records import HotRecords
@@ -160,7 +161,10 @@ class ScrubRig:
             cuts_ms=self.service.cuts_ms,
             amend=self.service.amend,
         )
-        self.purger = Purger(service=self.service, merging=self.merging, pieces=PackPieces(copy))
+        rewriter = SegmentRewriter(
+            writer=self.writer, options=OPTIONS, spool_folder=None, clock=self.clock, fresh=self.fresh
+        )
+        self.purger = Purger(service=self.service, merging=self.merging, pieces=PackPieces(copy), rewriter=rewriter)
         recovery = SegmentRecovery(
             store=copy,
             hot=HotRecords(backlog=backlog, queues=queues, log=log, log_min_offset=lambda: self.local_from),

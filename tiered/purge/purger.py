@@ -1,0 +1,201 @@
+"""Purger: what has expired of a topic, or is left of one that was deleted, leaves the bucket now and not in due time.
+
+    1. What is on its way to the bucket arrives; what has expired as a whole leaves the catalog: a sweep.
+    2. Packs that hold such bytes, and segments of the topic's own that have expired in part, are rewritten without
+       them, one after another, and committed in their place.
+    3. Every removed object is deleted at once: the grace period ends for all versions before this one. A pin holds.
+    4. What is left is said: what lies in quarantine, what a pin keeps, what changed all the while.
+
+What had expired when it was asked counts; time goes on meanwhile. Index objects stay as they are: they hold hashes of
+keys and offsets, nothing of a message. One purge at a time. Belongs to the tier process's loop. A crash leaves what
+time to live and garbage collection remove in due time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from thermocline.remoting.errors import MQError, ObjectNotFoundError
+from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.ledger_entry import LedgerChanges, SegmentOut
+from thermocline.tiered.packs.merge_policy import MergePlan
+from thermocline.tiered.packs.merging import Merging
+from thermocline.tiered.packs.pack_entry import PackEntry
+from thermocline.tiered.packs.pack_pieces import PackPieces
+from thermocline.tiered.packs.pack_ttl import HeldBytes, packs_holding
+from thermocline.tiered.purge.segment_rewriter import SegmentRewriter
+from thermocline.tiered.segment_entry import SegmentEntry
+from thermocline.tiered.tier_service import TierService
+
+logger = logging.getLogger(__name__)
+
+ALL_EXPIRED_MS = 1 << 62
+ATTEMPTS_MAX = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurgeReport:
+    """What was done. `left`: packs that hold hidden bytes still, and removed objects that a pin keeps; `left_segments`:
+    where such bytes lie in segments of the topic's own."""
+
+    packs_rewritten: int
+    segments_rewritten: int
+    written_bytes: int
+    deleted_objects: int
+    deleted_bytes: int
+    is_held_by_pin: bool
+    left: tuple[HeldBytes, ...]
+    left_segments: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Rewritten:
+    packs: int = 0
+    segments: int = 0
+    written_bytes: int = 0
+
+
+class Purger:
+    """See the module's header."""
+
+    def __init__(
+        self, *, service: TierService, merging: Merging, pieces: PackPieces, rewriter: SegmentRewriter
+    ) -> None:
+        self._service = service
+        self._merging = merging
+        self._pieces = pieces
+        self._rewriter = rewriter
+        self._lock = asyncio.Lock()
+
+    async def purge(self, topic: str) -> PurgeReport:
+        """Purge a topic, which may have been deleted.
+
+        Raises:
+            ObjectStoreUnavailableError: No answer; the same again does what is left.
+            CorruptDataError: A pack or a segment is damaged.
+            DiskFullError: There is no room to rewrite one.
+            FencedError: Another writer has taken over.
+        """
+        async with self._lock:
+            return await self._purge(topic)
+
+    async def _purge(self, topic: str) -> PurgeReport:
+        await self._service.after_this_round()
+        await self._service.sweep_now()
+        asked_ms, done = self._cut_ms(topic), _Rewritten()
+        for _ in range(ATTEMPTS_MAX):
+            cut_ms = min(asked_ms, self._cut_ms(topic))
+            packs = [pack for pack in self._service.catalog.packs.values() if await self._holds(pack, topic, cut_ms)]
+            segments = list(_partly_expired(self._service.catalog, topic, cut_ms))
+            if not packs and not segments:
+                break
+            for pack in packs:
+                await self._rewrite_pack(pack, done)
+            for segment in segments:
+                await self._rewrite_segment(segment, cut_ms, done)
+        removed_by = self._service.catalog.version
+        report = await self._service.collect_now()
+        catalog, cut_ms = self._service.catalog, min(asked_ms, self._cut_ms(topic))
+        left: list[HeldBytes] = [
+            held
+            for held in packs_holding(
+                catalog,
+                topic,
+                cuts_ms={**self._service.cuts_ms(), topic: cut_ms},
+                ttl_ms=self._service.ttl_ms,
+                now_ms=self._service.now_ms(),
+            )
+            if not held.is_live or await self._holds(catalog.packs[held.pack_id], topic, cut_ms)
+        ]
+        entry = catalog.topics.get(topic)
+        kept = [each.segment for each in entry.quarantine] if entry is not None else []
+        hidden = [segment for segment in kept if segment.min_store_ms < cut_ms]
+        hidden += _partly_expired(catalog, topic, cut_ms)
+        known = {held.key for held in left}
+        return PurgeReport(
+            packs_rewritten=done.packs,
+            segments_rewritten=done.segments,
+            written_bytes=done.written_bytes,
+            deleted_objects=report.deleted_count,
+            deleted_bytes=report.deleted_bytes,
+            # What is not collected now, grace period or not, a pin keeps.
+            is_held_by_pin=report.held_by_pin or any(gone.removed_in <= removed_by for gone in catalog.removed),
+            left=tuple(left),
+            left_segments=tuple(segment.log.key for segment in hidden if segment.log.key not in known),
+        )
+
+    async def _rewrite_pack(self, pack: PackEntry, done: _Rewritten) -> None:
+        plan = MergePlan(packs=(pack,), level=max(1, pack.level), depth=pack.depth)
+        outcome = await self._merging.rewrite(plan)
+        if outcome is not None:
+            done.packs += 1
+            done.written_bytes += outcome.written_bytes
+
+    async def _rewrite_segment(self, segment: SegmentEntry, cut_ms: int, done: _Rewritten) -> None:
+        try:
+            coming = await self._rewriter.rewrite(segment, cut_ms=cut_ms)
+        except ObjectNotFoundError as error:
+            logger.info("a segment went while it was rewritten: %s", error)
+            return
+        self._merging.charge(coming.stored_bytes)
+        try:
+            is_in = await self._service.amend(lambda catalog: in_its_place(catalog, segment, coming))
+        except MQError:
+            # It says that nothing was begun. What is cancelled may be in all the same, and is left as under way.
+            self._rewriter.give_up(coming)
+            raise
+        if not is_in:
+            logger.info("rewriting overtaken topic=%s segment_id=%s", segment.topic, segment.segment_id)
+            self._rewriter.give_up(coming)
+            return
+        done.segments += 1
+        done.written_bytes += coming.stored_bytes
+        logger.info(
+            "segment rewritten topic=%s segment_id=%s as=%s messages=%d of=%d bytes=%d",
+            segment.topic,
+            segment.segment_id,
+            coming.segment_id,
+            coming.record_count,
+            segment.record_count,
+            coming.stored_bytes,
+        )
+
+    def _cut_ms(self, topic: str) -> int:
+        entry = self._service.catalog.topics.get(topic)
+        if entry is None or entry.deleted:
+            return ALL_EXPIRED_MS
+        return self._service.cuts_ms().get(topic, 0)
+
+    async def _holds(self, pack: PackEntry, topic: str, cut_ms: int) -> bool:
+        """Whether bytes of the topic lie in the pack that nobody can see any more."""
+        if not pack.indexes_of(topic):
+            return False
+        packed = self._service.catalog.packed.get(topic)
+        if packed is None or pack.pack_id not in packed.packs:
+            return True
+        if pack.min_store_ms >= cut_ms:
+            return False
+        return any(piece.min_store_ms < cut_ms for piece in await self._pieces.of_topic(pack, topic))
+
+
+def in_its_place(catalog: Catalog, segment: SegmentEntry, coming: SegmentEntry) -> LedgerChanges | None:
+    """What puts a rewritten segment in place of the old one; None when that has gone, or its topic's life has ended."""
+    topic = catalog.topics.get(segment.topic)
+    if topic is None or topic.deleted or topic.incarnation != segment.incarnation:
+        return None
+    if topic.segment(segment.segment_id) is None:
+        return None
+    return LedgerChanges(
+        segments_out=(SegmentOut(topic=segment.topic, segment_id=segment.segment_id),), segments_in=(coming,)
+    )
+
+
+def _partly_expired(catalog: Catalog, topic: str, cut_ms: int) -> Iterator[SegmentEntry]:
+    """Segments of the topic's own that hold both what was stored before the cut and what was not."""
+    entry = catalog.topics.get(topic)
+    for segment in entry.segments if entry is not None else ():
+        if segment.min_store_ms < cut_ms <= segment.max_store_ms:
+            yield segment
