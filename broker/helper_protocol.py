@@ -338,12 +338,15 @@ class TopicTierReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True
 
 
 class RequestBudgetState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The request budget, what is left of it just now, and whether it has widened seal ages."""
+    """The request budget, what is left of it just now, and whether it has widened seal ages. `yielded_requests`: made
+    beyond it because local files had to go; `is_yielding`: a short time ago."""
 
     requests_per_hour: int
     left: int
     is_widened: bool
     waiting_topics: int
+    yielded_requests: int = 0
+    is_yielding: bool = False
 
 
 class TierReportReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from thermocline.broker.helper_protocol import (
 )
 from thermocline.broker.metrics.tier_figures import PurposeFigures, TopicFigures
 from thermocline.tiered.cost.cost_meter import HOUR_MS, CostMeter
-from thermocline.tiered.cost.request_budget import RequestBudget, counted_requests
+from thermocline.tiered.cost.request_budget import RequestBudget, counted_requests, state_requests_per_hour
 from thermocline.tiered.cost.request_kind import requests_by_kind
 from thermocline.tiered.cost.seal_admission import SealAdmission
 from thermocline.tiered.cost.service_forecast import forecast_requests, forecast_storage, loads_of
@@ -58,6 +58,7 @@ class TierAccount:
                 requests_per_hour=config.requests_per_hour,
                 spent=lambda: counted_requests(self.meter.totals),
                 clock=clock,
+                state_per_hour=state_requests_per_hour(config.state_interval_ms),
             )
             self.admission = SealAdmission(
                 budget, age_ms=config.seal_age_ms, age_ms_max=max(config.seal_age_ms, seal_age_ms_max)
@@ -74,9 +75,10 @@ class TierAccount:
         """Topics that are due, and wait for the request budget."""
         return sorted(self.admission.waiting) if self.admission is not None else []
 
-    def can_pay(self, count: int) -> bool:
-        """Whether the request budget allows so many requests now, if there is one."""
-        return self.admission is None or self.admission.budget.allows(count)
+    @property
+    def requests(self) -> RequestBudget | None:
+        """The request budget, if there is one."""
+        return self.admission.budget if self.admission is not None else None
 
     def budget_state(self) -> RequestBudgetState | None:
         """The request budget; None when there is none."""
@@ -87,6 +89,8 @@ class TierAccount:
             left=int(self.admission.budget.left),
             is_widened=self.admission.is_widened,
             waiting_topics=len(self.admission.waiting),
+            yielded_requests=self.admission.yielded_requests,
+            is_yielding=self.admission.is_yielding,
         )
 
     def topic_figures(self, service: TierService, *, now_ms: int) -> list[TopicFigures]:

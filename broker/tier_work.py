@@ -28,6 +28,7 @@ from thermocline.remoting.errors import UnavailableError
 from thermocline.store.disk import Disk
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cold_reader import ColdReader
+from thermocline.tiered.cost.round_costs import piece_bytes_of
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.indexes.bloom_cache import BloomCache
 from thermocline.tiered.indexes.fresh_index import FreshIndex
@@ -153,6 +154,7 @@ class TierWork:
             outage_ms=account.outage_ms,
             is_widened=budget is not None and budget.is_widened,
             budget_left=None if budget is None else budget.left,
+            yielded_requests=None if budget is None else budget.yielded_requests,
             scrub_ms=None if report is None else report.finished_ms,
             scrub_broken=0 if report is None else report.broken_count,
             cache_bytes=cache.size_bytes,
@@ -257,12 +259,13 @@ class TierWork:
             ),
             policy=MergePolicy(fan_in=config.merge_fan_in, pack_bytes=config.pack_bytes),
             budget=MergeBudget(bytes_per_second=config.merge_bytes_per_second, clock=self._clock),
-            segment_bytes=config.segment_bytes,
+            segment_bytes=config.segment_bytes if self.account.requests is None else piece_bytes_of(config),
             catalog=self._catalog,
             class_of=service.class_of,
             cuts_ms=service.cuts_ms,
             amend=service.amend,
-            can_pay=self.account.can_pay,
+            requests=self.account.requests,
+            commit_cost=lambda: self._writer.commit_cost_max,
         )
 
     def _new_scrub(self, store: LedgerCopyStore) -> TierScrub:

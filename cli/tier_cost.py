@@ -110,6 +110,7 @@ def _budget(budget: Mapping[str, Any] | None) -> dict[str, Any] | None:
         "left": budget["left"],
         "is_widened": budget["isWidened"],
         "waiting_topics": budget["waitingTopics"],
+        "yielded_requests": budget.get("yieldedRequests", 0),
     }
 
 
@@ -209,7 +210,8 @@ def _show(app: Application, bill: Mapping[str, Any], prices: PriceTable) -> None
     if budget is not None:
         out.text(
             f"request budget {budget['requests_per_hour']} an hour"
-            + (f"; seal ages are widened, {budget['waiting_topics']} topics wait" if budget["is_widened"] else ""),
+            + (f"; seal ages are widened, {budget['waiting_topics']} topics wait" if budget["is_widened"] else "")
+            + (f"; {budget['yielded_requests']} beyond it, for local files" if budget["yielded_requests"] else ""),
             value={},
         )
     if bill["forecast"] is not None:

@@ -51,6 +51,10 @@ FAMILIES: dict[str, tuple[MetricType, str]] = {
     "thermocline_tier_outage_seconds": (MetricType.GAUGE, "How long the object store has not answered; 0: it does."),
     "thermocline_tier_seal_age_widened": (MetricType.GAUGE, "1 while the request budget widens seal ages."),
     "thermocline_tier_request_budget_left": (MetricType.GAUGE, "Requests that the budget allows just now."),
+    "thermocline_tier_request_budget_yielded_total": (
+        MetricType.COUNTER,
+        "Requests made beyond the budget because local files had to go.",
+    ),
     "thermocline_tier_scrub_broken": (MetricType.GAUGE, "What the last scrub found broken and did not heal."),
     "thermocline_tier_scrub_timestamp_seconds": (MetricType.GAUGE, "When the last scrub ended, since 1970."),
     "thermocline_store_requests_total": (MetricType.COUNTER, "Requests to the object store, by purpose and kind."),

@@ -52,6 +52,8 @@ class TierFigures(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     cache_bytes: int
     cache_hits: int
     cache_misses: int
+    yielded_requests: int | None = None
+    """Made beyond the budget; None: there is none."""
 
 
 def show_tier(page: Exposition, figures: TierFigures) -> None:
@@ -75,6 +77,8 @@ def show_tier(page: Exposition, figures: TierFigures) -> None:
     page.add("thermocline_tier_seal_age_widened", figures.is_widened)
     if figures.budget_left is not None:
         page.add("thermocline_tier_request_budget_left", figures.budget_left)
+    if figures.yielded_requests is not None:
+        page.add("thermocline_tier_request_budget_yielded_total", figures.yielded_requests)
     if figures.scrub_ms is not None:
         page.add("thermocline_tier_scrub_timestamp_seconds", figures.scrub_ms / 1_000)
         page.add("thermocline_tier_scrub_broken", figures.scrub_broken)

@@ -31,6 +31,7 @@ FIGURES = TierFigures(
     outage_ms=90_000,
     is_widened=True,
     budget_left=-3,
+    yielded_requests=12,
     scrub_ms=1_700_000_000_000,
     scrub_broken=2,
     cache_bytes=11,
@@ -91,6 +92,7 @@ def test_what_the_tier_process_tells_is_shown() -> None:
     assert 'thermocline_store_requests_total{purpose="ledger",kind="put"} 3' in lines
     assert "thermocline_tier_outage_seconds 90" in lines
     assert "thermocline_tier_request_budget_left -3" in lines
+    assert "thermocline_tier_request_budget_yielded_total 12" in lines
     assert "thermocline_tier_committed_timestamp_seconds 1700000000.5" in lines
     others = sum_of_others([*FIGURES.topics, *FIGURES.topics])
     assert (others.topic, others.waiting_bytes, others.waiting_ms, others.stored_bytes) == (OTHER, 20, 2_500, 14)
