@@ -1,7 +1,7 @@
 """A cold tier with a meter, fed by topics that send at random, on a clock that moves a second a step.
 
 Everything from the seal backlog to the object store is the real part; a round of the tier service is run each second,
-behind it whatever merges and index objects are due, and the state is saved as often as a broker does.
+behind it whatever merges are due; if wanted index objects, too, and the state is saved as often as a broker does.
 """
 
 from __future__ import annotations
@@ -75,7 +75,10 @@ class MeteredTier:
         store: ObjectStore | None = None,
         spool_folder: Path | None = None,
         budgets: TierBudgets | None = None,
+        is_whole: bool = False,
     ) -> None:
+        """`is_whole`: keys are indexed and the state is saved, too."""
+        self._is_whole = is_whole
         self._spool_folder = spool_folder
         self._budgets = budgets if budgets is not None else TierBudgets()
         self.senders = dict(senders)
@@ -224,9 +227,10 @@ class MeteredTier:
         await self.service.run_once()
         while await self.merging.run_once() is not None:
             pass
-        while await self.indexing.run_once():
-            pass
-        await self.states.save_due()
+        if self._is_whole:
+            while await self.indexing.run_once():
+                pass
+            await self.states.save_due()
         self._steps += 1
         if self._steps % FORGET_STEPS == 0:
             hot.forget_before(self.service.backlog.committed_offset())

@@ -31,7 +31,7 @@ class Budgeted:
     """A metered tier under a budget; `hour` is what was counted in the last hour."""
 
     def __init__(self, senders: dict[str, Sender], *, seed: int, age_ms_max: int = DAY_MS) -> None:
-        self.tier = MeteredTier(senders, seed=seed, step_ms=STEP_MS)
+        self.tier = MeteredTier(senders, seed=seed, step_ms=STEP_MS, is_whole=True)
         self._age_ms_max = age_ms_max
         self._counts: deque[int] = deque([0], maxlen=HOUR_MS // STEP_MS + 1)
         self.busiest_hour = 0
