@@ -34,6 +34,7 @@ from thermocline.tiered.indexes.bloom_cache import BloomCache
 from thermocline.tiered.indexes.fresh_index import FreshIndex
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.local_files import LocalLog, LocalQueues
+from thermocline.tiered.object_store_url import put_requests_of
 from thermocline.tiered.packs.merge_policy import MergePolicy
 from thermocline.tiered.packs.merging import MergeBudget, Merging
 from thermocline.tiered.packs.pack_merger import PackMerger
@@ -244,6 +245,7 @@ class TierWork:
             ),
             admission=self.account.admission,
             check_store=self._check_store,
+            put_requests=put_requests_of(config.cold_url),
         )
 
     def _new_merging(self) -> Merging:

@@ -11,6 +11,7 @@ Secrets in a URL are for tests: they end up in process lists.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random, SystemRandom
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -84,6 +85,13 @@ def parse_s3_url(url: str) -> S3Options:
         session_token=given.get("session_token"),
         path_style=None if path_style is None else _BOOLEANS[path_style],
     )
+
+
+def put_requests_of(url: str) -> Callable[[float], int]:
+    """How many requests the store of `url` takes to put an object of so many bytes."""
+    if is_s3_url(url):
+        return parse_s3_url(url).put_requests
+    return lambda size_bytes: 1
 
 
 def is_s3_url(url: str) -> bool:

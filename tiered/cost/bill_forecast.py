@@ -134,8 +134,11 @@ def forecast_bill(
     requests: Requests = defaultdict(float, {key: count * part / hours for key, count in counts.items()})
     segments = sum(map(len, seals.segments.values())) / hours
     packs = sum(moment.pack_count for moment in seals.moments) / hours
-    requests[Purpose.SEGMENTS, RequestKind.PUT] += PUTS_PER_SEGMENT * segments + merged.segments
-    requests[Purpose.PACKS, RequestKind.PUT] += packs + merged.puts
+    pack_puts = sum(moment.put_count for moment in seals.moments) / hours
+    puts_of_log = rules.puts_of(rules.segment_bytes)  # the other two parts are small
+    requests[Purpose.SEGMENTS, RequestKind.PUT] += (PUTS_PER_SEGMENT - 1 + puts_of_log) * segments
+    requests[Purpose.SEGMENTS, RequestKind.PUT] += puts_of_log * merged.segments
+    requests[Purpose.PACKS, RequestKind.PUT] += pack_puts + merged.puts
     requests[Purpose.PACKS, RequestKind.GET] += merged.gets
     for kind in (RequestKind.PUT, RequestKind.GET):
         requests[Purpose.LEDGER, kind] += commits / hours

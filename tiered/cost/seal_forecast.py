@@ -10,7 +10,7 @@ As in `seal_backlog.py` and `tier_service.py`, which look once a round. Pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from thermocline.tiered.cost.arrivals import Arrivals
@@ -31,6 +31,14 @@ class SealRules:
     pack_bytes: int
     round_ms: int
     upload_budget_bytes: int
+    put_requests: Callable[[float], int] = lambda size_bytes: 1
+    """Of an object of so many bytes."""
+    stored_part: float = 1.0
+    """Stored bytes of a raw one."""
+
+    def puts_of(self, raw_bytes: float) -> int:
+        """Requests to put the object of so many raw bytes."""
+        return self.put_requests(raw_bytes * self.stored_part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +66,11 @@ class ForecastSeal:
 
 @dataclass(frozen=True, slots=True)
 class ForecastMoment:
-    """All that waits is sealed in the round at `round_ms`, into so many packs."""
+    """All that waits is sealed in the round at `round_ms`, into so many packs, by so many PUTs."""
 
     round_ms: int
     pack_count: int
+    put_count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,9 +135,9 @@ def forecast_seals(
         round_ms = _round_from(_seal_full(topics, rules, end_ms=end_ms), rules.round_ms)
         if round_ms >= end_ms:
             break
-        pack_count = _seal_small(topics, rules, round_ms=round_ms)
+        pack_count, put_count = _seal_small(topics, rules, round_ms=round_ms)
         if round_ms >= start_ms:
-            moments.append(ForecastMoment(round_ms - start_ms, pack_count))
+            moments.append(ForecastMoment(round_ms - start_ms, pack_count, put_count))
         else:
             packed_before = {topic.load.topic: topic.packed_bytes for topic in topics}
     return ForecastSeals(
@@ -161,8 +170,8 @@ def _seal_full(topics: Sequence[_Waiting], rules: SealRules, *, end_ms: int) -> 
         first.seal_full(rules)
 
 
-def _seal_small(topics: Sequence[_Waiting], rules: SealRules, *, round_ms: int) -> int:
-    """All that waits goes; into how many packs."""
+def _seal_small(topics: Sequence[_Waiting], rules: SealRules, *, round_ms: int) -> tuple[int, int]:
+    """All that waits goes; into how many packs, by how many PUTs."""
     raw_bytes: dict[str, float] = {}
     said_bytes: dict[str, int] = {}
     for topic in topics:
@@ -171,10 +180,12 @@ def _seal_small(topics: Sequence[_Waiting], rules: SealRules, *, round_ms: int) 
             name = ttl_class(topic.load.ttl_ms)
             raw_bytes[name] = raw_bytes.get(name, 0.0) + size_bytes
             said_bytes[name] = said_bytes.get(name, 0) + len(topic.load.topic) + _SAID_BYTES
-    return sum(
-        max(math.ceil(size_bytes / rules.pack_bytes), math.ceil(said_bytes[name] / ENTRY_BYTES_MAX))
-        for name, size_bytes in raw_bytes.items()
-    )
+    packs = puts = 0
+    for name, size_bytes in raw_bytes.items():
+        count = max(math.ceil(size_bytes / rules.pack_bytes), math.ceil(said_bytes[name] / ENTRY_BYTES_MAX))
+        packs += count
+        puts += count * rules.puts_of(size_bytes / count)
+    return packs, puts
 
 
 def _round_from(time_ms: float, round_ms: int) -> int:

@@ -21,6 +21,7 @@ from thermocline.tiered.cost.stored_bytes import stored_by_topic
 from thermocline.tiered.cost.traffic_record import TrafficWindow
 from thermocline.tiered.fencing import FencingMode
 from thermocline.tiered.garbage_rounds import COLLECTIONS_PER_GRACE
+from thermocline.tiered.object_store_url import put_requests_of
 from thermocline.tiered.tier_config import TierConfig
 from thermocline.tiered.tier_service import TierService
 
@@ -77,6 +78,8 @@ def forecast_requests(
             pack_bytes=config.pack_bytes,
             round_ms=config.account_interval_ms,
             upload_budget_bytes=config.upload_budget_bytes,
+            put_requests=put_requests_of(config.cold_url),
+            stored_part=_stored_part(catalog),
         ),
         fan_in=config.merge_fan_in if config.merge_bytes_per_second else None,
         sweep_ms=config.sweep_interval_ms,
@@ -96,9 +99,7 @@ def forecast_storage(
 ) -> StorageForecast:
     """See the module's header. `ttls_ms` as for `loads_of`, here also for topics that nothing came of: what they hold
     expires, or stays."""
-    stored = stored_by_topic(catalog)
-    raw_bytes = sum(each.raw_bytes for each in stored.values())
-    part = sum(each.stored_bytes for each in stored.values()) / raw_bytes if raw_bytes else 1.0
+    stored, part = stored_by_topic(catalog), _stored_part(catalog)
     ttls_ms = {load.topic: load.ttl_ms for load in loads} | dict(ttls_ms)
     stored_bytes = growth_bytes = 0.0
     for load in loads:
@@ -112,6 +113,13 @@ def forecast_storage(
         if (ttls_ms[topic] if topic in ttls_ms else catalog.ttl_ms(topic)) is None:
             stored_bytes += each.stored_bytes
     return StorageForecast(stored_bytes=stored_bytes, growth_bytes_per_hour=growth_bytes)
+
+
+def _stored_part(catalog: Catalog) -> float:
+    """Stored bytes of a raw one."""
+    stored = stored_by_topic(catalog)
+    raw_bytes = sum(each.raw_bytes for each in stored.values())
+    return sum(each.stored_bytes for each in stored.values()) / raw_bytes if raw_bytes else 1.0
 
 
 def _as_counted(recent: Recent, *, index_classes: int) -> Requests:
