@@ -541,13 +541,17 @@ class CostAccount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CostTopic(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What was asked for one topic's own objects, and what they hold."""
+    """What was asked for one topic's own objects, its share of what was asked for what topics share, and what it has
+    stored. The topic without a name: what is no living topic's."""
 
     topic: str
     requests: dict[str, int]
     sent_bytes: int
     received_bytes: int
     stored_bytes: int
+    shared_requests: dict[str, int] = {}
+    shared_sent_bytes: int = 0
+    shared_received_bytes: int = 0
 
 
 class CostForecast(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

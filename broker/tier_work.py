@@ -149,6 +149,7 @@ class TierWork:
         return TierFigures(
             topics=[each for each in topics if each.topic in wanted] + ([sum_of_others(others)] if others else []),
             purposes=account.purpose_figures(),
+            topic_requests=account.topic_request_figures(catalog, request.topics),
             removed_bytes=sum(each.stored_bytes for each in catalog.removed),
             ledger_version=catalog.version,
             committed_ms=catalog.committed_ms,
@@ -246,6 +247,7 @@ class TierWork:
             admission=self.account.admission,
             check_store=self._check_store,
             put_requests=put_requests_of(config.cold_url),
+            on_sealed=self.account.shares.settle,
         )
 
     def _new_merging(self) -> Merging:

@@ -22,7 +22,8 @@ A topic is named in the ledger from its first segment on. Belongs to the tier pr
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -96,13 +97,15 @@ class TierService:
         check_store: Callable[[], Awaitable[None]] | None = None,
         lag_records_max: int = RECORDS_MAX,
         put_requests: Callable[[int], int] = lambda size_bytes: 1,
+        on_sealed: Callable[[Catalog, Mapping[str, int]], None] = lambda catalog, sealed_bytes: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`on_committed(catalog, topics)`: called with the topics whose cold ranges changed, or none of them when only
         the gate of local deletion (`backlog.committed_offset`) has moved. Without `pack_sealer` every topic is sealed
         into segments of its own. `admission`: there is a request budget. `check_store`: raises
         ObjectStoreUnavailableError while the store is known to be away. `lag_records_max`: see GateLag. `put_requests`:
-        how many requests it takes to put an object of so many bytes."""
+        how many requests it takes to put an object of so many bytes. `on_sealed(catalog, raw bytes by topic)`: called
+        with each commit of something sealed."""
         self._admission = admission
         self._sleep = sleep
         self._writer = writer
@@ -111,6 +114,7 @@ class TierService:
         self._clock = clock
         self._flush_offset = flush_offset
         self._on_committed = on_committed
+        self._on_sealed = on_sealed
         self._check_store = check_store
         self._demands: list[_Demand] = []
         self._wake = asyncio.Event()
@@ -445,6 +449,7 @@ class TierService:
                     await self._commit(changes)
                 self._due.committed()
                 self._lag.sealed(entry for _, entry in sealed)
+                self._tell_sealed([entry for _, entry in sealed], group)
                 for plan, entry in sealed:
                     self._backlog.committed(plan)
                     self._tell_demands(demands, _outcome(entry))
@@ -500,6 +505,16 @@ class TierService:
                 self._last_error = str(error)
                 await self._sleep(delay_ms / 1_000)
                 delay_ms = min(delay_ms * 2, RETRY_DELAY_MS_MAX)
+
+    def _tell_sealed(self, segments: Iterable[SegmentEntry], packs: Iterable[SealedPack]) -> None:
+        sizes: Counter[str] = Counter()
+        for segment in segments:
+            sizes[segment.topic] += segment.raw_bytes
+        for pack in packs:
+            for plan, extent in pack.pieces:
+                sizes[plan.topic] += extent.raw_bytes
+        if sizes:
+            self._on_sealed(self.catalog, sizes)
 
     def _tell_demands(self, demands: Iterable[_Demand], outcome: SealOutcome) -> None:
         for demand in demands:

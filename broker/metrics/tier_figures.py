@@ -36,6 +36,14 @@ class PurposeFigures(msgspec.Struct, array_like=True, frozen=True, kw_only=True)
     received_bytes: int
 
 
+class TopicRequestFigures(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """What the object store was asked for one topic: its own objects and its share of what topics share, a fraction."""
+
+    topic: str
+    requests: dict[str, float]
+    errors: float
+
+
 class TierFigures(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """Answer to TIER_METRICS. `budget_left` None: there is no budget; `scrub_ms` None: no scrub has ended yet."""
 
@@ -54,6 +62,7 @@ class TierFigures(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     cache_misses: int
     yielded_requests: int | None = None
     """Made beyond the budget; None: there is none."""
+    topic_requests: list[TopicRequestFigures] = []
 
 
 def show_tier(page: Exposition, figures: TierFigures) -> None:
@@ -70,6 +79,11 @@ def show_tier(page: Exposition, figures: TierFigures) -> None:
         page.add("thermocline_store_errors_total", purpose.errors, labels)
         page.add("thermocline_store_sent_bytes_total", purpose.sent_bytes, labels)
         page.add("thermocline_store_received_bytes_total", purpose.received_bytes, labels)
+    for topic in figures.topic_requests:
+        labels = {"topic": topic.topic}
+        for kind, amount in topic.requests.items():
+            page.add("thermocline_topic_store_requests_total", amount, labels | {"kind": kind})
+        page.add("thermocline_topic_store_errors_total", topic.errors, labels)
     page.add("thermocline_tier_removed_bytes", figures.removed_bytes)
     page.add("thermocline_tier_ledger_version", figures.ledger_version)
     page.add("thermocline_tier_committed_timestamp_seconds", figures.committed_ms / 1_000)

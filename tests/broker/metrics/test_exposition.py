@@ -14,6 +14,7 @@ from thermocline.broker.metrics.tier_figures import (
     PurposeFigures,
     TierFigures,
     TopicFigures,
+    TopicRequestFigures,
     show_tier,
     sum_of_others,
 )
@@ -32,6 +33,7 @@ FIGURES = TierFigures(
     is_widened=True,
     budget_left=-3,
     yielded_requests=12,
+    topic_requests=[TopicRequestFigures(topic="orders", requests={"put": 2.5}, errors=0.25)],
     scrub_ms=1_700_000_000_000,
     scrub_broken=2,
     cache_bytes=11,
@@ -91,6 +93,8 @@ def test_what_the_tier_process_tells_is_shown() -> None:
     assert 'thermocline_tier_waiting_seconds{topic="orders"} 2.5' in lines
     assert 'thermocline_store_requests_total{purpose="ledger",kind="put"} 3' in lines
     assert "thermocline_tier_outage_seconds 90" in lines
+    assert 'thermocline_topic_store_requests_total{topic="orders",kind="put"} 2.5' in lines
+    assert 'thermocline_topic_store_errors_total{topic="orders"} 0.25' in lines
     assert "thermocline_tier_request_budget_left -3" in lines
     assert "thermocline_tier_request_budget_yielded_total 12" in lines
     assert "thermocline_tier_committed_timestamp_seconds 1700000000.5" in lines

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +90,7 @@ class MeteredTier:
         self.merging: Merging
         self.indexing: Indexing
         self.states: SavedStates
+        self.on_sealed: Callable[[Catalog, Mapping[str, int]], None] = lambda catalog, sealed_bytes: None
         self.pressure = False
         self.times_ms: dict[tuple[str, int], array[int]] = {}
         """When each message of a queue was stored, by its offset."""
@@ -148,6 +149,7 @@ class MeteredTier:
                 fresh=fresh,
             ),
             admission=admission,
+            on_sealed=self.on_sealed,
             sleep=self._sleep,
         )
         self.merging = Merging(
