@@ -25,7 +25,12 @@ from thermocline.tiered.cost.cost_meter import HOUR_MS, CostMeter
 from thermocline.tiered.cost.request_budget import RequestBudget, counted_requests, state_requests_per_hour
 from thermocline.tiered.cost.request_kind import RequestKind, requests_by_kind
 from thermocline.tiered.cost.seal_admission import SealAdmission
-from thermocline.tiered.cost.service_forecast import forecast_requests, forecast_storage, loads_of
+from thermocline.tiered.cost.service_forecast import (
+    forecast_requests,
+    forecast_storage,
+    loads_of,
+    requests_besides,
+)
 from thermocline.tiered.cost.stored_bytes import stored_by_topic
 from thermocline.tiered.cost.topic_shares import ERRORS, RECEIVED, SENT, TopicRow, TopicShares
 from thermocline.tiered.cost.traffic_record import TrafficRecord
@@ -192,10 +197,12 @@ class TierAccount:
             names = [request.topic] if request.topic is not None else list(service.backlog.topics)
             ttls_ms = dict.fromkeys(names, request.ttl_ms or None)
         loads = loads_of(service, window, now_ms=self._clock(), ttls_ms=ttls_ms)
+        own_loads = loads_of(service, window, now_ms=self._clock(), ttls_ms={})
         cycle_ms = window.elapsed_ms
 
         def work() -> CostForecast:
-            bill = forecast_requests(loads, config, catalog=catalog, cycle_ms=cycle_ms, recent=recent)
+            besides = requests_besides(own_loads, own, catalog=catalog, cycle_ms=cycle_ms, recent=recent)
+            bill = forecast_requests(loads, config, catalog=catalog, cycle_ms=cycle_ms, besides=besides)
             storage = forecast_storage(
                 loads, catalog=catalog, cycle_ms=cycle_ms, grace_ms=config.grace_ms, ttls_ms=ttls_ms
             )
