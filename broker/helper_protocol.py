@@ -346,12 +346,15 @@ class TopicTierReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True
 
 
 class RequestBudgetState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The request budget, what is left of it just now, and whether it has widened seal ages."""
+    """The request budget, what is left of it just now, and whether it has widened seal ages. `yielded_requests`: made
+    beyond it because local files had to go; `is_yielding`: a short time ago."""
 
     requests_per_hour: int
     left: int
     is_widened: bool
     waiting_topics: int
+    yielded_requests: int = 0
+    is_yielding: bool = False
 
 
 class TierReportReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -547,13 +550,17 @@ class CostAccount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CostTopic(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What was asked for one topic's own objects, and what they hold."""
+    """What was asked for one topic's own objects, its share of what was asked for what topics share, and what it has
+    stored. The topic without a name: what is no living topic's."""
 
     topic: str
     requests: dict[str, int]
     sent_bytes: int
     received_bytes: int
     stored_bytes: int
+    shared_requests: dict[str, int] = {}
+    shared_sent_bytes: int = 0
+    shared_received_bytes: int = 0
 
 
 class CostForecast(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

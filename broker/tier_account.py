@@ -7,7 +7,7 @@ price table.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from thermocline.broker.helper_protocol import (
@@ -18,15 +18,23 @@ from thermocline.broker.helper_protocol import (
     CostTopic,
     RequestBudgetState,
 )
-from thermocline.broker.metrics.tier_figures import PurposeFigures, TopicFigures
+from thermocline.broker.metrics.labelled_topics import OTHER
+from thermocline.broker.metrics.tier_figures import PurposeFigures, TopicFigures, TopicRequestFigures
+from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cost.cost_meter import HOUR_MS, CostMeter
-from thermocline.tiered.cost.request_budget import RequestBudget, counted_requests
-from thermocline.tiered.cost.request_kind import requests_by_kind
+from thermocline.tiered.cost.request_budget import RequestBudget, counted_requests, state_requests_per_hour
+from thermocline.tiered.cost.request_kind import RequestKind, requests_by_kind
 from thermocline.tiered.cost.seal_admission import SealAdmission
-from thermocline.tiered.cost.service_forecast import forecast_requests, forecast_storage, loads_of
+from thermocline.tiered.cost.service_forecast import (
+    forecast_requests,
+    forecast_storage,
+    loads_of,
+    requests_besides,
+)
 from thermocline.tiered.cost.stored_bytes import stored_by_topic
+from thermocline.tiered.cost.topic_shares import ERRORS, RECEIVED, SENT, TopicRow, TopicShares
 from thermocline.tiered.cost.traffic_record import TrafficRecord
-from thermocline.tiered.object_keys import BrokerKeys, escape_name
+from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.tier_config import TierConfig
 from thermocline.tiered.tier_service import TierService
 from thermocline.tiered.wrappers.metering import StoreCounters
@@ -50,6 +58,7 @@ class TierAccount:
         self._config = config
         self._clock = clock
         self.meter = CostMeter(keys, clock)
+        self.shares = TopicShares(self.meter)
         self.traffic = TrafficRecord(clock)
         self.outage = OutageWatch(clock, on_change=on_outage)
         self.admission: SealAdmission | None = None
@@ -58,6 +67,7 @@ class TierAccount:
                 requests_per_hour=config.requests_per_hour,
                 spent=lambda: counted_requests(self.meter.totals),
                 clock=clock,
+                state_per_hour=state_requests_per_hour(config.state_interval_ms),
             )
             self.admission = SealAdmission(
                 budget, age_ms=config.seal_age_ms, age_ms_max=max(config.seal_age_ms, seal_age_ms_max)
@@ -74,9 +84,10 @@ class TierAccount:
         """Topics that are due, and wait for the request budget."""
         return sorted(self.admission.waiting) if self.admission is not None else []
 
-    def can_pay(self, count: int) -> bool:
-        """Whether the request budget allows so many requests now, if there is one."""
-        return self.admission is None or self.admission.budget.allows(count)
+    @property
+    def requests(self) -> RequestBudget | None:
+        """The request budget, if there is one."""
+        return self.admission.budget if self.admission is not None else None
 
     def budget_state(self) -> RequestBudgetState | None:
         """The request budget; None when there is none."""
@@ -87,6 +98,8 @@ class TierAccount:
             left=int(self.admission.budget.left),
             is_widened=self.admission.is_widened,
             waiting_topics=len(self.admission.waiting),
+            yielded_requests=self.admission.yielded_requests,
+            is_yielding=self.admission.is_yielding,
         )
 
     def topic_figures(self, service: TierService, *, now_ms: int) -> list[TopicFigures]:
@@ -122,27 +135,30 @@ class TierAccount:
             for purpose, counters in self.meter.by_purpose.items()
         ]
 
+    def topic_request_figures(self, catalog: Catalog, topics: Sequence[str]) -> list[TopicRequestFigures]:
+        """Requests of each of these topics, its share of shared ones with them, and of all else."""
+        self.shares.settle(catalog, {})
+        others = self.shares.total()
+        figures: list[TopicRequestFigures] = []
+        for topic in topics:
+            amounts = self.shares.of(topic)
+            others = {name: count - amounts[name] for name, count in others.items()}
+            figures.append(_topic_requests(topic, amounts))
+        return [*figures, _topic_requests(OTHER, others)]
+
     async def answer(self, service: TierService, request: CostRequest) -> CostReply:
         """What TIER_COST asks for."""
         forecast = await self._forecast(service, request) if request.is_forecast else None
         meter, recent, now_ms = self.meter, self.meter.recent(), self._clock()
         catalog = service.catalog
         stored = {name: each.stored_bytes for name, each in stored_by_topic(catalog).items()}
-        topics: list[CostTopic] = []
         named = stored.keys() | {name for name, each in service.backlog.topics.items() if each.tiered}
-        for name in sorted(named):
-            if request.topic is not None and name != request.topic:
-                continue
-            counters = meter.by_topic.get(escape_name(name), StoreCounters())
-            topics.append(
-                CostTopic(
-                    topic=name,
-                    requests=_by_kind(counters),
-                    sent_bytes=counters.sent_bytes,
-                    received_bytes=counters.received_bytes,
-                    stored_bytes=stored.get(name, 0),
-                )
-            )
+        self.shares.settle(catalog, {})
+        topics = [
+            _cost_topic(row, stored_bytes=stored.get(row.topic, 0))
+            for row in self.shares.rows(sorted(named))
+            if request.topic in (None, row.topic)
+        ]
         return CostReply(
             started_ms=meter.started_ms,
             now_ms=now_ms,
@@ -181,10 +197,12 @@ class TierAccount:
             names = [request.topic] if request.topic is not None else list(service.backlog.topics)
             ttls_ms = dict.fromkeys(names, request.ttl_ms or None)
         loads = loads_of(service, window, now_ms=self._clock(), ttls_ms=ttls_ms)
+        own_loads = loads_of(service, window, now_ms=self._clock(), ttls_ms={})
         cycle_ms = window.elapsed_ms
 
         def work() -> CostForecast:
-            bill = forecast_requests(loads, config, catalog=catalog, cycle_ms=cycle_ms, recent=recent)
+            besides = requests_besides(own_loads, own, catalog=catalog, cycle_ms=cycle_ms, recent=recent)
+            bill = forecast_requests(loads, config, catalog=catalog, cycle_ms=cycle_ms, besides=besides)
             storage = forecast_storage(
                 loads, catalog=catalog, cycle_ms=cycle_ms, grace_ms=config.grace_ms, ttls_ms=ttls_ms
             )
@@ -206,6 +224,28 @@ class TierAccount:
             )
 
         return await asyncio.to_thread(work)
+
+
+def _cost_topic(row: TopicRow, *, stored_bytes: int) -> CostTopic:
+    return CostTopic(
+        topic=row.topic,
+        requests={kind.value: row.own[kind] for kind in RequestKind},
+        sent_bytes=row.own[SENT],
+        received_bytes=row.own[RECEIVED],
+        stored_bytes=stored_bytes,
+        shared_requests={kind.value: row.shared[kind] for kind in RequestKind},
+        shared_sent_bytes=row.shared[SENT],
+        shared_received_bytes=row.shared[RECEIVED],
+    )
+
+
+def _topic_requests(topic: str, amounts: Mapping[str, float]) -> TopicRequestFigures:
+    """Rounded to what a float tells apart, so that no sum falls by an error of rounding."""
+    return TopicRequestFigures(
+        topic=topic,
+        requests={kind.value: round(max(0.0, amounts[kind]), 6) for kind in RequestKind},
+        errors=round(max(0.0, amounts[ERRORS]), 6),
+    )
 
 
 def _by_kind(counters: StoreCounters) -> dict[str, int]:

@@ -67,11 +67,13 @@ class QueueExplanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierCondition:
     """What holds up all topics, as the tier process says. `oldest_waiting`: whose message holds back the log;
-    `fenced_by`: see `fenced_by`, empty while this broker is the one that commits."""
+    `fenced_by`: see `fenced_by`, empty while this broker is the one that commits. `is_yielding`: the request budget is
+    passed because local files have to go."""
 
     outage_ms: int = 0
     waits_for_budget: frozenset[str] = frozenset()
     requests_per_hour: int = 0
+    is_yielding: bool = False
     oldest_waiting: str = ""
     fenced_by: str = ""
 
@@ -156,12 +158,17 @@ def _next(
             f"due, and waits for the request budget ({condition.requests_per_hour} an hour); sealed when that allows"
             " it, or local files have to go"
         )
+    yields = (
+        f"; the request budget ({condition.requests_per_hour} an hour) is passed now, because local files have to go"
+        if condition.is_yielding
+        else ""
+    )
     due_in_ms = max(0, oldest_ms + tier.seal_age_ms - now_ms)
     missing = max(0, tier.segment_bytes - topic_waiting_bytes)
     return (
         f"sealed in {_duration(due_in_ms)}, when the topic's oldest waiting message is"
         f" {_duration(tier.seal_age_ms)} old, or sooner with another topic's, into a pack; into segments of its own"
-        f" after another {_size(missing)}"
+        f" after another {_size(missing)}{yields}"
     )
 
 

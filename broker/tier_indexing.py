@@ -52,7 +52,8 @@ class TierIndexing:
             class_of=service.class_of,
             cuts_ms=service.cuts_ms,
             amend=service.amend,
-            can_pay=account.can_pay,
+            requests=account.requests,
+            commit_cost=lambda: writer.commit_cost_max,
             sweep_interval_ms=config.sweep_interval_ms,
         )
 

@@ -29,11 +29,13 @@ from thermocline.remoting.errors import CorruptDataError, ObjectStoreUnavailable
 from thermocline.store.disk import Disk
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cold_reader import ColdReader
+from thermocline.tiered.cost.round_costs import piece_bytes_of
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.indexes.bloom_cache import BloomCache
 from thermocline.tiered.indexes.fresh_index import FreshIndex
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.local_files import LocalLog, LocalQueues
+from thermocline.tiered.object_store_url import put_requests_of
 from thermocline.tiered.packs.merge_policy import MergePolicy
 from thermocline.tiered.packs.merging import MergeBudget, Merging
 from thermocline.tiered.packs.pack_merger import PackMerger
@@ -156,12 +158,14 @@ class TierWork:
         return TierFigures(
             topics=[each for each in topics if each.topic in wanted] + ([sum_of_others(others)] if others else []),
             purposes=account.purpose_figures(),
+            topic_requests=account.topic_request_figures(catalog, request.topics),
             removed_bytes=sum(each.stored_bytes for each in catalog.removed),
             ledger_version=catalog.version,
             committed_ms=catalog.committed_ms,
             outage_ms=account.outage_ms,
             is_widened=budget is not None and budget.is_widened,
             budget_left=None if budget is None else budget.left,
+            yielded_requests=None if budget is None else budget.yielded_requests,
             scrub_ms=None if report is None else report.finished_ms,
             scrub_broken=self.scrub.broken_count,
             cache_bytes=cache.size_bytes,
@@ -263,6 +267,8 @@ class TierWork:
             ),
             admission=self.account.admission,
             check_store=self._check_store,
+            put_requests=put_requests_of(config.cold_url),
+            on_sealed=self.account.shares.settle,
         )
 
     def _new_merging(self) -> Merging:
@@ -278,12 +284,13 @@ class TierWork:
             ),
             policy=MergePolicy(fan_in=config.merge_fan_in, pack_bytes=config.pack_bytes),
             budget=MergeBudget(bytes_per_second=config.merge_bytes_per_second, clock=self._clock),
-            segment_bytes=config.segment_bytes,
+            segment_bytes=config.segment_bytes if self.account.requests is None else piece_bytes_of(config),
             catalog=self._catalog,
             class_of=service.class_of,
             cuts_ms=service.cuts_ms,
             amend=service.amend,
-            can_pay=self.account.can_pay,
+            requests=self.account.requests,
+            commit_cost=lambda: self._writer.commit_cost_max,
         )
 
     def _new_purger(self, store: LedgerCopyStore) -> Purger:

@@ -86,6 +86,11 @@ def status(app: Application, topic: str | None) -> None:
                 f"{broker}: the request budget ({budget['requestsPerHour']} an hour) widens seal ages,"
                 f" {budget['waitingTopics']} topics wait for it"
             )
+        if budget and budget.get("isYielding"):
+            app.output.note(
+                f"{broker}: the request budget ({budget['requestsPerHour']} an hour) yields: local files have to go,"
+                f" {budget['yieldedRequests']} requests beyond it so far"
+            )
         if answer.get("oldestWaiting"):
             app.output.note(f"{broker}: local files are held by {answer['oldestWaiting']}, which waits longest")
         if answer.get("lastScrub"):

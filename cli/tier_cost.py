@@ -25,6 +25,8 @@ HOUR_MS = 3_600_000
 AT_START = "doctor"
 """Asked for once at a start: no part of a rate."""
 TOPICS_SHOWN = 20
+NO_TOPIC = "(none)"
+"""What is asked for at a start, or was for topics that have gone."""
 
 
 @click.command("cost", short_help="Show requests, bytes and money; forecast them.")
@@ -110,6 +112,7 @@ def _budget(budget: Mapping[str, Any] | None) -> dict[str, Any] | None:
         "left": budget["left"],
         "is_widened": budget["isWidened"],
         "waiting_topics": budget["waitingTopics"],
+        "yielded_requests": budget.get("yieldedRequests", 0),
     }
 
 
@@ -130,12 +133,22 @@ def _purpose(account: Mapping[str, Any], prices: PriceTable, *, hours: float) ->
 
 
 def _topic(topic: Mapping[str, Any], prices: PriceTable) -> dict[str, Any]:
+    """What its own objects ask for, and its share of what topics share."""
+    shared = {
+        "requests": topic["sharedRequests"],
+        "sentBytes": topic["sharedSentBytes"],
+        "receivedBytes": topic["sharedReceivedBytes"],
+    }
     return {
-        "topic": topic["topic"],
+        "topic": topic["topic"] or NO_TOPIC,
         **{kind: topic["requests"].get(kind, 0) for kind in KINDS},
         "sent_bytes": topic["sentBytes"],
         "received_bytes": topic["receivedBytes"],
         "cost": round(_money(topic, prices), 6),
+        **{f"shared_{kind}": topic["sharedRequests"].get(kind, 0) for kind in KINDS},
+        "shared_sent_bytes": topic["sharedSentBytes"],
+        "shared_received_bytes": topic["sharedReceivedBytes"],
+        "shared_cost": round(_money(shared, prices), 6),
         "stored_bytes": topic["storedBytes"],
         "storage_per_month": round(prices.stored(topic["storedBytes"]), 6),
     }
@@ -189,10 +202,10 @@ def _show(app: Application, bill: Mapping[str, Any], prices: PriceTable) -> None
     since = duration_text(bill["elapsed_ms"] // 1_000 * 1_000)
     out.text(f"{bill['broker']}: since {since}, in {prices.currency} by the table {prices.name!r}", value={})
     out.rows([each for each in bill["purposes"] if _is_used(each)])
-    topics = sorted(bill["topics"], key=lambda each: (-each["cost"], -each["stored_bytes"]))
+    topics = sorted(bill["topics"], key=lambda each: (-each["cost"] - each["shared_cost"], -each["stored_bytes"]))
     if topics:
         out.text("", value={})
-        out.rows(topics[:TOPICS_SHOWN])
+        out.rows([_in_brief(each) for each in topics[:TOPICS_SHOWN]])
         if len(topics) > TOPICS_SHOWN:
             out.note(f"{len(topics) - TOPICS_SHOWN} more topics: name one, or --json for all")
     storage = bill["storage"]
@@ -209,7 +222,8 @@ def _show(app: Application, bill: Mapping[str, Any], prices: PriceTable) -> None
     if budget is not None:
         out.text(
             f"request budget {budget['requests_per_hour']} an hour"
-            + (f"; seal ages are widened, {budget['waiting_topics']} topics wait" if budget["is_widened"] else ""),
+            + (f"; seal ages are widened, {budget['waiting_topics']} topics wait" if budget["is_widened"] else "")
+            + (f"; {budget['yielded_requests']} beyond it, for local files" if budget["yielded_requests"] else ""),
             value={},
         )
     if bill["forecast"] is not None:
@@ -240,6 +254,21 @@ def _show_forecast(app: Application, forecast: Mapping[str, Any], budget: Mappin
     out.text(f"in all {forecast['cost_per_month']:.4f} a month, before it grows", value={})
     if budget is not None and requests["put"] + requests["list"] > budget["requests_per_hour"]:
         out.text("more than the request budget: seal ages would be widened", value={})
+
+
+def _in_brief(topic: Mapping[str, Any]) -> dict[str, Any]:
+    """A row that fits a line: all requests, the shared ones apart."""
+    return {
+        "topic": topic["topic"],
+        "requests": sum(topic[kind] for kind in KINDS),
+        "shared": sum(topic[f"shared_{kind}"] for kind in KINDS),
+        "sent_bytes": topic["sent_bytes"] + topic["shared_sent_bytes"],
+        "received_bytes": topic["received_bytes"] + topic["shared_received_bytes"],
+        "cost": topic["cost"],
+        "shared_cost": topic["shared_cost"],
+        "stored_bytes": topic["stored_bytes"],
+        "storage_per_month": topic["storage_per_month"],
+    }
 
 
 def _is_used(purpose: Mapping[str, Any]) -> bool:

@@ -62,6 +62,8 @@ class S3Proxy:
         self._rule = rule
         self._credentials = Credentials(bucket.access_key, bucket.secret_key)
         self.methods: Counter[str] = Counter()
+        self.seen: list[tuple[str, str, str]] = []
+        """Method, path and query of each request."""
         self.drop_count = 0
 
     async def __aenter__(self) -> S3Proxy:
@@ -84,6 +86,7 @@ class S3Proxy:
 
     async def _handle(self, request: web.Request) -> web.Response:
         self.methods[request.method] += 1
+        self.seen.append((request.method, request.path, request.query_string))
         body = await request.read()
         headers = {}
         for name, value in request.headers.items():

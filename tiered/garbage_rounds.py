@@ -53,7 +53,7 @@ class GarbageRounds:
             return
         if self._has_swept and not self._collector.is_due(now_ms=now_ms):
             return
-        if self._has_swept and not self._can_pay(COLLECTION_COST + self._writer.commit_cost_max):
+        if self._has_swept and not self._can_pay(COLLECTION_COST + self._cost_max):
             return
         async with self._changing:
             try:
@@ -71,6 +71,11 @@ class GarbageRounds:
             self._not_before_ms = now_ms + self._config.grace_ms // COLLECTIONS_PER_GRACE
         if report.deleted_count:
             logger.info("garbage deleted objects=%d bytes=%d", report.deleted_count, report.deleted_bytes)
+
+    @property
+    def _cost_max(self) -> int:
+        """Of the commit, and of the checkpoint that a collection may need."""
+        return self._writer.commit_cost_max + self._writer.checkpoint_cost_max
 
     async def collect_now(self) -> GarbageReport:
         """Delete what no live version names, without a grace period; pins hold. Orphans are looked for, by listing."""

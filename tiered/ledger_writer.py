@@ -178,11 +178,18 @@ class LedgerWriter:
     def commit_cost_max(self) -> int:
         """Requests that write or list which the next commit takes at most: its entry (with ballots a proposal and a
         listing, too), and a checkpoint if that is due."""
-        cost = self.arbiter.requests_per_entry
-        if self.version + 1 - self._checkpoint_version >= self.checkpoint_interval:
-            known_count = self.checkpoint.bucket_count if self.checkpoint is not None else 1
-            cost += bucket_count_for(self.catalog, at_least=known_count) + 3  # packs, head, and the hint
-        return cost
+        return self.commits_cost_max(1)
+
+    def commits_cost_max(self, count: int) -> int:
+        """The same of the next `count` commits."""
+        checkpoints = (self.version + count - self._checkpoint_version) // self.checkpoint_interval
+        return count * self.arbiter.requests_per_entry + checkpoints * self.checkpoint_cost_max
+
+    @property
+    def checkpoint_cost_max(self) -> int:
+        """The same of a checkpoint: its buckets, the packs, its head, and the hint."""
+        known_count = self.checkpoint.bucket_count if self.checkpoint is not None else 1
+        return bucket_count_for(self.catalog, at_least=known_count) + 3
 
     def next_segment_id(self) -> SegmentId:
         """A new id. Commit the segment under it, or `abandon` it."""

@@ -12,6 +12,7 @@ are used. `s3a://` means `s3://`. Keys in a URL are for tests: they end up in pr
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random, SystemRandom
 from typing import Any
@@ -102,6 +103,13 @@ def check_store_url(url: str) -> None:
         kinds = "file:///directory, s3://bucket/prefix or memory://name"
         raise InvalidRequestError(f"an object store is {kinds}", url=masked_url(url))
     parse_s3_url(url)
+
+
+def put_requests_of(url: str) -> Callable[[float], int]:
+    """How many requests the store of `url` takes to put an object of so many bytes."""
+    if is_s3_url(url):
+        return parse_s3_url(url).put_requests
+    return lambda size_bytes: 1
 
 
 def is_s3_url(url: str) -> bool:

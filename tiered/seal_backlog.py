@@ -291,8 +291,9 @@ class SealBacklog:
         ]
         return min(times, default=None)
 
-    def plan(self, topic: str, *, flush_offset: int) -> SealPlan | None:
-        """Return what the next segment of the topic takes, or None when nothing that is flushed waits.
+    def plan(self, topic: str, *, flush_offset: int, bytes_max: int | None = None) -> SealPlan | None:
+        """Return what the next segment of the topic takes, or None when nothing that is flushed waits. `bytes_max`: up
+        to so many raw bytes instead of a segment's.
 
         Raises:
             ObjectNotFoundError: A local file is gone, because the topic was deleted meanwhile.
@@ -318,7 +319,7 @@ class SealBacklog:
                 # Records behind the last unit read may not be overtaken by other queues' records.
                 log_end = min(log_end, int(units["physical_offset"][-1]) + int(units["size_bytes"][-1]))
             candidates[queue_id] = (start, units)
-        log_end = min(log_end, self._log_end_of_segment(candidates.values(), log_end))
+        log_end = min(log_end, self._log_end_of_segment(candidates.values(), log_end, bytes_max))
         runs: list[SealRun] = []
         raw_bytes = 0
         for queue_id, (start, units) in candidates.items():
@@ -398,15 +399,18 @@ class SealBacklog:
                 high = middle
         return low
 
-    def _log_end_of_segment(self, candidates: Iterable[tuple[int, Units]], log_end: int) -> int:
+    def _log_end_of_segment(
+        self, candidates: Iterable[tuple[int, Units]], log_end: int, bytes_max: int | None = None
+    ) -> int:
         """Return where in the log a segment of `segment_bytes` ends; at least one record fits."""
+        bytes_max = self._policy.segment_bytes if bytes_max is None else bytes_max
         arrays = [units for _, units in candidates if len(units)]
         if not arrays:
             return log_end
         units = np.concatenate(arrays)
         units = units[np.argsort(units["physical_offset"], kind="stable")]
         total = np.cumsum(units["size_bytes"].astype(np.int64))
-        if total[-1] <= self._policy.segment_bytes:
+        if total[-1] <= bytes_max:
             return log_end
-        last = max(0, int(np.searchsorted(total, self._policy.segment_bytes, side="right")) - 1)
+        last = max(0, int(np.searchsorted(total, bytes_max, side="right")) - 1)
         return int(units["physical_offset"][last]) + int(units["size_bytes"][last])

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.tiered.cost.request_budget import REQUESTS_PER_HOUR_MIN
+from thermocline.tiered.cost.request_budget import requests_per_hour_min
 from thermocline.tiered.fencing import FencingMode
 from thermocline.tiered.object_store_url import check_store_url
 from thermocline.tiered.wrappers.throttling import StoreLimits
@@ -126,12 +126,13 @@ class TierConfig:
             raise InvalidRequestError(
                 f"coldFullPolicy is {' or '.join(FullPolicy)}", setting="full_policy", value=self.full_policy
             )
-        if self.requests_per_hour and self.requests_per_hour < REQUESTS_PER_HOUR_MIN:
+        least_requests = requests_per_hour_min(self.state_interval_ms)
+        if self.requests_per_hour and self.requests_per_hour < least_requests:
             raise InvalidRequestError(
                 "setting is too small",
                 setting="requests_per_hour",
                 value=self.requests_per_hour,
-                minimum=REQUESTS_PER_HOUR_MIN,
+                minimum=least_requests,
             )
         if self.reserve_bytes and self.reserve_bytes < RESERVE_BYTES_MIN:
             raise InvalidRequestError(

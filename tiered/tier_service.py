@@ -4,7 +4,8 @@ One round
   1. Count what the hot process has reported since the last one (`SealBacklog.account`).
   2. Seal the due topics, several at once, each into segments that are uploaded whole.
      What is due by age goes up together with all else that waits of small topics, in packs (`packs/pack_sealer.py`);
-     so do, with full segments, small topics that hold back the gate of local deletion (`gate_lag.py`).
+     so do, with full segments, small topics that hold back the gate of local deletion (`gate_lag.py`), and full ones
+     where a request budget does not pay for segments of their own (`cost/seal_admission.py`).
   3. Commit one ledger entry: the segments and packs, topics whose TTL or incarnation changed, what expired.
   4. Tell the hot process which queues reach how far now (`on_committed`), and collect garbage that is due.
 A round with nothing to do costs no request.
@@ -21,7 +22,8 @@ A topic is named in the ledger from its first segment on. Belongs to the tier pr
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -32,7 +34,8 @@ from thermocline.remoting.errors import (
     ObjectStoreUnavailableError,
 )
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.cost.seal_admission import DueTopic, SealAdmission
+from thermocline.tiered.cost.round_costs import RoundCosts
+from thermocline.tiered.cost.seal_admission import Admitted, DueTopic, SealAdmission
 from thermocline.tiered.due_changes import DueChanges, TopicReport, changed_topics
 from thermocline.tiered.errors import EarlierCommitUnsettledError
 from thermocline.tiered.garbage import GarbageReport
@@ -46,7 +49,6 @@ from thermocline.tiered.round_uploads import RoundUploads, entries_of
 from thermocline.tiered.seal_backlog import SealBacklog, SealPlan
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_entry import SegmentEntry
-from thermocline.tiered.segment_upload import PUTS_PER_SEGMENT
 from thermocline.tiered.sweep_turn import Sweeps
 from thermocline.tiered.tier_config import TierConfig
 
@@ -94,12 +96,16 @@ class TierService:
         admission: SealAdmission | None = None,
         check_store: Callable[[], Awaitable[None]] | None = None,
         lag_records_max: int = RECORDS_MAX,
+        put_requests: Callable[[int], int] = lambda size_bytes: 1,
+        on_sealed: Callable[[Catalog, Mapping[str, int]], None] = lambda catalog, sealed_bytes: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`on_committed(catalog, topics)`: called with the topics whose cold ranges changed, or none of them when only
         the gate of local deletion (`backlog.committed_offset`) has moved. Without `pack_sealer` every topic is sealed
         into segments of its own. `admission`: there is a request budget. `check_store`: raises
-        ObjectStoreUnavailableError while the store is known to be away. `lag_records_max`: see GateLag."""
+        ObjectStoreUnavailableError while the store is known to be away. `lag_records_max`: see GateLag. `put_requests`:
+        how many requests it takes to put an object of so many bytes. `on_sealed(catalog, raw bytes by topic)`: called
+        with each commit of something sealed."""
         self._admission = admission
         self._sleep = sleep
         self._writer = writer
@@ -108,6 +114,7 @@ class TierService:
         self._clock = clock
         self._flush_offset = flush_offset
         self._on_committed = on_committed
+        self._on_sealed = on_sealed
         self._check_store = check_store
         self._demands: list[_Demand] = []
         self._wake = asyncio.Event()
@@ -131,6 +138,14 @@ class TierService:
             pack_sealer=pack_sealer,
             concurrency_max=config.upload_concurrency_max,
             class_of=self._due.class_of,
+        )
+        self._costs = RoundCosts(
+            writer,
+            backlog,
+            config,
+            class_of=self._due.class_of,
+            has_packs=pack_sealer is not None,
+            put_requests=put_requests,
         )
 
     @property
@@ -306,17 +321,17 @@ class TierService:
         demands, self._demands = self._demands, []
         try:
             wanted = self._wanted(demands)
-            due = self._admitted(self._backlog.due(now_ms=now_ms, pressure=self._pressure), now_ms=now_ms)
-            if self._uploads.has_packs and not all(map(self._is_full, due)):
-                due += self._backlog.waiting()  # whatever waits goes with what is due: it costs no request more
-                self._lag.caught_up()
-            elif self._uploads.has_packs and due and self._lag.is_long and self._can_pay(self._pack_count()):
-                due += self._lag.take()
-            topics = list(dict.fromkeys((*wanted, *due)))
+            admitted = self._admitted(self._backlog.due(now_ms=now_ms, pressure=self._pressure), now_ms=now_ms)
+            topics = list(dict.fromkeys((*wanted, *self._with_others(admitted))))
             while True:
-                advanced = await self._seal_and_commit(topics, demands, flush_offset=flush_offset, now_ms=now_ms)
-                # What is more than one segment takes is due again at once.
-                topics = [topic for topic in advanced if topic in wanted or self._is_full(topic)]
+                advanced = await self._seal_and_commit(
+                    topics, demands, flush_offset=flush_offset, now_ms=now_ms, admitted=admitted
+                )
+                # What is more than one segment takes is due again at once, if that can be paid for.
+                full = [topic for topic in advanced if self._costs.is_full(topic)]
+                admitted = self._admitted(full, now_ms=now_ms, is_more=True)
+                again = {*wanted, *admitted.topics}
+                topics = [topic for topic in advanced if topic in again]
                 if not topics:
                     break
         except BaseException:
@@ -358,52 +373,55 @@ class TierService:
             and progress.first_waiting_ms is not None
         }
 
-    def _admitted(self, due: list[str], *, now_ms: int) -> list[str]:
-        """Those of the due topics that the request budget lets be sealed now."""
+    def _admitted(self, due: list[str], *, now_ms: int, is_more: bool = False) -> Admitted:
+        """Those of the due topics that the request budget lets be sealed now, and how. `is_more`: the round goes on."""
         admission = self._admission
         if admission is None:
-            return due
+            return Admitted(topics=due)
         topics: list[DueTopic] = []
         for topic in due:
             first_ms = self._backlog.topics[topic].first_waiting_ms
-            assert first_ms is not None
-            is_over_age = admission.is_over_age(first_ms, now_ms=now_ms)
-            must = self._pressure or self._is_full(topic) or is_over_age
+            if first_ms is None:
+                continue  # it has gone up with a demand
+            must = self._pressure or admission.is_over_age(first_ms, now_ms=now_ms)
             topics.append(DueTopic(topic=topic, first_ms=first_ms, must=must))
-        return admission.admit(topics, self._seal_cost, now_ms=now_ms)
+        return admission.admit(
+            topics,
+            self._costs.seal,
+            now_ms=now_ms,
+            waiting=() if is_more else self._backlog.waiting(),
+            is_more=is_more,
+        )
 
-    def _seal_cost(self, topics: Sequence[str]) -> int:
-        """What it takes at most to seal topics in one round: small ones with all others that wait, in packs."""
-        if not self._uploads.has_packs:
-            return PUTS_PER_SEGMENT * len(topics) + self._writer.commit_cost_max
-        full_count = sum(map(self._is_full, topics))
-        pack_count = self._pack_count() if full_count < len(topics) else 0
-        more_entries = max(0, pack_count - 1)  # a pack of very many topics has an entry of its own
-        return PUTS_PER_SEGMENT * full_count + pack_count + more_entries + self._writer.commit_cost_max
-
-    def _pack_count(self) -> int:
-        """How many packs there would be if all small topics that wait were sealed now."""
-        sizes: dict[str, int] = {}
-        for topic in self._backlog.waiting():
-            if not self._is_full(topic):
-                name = self.class_of(topic)
-                sizes[name] = sizes.get(name, 0) + self._backlog.topics[topic].waiting_bytes
-        return sum(1 + size_bytes // self._config.pack_bytes for size_bytes in sizes.values())
-
-    def _can_pay_commit(self) -> bool:
-        return self._can_pay(self._writer.commit_cost_max)
+    def _with_others(self, admitted: Admitted) -> list[str]:
+        """The admitted topics, and those that go along."""
+        topics = admitted.topics
+        if not self._uploads.has_packs or not admitted.is_all:
+            return topics
+        if admitted.is_packed or not all(map(self._costs.is_full, topics)):
+            self._lag.caught_up()
+            return topics + self._backlog.waiting()  # whatever waits goes with what is due: it costs no request more
+        if topics and self._lag.is_long and self._can_pay(admitted.cost + self._costs.packs_of_small()):
+            return topics + self._lag.take()
+        return topics
 
     def _can_pay(self, cost: int) -> bool:
         return self._admission is None or self._admission.budget.allows(cost)
 
-    def _is_full(self, topic: str) -> bool:
-        progress = self._backlog.topics.get(topic)
-        return progress is not None and progress.waiting_bytes >= self._config.segment_bytes
-
     async def _seal_and_commit(
-        self, topics: list[str], demands: list[_Demand], *, flush_offset: int, now_ms: int
+        self, topics: list[str], demands: list[_Demand], *, flush_offset: int, now_ms: int, admitted: Admitted
     ) -> list[str]:
-        """Take one plan of each topic all the way; returns the topics that got further."""
+        """Take one plan of each topic all the way; returns the topics that got further. `admitted`: what the request
+        budget says of it."""
+        if self._admission is None:
+            return await self._take_turn(topics, demands, flush_offset, now_ms, is_packed=False)
+        with self._admission.paying(admitted):
+            return await self._take_turn(topics, demands, flush_offset, now_ms, is_packed=admitted.is_packed)
+
+    async def _take_turn(
+        self, topics: list[str], demands: list[_Demand], flush_offset: int, now_ms: int, *, is_packed: bool
+    ) -> list[str]:
+        bytes_max = self._costs.piece_bytes if is_packed and self._uploads.has_packs else None
         plans: list[SealPlan] = []
         for number, topic in enumerate(topics):
             if number % PLANS_AT_ONCE == PLANS_AT_ONCE - 1:
@@ -411,7 +429,7 @@ class TierService:
             if topic not in self._backlog.topics:
                 continue
             try:
-                plan = self._backlog.plan(topic, flush_offset=flush_offset)
+                plan = self._backlog.plan(topic, flush_offset=flush_offset, bytes_max=bytes_max)
             except ObjectNotFoundError as error:
                 logger.info("topic went away while it was planned topic=%s: %s", topic, error)
                 continue
@@ -421,7 +439,7 @@ class TierService:
                 continue
             if plan is not None:
                 plans.append(plan)
-        small = self._small_topics(plans, demands)
+        small = self._small_topics(plans, demands, is_packed=is_packed)
         filled = [plan for plan in plans if plan.runs]
         sealed, failure = await self._uploads.seal_segments([plan for plan in filled if plan.topic not in small])
         packs, pack_failure = await self._uploads.seal_packs([plan for plan in filled if plan.topic in small])
@@ -442,6 +460,7 @@ class TierService:
                     await self._commit(changes)
                 self._due.committed()
                 self._lag.sealed(entry for _, entry in sealed)
+                self._tell_sealed([entry for _, entry in sealed], group)
                 for plan, entry in sealed:
                     self._backlog.committed(plan)
                     self._tell_demands(demands, _outcome(entry))
@@ -459,12 +478,18 @@ class TierService:
             raise failure
         return sorted(advanced)
 
-    def _small_topics(self, plans: Sequence[SealPlan], demands: Iterable[_Demand]) -> frozenset[str]:
-        """The topics that go into packs: too small to fill a segment, and not asked for by name."""
+    def _small_topics(
+        self, plans: Sequence[SealPlan], demands: Iterable[_Demand], *, is_packed: bool
+    ) -> frozenset[str]:
+        """The topics that go into packs: too small to fill a segment, if that matters, and not asked for by name."""
         if not self._uploads.has_packs:
             return frozenset()
         named = frozenset[str]().union(*(demand.topics for demand in demands if demand.topics is not None))
-        return frozenset(plan.topic for plan in plans if plan.topic not in named and not self._is_full(plan.topic))
+        return frozenset(
+            plan.topic
+            for plan in plans
+            if plan.topic not in named and (is_packed or not self._costs.is_full(plan.topic))
+        )
 
     def _publish(self, topics: frozenset[str]) -> None:
         """Tell of topics whose cold ranges changed, and of a gate that moved."""
@@ -491,6 +516,16 @@ class TierService:
                 self._last_error = str(error)
                 await self._sleep(delay_ms / 1_000)
                 delay_ms = min(delay_ms * 2, RETRY_DELAY_MS_MAX)
+
+    def _tell_sealed(self, segments: Iterable[SegmentEntry], packs: Iterable[SealedPack]) -> None:
+        sizes: Counter[str] = Counter()
+        for segment in segments:
+            sizes[segment.topic] += segment.raw_bytes
+        for pack in packs:
+            for plan, extent in pack.pieces:
+                sizes[plan.topic] += extent.raw_bytes
+        if sizes:
+            self._on_sealed(self.catalog, sizes)
 
     def _tell_demands(self, demands: Iterable[_Demand], outcome: SealOutcome) -> None:
         for demand in demands:

@@ -51,12 +51,21 @@ FAMILIES: dict[str, tuple[MetricType, str]] = {
     "thermocline_tier_outage_seconds": (MetricType.GAUGE, "How long the object store has not answered; 0: it does."),
     "thermocline_tier_seal_age_widened": (MetricType.GAUGE, "1 while the request budget widens seal ages."),
     "thermocline_tier_request_budget_left": (MetricType.GAUGE, "Requests that the budget allows just now."),
+    "thermocline_tier_request_budget_yielded_total": (
+        MetricType.COUNTER,
+        "Requests made beyond the budget because local files had to go.",
+    ),
     "thermocline_tier_scrub_broken": (MetricType.GAUGE, "What scrubs found broken, and is not healed or gone."),
     "thermocline_tier_scrub_timestamp_seconds": (MetricType.GAUGE, "When the last scrub ended, since 1970."),
     "thermocline_store_requests_total": (MetricType.COUNTER, "Requests to the object store, by purpose and kind."),
-    "thermocline_store_errors_total": (
+    "thermocline_store_errors_total": (MetricType.COUNTER, "Requests without an answer, by purpose."),
+    "thermocline_topic_store_requests_total": (
         MetricType.COUNTER,
-        "Requests without an answer, by purpose.",
+        "Requests to the object store, by topic and kind: for its own objects, and its share of shared ones.",
+    ),
+    "thermocline_topic_store_errors_total": (
+        MetricType.COUNTER,
+        "Requests without an answer, by topic, its share of shared ones with them.",
     ),
     "thermocline_store_sent_bytes_total": (MetricType.COUNTER, "Bytes sent to the object store, by purpose."),
     "thermocline_store_received_bytes_total": (MetricType.COUNTER, "Bytes received from it, by purpose."),

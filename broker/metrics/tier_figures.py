@@ -36,6 +36,14 @@ class PurposeFigures(msgspec.Struct, array_like=True, frozen=True, kw_only=True)
     received_bytes: int
 
 
+class TopicRequestFigures(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """What the object store was asked for one topic: its own objects and its share of what topics share, a fraction."""
+
+    topic: str
+    requests: dict[str, float]
+    errors: float
+
+
 class TierFigures(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """Answer to TIER_METRICS. `budget_left` None: there is no budget; `scrub_ms` None: no scrub has ended yet."""
 
@@ -53,6 +61,9 @@ class TierFigures(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     cache_hits: int
     cache_misses: int
     cache_bytes_max: int
+    yielded_requests: int | None = None
+    """Made beyond the budget; None: there is none."""
+    topic_requests: list[TopicRequestFigures] = []
 
 
 def show_tier(page: Exposition, figures: TierFigures) -> None:
@@ -69,6 +80,11 @@ def show_tier(page: Exposition, figures: TierFigures) -> None:
         page.add("thermocline_store_errors_total", purpose.errors, labels)
         page.add("thermocline_store_sent_bytes_total", purpose.sent_bytes, labels)
         page.add("thermocline_store_received_bytes_total", purpose.received_bytes, labels)
+    for topic in figures.topic_requests:
+        labels = {"topic": topic.topic}
+        for kind, amount in topic.requests.items():
+            page.add("thermocline_topic_store_requests_total", amount, labels | {"kind": kind})
+        page.add("thermocline_topic_store_errors_total", topic.errors, labels)
     page.add("thermocline_tier_removed_bytes", figures.removed_bytes)
     page.add("thermocline_tier_ledger_version", figures.ledger_version)
     page.add("thermocline_tier_committed_timestamp_seconds", figures.committed_ms / 1_000)
@@ -76,6 +92,8 @@ def show_tier(page: Exposition, figures: TierFigures) -> None:
     page.add("thermocline_tier_seal_age_widened", figures.is_widened)
     if figures.budget_left is not None:
         page.add("thermocline_tier_request_budget_left", figures.budget_left)
+    if figures.yielded_requests is not None:
+        page.add("thermocline_tier_request_budget_yielded_total", figures.yielded_requests)
     if figures.scrub_ms is not None:
         page.add("thermocline_tier_scrub_timestamp_seconds", figures.scrub_ms / 1_000)
         page.add("thermocline_tier_scrub_broken", figures.scrub_broken)

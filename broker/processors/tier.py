@@ -266,6 +266,7 @@ def _condition(reply: TierReportReply | None, *, fenced_by: str) -> TierConditio
         outage_ms=reply.outage_ms,
         waits_for_budget=frozenset(reply.waits_for_budget),
         requests_per_hour=reply.budget.requests_per_hour if reply.budget is not None else 0,
+        is_yielding=reply.budget is not None and reply.budget.is_yielding,
         oldest_waiting=reply.oldest_waiting,
         fenced_by=fenced_by,
     )

@@ -144,6 +144,10 @@ def test_what_a_message_waits_for_is_named() -> None:
     assert away.startswith("waits for the object store, which has not answered for 1.5 min")
     poor = TierCondition(waits_for_budget=frozenset(["orders"]), requests_per_hour=500)
     assert why(TOPIC, condition=poor)[0].startswith("due, and waits for the request budget (500 an hour)")
+    yielding = TierCondition(requests_per_hour=500, is_yielding=True)
+    assert why(TOPIC, condition=yielding)[0].endswith(
+        "; the request budget (500 an hour) is passed now, because local files have to go"
+    )
 
 
 @pytest.mark.parametrize(

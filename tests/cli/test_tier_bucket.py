@@ -111,6 +111,12 @@ def test_costs_are_counted_priced_and_forecast(
     assert bill["storage"]["stored_bytes"] > 0
     assert bill["budget"]["requests_per_hour"] == 5_000
     assert bill["forecast"] is None
+    for kind in ("put", "get", "list", "delete"):
+        of_topics = sum(topic[kind] + topic[f"shared_{kind}"] for topic in bill["topics"])
+        assert of_topics == sum(purpose[kind] for purpose in bill["purposes"]), "own and shared, and nothing besides"
+    shares = {topic["topic"]: topic["shared_put"] for topic in bill["topics"]}
+    assert shares[TOPIC] > 0
+    assert "(none)" in shares
     example = Path(__file__).parents[2] / "tiered" / "cost" / "example_prices.toml"
     prices = tmp_path / "prices.toml"
     prices.write_text(example.read_text().replace("put = 0.005", "put = 1000000.0"))
@@ -139,6 +145,9 @@ def test_metrics_are_shown(served: dict[str, str]) -> None:
     assert "thermocline_dropped_messages 0" in lines
     assert f'thermocline_tier_waiting_bytes{{topic="{TOPIC}"}} 0' in lines
     assert any(line.startswith('thermocline_store_requests_total{purpose="ledger",kind="put"}') for line in lines)
+    of_purposes = sum_of(lines, "thermocline_store_requests_total")
+    assert sum_of(lines, "thermocline_topic_store_requests_total") == pytest.approx(of_purposes)
+    assert any(line.startswith(f'thermocline_topic_store_errors_total{{topic="{TOPIC}"}}') for line in lines)
 
 
 def test_explain_names_what_keeps_a_message(served: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,3 +161,7 @@ def test_explain_names_what_keeps_a_message(served: dict[str, str], capsys: pyte
     assert one["queue"] == rows[0]["queue"]
     assert run(["tier", "explain", TOPIC, "-n", served["namesrv"]]) == 0
     assert "why local" in capsys.readouterr().out.replace("_", " ")
+
+
+def sum_of(lines: list[str], family: str) -> float:
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{family}{{"))

@@ -9,11 +9,14 @@ What one of them asks for, in requests, as the code that does it
     checkpoint    1 PUT a changed bucket, the packs, its head, the hint    checkpoint.py
     collection    see `_add_collection`                          garbage.py
 
-Expiry is forecast as it is once it has set in: as much goes as comes, one time to live later. One commit takes all that
-is sealed in a round, and what has expired by it; what else expires is committed once a sweep.
+    index        PUT of each object, GETs of what it is made of            index_forecast.py
+    state        1 PUT, 2 GETs of the ledger, 1 DELETE of an older one     state/state_log.py
 
-Not forecast but taken over as counted: state snapshots, reads, whatever is asked for at a start. Pure: one seed, one
-forecast.
+Expiry is forecast as it is once it has set in: as much goes as comes, one time to live later. One commit takes all that
+is sealed in a round, and what has expired by it; what else expires is committed once a sweep. State is saved when
+anything came in.
+
+Not forecast: reads, whatever is asked for at a start. Pure: one seed, one forecast.
 """
 
 from __future__ import annotations
@@ -24,9 +27,12 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TypeAlias
 
+import numpy as np
+
 from thermocline.tiered.checkpoint import BUCKET_COUNT_MAX, BUCKET_SEGMENTS, PACKS_BUCKET, bucket_of
 from thermocline.tiered.cost.arrivals import Arrivals, points_per_minute
 from thermocline.tiered.cost.cost_meter import HOUR_MS, Purpose
+from thermocline.tiered.cost.index_forecast import IndexForecast, forecast_indexes
 from thermocline.tiered.cost.merge_forecast import MergeForecast, forecast_merges
 from thermocline.tiered.cost.request_kind import RequestKind
 from thermocline.tiered.cost.seal_forecast import ForecastSeals, SealRules, TopicLoad, forecast_seals
@@ -39,6 +45,8 @@ Requests: TypeAlias = dict[tuple[Purpose, RequestKind], float]
 
 SEAL_AGES = 4
 """The horizon is at least so many seal ages long."""
+GETS_PER_STATE = 2
+"""Entries that a state snapshot looks for, to know that nobody else has claimed the ledger."""
 SETTLING_SEAL_AGES = 8
 """So many go before it: topics that were due together drift apart."""
 _NO_TOPIC = ""
@@ -48,7 +56,7 @@ _NO_TOPIC = ""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastSettings:
     """What decides about requests. `fan_in` None: nothing is merged. `collect_ms`: the least time from one collection
-    of garbage to the next. `segment_count`: live segments there are now."""
+    of garbage to the next. `segment_count`: live segments there are now. `state_interval_ms` 0: no state is saved."""
 
     rules: SealRules
     fan_in: int | None
@@ -56,6 +64,7 @@ class ForecastSettings:
     grace_ms: int
     collect_ms: int
     is_ballots: bool = False
+    state_interval_ms: int = 0
     segment_count: int = 0
 
 
@@ -115,6 +124,8 @@ def forecast_bill(
     merged = forecast_merges(loads, seals, rules, fan_in=settings.fan_in, hours=hours)
     rounds = _rounds(loads, seals, settings, horizon_ms)
     _add_commits_of_packs(rounds, merged, settings, horizon_ms)
+    indexed = forecast_indexes(loads, seals, rules, arrivals, fan_in=settings.fan_in, start_ms=start_ms)
+    _add_commits_of_indexes(rounds, indexed, horizon_ms)
     bucket_count = _bucket_count(loads, seals, settings, hours)
     checkpoints = _checkpoints(rounds, (), bucket_count)
     collections = _collections(checkpoints, settings, horizon_ms)
@@ -126,7 +137,7 @@ def forecast_bill(
     counts[Purpose.CHECKPOINTS, RequestKind.PUT] = sum(count + 1 for count in checkpoints.values())
     counts[Purpose.LEDGER, RequestKind.PUT] = len(checkpoints)
     kept_count = round(len(checkpoints) * settings.grace_ms / horizon_ms) + 1
-    has_objects = merged.merges > 0 or any(load.ttl_ms is not None for load in loads)
+    has_objects = merged.merges > 0 or bool(indexed.index_gets) or any(load.ttl_ms is not None for load in loads)
     for gone_count in collections.values():
         _add_collection(counts, gone_count=gone_count, kept_count=kept_count, has_objects=has_objects)
     # Where the last checkpoint before now was is not known: on average there are just so many.
@@ -134,11 +145,23 @@ def forecast_bill(
     requests: Requests = defaultdict(float, {key: count * part / hours for key, count in counts.items()})
     segments = sum(map(len, seals.segments.values())) / hours
     packs = sum(moment.pack_count for moment in seals.moments) / hours
-    requests[Purpose.SEGMENTS, RequestKind.PUT] += PUTS_PER_SEGMENT * segments + merged.segments
-    requests[Purpose.PACKS, RequestKind.PUT] += packs + merged.puts
+    pack_puts = sum(moment.put_count for moment in seals.moments) / hours
+    puts_of_log = rules.puts_of(rules.segment_bytes)  # the other two parts are small
+    requests[Purpose.SEGMENTS, RequestKind.PUT] += (PUTS_PER_SEGMENT - 1 + puts_of_log) * segments
+    requests[Purpose.SEGMENTS, RequestKind.PUT] += puts_of_log * merged.segments
+    requests[Purpose.PACKS, RequestKind.PUT] += pack_puts + merged.puts
     requests[Purpose.PACKS, RequestKind.GET] += merged.gets
     for kind in (RequestKind.PUT, RequestKind.GET):
         requests[Purpose.LEDGER, kind] += commits / hours
+    requests[Purpose.INDEX, RequestKind.PUT] += indexed.index_puts / hours
+    requests[Purpose.INDEX, RequestKind.GET] += indexed.index_gets / hours
+    requests[Purpose.SEGMENTS, RequestKind.GET] += indexed.segment_gets / hours
+    requests[Purpose.PACKS, RequestKind.GET] += indexed.pack_gets / hours
+    if settings.state_interval_ms:
+        saves = _saves_per_hour(loads, settings.state_interval_ms, cycle_ms=cycle_ms)
+        requests[Purpose.STATE, RequestKind.PUT] += saves
+        requests[Purpose.STATE, RequestKind.DELETE] += saves
+        requests[Purpose.LEDGER, RequestKind.GET] += GETS_PER_STATE * saves
     if settings.is_ballots:
         for kind in (RequestKind.PUT, RequestKind.LIST, RequestKind.DELETE):
             requests[Purpose.OTHER, kind] += commits / hours
@@ -178,6 +201,24 @@ def _add_commits_of_packs(
         commit = rounds.setdefault(time_ms, _Round())
         commit.has_packs = True
         commit.swept.add(_NO_TOPIC)
+
+
+def _add_commits_of_indexes(rounds: dict[int, _Round], indexed: IndexForecast, horizon_ms: int) -> None:
+    """Each by itself, behind whatever else is committed then."""
+    for time_ms in indexed.commits_ms:
+        commit_ms = min(time_ms, horizon_ms - 1) + 1
+        while commit_ms in rounds:
+            commit_ms += 1
+        commit = rounds[commit_ms] = _Round()
+        commit.has_packs = True
+
+
+def _saves_per_hour(loads: Iterable[TopicLoad], interval_ms: int, *, cycle_ms: int) -> float:
+    """How often something has come in since the last look at the state, messages of a minute at random times in it."""
+    counts = sum((load.traffic.messages for load in loads), np.zeros(1, np.int64))
+    minute_ms = cycle_ms / len(counts)
+    changed = 1 - np.exp(-counts * (interval_ms / minute_ms))
+    return float(changed.mean()) * HOUR_MS / interval_ms
 
 
 def _bucket_count(loads: Iterable[TopicLoad], seals: ForecastSeals, settings: ForecastSettings, hours: float) -> int:

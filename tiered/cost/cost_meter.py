@@ -10,11 +10,12 @@
     doctor        what is tried out before a ledger is opened
     other         ballots, listings of everything
 
-Requests that are not segments' are shared: which topic they are for is not known, or nobody's alone. The last hour is
+Requests that are not segments' are shared: which topic they are for is not known, or nobody's alone; how they are
+divided among topics says `topic_shares.py`, for which those of each pack are kept until it takes them. The last hour is
 kept as the totals of each purpose at the first request of each minute, so that an idle broker keeps nothing up to date.
 
-Bounded: TOPICS_MAX topics have an account, further ones share one; HISTORY_MAX minutes. Belongs to the tier process's
-loop; `accounts_of` is called for each request.
+Bounded: TOPICS_MAX topics have an account, further ones share one, as do packs beyond PACKS_MAX; HISTORY_MAX minutes.
+Belongs to the tier process's loop; `accounts_of` is called for each request.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.wrappers.metering import StoreCounters
 
 TOPICS_MAX = 10_000
+PACKS_MAX = 4_096
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
 HISTORY_MAX = HOUR_MS // MINUTE_MS + 1
@@ -76,6 +78,7 @@ class CostMeter:
     by_topic: dict[str, StoreCounters] = field(default_factory=dict)
     """By the topic's name as keys have it (`object_keys.escape_name`)."""
     started_ms: int = 0
+    _packs: dict[str, StoreCounters] = field(default_factory=dict)
     _history: deque[_Moment] = field(default_factory=lambda: deque(maxlen=HISTORY_MAX))
     _prefixes: tuple[tuple[str, Purpose], ...] = ()
 
@@ -104,8 +107,14 @@ class CostMeter:
                 return self.by_purpose[Purpose.SEGMENTS], self._topic(topic)
         for prefix, purpose in self._prefixes:
             if key.startswith(prefix):
-                return (self.by_purpose[purpose],)
+                account = self.by_purpose[purpose]
+                return (account, self._pack(key)) if purpose is Purpose.PACKS else (account,)
         return (self.by_purpose[Purpose.OTHER],)
+
+    def take_packs(self) -> dict[str, StoreCounters]:
+        """Requests for packs since the last call, by their keys; those of "" are for packs beyond the bound."""
+        packs, self._packs = self._packs, {}
+        return packs
 
     def recent(self) -> Recent:
         """What was asked for in the last hour, to the minute."""
@@ -127,6 +136,11 @@ class CostMeter:
                 name = OTHER_TOPICS
             counters = self.by_topic.setdefault(name, StoreCounters())
         return counters
+
+    def _pack(self, key: str) -> StoreCounters:
+        if key not in self._packs and len(self._packs) >= PACKS_MAX:
+            key = ""
+        return self._packs.setdefault(key, StoreCounters())
 
     def _note_minute(self) -> None:
         now_ms = self.clock()

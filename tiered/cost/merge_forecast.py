@@ -119,4 +119,5 @@ def _of_level(
     buffer_bytes = buffer_bytes_of(pack_count, budget_bytes=rules.upload_budget_bytes)
     gets = pack_count * (GETS_PER_PACK + math.ceil(merge_bytes / pack_count / buffer_bytes))
     merges = generations * ranges
-    return MergeForecast(merges=merges, puts=merges * outputs, segments=segments, gets=merges * gets), bits
+    puts = merges * outputs * rules.puts_of(merge_bytes / outputs) if outputs else 0.0
+    return MergeForecast(merges=merges, puts=puts, segments=segments, gets=merges * gets), bits

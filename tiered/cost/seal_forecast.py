@@ -10,8 +10,8 @@ As in `seal_backlog.py` and `tier_service.py`, which look once a round. Pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from thermocline.tiered.cost.arrivals import Arrivals
 from thermocline.tiered.cost.traffic_record import TopicTraffic
@@ -31,6 +31,14 @@ class SealRules:
     pack_bytes: int
     round_ms: int
     upload_budget_bytes: int
+    put_requests: Callable[[float], int] = lambda size_bytes: 1
+    """Of an object of so many bytes."""
+    stored_part: float = 1.0
+    """Stored bytes of a raw one."""
+
+    def puts_of(self, raw_bytes: float) -> int:
+        """Requests to put the object of so many raw bytes."""
+        return self.put_requests(raw_bytes * self.stored_part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +55,11 @@ class TopicLoad:
         """Its name."""
         return self.traffic.topic
 
+    @property
+    def record_bytes(self) -> float:
+        """Of a message, on average."""
+        return float(self.traffic.raw_bytes.sum()) / max(1, int(self.traffic.messages.sum()))
+
 
 @dataclass(frozen=True, slots=True)
 class ForecastSeal:
@@ -58,19 +71,42 @@ class ForecastSeal:
 
 @dataclass(frozen=True, slots=True)
 class ForecastMoment:
-    """All that waits is sealed in the round at `round_ms`, into so many packs."""
+    """All that waits is sealed in the round at `round_ms`, into so many packs, by so many PUTs."""
 
     round_ms: int
     pack_count: int
+    put_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SealedStretch:
+    """A segment of a topic, or what a class has in packs (`topic` is empty then): records stored between two times."""
+
+    topic: str
+    ttl_class: str
+    start_ms: float
+    end_ms: float
+    records: float
+
+
+@dataclass(slots=True)
+class SealEvent:
+    """What a round has sealed, from now on; nothing stored before `gate_ms` waits then."""
+
+    round_ms: int
+    gate_ms: float
+    sealed: list[SealedStretch] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastSeals:
-    """What is sealed in a stretch of time, from its start: moments, segments by topic, packed bytes by topic."""
+    """What is sealed in a stretch of time, from its start: moments, segments by topic, packed bytes by topic. `events`:
+    all of it, and what is sealed before, from now on."""
 
     moments: Sequence[ForecastMoment]
     segments: Mapping[str, Sequence[ForecastSeal]]
     packed_bytes: Mapping[str, float]
+    events: Sequence[SealEvent] = ()
 
 
 class _Waiting:
@@ -87,13 +123,18 @@ class _Waiting:
         self.full_ms = 0.0
         self._look(rules)
 
-    def seal_full(self, rules: SealRules) -> None:
+    def seal_full(self, rules: SealRules) -> SealedStretch:
         """The segment that it has filled at `full_ms`."""
+        name = ttl_class(self.load.ttl_ms)
+        records = rules.segment_bytes / self.load.record_bytes
+        sealed = SealedStretch(self.load.topic, name, self.first_ms, self.full_ms, records)
         self.seals.append(ForecastSeal(_round_from(self.full_ms, rules.round_ms), int(self.full_ms)))
-        self._position += rules.segment_bytes
+        # No record is cut: some part of one does not fit.
+        self._position += max(1.0, rules.segment_bytes - self.load.record_bytes / 2)
         if self._position > 0:
             self.first_ms = self._arrivals.time_of(self._position)
         self._look(rules)
+        return sealed
 
     def go(self, round_ms: int, rules: SealRules) -> float:
         """All that waits goes; how many bytes that is."""
@@ -121,14 +162,15 @@ def forecast_seals(
     topics = [_Waiting(load, arrivals[load.topic], rules) for load in loads]
     moments: list[ForecastMoment] = []
     packed_before: dict[str, float] = {}
+    events: list[SealEvent] = []
     end_ms = start_ms + horizon_ms
     while topics:
-        round_ms = _round_from(_seal_full(topics, rules, end_ms=end_ms), rules.round_ms)
+        round_ms = _round_from(_seal_full(topics, rules, events, end_ms=end_ms), rules.round_ms)
         if round_ms >= end_ms:
             break
-        pack_count = _seal_small(topics, rules, round_ms=round_ms)
+        pack_count, put_count = _seal_small(topics, rules, events, round_ms=round_ms)
         if round_ms >= start_ms:
-            moments.append(ForecastMoment(round_ms - start_ms, pack_count))
+            moments.append(ForecastMoment(round_ms - start_ms, pack_count, put_count))
         else:
             packed_before = {topic.load.topic: topic.packed_bytes for topic in topics}
     return ForecastSeals(
@@ -144,37 +186,63 @@ def forecast_seals(
         packed_bytes={
             topic.load.topic: topic.packed_bytes - packed_before.get(topic.load.topic, 0.0) for topic in topics
         },
+        events=events,
     )
 
 
-def _seal_full(topics: Sequence[_Waiting], rules: SealRules, *, end_ms: int) -> float:
+def _seal_full(topics: Sequence[_Waiting], rules: SealRules, events: list[SealEvent], *, end_ms: int) -> float:
     """The segments that topics fill before the next moment, in the order of time; when that is due, or `end_ms`."""
     filling = [topic for topic in topics if topic.full_ms <= topic.first_ms + rules.age_ms]
     others = [topic for topic in topics if topic.full_ms > topic.first_ms + rules.age_ms]
-    due_of_others = min((topic.first_ms + rules.age_ms for topic in others), default=end_ms)
+    oldest_of_others_ms = min((topic.first_ms for topic in others), default=math.inf)
+    event: SealEvent | None = None
     while True:
-        due_ms = min((topic.first_ms + rules.age_ms for topic in filling), default=end_ms)
-        due_ms = min(due_ms, due_of_others, end_ms)
+        oldest_ms = min((topic.first_ms for topic in filling), default=math.inf)
+        oldest_ms = min(oldest_ms, oldest_of_others_ms)
+        due_ms = min(oldest_ms + rules.age_ms, end_ms)
+        if event is not None:
+            event.gate_ms = min(oldest_ms, event.round_ms)
         first = min(filling, key=lambda topic: topic.full_ms, default=None)
         if first is None or first.full_ms > due_ms:
             return due_ms
-        first.seal_full(rules)
+        event = _event_at(events, _round_from(first.full_ms, rules.round_ms))
+        event.sealed.append(first.seal_full(rules))
 
 
-def _seal_small(topics: Sequence[_Waiting], rules: SealRules, *, round_ms: int) -> int:
-    """All that waits goes; into how many packs."""
+def _seal_small(
+    topics: Sequence[_Waiting], rules: SealRules, events: list[SealEvent], *, round_ms: int
+) -> tuple[int, int]:
+    """All that waits goes; into how many packs, by how many PUTs."""
     raw_bytes: dict[str, float] = {}
     said_bytes: dict[str, int] = {}
+    records: dict[str, float] = {}
+    starts_ms: dict[str, float] = {}
     for topic in topics:
+        first_ms = topic.first_ms
         size_bytes = topic.go(round_ms, rules)
         if size_bytes:
             name = ttl_class(topic.load.ttl_ms)
             raw_bytes[name] = raw_bytes.get(name, 0.0) + size_bytes
             said_bytes[name] = said_bytes.get(name, 0) + len(topic.load.topic) + _SAID_BYTES
-    return sum(
-        max(math.ceil(size_bytes / rules.pack_bytes), math.ceil(said_bytes[name] / ENTRY_BYTES_MAX))
-        for name, size_bytes in raw_bytes.items()
-    )
+            records[name] = records.get(name, 0.0) + size_bytes / topic.load.record_bytes
+            starts_ms[name] = min(starts_ms.get(name, first_ms), first_ms)
+    packs = puts = 0
+    event = _event_at(events, round_ms)
+    event.gate_ms = round_ms
+    for name, size_bytes in raw_bytes.items():
+        count = max(math.ceil(size_bytes / rules.pack_bytes), math.ceil(said_bytes[name] / ENTRY_BYTES_MAX))
+        packs += count
+        puts += count * rules.puts_of(size_bytes / count)
+        each = SealedStretch("", name, starts_ms[name], round_ms, records[name] / count)
+        event.sealed.extend([each] * count)
+    return packs, puts
+
+
+def _event_at(events: list[SealEvent], round_ms: int) -> SealEvent:
+    """The last event, if it is of this round, else a new one."""
+    if not events or events[-1].round_ms != round_ms:
+        events.append(SealEvent(round_ms, -math.inf))
+    return events[-1]
 
 
 def _round_from(time_ms: float, round_ms: int) -> int:

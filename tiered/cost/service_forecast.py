@@ -1,19 +1,24 @@
 """The forecast for a running tier service: of its topics, their recorded traffic, what waits and what is stored.
 
-requests    what sealing, expiry and garbage would ask for (bill_forecast.py), and as counted what they do not decide
-            about: state snapshots, index objects with their commits, reads
+requests    what sealing, merging, indexing, state, expiry and garbage would ask for (bill_forecast.py), and what was
+            counted beyond that under the settings in force: reads, lookups
 storage     what will be there once expiry has set in: of a topic with a time to live what comes within that and the
             grace period; of others what is there now or waits, and what comes for every hour
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.cost.bill_forecast import BillForecast, ForecastSettings, Requests, forecast_bill
+from thermocline.tiered.cost.bill_forecast import (
+    GETS_PER_STATE,
+    BillForecast,
+    ForecastSettings,
+    Requests,
+    forecast_bill,
+)
 from thermocline.tiered.cost.cost_meter import HOUR_MS, Purpose, Recent
 from thermocline.tiered.cost.request_kind import RequestKind, requests_by_kind
 from thermocline.tiered.cost.seal_forecast import SealRules, TopicLoad
@@ -21,18 +26,17 @@ from thermocline.tiered.cost.stored_bytes import stored_by_topic
 from thermocline.tiered.cost.traffic_record import TrafficWindow
 from thermocline.tiered.fencing import FencingMode
 from thermocline.tiered.garbage_rounds import COLLECTIONS_PER_GRACE
+from thermocline.tiered.object_store_url import put_requests_of
 from thermocline.tiered.tier_config import TierConfig
 from thermocline.tiered.tier_service import TierService
 
-GETS_PER_STATE = 2
-"""Entries that a state snapshot looks for, to know that nobody else has claimed the ledger."""
-MERGES_PER_INDEX = 1 / 3
-"""How often an index object is merged, each time with three others: 1/4 and 1/16 and so on."""
-_AS_COUNTED = (
+_BESIDES = (
     (Purpose.SEGMENTS, RequestKind.GET),
+    (Purpose.PACKS, RequestKind.GET),
+    (Purpose.INDEX, RequestKind.GET),
     *((Purpose.STATE, kind) for kind in RequestKind),
-    *((Purpose.INDEX, kind) for kind in RequestKind),
 )
+"""What consumers and administrators cause, too: reads, lookups, and state that changes while no message comes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +70,10 @@ def loads_of(
 
 
 def forecast_requests(
-    loads: list[TopicLoad], config: TierConfig, *, catalog: Catalog, cycle_ms: int, recent: Recent | None = None
+    loads: list[TopicLoad], config: TierConfig, *, catalog: Catalog, cycle_ms: int, besides: Requests | None = None
 ) -> BillForecast:
-    """What would be asked for in an hour of such traffic under these settings; `recent`: with what was counted of what
-    they do not decide about."""
+    """What would be asked for in an hour of such traffic under these settings; `besides`: with what `requests_besides`
+    gives."""
     settings = ForecastSettings(
         rules=SealRules(
             segment_bytes=config.segment_bytes,
@@ -77,18 +81,35 @@ def forecast_requests(
             pack_bytes=config.pack_bytes,
             round_ms=config.account_interval_ms,
             upload_budget_bytes=config.upload_budget_bytes,
+            put_requests=put_requests_of(config.cold_url),
+            stored_part=_stored_part(catalog),
         ),
         fan_in=config.merge_fan_in if config.merge_bytes_per_second else None,
         sweep_ms=config.sweep_interval_ms,
         grace_ms=config.grace_ms,
         collect_ms=config.grace_ms // COLLECTIONS_PER_GRACE,
         is_ballots=config.fencing_mode is FencingMode.BALLOTS,
+        state_interval_ms=config.state_interval_ms,
         segment_count=catalog.segment_count,
     )
     forecast = forecast_bill(loads, settings, cycle_ms=cycle_ms)
-    if recent is None:
-        return forecast
-    return forecast.plus(_as_counted(recent, index_classes=len({each.ttl_class for each in catalog.indexes.values()})))
+    return forecast if besides is None else forecast.plus(besides)
+
+
+def requests_besides(
+    loads: list[TopicLoad], config: TierConfig, *, catalog: Catalog, cycle_ms: int, recent: Recent
+) -> Requests:
+    """What was counted an hour beyond what these settings, which were in force, and the traffic account for: reads,
+    lookups, and state that changed while no message came."""
+    expected = forecast_requests(loads, config, catalog=catalog, cycle_ms=cycle_ms).requests_per_hour
+    hours = recent.elapsed_ms / HOUR_MS
+    counts = {purpose: requests_by_kind(account.requests) for purpose, account in recent.by_purpose.items()}
+    requests: Requests = {
+        (purpose, kind): max(0.0, counts[purpose][kind] / hours - expected.get((purpose, kind), 0.0))
+        for purpose, kind in _BESIDES
+    }
+    requests[Purpose.LEDGER, RequestKind.GET] = GETS_PER_STATE * requests[Purpose.STATE, RequestKind.PUT]
+    return requests
 
 
 def forecast_storage(
@@ -96,9 +117,7 @@ def forecast_storage(
 ) -> StorageForecast:
     """See the module's header. `ttls_ms` as for `loads_of`, here also for topics that nothing came of: what they hold
     expires, or stays."""
-    stored = stored_by_topic(catalog)
-    raw_bytes = sum(each.raw_bytes for each in stored.values())
-    part = sum(each.stored_bytes for each in stored.values()) / raw_bytes if raw_bytes else 1.0
+    stored, part = stored_by_topic(catalog), _stored_part(catalog)
     ttls_ms = {load.topic: load.ttl_ms for load in loads} | dict(ttls_ms)
     stored_bytes = growth_bytes = 0.0
     for load in loads:
@@ -114,16 +133,8 @@ def forecast_storage(
     return StorageForecast(stored_bytes=stored_bytes, growth_bytes_per_hour=growth_bytes)
 
 
-def _as_counted(recent: Recent, *, index_classes: int) -> Requests:
-    """`index_classes`: of so many classes a range is indexed at a time, by one commit; each merge is another."""
-    hours = recent.elapsed_ms / HOUR_MS
-    counts = {purpose: requests_by_kind(account.requests) for purpose, account in recent.by_purpose.items()}
-    requests: Requests = defaultdict(float)
-    for purpose, kind in _AS_COUNTED:
-        requests[purpose, kind] += counts[purpose][kind] / hours
-    requests[Purpose.LEDGER, RequestKind.GET] += GETS_PER_STATE * counts[Purpose.STATE][RequestKind.PUT] / hours
-    if index_classes:
-        commits_per_put = (1 + MERGES_PER_INDEX * index_classes) / (index_classes * (1 + MERGES_PER_INDEX))
-        for kind in (RequestKind.PUT, RequestKind.GET):
-            requests[Purpose.LEDGER, kind] += commits_per_put * counts[Purpose.INDEX][RequestKind.PUT] / hours
-    return requests
+def _stored_part(catalog: Catalog) -> float:
+    """Stored bytes of a raw one."""
+    stored = stored_by_topic(catalog)
+    raw_bytes = sum(each.raw_bytes for each in stored.values())
+    return sum(each.stored_bytes for each in stored.values()) / raw_bytes if raw_bytes else 1.0

@@ -17,6 +17,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeVar
 
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.indexes.index_entry import PLACES, IndexEntry
@@ -53,7 +54,7 @@ def next_merge(catalog: Catalog) -> list[IndexEntry] | None:
         by_class.setdefault(index.ttl_class, []).append(index)
     for name in sorted(by_class):
         slot_ms = _slot_ms(catalog, name)
-        found = _choose(by_class[name], slot_ms)
+        found = choose_of_class(by_class[name], slot_ms)
         if found is not None:
             return found
     return None
@@ -90,8 +91,27 @@ def _slot_ms(catalog: Catalog, name: str) -> int | None:
     return None if ttl_ms is None else max(1, ttl_ms // SLOTS)
 
 
-def _choose(indexes: Sequence[IndexEntry], slot_ms: int | None) -> list[IndexEntry] | None:
-    """Of one class, by place."""
+class LeveledObject(Protocol):
+    """What of an index object decides about merges."""
+
+    @property
+    def level(self) -> int:
+        """How often what is in it was merged."""
+
+    @property
+    def max_store_ms(self) -> int:
+        """Store time of its newest record."""
+
+    @property
+    def object_bytes(self) -> int:
+        """Its size."""
+
+
+Leveled = TypeVar("Leveled", bound=LeveledObject)
+
+
+def choose_of_class(indexes: Sequence[Leveled], slot_ms: int | None) -> list[Leveled] | None:
+    """Which to merge of one class, in the order of the log; `slot_ms`: how long a slot is, None without any."""
     slots = [
         list(group)
         for _, group in itertools.groupby(indexes, key=lambda each: each.max_store_ms // slot_ms if slot_ms else 0)

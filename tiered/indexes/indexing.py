@@ -23,6 +23,7 @@ from thermocline.remoting.errors import (
     ObjectStoreUnavailableError,
 )
 from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.cost.request_budget import RequestBudget
 from thermocline.tiered.indexes.bloom_cache import BloomCache
 from thermocline.tiered.indexes.fresh_index import FreshIndex
 from thermocline.tiered.indexes.index_builder import IndexBuilder, IndexResult
@@ -34,8 +35,6 @@ from thermocline.tiered.packs.merging import MergeBudget
 
 logger = logging.getLogger(__name__)
 
-COMMIT_REQUESTS = 8
-"""What a build or a merge asks for at most, its commit included, that writes: an object for each class."""
 RETRY_MS = 5_000
 DAMAGED_RETRY_MS = 600_000
 
@@ -58,10 +57,12 @@ class Indexing:
         class_of: Callable[[str], str],
         cuts_ms: Callable[[], Mapping[str, int]],
         amend: Callable[[Change], Awaitable[bool]],
-        can_pay: Callable[[int], bool] = lambda count: True,
+        requests: RequestBudget | None = None,
+        commit_cost: Callable[[], int] = lambda: 1,
         sweep_interval_ms: int = 60_000,
     ) -> None:
-        """`gate`: every record below it that the cold tier is to hold is in `catalog`. `amend`: see TierService."""
+        """`gate`: every record below it that the cold tier is to hold is in `catalog`. `amend`: see TierService.
+        `requests`: what is done keeps to it, `commit_cost` of them at most for a commit."""
         self._builder = builder
         self._merger = merger
         self._budget = budget
@@ -72,7 +73,8 @@ class Indexing:
         self._class_of = class_of
         self._cuts_ms = cuts_ms
         self._amend = amend
-        self._can_pay = can_pay
+        self._requests = requests
+        self._commit_cost = commit_cost
         self._sweep_interval_ms = sweep_interval_ms
         self._failed: frozenset[str] = frozenset()
 
@@ -108,9 +110,18 @@ class Indexing:
             CorruptDataError: A part or an object that is needed is damaged.
             FencedError: Another writer has taken over.
         """
-        if self._budget.is_free and self._can_pay(COMMIT_REQUESTS) and await self.build_or_merge():
-            return True
-        return await self._sweep()
+        if self._requests is None:
+            return (self._budget.is_free and await self.build_or_merge()) or await self._sweep()
+        if self._budget.is_free and self._is_due():
+            cost = self._cost()
+            if self._requests.allows(cost, who="index"):
+                with self._requests.holding(cost):
+                    if await self.build_or_merge():
+                        return True
+        if not expired_indexes(self._catalog(), self._cuts_ms()) or not self._requests.allows(self._commit_cost()):
+            return False
+        with self._requests.holding(self._commit_cost()):
+            return await self._sweep()
 
     async def build_or_merge(self) -> bool:
         """One build or merge, whatever may be written now; False when none is due, or it was overtaken. Raises as
@@ -124,6 +135,12 @@ class Indexing:
     def _is_due(self) -> bool:
         catalog = self._catalog()
         return bool(self._next_merge(catalog)) or is_range_due(catalog, self._gate())
+
+    def _cost(self) -> int:
+        """Requests of a build or a merge at most: an object for each class, one of places, the commit."""
+        catalog = self._catalog()
+        classes = {self._class_of(topic) for topic in catalog.topics.keys() | catalog.packed.keys()}
+        return len(classes) + 1 + self._commit_cost()
 
     def _next_merge(self, catalog: Catalog) -> list[str]:
         """What is to be merged, unless that has failed before."""
@@ -199,7 +216,7 @@ class Indexing:
             gone = expired_indexes(newest, self._cuts_ms())
             return LedgerChanges(indexes_out=gone) if gone else None
 
-        if not expired_indexes(self._catalog(), self._cuts_ms()) or not self._can_pay(COMMIT_REQUESTS):
+        if not expired_indexes(self._catalog(), self._cuts_ms()):
             return False
         swept = await self._amend(change)
         self._blooms.keep_only(self._catalog().indexes)

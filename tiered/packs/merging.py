@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ from thermocline.remoting.errors import (
     ObjectStoreUnavailableError,
 )
 from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.cost.request_budget import RequestBudget
 from thermocline.tiered.ledger_entry import LedgerChanges
 from thermocline.tiered.packs.merge_policy import MergePlan, MergePolicy
 from thermocline.tiered.packs.pack_merger import MergeResult, MergeRules, PackMerger
@@ -31,8 +33,9 @@ logger = logging.getLogger(__name__)
 BURST_MS = 60_000
 OWN_PART = 2
 """A topic whose pieces in one merge reach 1/OWN_PART of a segment gets segments of its own."""
+NONE_OWN = 1 << 62
+"""No topic has so many bytes."""
 FAILED_MAX = 64
-COMMIT_REQUESTS = 4
 RETRY_MS = 5_000
 
 Change = Callable[[Catalog], LedgerChanges | None]
@@ -87,11 +90,14 @@ class Merging:
         class_of: Callable[[str], str],
         cuts_ms: Callable[[], Mapping[str, int]],
         amend: Callable[[Change], Awaitable[bool]],
-        can_pay: Callable[[int], bool] = lambda count: True,
+        requests: RequestBudget | None = None,
+        commit_cost: Callable[[], int] = lambda: 1,
     ) -> None:
         """`amend` commits what a change makes of the newest catalog, between two rounds' commits; see TierService.
-        `can_pay`: whether so many requests may be made now."""
-        self._can_pay = can_pay
+        `requests`: merges keep to it, `commit_cost` of them at most for a commit. What cannot be paid for with segments
+        of topics' own is merged without; what cannot be paid for by a whole burst stays as it is."""
+        self._requests = requests
+        self._commit_cost = commit_cost
         self._merger = merger
         self._policy = policy
         self._budget = budget
@@ -118,12 +124,18 @@ class Merging:
         """
         async with self._lock:
             plan = self._affordable()
-            return await self._merge(plan) if plan is not None else None
+            if plan is None:
+                return None
+            if self._requests is None:
+                return await self._merge(plan, own_bytes=self._own_bytes)
+            own_bytes, cost = self._choose_own_bytes(plan, self._requests)
+            with self._requests.holding(cost):
+                return await self._merge(plan, own_bytes=own_bytes)
 
     async def rewrite(self, plan: MergePlan) -> MergeOutcome | None:
         """A merge on demand, budget or not; None when it was overtaken. Raises as `run_once`, and CorruptDataError."""
         async with self._lock:
-            return await self._merge(plan, raises=True)
+            return await self._merge(plan, own_bytes=self._own_bytes, raises=True)
 
     def charge(self, size_bytes: int) -> None:
         """So much was written on demand beside merges: they wait until it has been made up for."""
@@ -167,13 +179,40 @@ class Merging:
     def _affordable(self) -> MergePlan | None:
         """The next merge, if it may begin now."""
         plan = self._next() if self._budget.is_free else None
-        return plan if plan is not None and self._can_pay(_request_count(plan, self._policy)) else None
+        if plan is None or self._requests is None:
+            return plan
+        return plan if self._requests.allows(self._choose_own_bytes(plan, self._requests)[1], who="merge") else None
 
-    async def _merge(self, plan: MergePlan, *, raises: bool = False) -> MergeOutcome | None:
+    @property
+    def _own_bytes(self) -> int:
+        return max(1, self._segment_bytes // OWN_PART)
+
+    def _choose_own_bytes(self, plan: MergePlan, requests: RequestBudget) -> tuple[int, int]:
+        """From how many bytes on a topic gets segments of its own, and how many requests that takes at most."""
+        cost = self._cost(plan, own_bytes=self._own_bytes)
+        if cost <= requests.most:
+            return self._own_bytes, cost
+        return NONE_OWN, self._cost(plan, own_bytes=NONE_OWN)
+
+    def _cost(self, plan: MergePlan, *, own_bytes: int) -> int:
+        """Requests of a merge at most: packs of each range and class, segments as many as pieces, the commit."""
+        counts: Counter[str] = Counter()
+        sizes: Counter[str] = Counter()
+        for pack in plan.packs:
+            for topic, piece in zip(pack.topics, pack.table().pieces(), strict=True):
+                counts[topic] += 1
+                sizes[topic] += piece.raw_bytes
+        segments = sum(counts[topic] for topic, size_bytes in sizes.items() if size_bytes >= own_bytes)
+        others = [topic for topic, size_bytes in sizes.items() if size_bytes < own_bytes]
+        classes = len({self._class_of(topic) for topic in others})
+        ranges = 1 << (plan.depth - min(pack.depth for pack in plan.packs))
+        return segments + min(len(others), ranges * classes) + self._commit_cost()
+
+    async def _merge(self, plan: MergePlan, *, own_bytes: int, raises: bool = False) -> MergeOutcome | None:
         rules = MergeRules(
             class_of=self._class_of,
             cuts_ms=self._cuts_ms(),
-            own_bytes=max(1, self._segment_bytes // OWN_PART),
+            own_bytes=own_bytes,
             segment_bytes=self._segment_bytes,
         )
         try:
@@ -222,11 +261,6 @@ class Merging:
         return LedgerChanges(
             packs_out=result.packs_out, packs_in=tuple(result.packs_in), segments_in=tuple(result.segments_in)
         )
-
-
-def _request_count(plan: MergePlan, policy: MergePolicy) -> int:
-    """About how many requests a merge takes: packs, segments of topics that get their own, the commit."""
-    return 2 * (1 + plan.raw_bytes // policy.pack_bytes) + COMMIT_REQUESTS
 
 
 def _name(plan: MergePlan) -> frozenset[str]:

@@ -110,13 +110,13 @@ class PackSealer:
             group: list[SealPlan] = []
             raw_bytes = entry_bytes = 0
             for plan in sorted(members, key=lambda each: topic_key(each.topic)):
-                said_bytes = len(plan.topic.encode()) + _PIECE_BYTES + _RANGE_BYTES * len(plan.runs)
-                if group and (raw_bytes + plan.raw_bytes > bytes_max or entry_bytes + said_bytes > ENTRY_BYTES_MAX):
+                plan_bytes = said_bytes(plan.topic, len(plan.runs))
+                if group and (raw_bytes + plan.raw_bytes > bytes_max or entry_bytes + plan_bytes > ENTRY_BYTES_MAX):
                     yield ttl_class, group
                     group, raw_bytes, entry_bytes = [], 0, 0
                 group.append(plan)
                 raw_bytes += plan.raw_bytes
-                entry_bytes += said_bytes
+                entry_bytes += plan_bytes
             if group:
                 yield ttl_class, group
 
@@ -191,3 +191,8 @@ class PackSealer:
         pieces = tuple((plan, table.piece(index)) for index, plan in enumerate(written))
         fresh = self._fresh.read(pack, part_bytes(writer.columns())) if self._fresh is not None else None
         return SealedPack(pack=pack, pieces=pieces), content, fresh
+
+
+def said_bytes(topic: str, queue_count: int) -> int:
+    """About what a ledger entry says of a topic in a pack."""
+    return len(topic.encode()) + _PIECE_BYTES + _RANGE_BYTES * queue_count

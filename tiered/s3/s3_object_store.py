@@ -38,6 +38,7 @@ from thermocline.tiered.object_store import Data, ObjectInfo, ObjectSuffix, chec
 from thermocline.tiered.parallel import run_all
 from thermocline.tiered.s3.s3_errors import RETRY_CODES, translated
 from thermocline.tiered.s3.s3_options import S3Options
+from thermocline.tiered.s3.sent_requests import Listener, SentRequests
 
 Uploads: TypeAlias = list[tuple[str, str]]
 """Key in the bucket and upload id."""
@@ -102,6 +103,10 @@ class S3ObjectStore:
     def bucket(self) -> str:
         """The bucket's name."""
         return self._bucket
+
+    def tell_requests(self, listener: Listener) -> None:
+        """Tell of each request that is sent from now on, just before it is; see `wrappers/metering.py`."""
+        SentRequests(self._client, bucket=self._bucket, prefix=self._prefix, listener=listener)
 
     async def get(self, key: str) -> bytes:
         """See ObjectStore."""

@@ -5,6 +5,7 @@ Importing this loads no S3 client, which takes a second.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 
@@ -46,8 +47,9 @@ class S3Options:
     connections_max: int = 32
     connect_timeout_s: float = 5.0
     read_timeout_s: float = 30.0
-    put_bytes_max: int = 192 * MIB
-    """Above the default segment size, so that what does not compress is one request as well: parts cost six more."""
+    put_bytes_max: int = 320 * MIB
+    """Above the default size of a pack and its columns, so that what does not compress is one request as well: 8 parts
+    are ten. The body is sent from the file or the memory that it lies in, in pieces: its size costs no memory."""
     part_bytes: int = 32 * MIB
     part_concurrency_max: int = 4
 
@@ -66,3 +68,9 @@ class S3Options:
             raise InvalidRequestError(f"sse_kms_key_id is for sse={SSE_KMS}", sse=self.sse)
         if self.ca is not None and self.endpoint is not None and not self.endpoint.lower().startswith("https://"):
             raise InvalidRequestError("ca is for an https endpoint, and this one is not", endpoint=self.endpoint)
+
+    def put_requests(self, size_bytes: float) -> int:
+        """How many requests it takes to put an object of so many bytes."""
+        if size_bytes <= self.put_bytes_max:
+            return 1
+        return math.ceil(size_bytes / self.part_bytes) + 2  # begun, its parts, completed

@@ -1,7 +1,8 @@
 """Metering: counts requests, failures and bytes by verb, and into further accounts by key where it is given any.
 
-Stands below retrying, so that it counts what the store was really asked. A `put` counts once however it is cut into
-parts; a listing counts once for each started page of 1000 keys.
+Stands below retrying, so that it counts what the store was really asked. A provider that tells of its requests
+(`TellsRequests`) is believed: of S3 each part of an upload counts, each 1000 keys of a bulk delete, each page of a
+listing, each repetition. Of others a call counts once, and a listing once for each started page of 1000 keys.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 from thermocline.remoting.errors import MQError, ObjectNotFoundError
 from thermocline.tiered.errors import AlreadyExistsError
@@ -56,6 +58,14 @@ class StoreCounters:
         )
 
 
+@runtime_checkable
+class TellsRequests(Protocol):
+    """A store of which a call may be any number of requests, and that says of each when it is sent."""
+
+    def tell_requests(self, listener: Callable[[Verb, str], None]) -> None:
+        """Tell of each request from now on: for which verb, about which key."""
+
+
 AccountsOf = Callable[[str], tuple[StoreCounters, ...]]
 """Which counters a request for a key, or for names that begin like it, counts into as well."""
 
@@ -69,6 +79,13 @@ class MeteringObjectStore(WrappingObjectStore):
         super().__init__(inner)
         self.counters = counters if counters is not None else StoreCounters()
         self._accounts_of = accounts_of
+        self._is_told = isinstance(inner, TellsRequests)
+        if isinstance(inner, TellsRequests):
+            inner.tell_requests(self._sent)
+
+    def _sent(self, verb: Verb, key: str) -> None:
+        for counters in self._books(key):
+            counters.requests[verb] += 1
 
     def _books(self, key: str) -> tuple[StoreCounters, ...]:
         return (self.counters,) if self._accounts_of is None else (self.counters, *self._accounts_of(key))
@@ -76,7 +93,8 @@ class MeteringObjectStore(WrappingObjectStore):
     async def _around(self, call: StoreCall, attempt: Callable[[], Awaitable[Result]]) -> Result:
         books = self._books(call.key)
         for counters in books:
-            counters.requests[call.verb] += 1
+            if not self._is_told:
+                counters.requests[call.verb] += 1
             counters.sent_bytes += call.sent_bytes
         try:
             result = await attempt()
@@ -95,10 +113,11 @@ class MeteringObjectStore(WrappingObjectStore):
     async def list(self, prefix: str, *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         """See ObjectStore."""
         books, count = self._books(prefix), 0
-        _count_page(books)
+        if not self._is_told:
+            _count_page(books)
         try:
             async for info in self._inner.list(prefix, start_after=start_after):
-                if count and count % LIST_PAGE_COUNT == 0:
+                if count and count % LIST_PAGE_COUNT == 0 and not self._is_told:
                     _count_page(books)
                 count += 1
                 yield info

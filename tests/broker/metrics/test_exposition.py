@@ -14,6 +14,7 @@ from thermocline.broker.metrics.tier_figures import (
     PurposeFigures,
     TierFigures,
     TopicFigures,
+    TopicRequestFigures,
     show_tier,
     sum_of_others,
 )
@@ -31,6 +32,8 @@ FIGURES = TierFigures(
     outage_ms=90_000,
     is_widened=True,
     budget_left=-3,
+    yielded_requests=12,
+    topic_requests=[TopicRequestFigures(topic="orders", requests={"put": 2.5}, errors=0.25)],
     scrub_ms=1_700_000_000_000,
     scrub_broken=2,
     cache_bytes=11,
@@ -94,7 +97,10 @@ def test_what_the_tier_process_tells_is_shown() -> None:
     assert "thermocline_tier_scrub_broken 2" in lines
     assert "thermocline_cache_limit_bytes 14" in lines
     assert "thermocline_tier_outage_seconds 90" in lines
+    assert 'thermocline_topic_store_requests_total{topic="orders",kind="put"} 2.5' in lines
+    assert 'thermocline_topic_store_errors_total{topic="orders"} 0.25' in lines
     assert "thermocline_tier_request_budget_left -3" in lines
+    assert "thermocline_tier_request_budget_yielded_total 12" in lines
     assert "thermocline_tier_committed_timestamp_seconds 1700000000.5" in lines
     others = sum_of_others([*FIGURES.topics, *FIGURES.topics])
     assert (others.topic, others.waiting_bytes, others.waiting_ms, others.stored_bytes) == (OTHER, 20, 2_500, 14)

@@ -1,13 +1,14 @@
 """A cold tier with a meter, fed by topics that send at random, on a clock that moves a second a step.
 
 Everything from the seal backlog to the object store is the real part; a round of the tier service is run each second,
-and behind it whatever merges are due.
+behind it whatever merges are due; if wanted index objects, too, and the state is saved as often as a broker does.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from array import array
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +16,19 @@ from random import Random
 from typing import Any, cast
 
 from benchmarks.synthetic_hot_tier import SyntheticHotTier
+from thermocline.broker.state_capture import queue_ends
+from thermocline.remoting.message_record import RECORD_BYTES_MIN
+from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cost.cost_meter import CostMeter
+from thermocline.tiered.cost.round_costs import piece_bytes_of
 from thermocline.tiered.cost.seal_admission import SealAdmission
 from thermocline.tiered.cost.traffic_record import TrafficRecord
 from thermocline.tiered.due_changes import TopicReport
+from thermocline.tiered.indexes.bloom_cache import BloomCache
+from thermocline.tiered.indexes.fresh_index import FreshIndex
+from thermocline.tiered.indexes.index_builder import IndexBuilder
+from thermocline.tiered.indexes.index_merger import IndexMerger
+from thermocline.tiered.indexes.indexing import Indexing
 from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
 from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.object_keys import BrokerKeys
@@ -30,6 +40,8 @@ from thermocline.tiered.packs.pack_sealer import PackSealer
 from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_writer import SegmentOptions
+from thermocline.tiered.state.snapshot import STATE_FORMAT, StateSnapshot, TopicState
+from thermocline.tiered.state.state_log import StateLog
 from thermocline.tiered.tier_budgets import TierBudgets
 from thermocline.tiered.tier_config import TierConfig
 from thermocline.tiered.tier_service import TierService
@@ -63,7 +75,10 @@ class MeteredTier:
         store: ObjectStore | None = None,
         spool_folder: Path | None = None,
         budgets: TierBudgets | None = None,
+        is_whole: bool = False,
     ) -> None:
+        """`is_whole`: keys are indexed and the state is saved, too."""
+        self._is_whole = is_whole
         self._spool_folder = spool_folder
         self._budgets = budgets if budgets is not None else TierBudgets()
         self.senders = dict(senders)
@@ -73,7 +88,12 @@ class MeteredTier:
         self.store = MeteringObjectStore(store or MemoryObjectStore(), self.meter.totals, self.meter.accounts_of)
         self.service: TierService
         self.merging: Merging
+        self.indexing: Indexing
+        self.states: SavedStates
+        self.on_sealed: Callable[[Catalog, Mapping[str, int]], None] = lambda catalog, sealed_bytes: None
         self.pressure = False
+        self.times_ms: dict[tuple[str, int], array[int]] = {}
+        """When each message of a queue was stored, by its offset."""
         self._random = Random(seed)
         self._steps = 0
         self._changed: set[tuple[str, int]] = set()
@@ -89,7 +109,8 @@ class MeteredTier:
 
         writer = await LedgerWriter.open(self.store, KEYS, identity=IDENTITY, clock_ms=clock, random=Random(hot.now_ms))
         options = SegmentOptions(frame_bytes=config.frame_bytes, compression_level=1)
-        spool_folder, budgets = self._spool_folder, self._budgets
+        spool_folder, budgets, fresh = self._spool_folder, self._budgets, FreshIndex()
+        requests = admission.budget if admission is not None else None
         sealer = Sealer(
             store=self.store,
             keys=KEYS,
@@ -98,7 +119,12 @@ class MeteredTier:
             options=options,
             clock=clock,
             budgets=budgets,
+            fresh=fresh,
         )
+
+        def committed(catalog: Catalog, topics: frozenset[str]) -> None:
+            fresh.follow(catalog)
+
         service = self.service = TierService(
             writer=writer,
             backlog=SealBacklog(
@@ -112,7 +138,7 @@ class MeteredTier:
             config=config,
             clock=clock,
             flush_offset=lambda: hot.append_offset,
-            on_committed=lambda catalog, topics: None,
+            on_committed=committed,
             pack_sealer=PackSealer(
                 writer=writer,
                 sealer=sealer,
@@ -120,21 +146,46 @@ class MeteredTier:
                 pack_bytes=config.pack_bytes,
                 clock=clock,
                 budgets=budgets,
+                fresh=fresh,
             ),
             admission=admission,
+            on_sealed=self.on_sealed,
             sleep=self._sleep,
         )
         self.merging = Merging(
-            merger=PackMerger(writer=writer, options=options, spool_folder=spool_folder, clock=clock, budgets=budgets),
+            merger=PackMerger(
+                writer=writer, options=options, spool_folder=spool_folder, clock=clock, budgets=budgets, fresh=fresh
+            ),
             policy=MergePolicy(fan_in=config.merge_fan_in, pack_bytes=config.pack_bytes),
             budget=MergeBudget(bytes_per_second=config.merge_bytes_per_second, clock=clock),
-            segment_bytes=config.segment_bytes,
+            segment_bytes=config.segment_bytes if requests is None else piece_bytes_of(config),
             catalog=lambda: service.catalog,
             class_of=service.class_of,
             cuts_ms=service.cuts_ms,
             amend=service.amend,
-            can_pay=lambda count: admission is None or admission.budget.allows(count),
+            requests=requests,
+            commit_cost=lambda: writer.commit_cost_max,
         )
+
+        def gate() -> int:
+            service.backlog.account()
+            return service.backlog.committed_offset()
+
+        self.indexing = Indexing(
+            builder=IndexBuilder(writer, spool_folder=spool_folder, clock=clock),
+            merger=IndexMerger(writer, spool_folder=spool_folder, clock=clock),
+            budget=MergeBudget(bytes_per_second=config.merge_bytes_per_second, clock=clock),
+            blooms=BloomCache(),
+            fresh=fresh,
+            catalog=lambda: service.catalog,
+            gate=gate,
+            class_of=service.class_of,
+            cuts_ms=service.cuts_ms,
+            amend=service.amend,
+            requests=requests,
+            commit_cost=lambda: writer.commit_cost_max,
+        )
+        self.states = SavedStates(writer, service, hot, interval_ms=config.state_interval_ms)
         self.report()
         try:
             yield self.service
@@ -172,11 +223,16 @@ class MeteredTier:
             for _ in range(_poisson(random, sender.per_minute * self._step_ms / 60_000)):
                 queue_id = random.randrange(sender.queues)
                 hot.append(topic, queue_id, body_bytes=sender.body_bytes)
+                self.times_ms.setdefault((topic, queue_id), array("q")).append(hot.now_ms)
                 self._changed.add((topic, queue_id))
         self.report(only_changed=True)
         await self.service.run_once()
         while await self.merging.run_once() is not None:
             pass
+        if self._is_whole:
+            while await self.indexing.run_once():
+                pass
+            await self.states.save_due()
         self._steps += 1
         if self._steps % FORGET_STEPS == 0:
             hot.forget_before(self.service.backlog.committed_offset())
@@ -190,6 +246,51 @@ class MeteredTier:
         """So long passes."""
         for _ in range(round(minutes * 60_000 / self._step_ms)):
             await self.step()
+
+
+class SavedStates:
+    """State snapshots as StateRounds has them saved: so often, if they say anything new."""
+
+    def __init__(self, writer: LedgerWriter, service: TierService, hot: SyntheticHotTier, *, interval_ms: int) -> None:
+        self._log = StateLog(writer)
+        self._service = service
+        self._hot = hot
+        self._interval_ms = interval_ms
+        self._next_ms = hot.now_ms
+        self._newest: StateSnapshot | None = None
+        self._has_looked = False
+
+    async def save_due(self) -> None:
+        """Save what has changed, if it is time."""
+        now_ms = self._hot.now_ms
+        if now_ms < self._next_ms:
+            return
+        if not self._has_looked:
+            self._newest, self._has_looked = await self._log.newest(), True
+        snapshot = self._snapshot()
+        if self._newest is None or not snapshot.says_the_same(self._newest):
+            await self._log.write(snapshot)
+            self._newest = snapshot
+        self._next_ms = now_ms + self._interval_ms
+
+    def _snapshot(self) -> StateSnapshot:
+        ends, name = queue_ends(self._service.backlog), self._log.next_name()
+        return StateSnapshot(
+            format=STATE_FORMAT,
+            epoch=name.epoch,
+            sequence=name.sequence,
+            store_uuid=IDENTITY.store_uuid,
+            cluster=IDENTITY.cluster,
+            broker_name=IDENTITY.broker_name,
+            captured_ms=self._hot.now_ms,
+            log_offset=ends.log_offset,
+            log_ceiling=1 << 50,
+            record_bytes_min=RECORD_BYTES_MIN,
+            topics=tuple(
+                TopicState(topic=topic, incarnation=incarnation, ends=each)
+                for topic, (incarnation, each) in sorted(ends.topics.items())
+            ),
+        )
 
 
 def _poisson(random: Random, mean: float) -> int:

@@ -18,12 +18,15 @@ from thermocline.tiered.wrappers import StoreCounters, Verb
 class Spender:
     """A budget, a clock that is moved, and what was spent when."""
 
-    def __init__(self, requests_per_hour: int) -> None:
+    def __init__(self, requests_per_hour: int, *, state_per_hour: int = 0) -> None:
         self.now_ms = 7_000_000
         self.spent = 0
         self.history: deque[tuple[int, int]] = deque()
         self.budget = RequestBudget(
-            requests_per_hour=requests_per_hour, spent=lambda: self.spent, clock=lambda: self.now_ms
+            requests_per_hour=requests_per_hour,
+            spent=lambda: self.spent,
+            clock=lambda: self.now_ms,
+            state_per_hour=state_per_hour,
         )
 
     def spend(self, count: int) -> None:
@@ -67,11 +70,14 @@ def test_reads_and_deletes_do_not_count() -> None:
     assert counted_requests(counters) == 4
 
 
-def test_a_budget_that_no_segment_fits_into_is_refused() -> None:
+def test_a_budget_that_leaves_too_little_beside_state_snapshots_is_refused() -> None:
     with pytest.raises(InvalidRequestError):
         Spender(REQUESTS_PER_HOUR_MIN - 1)
-    with pytest.raises(InvalidRequestError, match="requests_per_hour"):
-        TierConfig(cold_url="memory://x", requests_per_hour=REQUESTS_PER_HOUR_MIN - 1)
+    with pytest.raises(InvalidRequestError, match="minimum=120"):
+        TierConfig(cold_url="memory://x", requests_per_hour=119)
+    with pytest.raises(InvalidRequestError, match="minimum=400"):
+        TierConfig(cold_url="memory://x", requests_per_hour=399, state_interval_ms=10_000)
+    assert TierConfig(cold_url="memory://x", requests_per_hour=120).requests_per_hour == 120
     assert TierConfig(cold_url="memory://x", requests_per_hour=0).requests_per_hour == 0
 
 
@@ -86,6 +92,39 @@ def test_whoever_asks_first_never_makes_more_than_the_budget_in_any_hour(
     for pause_ms, wanted in steps:
         spender.now_ms += pause_ms
         count = min(wanted, spender.budget.burst)
+        if spender.budget.allows(count):
+            spender.spend(count)
+        assert spender.of_the_last_hour() <= requests_per_hour
+
+
+def test_what_is_held_is_nobody_elses() -> None:
+    spender = Spender(1_600)
+    budget = spender.budget
+    with budget.holding(150):
+        assert budget.allows(50)
+        assert not budget.allows(51)
+        spender.spend(20)
+        assert not budget.allows(31), "what was made of it counts twice, until it has ended"
+    assert budget.allows(180)
+    assert not budget.is_whole
+
+
+@given(
+    requests_per_hour=st.integers(REQUESTS_PER_HOUR_MIN + 80, 5_000),
+    steps=st.lists(st.tuples(st.integers(0, 45_000), st.integers(1, 300)), min_size=40, max_size=250),
+)
+def test_state_snapshots_do_not_ask_and_fit_in_all_the_same(
+    requests_per_hour: int, steps: list[tuple[int, int]]
+) -> None:
+    spender = Spender(requests_per_hour, state_per_hour=80)
+    saved_ms = spender.now_ms
+    for pause_ms, wanted in steps:
+        end_ms = spender.now_ms + pause_ms
+        while saved_ms + 45_000 <= end_ms:
+            spender.now_ms = saved_ms = saved_ms + 45_000
+            spender.spend(1)
+        spender.now_ms = end_ms
+        count = min(wanted, spender.budget.most)
         if spender.budget.allows(count):
             spender.spend(count)
         assert spender.of_the_last_hour() <= requests_per_hour

@@ -1,0 +1,198 @@
+"""Which index objects would be made, merged and dropped: the rules of index_policy.py played on forecast seals.
+
+    item      a segment or a pack: it lies between two times, as its records lie in the log
+    gate      nothing before it waits: the oldest message of any topic that does
+    range     from where the last one ended up to the gate, once ITEMS_MIN segments and packs of one topic lie in it, or
+              RECORDS_MAX records: an object of places, and one for each TTL class
+    merge     as `choose_of_class` says, of objects as they are here
+
+Packs that are merged before they are indexed are one item then. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from thermocline.tiered.cost.arrivals import Arrivals
+from thermocline.tiered.cost.seal_forecast import ForecastSeals, SealRules, TopicLoad
+from thermocline.tiered.indexes.index_entry import PLACES
+from thermocline.tiered.indexes.index_policy import ITEMS_MIN, SLOTS, choose_of_class
+from thermocline.tiered.indexes.range_cut import RECORDS_MAX
+from thermocline.tiered.packs.merge_policy import MERGE_COUNT_MIN, SPAN_OF_TTL
+from thermocline.tiered.packs.ttl_class import longest_ttl_ms, ttl_class
+
+GETS_PER_SEGMENT = 2
+GETS_PER_PACK = 1
+GETS_PER_INPUT = 2
+"""Its size, and its bytes: of up to FETCH_BYTES of scrub/spooled_object.py."""
+
+
+@dataclass(slots=True)
+class IndexForecast:
+    """What is asked for in a stretch of time, beside commits: of segments, packs, index objects. `commits_ms`: when
+    something was made, merged or dropped."""
+
+    segment_gets: int = 0
+    pack_gets: int = 0
+    index_gets: int = 0
+    index_puts: int = 0
+    commits_ms: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """A segment of a topic, or a pack of a class (`topic` is empty then)."""
+
+    topic: str
+    ttl_class: str
+    start_ms: float
+    end_ms: float
+    records: float
+    level: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Object:
+    """An index object as its policy looks at it."""
+
+    level: int
+    max_store_ms: int
+    object_bytes: int
+
+
+class _Player:
+    """Plays on events in the order of time."""
+
+    def __init__(self, loads: Sequence[TopicLoad], *, fan_in: int | None, seal_age_ms: int) -> None:
+        self.forecast = IndexForecast()
+        self.is_counted = False
+        self._fan_in = fan_in
+        self._seal_age_ms = seal_age_ms
+        self._items: list[_Item] = []
+        self._recent_packs: dict[tuple[str, int], list[_Item]] = defaultdict(list)
+        self._indexed_ms = -math.inf
+        self._objects: dict[str, list[_Object]] = defaultdict(list)
+        self._class_of = {load.topic: ttl_class(load.ttl_ms) for load in loads}
+        self._class_ttl_ms: dict[str, int | None] = {}
+        for load in loads:
+            name = ttl_class(load.ttl_ms)
+            known = self._class_ttl_ms.get(name, 0)
+            is_endless = load.ttl_ms is None or known is None
+            self._class_ttl_ms[name] = None if is_endless else max(known or 0, load.ttl_ms or 0)
+        ttls_ms = list(self._class_ttl_ms.values())
+        self._class_ttl_ms[PLACES] = None if None in ttls_ms else max((each or 0 for each in ttls_ms), default=0)
+
+    def add(self, item: _Item) -> None:
+        self._items.append(item)
+        if not item.topic:
+            self._merge_packs(item)
+
+    def look(self, now_ms: float, gate_ms: float) -> None:
+        """A round has committed something, and nothing before `gate_ms` waits."""
+        self._expire(now_ms)
+        whole = [item for item in self._items if item.end_ms <= gate_ms and item.end_ms > self._indexed_ms]
+        packs = Counter(item.ttl_class for item in whole if not item.topic)
+        segments = Counter(item.topic for item in whole if item.topic)
+        records = sum(item.records for item in whole)
+        is_many = max(packs.values(), default=0) + max(segments.values(), default=0) >= ITEMS_MIN
+        if whole and (is_many or records >= RECORDS_MAX):
+            self._build(now_ms, gate_ms)
+            self._merge_objects(now_ms)
+
+    def _build(self, now_ms: float, gate_ms: float) -> None:
+        within = [item for item in self._items if item.start_ms < gate_ms and item.end_ms > self._indexed_ms]
+        end_ms = min(gate_ms, max(item.end_ms for item in within))
+        classes = {self._class_of[item.topic] if item.topic else item.ttl_class for item in within} | {PLACES}
+        count = max(1, math.ceil(sum(item.records for item in within) / RECORDS_MAX))
+        for name in classes:
+            self._objects[name] += [_Object(0, int(end_ms), 1)] * count
+        if self.is_counted:
+            forecast = self.forecast
+            forecast.segment_gets += GETS_PER_SEGMENT * sum(bool(item.topic) for item in within)
+            forecast.pack_gets += GETS_PER_PACK * sum(not item.topic for item in within)
+            forecast.index_puts += count * len(classes)
+            forecast.commits_ms += [int(now_ms)] * count
+        self._indexed_ms = end_ms
+        self._items = [item for item in self._items if item.end_ms > end_ms]
+
+    def _merge_objects(self, now_ms: float) -> None:
+        for name, objects in self._objects.items():
+            ttl_ms = self._class_ttl_ms[name] if name == PLACES else longest_ttl_ms(name)
+            slot_ms = None if ttl_ms is None else max(1, ttl_ms // SLOTS)
+            while chosen := choose_of_class(objects, slot_ms):
+                start = objects.index(chosen[0])
+                merged = _Object(
+                    max(each.level for each in chosen) + 1,
+                    max(each.max_store_ms for each in chosen),
+                    sum(each.object_bytes for each in chosen),
+                )
+                objects[start : start + len(chosen)] = [merged]
+                if self.is_counted:
+                    self.forecast.index_gets += GETS_PER_INPUT * len(chosen)
+                    self.forecast.index_puts += 1
+                    self.forecast.commits_ms.append(int(now_ms))
+
+    def _expire(self, now_ms: float) -> None:
+        """Once everything in it has: with a commit of its own."""
+        for name, objects in self._objects.items():
+            ttl_ms = self._class_ttl_ms[name]
+            while ttl_ms is not None and objects and objects[0].max_store_ms + ttl_ms < now_ms:
+                gone_ms = objects[0].max_store_ms
+                del objects[0]
+                # Those of other classes that end with it go with the same commit.
+                if self.is_counted and int(gone_ms + ttl_ms) not in self.forecast.commits_ms[-4:]:
+                    self.forecast.commits_ms.append(int(gone_ms + ttl_ms))
+
+    def _merge_packs(self, pack: _Item) -> None:
+        """Packs of one level become one of the next, if they are still to be indexed: as an item they are one."""
+        ttl_ms = longest_ttl_ms(pack.ttl_class)
+        level = self._recent_packs[pack.ttl_class, pack.level]
+        level.append(pack)
+        if self._fan_in is None or len(level) < self._fan_in:
+            return
+        packs, self._recent_packs[pack.ttl_class, pack.level] = list(level), []
+        if ttl_ms is not None:
+            # They may span so much only: the oldest ones that do are merged, the others wait for more.
+            packs = [each for each in packs if each.end_ms - packs[0].start_ms <= ttl_ms / SPAN_OF_TTL]
+            if len(packs) < MERGE_COUNT_MIN:
+                self._recent_packs[pack.ttl_class, pack.level] = level[1:]
+                return
+            self._recent_packs[pack.ttl_class, pack.level] = level[len(packs) :]
+        merged = _Item(
+            "",
+            pack.ttl_class,
+            packs[0].start_ms,
+            packs[-1].end_ms,
+            sum(each.records for each in packs),
+            pack.level + 1,
+        )
+        self._items = [item for item in self._items if not any(item is each for each in packs)]
+        if merged.end_ms > self._indexed_ms:
+            self._items.append(merged)
+        self._merge_packs(merged)
+
+
+def forecast_indexes(
+    loads: Sequence[TopicLoad],
+    seals: ForecastSeals,
+    rules: SealRules,
+    arrivals: Mapping[str, Arrivals],
+    *,
+    fan_in: int | None,
+    start_ms: int,
+) -> IndexForecast:
+    """What is indexed from `start_ms` on, by what is sealed before it and behind. `fan_in` None: nothing is."""
+    if fan_in is None:
+        return IndexForecast()
+    player = _Player(loads, fan_in=fan_in, seal_age_ms=rules.age_ms)
+    for event in seals.events:
+        player.is_counted = event.round_ms >= start_ms
+        for sealed in event.sealed:
+            player.add(_Item(sealed.topic, sealed.ttl_class, sealed.start_ms, sealed.end_ms, sealed.records))
+        player.look(event.round_ms, event.gate_ms)
+    forecast = player.forecast
+    forecast.commits_ms = [max(0, time_ms - start_ms) for time_ms in forecast.commits_ms]
+    return forecast
