@@ -48,7 +48,7 @@ class TierConfig:
     """How often what TTL dropped leaves the catalog."""
     grace_ms: int = 24 * 3_600_000
     """How long a ledger version, and the objects that only it names, stay readable."""
-    cache_bytes: int = 160 * MIB
+    cache_bytes: int = 144 * MIB
     """Decompressed frames kept for cold reads, all groups together."""
     index_bytes: int = 122 * MIB
     """Bloom pages of index objects kept in memory, 9 bits a key: a key that is not there then costs no request."""
