@@ -2,10 +2,14 @@
 
 Workload: records of two keys each (an id and a key, hashes that nobody can foresee), sizes of 300 to 1 700 bytes, of
 some topics with eight queues each, between each other in the log. Of each topic the `.idx` parts of its segments; of
-each half a million keys the objects of the lowest level; then merges by four until there is one. In memory, without
-records: what is counted are bytes stored for a key, and seconds.
+each half a million keys the objects of the lowest level; then merges by four until there is one of each kind a slot. In
+memory or in `--folder`, without records: what is counted are bytes stored for a key, and seconds.
 
-Extrapolated to 100 million keys in 30 days: objects of a twelfth of that, the expired part of the oldest one included.
+`--full` makes what there is of 100 million keys in 30 days: SLOTS slots of them, and one of which all but the end has
+expired, one after another; all their blooms are loaded into the cache of a broker with default settings. Without it a
+few million are made, and the rest is extrapolated: the same bytes a key, and blooms for one slot more.
+
+Wanted: at most 14 bytes a key stored, at most 128 MB of blooms resident. Exit status 1 when one is missed.
 """
 
 from __future__ import annotations
@@ -13,13 +17,21 @@ from __future__ import annotations
 import argparse
 import asyncio
 import resource
+import sys
+import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
 from random import Random
 
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.verdicts import Verdict, show_verdicts
+from thermocline.store.disk import RealDisk
+from thermocline.tiered.file import FileObjectStore
+from thermocline.tiered.indexes.bloom_cache import BloomCache
 from thermocline.tiered.indexes.index_builder import IndexBuilder
 from thermocline.tiered.indexes.index_entry import PLACES, IndexEntry
 from thermocline.tiered.indexes.index_merger import IndexMerger
@@ -32,8 +44,10 @@ from thermocline.tiered.ledger_entry import LedgerChanges
 from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
 from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.object_keys import BrokerKeys
+from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.packs.ttl_class import ttl_class
 from thermocline.tiered.segment_format import SegmentId
+from thermocline.tiered.tier_config import TierConfig
 
 KEYS_OF_RECORD = 2
 QUEUES = 8
@@ -42,13 +56,16 @@ DAY_MS = 86_400_000
 CLASS = ttl_class(30 * DAY_MS)
 
 WANTED_KEYS = 100_000_000
+BYTES_PER_KEY_MAX = 14.0
+BLOOM_MB_MAX = 128.0
 
 Longs = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexSizes:
-    """Bytes of everything, and seconds. `ledger_bytes`: what entries say of the objects that are left."""
+    """Bytes of everything, and seconds. `ledger_bytes`: what entries say of the objects that are left;
+    `resident_bytes`: of blooms, in a cache of default size, in the end."""
 
     key_count: int
     segment_bytes: int
@@ -56,6 +73,7 @@ class IndexSizes:
     bloom_bytes: int
     place_object_bytes: int
     ledger_bytes: int
+    resident_bytes: int
     written_bytes: int
     build_s: float
     merge_s: float
@@ -72,13 +90,113 @@ class IndexSizes:
         return self.bloom_bytes / self.key_count * WANTED_KEYS * (1 + 1 / SLOTS)
 
 
+class IndexMaker:
+    """Makes index objects of records, slot by slot, each to the top of its slot. Belongs to one event loop."""
+
+    def __init__(self, store: ObjectStore, writer: LedgerWriter, *, topic_count: int, keys_of_object: int) -> None:
+        self._store = store
+        self._writer = writer
+        self._topic_count = topic_count
+        self._records_of_object = keys_of_object // KEYS_OF_RECORD
+        self._builder = IndexBuilder(writer, spool_folder=None, clock=lambda: 0)
+        self._merger = IndexMerger(writer, spool_folder=None, clock=lambda: 0)
+        self._next_place = 0
+        self._next_offsets = np.zeros(topic_count * QUEUES, np.int64)
+        self.blooms = BloomCache(bytes_max=TierConfig().index_bytes)
+
+    async def make(self, record_count: int, rng: np.random.Generator) -> IndexSizes:
+        """One slot: what is left of it."""
+        sizes = rng.integers(300, 1_700, record_count)
+        places: Longs = self._next_place + np.cumsum(sizes) - sizes
+        topics = rng.integers(0, self._topic_count, record_count)
+        queues = rng.integers(0, QUEUES, record_count)
+        offsets = self._offsets_of(topics * QUEUES + queues)
+        hashes = rng.integers(0, 1 << 32, (record_count, KEYS_OF_RECORD), np.uint32)
+        segment_bytes = 0
+        for topic in range(self._topic_count):
+            mine = np.flatnonzero(topics == topic)
+            for start in range(0, len(mine), SEGMENT_RECORDS):
+                segment_bytes += _idx_bytes(mine[start : start + SEGMENT_RECORDS], hashes, places)
+        levels: dict[str, list[IndexEntry]] = {PLACES: [], CLASS: []}
+        began, written_bytes = time.process_time(), 0
+        for start in range(0, record_count, self._records_of_object):
+            end = min(start + self._records_of_object, record_count)
+            parts = [
+                _part(f"topic-{topic}", start + np.flatnonzero(topics[start:end] == topic), places, sizes, queues,
+                      offsets, hashes)
+                for topic in range(self._topic_count)
+            ]  # fmt: skip
+            first, last = int(places[start]), int(places[end - 1] + sizes[end - 1])
+            result = await self._builder.write({PLACES: list(parts), CLASS: parts}, start=first, end=last, gaps={})
+            written_bytes += result.written_bytes
+            for entry in result.indexes_in:
+                levels[entry.ttl_class].append(entry)
+            self._keep_blooms(result.indexes_in, result.blooms)
+            await self._writer.commit(LedgerChanges(indexes_in=tuple(result.indexes_in), indexed_to=last))
+        self._next_place = int(places[-1] + sizes[-1])
+        built = time.process_time()
+        for entries in levels.values():
+            while len(entries) > 1:
+                above: list[IndexEntry] = []
+                for start in range(0, len(entries), FAN_IN):
+                    merged_bytes = await self._merge(entries[start : start + FAN_IN], above)
+                    written_bytes += merged_bytes
+                entries[:] = above
+        merged_s = time.process_time()
+        (keys,), (of_places,) = levels[CLASS], levels[PLACES]
+        assert keys.key_count == record_count * KEYS_OF_RECORD
+        assert of_places.record_count == record_count
+        return IndexSizes(
+            key_count=record_count * KEYS_OF_RECORD,
+            segment_bytes=segment_bytes,
+            key_object_bytes=keys.object_bytes,
+            bloom_bytes=keys.bloom_bytes,
+            place_object_bytes=of_places.object_bytes,
+            ledger_bytes=(len(keys.directory) + len(of_places.directory) + 2_000) * 4 // 3,
+            resident_bytes=0,
+            written_bytes=written_bytes,
+            build_s=built - began,
+            merge_s=merged_s - built,
+        )
+
+    async def _merge(self, group: list[IndexEntry], above: list[IndexEntry]) -> int:
+        """One object of adjacent ones, which are deleted; the bytes written."""
+        if len(group) == 1:
+            above += group
+            return 0
+        merged = await self._merger.merge(group, cuts_ms={})
+        await self._writer.commit(LedgerChanges(indexes_in=tuple(merged.indexes_in), indexes_out=merged.indexes_out))
+        above += merged.indexes_in
+        self.blooms.keep_only(self._writer.catalog.indexes)
+        self._keep_blooms(merged.indexes_in, merged.blooms)
+        for entry in group:
+            await self._store.delete(entry.key)
+        return merged.written_bytes
+
+    def _keep_blooms(self, indexes: Iterable[IndexEntry], blooms: Mapping[str, bytes]) -> None:
+        for index in indexes:
+            if index.index_id in blooms:
+                self.blooms.add(index, blooms[index.index_id])
+
+    def _offsets_of(self, groups: Longs) -> Longs:
+        """Queue offsets, queues going on where they were."""
+        offsets: Longs = self._next_offsets[groups] + _numbers_in(groups)
+        self._next_offsets += np.bincount(groups, minlength=len(self._next_offsets))
+        return offsets
+
+
 async def measure(
-    key_count: int, *, topic_count: int, keys_of_object: int = RECORDS_MAX * KEYS_OF_RECORD, seed: int = 1
+    key_count: int,
+    *,
+    topic_count: int,
+    keys_of_object: int = RECORDS_MAX * KEYS_OF_RECORD,
+    seed: int = 1,
+    slot_count: int = 1,
+    store: ObjectStore | None = None,
+    is_told: bool = False,
 ) -> IndexSizes:
-    """Make them, merge them until one of each kind is left, and count."""
-    rng = np.random.default_rng(seed)
-    record_count = key_count // KEYS_OF_RECORD
-    store = MemoryObjectStore()
+    """Make them, slot by slot, and count all that is left of every slot. `is_told`: say when one is done."""
+    store = store if store is not None else MemoryObjectStore()
     writer = await LedgerWriter.open(
         store,
         BrokerKeys("benchmark/index"),
@@ -86,66 +204,15 @@ async def measure(
         clock_ms=lambda: 0,
         random=Random(seed),
     )
-    sizes = rng.integers(300, 1_700, record_count)
-    places: Longs = np.cumsum(sizes) - sizes
-    topics = rng.integers(0, topic_count, record_count)
-    queues = rng.integers(0, QUEUES, record_count)
-    offsets = _numbers_in(topics * QUEUES + queues)
-    hashes = rng.integers(0, 1 << 32, (record_count, KEYS_OF_RECORD), np.uint32)
-    segment_bytes = 0
-    for topic in range(topic_count):
-        mine = np.flatnonzero(topics == topic)
-        for start in range(0, len(mine), SEGMENT_RECORDS):
-            segment_bytes += _idx_bytes(mine[start : start + SEGMENT_RECORDS], hashes, places)
-
-    builder = IndexBuilder(writer, spool_folder=None, clock=lambda: 0)
-    merger = IndexMerger(writer, spool_folder=None, clock=lambda: 0)
-    levels: dict[str, list[IndexEntry]] = {PLACES: [], CLASS: []}
-    began, written_bytes = time.process_time(), 0
-    records_of_object = keys_of_object // KEYS_OF_RECORD
-    for start in range(0, record_count, records_of_object):
-        end = min(start + records_of_object, record_count)
-        parts = [
-            _part(f"topic-{topic}", start + np.flatnonzero(topics[start:end] == topic), places, sizes, queues, offsets,
-                  hashes)
-            for topic in range(topic_count)
-        ]  # fmt: skip
-        first, last = int(places[start]), int(places[end - 1] + sizes[end - 1])
-        result = await builder.write({PLACES: list(parts), CLASS: parts}, start=first, end=last, gaps={})
-        written_bytes += result.written_bytes
-        for entry in result.indexes_in:
-            levels[entry.ttl_class].append(entry)
-        await writer.commit(LedgerChanges(indexes_in=tuple(result.indexes_in), indexed_to=last))
-    built = time.process_time()
-    for entries in levels.values():
-        while len(entries) > 1:
-            above: list[IndexEntry] = []
-            for start in range(0, len(entries), FAN_IN):
-                group = entries[start : start + FAN_IN]
-                if len(group) == 1:
-                    above += group
-                    continue
-                merged = await merger.merge(group, cuts_ms={})
-                written_bytes += merged.written_bytes
-                await writer.commit(LedgerChanges(indexes_in=tuple(merged.indexes_in), indexes_out=merged.indexes_out))
-                above += merged.indexes_in
-            entries[:] = above
-    merged_s = time.process_time()
-    (keys,), (of_places,) = levels[CLASS], levels[PLACES]
+    maker = IndexMaker(store, writer, topic_count=topic_count, keys_of_object=keys_of_object)
+    rng, found = np.random.default_rng(seed), list[IndexSizes]()
+    for number in range(slot_count):
+        found.append(await maker.make(key_count // KEYS_OF_RECORD // slot_count, rng))
+        if is_told:
+            print(f"slot {number + 1} of {slot_count}: {found[-1].key_count:,} keys", flush=True)
     await writer.close()
-    assert keys.key_count == record_count * KEYS_OF_RECORD
-    assert of_places.record_count == record_count
-    return IndexSizes(
-        key_count=record_count * KEYS_OF_RECORD,
-        segment_bytes=segment_bytes,
-        key_object_bytes=keys.object_bytes,
-        bloom_bytes=keys.bloom_bytes,
-        place_object_bytes=of_places.object_bytes,
-        ledger_bytes=(len(keys.directory) + len(of_places.directory) + 2_000) * 4 // 3,
-        written_bytes=written_bytes,
-        build_s=built - began,
-        merge_s=merged_s - built,
-    )
+    assert maker.blooms.size_bytes >= sum(each.resident_bytes for each in found)
+    return IndexSizes(**{field.name: sum(getattr(each, field.name) for each in found) for field in fields(IndexSizes)})
 
 
 def _numbers_in(groups: Longs) -> Longs:
@@ -192,14 +259,27 @@ def _part(
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, print and judge; 1 when something is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keys", type=int, default=5_000_000)
     parser.add_argument("--topics", type=int, default=20)
-    options = parser.parse_args()
-    found = asyncio.run(measure(options.keys, topic_count=options.topics))
+    parser.add_argument("--full", action="store_true", help=f"{WANTED_KEYS:,} keys, in {SLOTS} slots and one more")
+    parser.add_argument("--folder", type=Path, help="where objects lie (default: in memory)")
+    options = parser.parse_args(arguments)
+    slot_count = SLOTS + 1 if options.full else 1
+    key_count = WANTED_KEYS // SLOTS * slot_count if options.full else options.keys
+    with tempfile.TemporaryDirectory(prefix="index-", dir=options.folder) as name:
+        store = FileObjectStore(name, disk=RealDisk()) if options.folder else MemoryObjectStore()
+        found = asyncio.run(
+            measure(key_count, topic_count=options.topics, slot_count=slot_count, store=store, is_told=options.full)
+        )
+    return _report(found, topic_count=options.topics, is_full=options.full)
+
+
+def _report(found: IndexSizes, *, topic_count: int, is_full: bool) -> int:
     count = found.key_count
-    print(f"{count:,} keys of {options.topics} topics, {KEYS_OF_RECORD} a record; bytes a key:")
+    print(f"{count:,} keys of {topic_count} topics, {KEYS_OF_RECORD} a record, really made; bytes a key:")
     for name, size_bytes in (
         (".idx parts of segments", found.segment_bytes),
         ("objects of keys, blooms included", found.key_object_bytes),
@@ -208,16 +288,30 @@ def main() -> None:
         ("ledger", found.ledger_bytes),
     ):
         print(f"  {name:<36}{size_bytes / count:8.2f}")
-    print(f"  {'stored':<36}{found.bytes_per_key:8.2f}   (wanted: at most 14)")
-    print(f"{WANTED_KEYS:,} keys: {found.bytes_per_key * WANTED_KEYS / 1e9:.2f} GB stored,")
-    print(f"  blooms {found.blooms_of_wanted / 1e6:.1f} MB   (wanted: at most 128)")
-    print(f"  ledger's words {found.ledger_bytes / count * WANTED_KEYS / 1e3:.0f} kB")
+    print(f"  {'stored':<36}{found.bytes_per_key:8.2f}")
+    if is_full:
+        print(f"that is {WANTED_KEYS:,} keys of {SLOTS} slots, and one slot more of which nearly all has expired:")
+        stored, blooms = found.bytes_per_key * count, found.resident_bytes
+        print(f"  {found.bloom_bytes / 1e6:.1f} MB of blooms, {blooms / 1e6:.1f} MB of them in the cache")
+        assert blooms <= found.bloom_bytes
+    else:
+        print(
+            f"extrapolated from {count:,} keys to {WANTED_KEYS:,}, and one of {SLOTS} slots more for what has expired:"
+        )
+        stored, blooms = found.bytes_per_key * WANTED_KEYS, round(found.blooms_of_wanted)
+    print(f"  {stored / 1e9:.2f} GB stored, the ledger's words {found.ledger_bytes / count * WANTED_KEYS / 1e3:.0f} kB")
     print(
         f"written {found.written_bytes / count:.1f} bytes a key; processor seconds a million keys: making"
-        f" {found.build_s * 1e6 / count:.2f}, merging to the top {found.merge_s * 1e6 / count:.2f}"
+        f" {found.build_s * 1e6 / count:.2f}, merging to the top of a slot {found.merge_s * 1e6 / count:.2f}"
     )
-    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB, all objects included")
+    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
+    verdicts = [
+        Verdict("bytes a key stored", found.bytes_per_key, BYTES_PER_KEY_MAX),
+        Verdict(f"blooms of {WANTED_KEYS:,} keys", max(blooms, found.bloom_bytes) / 1e6, BLOOM_MB_MAX, "MB"),
+        Verdict("blooms that found no room", (found.bloom_bytes - found.resident_bytes) / 1e6, 0.0, "MB"),
+    ]
+    return show_verdicts(verdicts)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

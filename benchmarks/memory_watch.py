@@ -1,6 +1,6 @@
-"""MemoryWatch: the greatest anonymous memory of this process, from when it is entered on.
+"""MemoryWatch: the greatest memory of this process, from when it is entered on, resident and the anonymous part of it.
 
-Mapped files are not in it: the machine takes those back when it needs memory.
+Mapped files are resident and not anonymous: the machine takes those back when it needs memory.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ class MemoryWatch:
 
     def __init__(self) -> None:
         self.anonymous_kib = 0
+        self.resident_kib = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -30,3 +31,5 @@ class MemoryWatch:
             for line in Path("/proc/self/status").read_text().splitlines():
                 if line.startswith("RssAnon:"):
                     self.anonymous_kib = max(self.anonymous_kib, int(line.split()[1]))
+                elif line.startswith("VmRSS:"):
+                    self.resident_kib = max(self.resident_kib, int(line.split()[1]))

@@ -189,7 +189,7 @@ async def opened(
         service.backlog.account()
         return service.backlog.committed_offset()
 
-    blooms = BloomCache()
+    blooms = BloomCache(bytes_max=config.index_bytes)
     indexing = Indexing(
         builder=IndexBuilder(writer, spool_folder=spool_folder, clock=clock),
         merger=IndexMerger(writer, spool_folder=spool_folder, clock=clock),

@@ -38,7 +38,7 @@ from thermocline.tiered.wrappers.wrapping import StoreCall, Verb
 MIB, GIB = 1 << 20, 1 << 30
 DAY_MS = 24 * 3_600_000
 RECORD_BYTES = 1_060
-SEAL_AGE_MS = 115_000
+SEAL_AGE_MS = TierConfig().seal_age_ms
 
 
 class EntryMaker:

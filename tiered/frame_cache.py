@@ -30,7 +30,7 @@ from thermocline.tiered.segment_reader import SegmentReader, plan_fetches
 FrameKey = tuple[str, int]
 """Object, and position of the frame in it."""
 
-CACHE_BYTES = 160 * 1024 * 1024
+CACHE_BYTES = 144 * 1024 * 1024
 FETCH_BYTES_MAX = 4 * 1024 * 1024
 AHEAD_BYTES_MAX = 64 * 1024 * 1024
 FORGOTTEN_MAX = 10_000

@@ -28,6 +28,10 @@ STORE_TIMESTAMP_POSITION_IPV6 = 68
 SYS_FLAG_POSITION = 36
 BORN_HOST_IPV6 = 0x10
 OPEN_LOG_FILES_MAX = 16
+FAULT_BYTES = 1 << 16
+"""What the kernel maps around a page that is touched."""
+LEAVE_FAULTS = 384
+"""After so many the maps' pages are let go of: 24 MiB, of whatever size the log's files are."""
 
 
 class LocalQueues:
@@ -78,7 +82,10 @@ class LocalQueues:
 
 
 class LocalLog:
-    """Reads log records by physical offset; keeps a few files mapped. Any thread: sealing reads in several."""
+    """Reads log records by physical offset; keeps a few files mapped. Any thread: sealing reads in several.
+
+    Pages that were read are this process's memory until they are let go of, which is done now and then: a slice that is
+    still in use finds them in the page cache."""
 
     def __init__(self, disk: Disk, *, path: str, file_bytes: int) -> None:
         self._disk = disk
@@ -86,12 +93,18 @@ class LocalLog:
         self._file_bytes = file_bytes
         self._files: OrderedDict[int, tuple[DiskFile, memoryview]] = OrderedDict()
         self._lock = threading.Lock()
+        self._last_block = -1
+        self._fault_count = 0
 
     def record(self, physical_offset: int, size_bytes: int) -> memoryview:
         """Return one record's bytes; valid until `close`. ObjectNotFoundError when its file is gone."""
         base = physical_offset - physical_offset % self._file_bytes
         view = self._view(base)
         position = physical_offset - base
+        block = (physical_offset + size_bytes) // FAULT_BYTES
+        if block != self._last_block:
+            self._faulted(1 + size_bytes // FAULT_BYTES)
+            self._last_block = block
         return view[position : position + size_bytes]
 
     def store_timestamp_ms(self, physical_offset: int) -> int:
@@ -100,6 +113,16 @@ class LocalLog:
         sys_flag = int.from_bytes(head[SYS_FLAG_POSITION : SYS_FLAG_POSITION + 4], "big")
         position = STORE_TIMESTAMP_POSITION_IPV6 if sys_flag & BORN_HOST_IPV6 else STORE_TIMESTAMP_POSITION
         return int.from_bytes(head[position : position + 8], "big")
+
+    def _faulted(self, count: int) -> None:
+        """Another so many pieces are mapped, and perhaps too many."""
+        self._fault_count += count
+        if self._fault_count < LEAVE_FAULTS:
+            return
+        with self._lock:
+            self._fault_count = 0
+            for file, view in self._files.values():
+                file.leave_pages(0, len(view))
 
     def close(self) -> None:
         """Let go of every file; a mapping goes when the last slice of it does. Idempotent."""

@@ -262,14 +262,14 @@ class SealBacklog:
             logger.info("queue starts later topic=%s queue_id=%d offset=%d", topic, queue_id, queue.min_offset)
         return units
 
-    def due(self, *, now_ms: int, pressure: bool) -> list[str]:
-        """Return the topics to seal now, the one that has waited longest first."""
+    def due(self, *, now_ms: int, pressure: bool, lead_ms: int = 0) -> list[str]:
+        """Return the topics to seal now, the one that has waited longest first. `lead_ms`: see SealLead."""
         waiting: list[tuple[int, str]] = []
         for topic, progress in self._topics.items():
             first_ms = progress.first_waiting_ms if progress.tiered else None
             if first_ms is None:
                 continue
-            by_age = now_ms - first_ms >= self._policy.age_ms
+            by_age = now_ms - first_ms >= self._policy.age_ms - lead_ms
             if pressure or by_age or progress.waiting_bytes >= self._policy.segment_bytes:
                 waiting.append((first_ms, topic))
         return [topic for _, topic in sorted(waiting)]
@@ -283,7 +283,7 @@ class SealBacklog:
         ]
 
     def next_due_ms(self) -> int | None:
-        """Return when the next topic is due by age, in ms; None when nothing waits."""
+        """Return when the next topic is of the age at which it is due, in ms; None when nothing waits."""
         times = [
             first_ms + self._policy.age_ms
             for progress in self._topics.values()

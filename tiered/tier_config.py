@@ -38,8 +38,10 @@ class TierConfig:
     """How it is made sure that one broker commits: conditional (the store arbitrates) or ballots (see fencing.py)."""
     segment_bytes: int = 128 * MIB
     """Raw bytes at which a topic's waiting records are sealed."""
-    seal_age_ms: int = 600_000
-    """Age of the oldest waiting record at which a topic is sealed: what a lost disk can cost."""
+    seal_age_ms: int = 114_000
+    """Age of the oldest waiting record at which a topic is sealed; sooner by what rounds take beyond a twentieth of it
+    (seal_lead.py). With that twentieth it is what a lost disk can cost: less than two minutes. Not shorter, so that a
+    further TTL class costs nine PUTs a GiB at 1 MiB/s."""
     frame_bytes: int = 1 * MIB
     """Raw bytes of one independently readable zstd frame."""
     compression_level: int = 3
@@ -47,9 +49,9 @@ class TierConfig:
     """How often what TTL dropped leaves the catalog."""
     grace_ms: int = 24 * 3_600_000
     """How long a ledger version, and the objects that only it names, stay readable."""
-    cache_bytes: int = 160 * MIB
+    cache_bytes: int = 144 * MIB
     """Decompressed frames kept for cold reads, all groups together."""
-    index_bytes: int = 128 * MIB
+    index_bytes: int = 122 * MIB
     """Bloom pages of index objects kept in memory, 9 bits a key: a key that is not there then costs no request."""
     read_ahead_frames_max: int = 8
     upload_concurrency_max: int = 4

@@ -47,6 +47,7 @@ from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.packs.pack_sealer import PackSealer, SealedPack
 from thermocline.tiered.round_uploads import RoundUploads, entries_of
 from thermocline.tiered.seal_backlog import SealBacklog, SealPlan
+from thermocline.tiered.seal_lead import SealLead
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.sweep_turn import Sweeps
@@ -130,6 +131,7 @@ class TierService:
             records_max=lag_records_max if config.merge_bytes_per_second else 0,  # without merging nothing is indexed
             segment_bytes=config.segment_bytes,
         )
+        self._lead = SealLead(age_ms=config.seal_age_ms)
         self._due = DueChanges(writer, config, can_pay=self._can_pay, now_ms=clock())
         self._garbage = GarbageRounds(writer, config, changing=self._changing, clock=clock, can_pay=self._can_pay)
         self._uploads = RoundUploads(
@@ -285,7 +287,7 @@ class TierService:
             try:
                 await self.run_once()
                 self._last_error, delay_ms = "", RETRY_DELAY_MS
-                pause_ms = self._config.account_interval_ms
+                pause_ms = self.pause_ms()
             except ObjectStoreUnavailableError as error:
                 self._last_error = str(error)
                 logger.debug("cold tier round failed: %s retry_ms=%d", error, delay_ms)
@@ -296,6 +298,15 @@ class TierService:
             except TimeoutError:
                 continue
             self._wake.clear()
+
+    def pause_ms(self) -> int:
+        """How long to wait for the next round: until something is due, the account interval at most."""
+        interval_ms, next_due_ms = self._config.account_interval_ms, self._backlog.next_due_ms()
+        if next_due_ms is None:
+            return interval_ms
+        left_ms = next_due_ms - self._lead.lead_ms - self._clock()
+        # What is due and was not sealed waits for something else, as a request budget.
+        return left_ms if 0 < left_ms < interval_ms else interval_ms
 
     async def run_once(self) -> None:
         """One round. Raises as `run`, and ObjectStoreUnavailableError when the store did not answer."""
@@ -321,7 +332,8 @@ class TierService:
         demands, self._demands = self._demands, []
         try:
             wanted = self._wanted(demands)
-            admitted = self._admitted(self._backlog.due(now_ms=now_ms, pressure=self._pressure), now_ms=now_ms)
+            due = self._backlog.due(now_ms=now_ms, pressure=self._pressure, lead_ms=self._lead.lead_ms)
+            admitted = self._admitted(due, now_ms=now_ms)
             topics = list(dict.fromkeys((*wanted, *self._with_others(admitted))))
             while True:
                 advanced = await self._seal_and_commit(
@@ -332,6 +344,8 @@ class TierService:
                 admitted = self._admitted(full, now_ms=now_ms, is_more=True)
                 again = {*wanted, *admitted.topics}
                 topics = [topic for topic in advanced if topic in again]
+                if advanced:
+                    self._lead.note(self._clock() - now_ms)
                 if not topics:
                     break
         except BaseException:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from thermocline.tiered.indexes.index_entry import IndexEntry
 
-BLOOMS_BYTES_MAX = 128 * 1024 * 1024
+BLOOMS_BYTES_MAX = 122 * 1024 * 1024
 
 
 class BloomCache:

@@ -201,10 +201,11 @@ class Indexing:
             self._builder.give_up(result)
             return False
         catalog = self._catalog()
+        # First what was merged goes: else, where the cache is full, the oldest object's pages would make room for both.
+        self._blooms.keep_only(catalog.indexes)
         for index in result.indexes_in:
             if index.index_id in catalog.indexes:
                 self._blooms.add(index, result.blooms[index.index_id])
-        self._blooms.keep_only(catalog.indexes)
         self._fresh.follow(catalog)
         logger.info(
             "%s objects=%d bytes=%d indexed_to=%d", what, len(catalog.indexes), result.written_bytes, catalog.indexed_to

@@ -1,0 +1,68 @@
+"""The state of a broker that is not there: its files, as its hot process would have written them, and the real
+`StateRounds` that saves them in the bucket.
+
+Topics and groups are written once; the offsets of the groups move on before each look, so that each makes a snapshot.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.synthetic_cold_tier import SyntheticColdTier
+from thermocline.broker.log_reservation import reserve_bytes
+from thermocline.broker.state_capture import StateCapture, queue_ends
+from thermocline.broker.state_documents import PoppedOffsets, document_paths, encode_document
+from thermocline.broker.state_rounds import StateRounds
+from thermocline.store.disk import RealDisk
+from thermocline.store.incarnation import TopicIncarnations
+from thermocline.store.store_config import StoreConfig
+from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS, GROUPS, TOPICS
+
+GROUP_NAMES = ("billing", "search")
+
+
+class SyntheticState:
+    """State files of a tier's topics in `folder`, with `queues` queues each; `save` as the tier process would."""
+
+    def __init__(self, tier: SyntheticColdTier, folder: Path, *, queues: int) -> None:
+        self._tier = tier
+        config, disk = StoreConfig(root_path=str(folder)), RealDisk()
+        self._paths = document_paths(config)
+        for path in (config.config_path, config.own_path):
+            Path(path).mkdir(parents=True)
+        queue_nums = {"readQueueNums": queues, "writeQueueNums": queues, "perm": 6}
+        self._write(TOPICS, {"topicConfigTable": {name: {"topicName": name, **queue_nums} for name in tier.topics}})
+        self._write(GROUPS, {"subscriptionGroupTable": {name: {"groupName": name} for name in GROUP_NAMES}})
+        incarnations = TopicIncarnations()
+        for name, topic in tier.topics.items():
+            topic.incarnation = incarnations.create(name, start_offset=0).id
+        incarnations.save(disk, config.incarnation_path)
+        self.saved_count = 0
+        self._rounds = StateRounds(
+            tier.writer,
+            StateCapture(disk, config, clock=lambda: tier.hot.now_ms),
+            ends=lambda: queue_ends(tier.service.backlog),
+            reported_offset=lambda: tier.service.backlog.reported_offset,
+            popped=_nothing_popped,
+            append_offset=lambda: tier.hot.append_offset,
+            saved=lambda ceiling: None,
+            reserve_bytes=reserve_bytes(disk, config, configured=0),
+            interval_ms=0,
+            clock=lambda: tier.hot.now_ms,
+        )
+
+    async def save(self) -> None:
+        """Every group has read everything; then one look at the state."""
+        ends: dict[str, dict[str, int]] = {}
+        for (topic, queue_id), queue in self._tier.hot.queues.items():
+            ends.setdefault(topic, {})[str(queue_id)] = queue.end_offset
+        offsets = {f"{topic}@{group}": queues for topic, queues in ends.items() for group in GROUP_NAMES}
+        self._write(CONSUMER_OFFSETS, {"offsetTable": offsets})
+        self.saved_count += await self._rounds.save()
+
+    def _write(self, name: str, document: object) -> None:
+        Path(self._paths[name]).write_bytes(encode_document(name, document, now_ms=self._tier.hot.now_ms))
+
+
+async def _nothing_popped() -> PoppedOffsets:
+    return ()
