@@ -38,8 +38,10 @@ from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.remoting.sys_flag import PULL_SUBSCRIPTION
 from thermocline.remoting.topic_validation import TOOLS_CONSUMER_GROUP
-from thermocline.spark.decoding.arrow_decoder import ArrowDecoder, RowSelection
+from thermocline.spark.decoding.arrow_decoder import ArrowDecoder
 from thermocline.spark.decoding.message_columns import choose_columns
+from thermocline.spark.reading.row_choice import row_selection
+from thermocline.spark.reading.source_options import QueueName
 from thermocline.spark.streaming.cold_line import Span
 from thermocline.spark.streaming.live_client import LiveClient
 from thermocline.spark.streaming.live_view import flushed_ranges
@@ -115,9 +117,8 @@ class LiveReader:
         """
         read = self._options.read
         decoder = ArrowDecoder(self._columns, broker_name=part.broker_name, decompress_body=read.decompress_body)
-        selection = RowSelection(
-            start_offset=part.start, end_offset=part.end, start_ms=max(read.starting_ms or 0, 0), tags=read.tags
-        )
+        queue = QueueName(part.broker_name, part.queue_id)
+        selection = row_selection(read, topic=part.topic, queue=queue, start=part.start, end=part.end)
         first_seen = not part.is_beginning
         position = part.start
         while position < part.end:

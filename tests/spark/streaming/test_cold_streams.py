@@ -20,6 +20,7 @@ from thermocline.remoting.errors import (
     OffsetOutOfRangeError,
     TopicNotFoundError,
 )
+from thermocline.spark.reading.pruning_filters import SimpleFilter, filters_text
 from thermocline.spark.streaming.offset_line import OffsetLine
 from thermocline.spark.streaming.open_stream import open_stream
 from thermocline.tiered.errors import QuarantinedError
@@ -34,6 +35,7 @@ from thermocline.tiered.ledger_entry import (
     TopicDelete,
 )
 
+AT_LEAST_50 = SimpleFilter("GreaterThanOrEqual", "queueOffset", 50)
 QUIET = {"failOnDataLoss": "false"}
 Place = tuple[str, str, int, int]
 
@@ -158,10 +160,12 @@ def test_what_comes_after_the_beginning_of_an_available_now_waits_for_the_next(t
     assert places(journal.rows) == wanted(log)
 
 
-def test_beginnings(tier: ColdTier) -> None:
+def test_beginnings_and_filters(tier: ColdTier) -> None:
     log = flights("orders", 400, queue_count=2)
     tier.seal_in_pieces(log, 2)
     moment = rows_of(log)[150]["timestamp"]
+    keys = sorted({row["key"] for row in rows_of(log)})
+    assert len(keys) > 350
     cases: dict[str, tuple[dict[str, str], Callable[[dict[str, Any]], bool]]] = {
         "json": (
             {"startingOffsets": '{"orders": {"broker-a:0": 50, "1": -1}}'},
@@ -171,6 +175,24 @@ def test_beginnings(tier: ColdTier) -> None:
         "queues": ({"queues": "1"}, lambda row: row["queueId"] == 1),
         "tags": ({"tags": "UA || DL"}, lambda row: row["tag"] in ("UA", "DL")),
         "latest": ({"startingOffsets": "latest"}, lambda row: False),
+        "keys": ({"keys": f"{keys[7]} {keys[333]} nowhere-key"}, lambda row: row["key"] in (keys[7], keys[333])),
+        "no key": ({"keys": "nowhere-key"}, lambda row: False),
+        "where offset and key": (
+            {"where": filters_text([AT_LEAST_50, SimpleFilter("In", "key", keys[:300])])},
+            lambda row: row["queueOffset"] >= 50 and row["key"] in keys[:300],
+        ),
+        "where queue": (
+            {"where": filters_text([SimpleFilter("EqualTo", "queueId", 1, True), AT_LEAST_50]), "tags": "UA || DL"},
+            lambda row: row["queueId"] != 1 and row["queueOffset"] >= 50 and row["tag"] in ("UA", "DL"),
+        ),
+        "where tag": (
+            {"where": filters_text([SimpleFilter("EqualTo", "tag", "UA")]), "tags": "UA || DL"},
+            lambda row: row["tag"] == "UA",
+        ),
+        "where time": (
+            {"where": filters_text([SimpleFilter("LessThan", "timestamp", int(moment.timestamp() * 1_000) * 1_000)])},
+            lambda row: row["timestamp"] <= moment,  # pruned below the millisecond by Spark
+        ),
     }
     for name, (options, is_wanted) in cases.items():
         journal = Journal()
@@ -313,7 +335,12 @@ def test_a_topic_that_is_deleted_or_made_again_ends_the_query(tier: ColdTier) ->
     ("options", "message"),
     [
         ({"endingOffsets": "latest"}, "a stream has no such option"),
-        ({"snapshotVersion": "3"}, "a stream has no such option"),
+        ({"snapshotVersion": "3"}, "a stream has no such option; it goes on from batch to batch"),
+        ({"SnapshotPin": '{"id": "a", "cuts": {}}'}, "a stream has no such option; it goes on from batch to batch"),
+        ({"coldMaxOffsetsPerTrigger": "5"}, "bounded by maxBytesPerTrigger and maxOffsetsPerTrigger, cold and live"),
+        ({"maxFilesPerTrigger": "5"}, "bounded by maxBytesPerTrigger and maxOffsetsPerTrigger"),
+        ({"engine": "s3a"}, "its tasks fetch by the direct engine"),
+        ({"metrics": "127.0.0.1:9"}, "see the query's progress"),
         ({"maxOffsetsPerTrigger": "0"}, "no number greater than zero"),
         ({"maxBytesPerTrigger": "many"}, "is no size"),
         ({"namesrvAddr": "host"}, "names no NameServer"),
