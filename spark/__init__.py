@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from thermocline.spark.metrics.collector import TaskMetrics, task_metrics
     from thermocline.spark.metrics.report import MetricsReport
     from thermocline.spark.session import local_session
+    from thermocline.spark.stream_table import read_stream
 
 __all__ = [
     "ArrowDecoder",
@@ -54,6 +55,7 @@ __all__ = [
     "read_cold",
     "read_options",
     "read_receipt",
+    "read_stream",
     "republish",
     "task_metrics",
     "with_avro_body",
@@ -67,6 +69,7 @@ _MODULES = {
     "configure": "access.hadoop_options",
     "read_options": "access.hadoop_options",
     "read_cold": "cold_table",
+    "read_stream": "stream_table",
     "CatchUpReport": "jobs.replay",
     "ColdSnapshot": "handoff.snapshot",
     "SnapshotQueue": "handoff.snapshot",

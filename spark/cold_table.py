@@ -29,6 +29,7 @@ from thermocline.spark.condition import filters_of
 from thermocline.spark.data_source import table_schema
 from thermocline.spark.metrics.collector import active_options
 from thermocline.spark.metrics.sending import send_report
+from thermocline.spark.plain_errors import plain_errors
 from thermocline.spark.reading.cold_plan import resolve_plan
 from thermocline.spark.reading.losses import MAY_HAVE_GONE, object_gone_error
 from thermocline.spark.reading.pruning_filters import filters_text
@@ -94,7 +95,8 @@ def _load(spark: SparkSession, url: str, topic: str, engine: Engine, options: Ma
             stores[at] = BlockingStore(HadoopObjectStore(spark, at), loop_of_process())
         return stores[at]
 
-    plan = resolve_plan(checked, now_ms=time.time_ns() // 1_000_000, open_store=open_store)
+    with plain_errors():
+        plan = resolve_plan(checked, now_ms=time.time_ns() // 1_000_000, open_store=open_store)
     slices = _by_path(plan, stores)
     _check_sizes(spark, plan)
     if checked.metrics_address is not None:
@@ -130,7 +132,7 @@ def _table(
             raise
         first = slices[gone[0]][0]
         if options.fail_on_data_loss:
-            raise object_gone_error(first, MAY_HAVE_GONE) from error
+            raise object_gone_error(first, MAY_HAVE_GONE) from None
         _report_missing(options, [part for path in gone for part in slices[path]])
         there = {path: of for path, of in slices.items() if path not in gone}
         return _table(spark, options, there, stores, schema=schema, bodies=bodies)

@@ -26,6 +26,7 @@ from thermocline.spark.bodies.body_columns import body_options_from
 from thermocline.spark.bodies.body_reader import BodyBatches, BodyReader, options_with_value
 from thermocline.spark.decoding.message_columns import choose_columns, spark_ddl
 from thermocline.spark.metrics.sending import send_report, task_reported
+from thermocline.spark.plain_errors import plain_errors
 from thermocline.spark.reading.cold_plan import resolve_plan
 from thermocline.spark.reading.frame_reader import FrameReader
 from thermocline.spark.reading.read_plan import SegmentSlice
@@ -69,7 +70,8 @@ class ColdTierReader(DataSourceReader):
             InvalidRequestError: An option is wrong, a topic or version is not there, an offset is out of range.
             UnavailableError: The store gave no answer, or refused.
         """
-        plan = resolve_plan(self._options, now_ms=time.time_ns() // 1_000_000)
+        with plain_errors():
+            plan = resolve_plan(self._options, now_ms=time.time_ns() // 1_000_000)
         if self._options.metrics_address is not None:
             told = {"kind": "plan", "engine": "direct", "tasks": len(plan.tasks), **asdict(plan.counts)}
             send_report(self._options.metrics_address, told)
@@ -79,5 +81,5 @@ class ColdTierReader(DataSourceReader):
         """The rows of one task; see FrameReader."""
         assert isinstance(partition, ColdTierPartition)
         reader = FrameReader(self._options)
-        with task_reported(self._options.metrics_address, lambda: reader.counts, engine="direct"):
+        with plain_errors(), task_reported(self._options.metrics_address, lambda: reader.counts, engine="direct"):
             yield from reader.read(partition.slices)

@@ -61,6 +61,8 @@ class S3Proxy:
         self._dropped = frozenset(name.lower() for name in drops)
         self._rule = rule
         self._credentials = Credentials(bucket.access_key, bucket.secret_key)
+        self.signed_wrongly: str | None = None
+        """Requests whose path holds this are signed with a secret that the server does not know; "" is every one."""
         self.methods: Counter[str] = Counter()
         self.seen: list[tuple[str, str, str]] = []
         """Method, path and query of each request."""
@@ -100,7 +102,10 @@ class S3Proxy:
     async def _forward(self, request: web.Request, headers: dict[str, str], body: bytes) -> web.Response:
         url = self._behind.endpoint + request.raw_path
         signed = AWSRequest(method=request.method, url=url, data=body, headers=headers)
-        S3SigV4Auth(self._credentials, "s3", self._behind.region).add_auth(signed)
+        credentials = self._credentials
+        if self.signed_wrongly is not None and self.signed_wrongly in request.path:
+            credentials = Credentials(self._behind.access_key, "a-secret-that-was-taken-back")
+        S3SigV4Auth(credentials, "s3", self._behind.region).add_auth(signed)
         async with self._session.request(
             request.method,
             yarl.URL(url, encoded=True),

@@ -33,8 +33,7 @@ from thermocline.spark.access.counted_store import CountedStore
 from thermocline.spark.access.request_counts import RequestCounts
 from thermocline.spark.access.store_options import StoreOptions
 from thermocline.spark.access.store_url import broker_roots, possible_prefixes
-from thermocline.spark.decoding.arrow_decoder import INT64_MAX, RowSelection
-from thermocline.spark.decoding.offset_spans import OffsetSpans
+from thermocline.spark.decoding.arrow_decoder import RowSelection
 from thermocline.spark.reading.key_places import prune_by_keys
 from thermocline.spark.reading.read_plan import (
     ColdSource,
@@ -46,6 +45,7 @@ from thermocline.spark.reading.read_plan import (
     cut_queue,
     pack_tasks,
 )
+from thermocline.spark.reading.row_choice import key_sets, row_selection
 from thermocline.spark.reading.source_options import EARLIEST, LATEST, QueueName, ReadOptions, SnapshotPin
 from thermocline.tiered.catalog import Catalog, TopicEntry
 from thermocline.tiered.errors import QuarantinedError
@@ -108,7 +108,7 @@ def resolve_plan(
                 visible_from_ms = topic_visible_from_ms(settings, topic, now_ms=moment_ms)
             ranges = _queue_ranges(options, source, entry, visible_from_ms)
             wanted = [cut_queue(queue, entry.segments, _selection(options, queue)) for queue in ranges]
-            keys = _key_sets(options)
+            keys = key_sets(options)
             if keys:
                 wanted = prune_by_keys(CountedStore(store, requests), entry.segments, wanted, keys)
             queues += ranges
@@ -360,25 +360,14 @@ def _damaged_objects(entry: TopicEntry, lost: LostRange) -> str:
 
 def _selection(options: ReadOptions, queue: QueueRange) -> RowSelection:
     """What is wanted of a queue; nothing when the condition rules it out."""
-    whole = OffsetSpans.of([(queue.start_offset, queue.end_offset)])
-    where = options.filters
-    is_wanted = where.wants_queue(topic=queue.topic, broker_name=queue.source.broker_name, queue_id=queue.queue_id)
-    spans = whole.intersect(where.spans) if is_wanted else OffsetSpans(())
-    tags = options.tags if where.tags is None else where.tags & (options.tags or where.tags)
-    return RowSelection(
-        start_offset=spans.start if spans.spans else queue.start_offset,
-        end_offset=spans.end if spans.spans else queue.start_offset,
-        start_ms=max(options.starting_ms or 0, queue.visible_from_ms, where.start_ms, 0),
-        end_ms=min(INT64_MAX if options.ending_ms is None else options.ending_ms, where.end_ms),
-        tags=tags,
-        keys=_key_sets(options),
-        spans=spans if len(spans.spans) > 1 else None,
+    return row_selection(
+        options,
+        topic=queue.topic,
+        queue=QueueName(queue.source.broker_name, queue.queue_id),
+        start=queue.start_offset,
+        end=queue.end_offset,
+        visible_from_ms=queue.visible_from_ms,
     )
-
-
-def _key_sets(options: ReadOptions) -> tuple[frozenset[str], ...]:
-    """Sets of keys, of each of which a message has to have one."""
-    return options.filters.keys if options.keys is None else (options.keys, *options.filters.keys)
 
 
 def _segments_in(entry: TopicEntry, ranges: Sequence[QueueRange]) -> Iterator[str]:

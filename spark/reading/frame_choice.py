@@ -13,6 +13,7 @@ import logging
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -24,7 +25,7 @@ from thermocline.spark.access.blocking_store import BlockingStore
 from thermocline.spark.metrics.task_counts import TaskCounts
 from thermocline.spark.reading.losses import Losses
 from thermocline.spark.reading.read_plan import SegmentSlice
-from thermocline.spark.reading.wanted_frame import WantedFrame, with_names
+from thermocline.spark.reading.wanted_frame import WantedFrame, narrowed, with_names
 from thermocline.tiered.errors import SegmentFormatError
 from thermocline.tiered.queue_columns import decode_columns_block, decode_columns_footer
 from thermocline.tiered.segment_entry import PartLocator
@@ -92,7 +93,7 @@ class FrameChoice:
             )
             return frames
         except ObjectStoreUnavailableError as error:
-            raise with_names(error, part) from error
+            raise with_names(error, replace(narrowed(part, frames), log=part.cq)) from error
 
     def _frames_with_tags(self, part: SegmentSlice, frames: Sequence[FrameInfo]) -> list[FrameInfo]:
         assert part.selection.tags is not None
@@ -115,17 +116,15 @@ class FrameChoice:
 
     def _fetch_footers(self, slices: Sequence[SegmentSlice]) -> dict[FooterName, FoundFooter]:
         """The footer of every segment in `slices`, from what this process keeps or from the store."""
-        parts = {_footer_name(part): part for part in slices}
+        parts: dict[FooterName, SegmentSlice] = {}
+        for part in slices:
+            parts.setdefault(_footer_name(part), part)
         found: dict[FooterName, FoundFooter] = {name: _footers[name] for name in parts if name in _footers}
         missing = {name: part for name, part in parts.items() if name not in found}
         for url in dict.fromkeys(part.source.url for part in missing.values()):
             names = [name for name, part in missing.items() if part.source.url == url]
             store = self._store_of(missing[names[0]])
-            calls = [_get_footer(store, missing[name].log) for name in names]
-            try:
-                tails = store.run(_gather(calls))
-            except ObjectStoreUnavailableError as error:
-                raise with_names(error, missing[names[0]]) from error
+            tails = store.run(_gather([_get_footer_of(store, missing[name]) for name in names]))
             for name, tail in zip(names, tails, strict=True):
                 if isinstance(tail, ObjectNotFoundError | CorruptDataError):
                     found[name] = tail
@@ -188,6 +187,14 @@ async def _gather(
 
 def _get_footer(store: BlockingStore, locator: PartLocator) -> Coroutine[Any, Any, bytes]:
     return store.store.get_range(locator.key, start=locator.footer_start, end=locator.end)
+
+
+async def _get_footer_of(store: BlockingStore, part: SegmentSlice) -> bytes:
+    """The footer of a slice's segment; errors name the slice."""
+    try:
+        return await _get_footer(store, part.log)
+    except ObjectStoreUnavailableError as error:
+        raise with_names(error, part) from error
 
 
 def _get_part(store: BlockingStore, locator: PartLocator, start: int, end: int) -> Coroutine[Any, Any, bytes]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +33,7 @@ from thermocline.spark.reading.frame_choice import FrameChoice
 from thermocline.spark.reading.losses import Losses
 from thermocline.spark.reading.read_plan import SegmentSlice
 from thermocline.spark.reading.source_options import ReadOptions
-from thermocline.spark.reading.wanted_frame import WantedFrame, with_names
+from thermocline.spark.reading.wanted_frame import WantedFrame, narrowed_to, with_names
 
 BATCH_BYTES_MAX = 8 << 20
 RANGES_AHEAD = 2
@@ -132,7 +131,7 @@ class FrameReader:
             yield from self._take_singly(group, error)
             return
         except ObjectStoreUnavailableError as error:
-            raise with_names(error, group[0].part) from error
+            raise with_names(error, *narrowed_to(group)) from error
         start = group[0].start
         for frame in group:
             yield frame, data[frame.start - start : frame.end - start]
@@ -149,11 +148,8 @@ class FrameReader:
 
     def _lose(self, group: Sequence[WantedFrame], error: ObjectNotFoundError) -> None:
         """Every slice of a range whose object is gone; each loses what of it lies in the range."""
-        for part in dict.fromkeys(frame.part for frame in group):
-            frames = [frame.info for frame in group if frame.part is part]
-            start = max(part.start_offset, frames[0].start_offset)
-            end = min(part.selection.end_offset, frames[-1].end_offset)
-            self._losses.object_gone(replace(part, start_offset=start, end_offset=end), error)
+        for part in narrowed_to(group):
+            self._losses.object_gone(part, error)
 
     def _submit(self, group: Sequence[WantedFrame]) -> Future[bytes]:
         """Begin to fetch the range of these frames."""
@@ -177,7 +173,7 @@ class FrameReader:
             except ObjectNotFoundError as error:
                 self._lose([frame], error)
             except ObjectStoreUnavailableError as error:
-                raise with_names(error, frame.part) from error
+                raise with_names(error, *narrowed_to([frame])) from error
             return False
 
     def _decode(self, frames: Sequence[WantedFrame], buffer: FrameBuffer) -> Iterator[pa.RecordBatch]:

@@ -16,7 +16,7 @@ from thermocline.spark.access.blocking_store import BlockingStore
 from thermocline.spark.metrics.task_counts import TaskCounts
 from thermocline.spark.reading.read_plan import SegmentSlice
 from thermocline.spark.reading.source_options import ReadOptions
-from thermocline.spark.reading.wanted_frame import WantedFrame, part_names
+from thermocline.spark.reading.wanted_frame import WantedFrame, slice_names
 from thermocline.tiered.ledger_reader import open_catalog
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.segment_entry import SegmentEntry
@@ -57,8 +57,7 @@ class Losses:
         if not self._options.skip_corrupt_frames:
             raise CorruptDataError(
                 "the footer of a cold segment is damaged; onCorruptFrame=skip leaves its messages out",
-                **part_names(part),
-                offsets=f"[{part.start_offset}, {part.end_offset})",
+                **slice_names(part),
                 reason=str(error),
             ) from error
         self._counts.frames_skipped += 1
@@ -115,6 +114,5 @@ def object_gone_error(part: SegmentSlice, reason: str) -> ObjectNotFoundError:
     return ObjectNotFoundError(
         f"an object that this read is planned on is gone: {reason}; load again, or set failOnDataLoss=false to leave "
         "its messages out",
-        **part_names(part),
-        offsets=f"[{part.start_offset}, {part.end_offset})",
+        **slice_names(part),
     )

@@ -60,6 +60,7 @@ class QueueRange:
 class SegmentSlice:
     """Some frames of one queue in one segment; `raw_bytes` is an estimate.
 
+    `frames`: those of the segment that its offsets lie in, as far as the catalog knows; frame a up to frame b.
     `places`: the queue offsets, rising, that a key index has named; frames that hold none of them are not read. None:
     every frame may hold what is wanted.
     """
@@ -76,6 +77,7 @@ class SegmentSlice:
     selection: RowSelection
     max_store_ms: int = INT64_MAX
     places: tuple[int, ...] | None = None
+    frames: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +130,7 @@ def cut_queue(queue: QueueRange, segments: Iterable[SegmentEntry], selection: Ro
                 raw_bytes=max(1, round(places[1] - places[0])),
                 selection=selection,
                 max_store_ms=run.max_store_ms,
+                frames=_frames(segment, run, start, end),
             )
         )
     return sorted(slices, key=lambda part: part.start_offset)
@@ -186,6 +189,18 @@ def _split(part: SegmentSlice, room: int) -> tuple[SegmentSlice, SegmentSlice | 
         replace(part, end_offset=cut, raw_bytes=max(1, room)),
         replace(part, start_offset=cut, raw_bytes=part.raw_bytes - room),
     )
+
+
+def _frames(segment: SegmentEntry, run: QueueRun, start: int, end: int) -> tuple[int, int]:
+    """The frames of a run that hold offsets [start, end), or a few more: the catalog knows one in several."""
+    first, last = run.frame_start, run.frame_end
+    for frame in segment.coarse:
+        if run.frame_start <= frame.frame_index < run.frame_end:
+            if frame.start_offset <= start:
+                first = frame.frame_index
+            elif frame.start_offset >= end:
+                last = min(last, frame.frame_index)
+    return first, last
 
 
 def _raw_places(segment: SegmentEntry, run: QueueRun, offsets: Sequence[int]) -> list[float]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from thermocline.remoting.errors import ObjectStoreUnavailableError
 from thermocline.spark.reading.read_plan import SegmentSlice
@@ -42,7 +43,7 @@ class WantedFrame:
 
 
 def part_names(part: SegmentSlice) -> dict[str, object]:
-    """What an error says of a slice."""
+    """What an error says of where a slice lies."""
     return {
         "object": part.log.key,
         "topic": part.topic,
@@ -51,7 +52,36 @@ def part_names(part: SegmentSlice) -> dict[str, object]:
     }
 
 
-def with_names(error: ObjectStoreUnavailableError, part: SegmentSlice) -> ObjectStoreUnavailableError:
-    """The same error with what was being read."""
-    offsets = f"[{part.start_offset}, {part.end_offset})"
-    return type(error)(error.message, **(error.context | part_names(part) | {"offsets": offsets}))
+def slice_names(part: SegmentSlice) -> dict[str, object]:
+    """What an error says of a slice: also in which frames its offsets lie, and which these are."""
+    start, end = part.frames
+    return part_names(part) | {
+        "frames": f"[{start}, {end})",
+        "offsets": f"[{part.start_offset}, {part.end_offset})",
+    }
+
+
+def narrowed(part: SegmentSlice, frames: Sequence[FrameInfo]) -> SegmentSlice:
+    """The slice of these frames alone, which follow each other, and of the offsets that are wanted of them."""
+    return replace(
+        part,
+        start_offset=max(part.selection.start_offset, frames[0].start_offset),
+        end_offset=min(part.selection.end_offset, frames[-1].end_offset),
+        frames=(frames[0].index, frames[-1].index + 1),
+    )
+
+
+def narrowed_to(group: Sequence[WantedFrame]) -> Iterator[SegmentSlice]:
+    """Of frames that are fetched together, each slice narrowed to those that are its own."""
+    for part in dict.fromkeys(frame.part for frame in group):
+        yield narrowed(part, [frame.info for frame in group if frame.part is part])
+
+
+def with_names(error: ObjectStoreUnavailableError, *parts: SegmentSlice) -> ObjectStoreUnavailableError:
+    """The same error with what was being read: the first slice, and what else came with the same request."""
+    place = {name: value for name, value in error.context.items() if name != "key"}
+    further = [
+        f"{each['queue']} frames={each['frames']} offsets={each['offsets']}" for each in map(slice_names, parts[1:])
+    ]
+    names = slice_names(parts[0]) | ({"also": "; ".join(further)} if further else {})
+    return type(error)(error.message, **(names | place))

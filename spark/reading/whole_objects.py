@@ -16,6 +16,7 @@ from thermocline.remoting.errors import ObjectNotFoundError, SegmentSizeError, U
 from thermocline.spark.access.blocking_store import BlockingStore, loop_of_process
 from thermocline.spark.metrics.sending import task_reported
 from thermocline.spark.metrics.task_counts import TaskCounts
+from thermocline.spark.plain_errors import plain_errors
 from thermocline.spark.reading.frame_reader import FrameReader
 from thermocline.spark.reading.read_plan import SegmentSlice
 from thermocline.spark.reading.source_options import ReadOptions
@@ -32,7 +33,7 @@ class DecodeObjects:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Batches of the wanted rows; raises as FrameReader.read does."""
         counts = TaskCounts()
-        with task_reported(self.options.metrics_address, lambda: counts, engine="s3a"):
+        with plain_errors(), task_reported(self.options.metrics_address, lambda: counts, engine="s3a"):
             for batch in batches:
                 for path, content in zip(batch.column(0), batch.column(1), strict=True):
                     yield from self._rows(path.as_py(), memoryview(content.as_buffer()), counts)

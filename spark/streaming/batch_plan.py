@@ -10,6 +10,9 @@ What is asked for and is not there is an error, or with failOnDataLoss=false a w
 they were read, records in quarantine, gaps. A queue that the query has read nothing of begins at its first visible
 message.
 
+`tags`, `keys` and `where` choose rows; they change no offset and no error. Live offsets that `where` rules out are not
+pulled.
+
 Tasks follow the queues, and offsets rise within a queue from task to task: a sink that keeps the order of partitions
 and rows has every queue in order.
 """
@@ -26,6 +29,7 @@ from thermocline.spark.access.blocking_store import BlockingStore
 from thermocline.spark.access.store_options import StoreOptions
 from thermocline.spark.decoding.arrow_decoder import RowSelection
 from thermocline.spark.reading.read_plan import SegmentSlice
+from thermocline.spark.reading.row_choice import row_selection, wants_offsets
 from thermocline.spark.reading.source_options import QueueName
 from thermocline.spark.streaming.batch_bounds import wanted_from_ms
 from thermocline.spark.streaming.cold_line import ColdLine, Span
@@ -107,20 +111,14 @@ class BatchPlanner:
 
     def _parts(self, batch: _QueueBatch, now_ms: int) -> Iterator[Part]:
         """What is read of one queue, by rising offset."""
-        source, options = batch.source, self._options.read
+        source = batch.source
         line = source.cold_line(batch.queue.queue_id) or ColdLine(batch.queue.queue_id, runs=())
         visible_from_ms = 0 if source.cold is None else source.cold.visible_from_ms(now_ms)
         self._check_expired(batch, line, visible_from_ms)
         self._check_quarantine(batch, line, visible_from_ms)
         pieces: list[tuple[int, Part]] = []
         if source.cold is not None:
-            selection = RowSelection(
-                start_offset=batch.start,
-                end_offset=batch.end,
-                start_ms=max(options.starting_ms or 0, visible_from_ms, 0),
-                tags=options.tags,
-            )
-            cold = source.cold
+            cold, selection = source.cold, self._selection(batch, visible_from_ms)
             for _, part in line.slices(cold.source, cold.entry, start=batch.start, end=batch.end, selection=selection):
                 pieces.append((part.start_offset, part))
         for start, end in line.uncovered(batch.start, batch.end):
@@ -150,7 +148,7 @@ class BatchPlanner:
             if not batch.is_beginning:
                 self._lose(_expired(batch, start, lost_end))
             start = lost_end
-        if start >= end:
+        if start >= end or not wants_offsets(self._selection(batch, 0), start, end):
             return None
         return LivePart(
             topic=source.topic,
@@ -162,6 +160,17 @@ class BatchPlanner:
             holes=tuple(hole for hole in line.holes if hole[0] < end and start < hole[1]),
             is_beginning=batch.is_beginning and start <= batch.start,
             record_bytes=queue.record_bytes if queue is not None else 0,
+        )
+
+    def _selection(self, batch: _QueueBatch, visible_from_ms: int) -> RowSelection:
+        """What is wanted of the batch's offsets."""
+        return row_selection(
+            self._options.read,
+            topic=batch.source.topic,
+            queue=batch.queue,
+            start=batch.start,
+            end=batch.end,
+            visible_from_ms=visible_from_ms,
         )
 
     def _check_expired(self, batch: _QueueBatch, line: ColdLine, visible_from_ms: int) -> None:

@@ -2,9 +2,9 @@
 
     pulls      by offset, in the name of a system group: no member, no commit, no long polling, so that no consumer and
                no group of the cluster notices
-    windows    of WINDOW_OFFSETS, up to WINDOWS_MAX of them on the way at once and about ROUND_BYTES_MAX in all: a
-               broker answers one pull with some 32 messages, so one after another would be slow
-    batches    of the records of a round, decoded as those of a cold frame are: pulls give the same bytes
+    windows    several side by side, bounded in bytes (`pull_windows.py`): a broker answers one pull with some 32
+               messages, so one after another would be slow
+    batches    of the records of a window, decoded as those of a cold frame are: pulls give the same bytes
 
 Rules
   - Every offset is accounted for. One that does not come is a declared hole, or in front of what is visible of a queue
@@ -20,7 +20,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -33,27 +33,25 @@ from thermocline.remoting.errors import (
     UnavailableError,
 )
 from thermocline.remoting.headers import PullMessageRequestHeader, PullMessageResponseHeader
-from thermocline.remoting.record_heads import read_heads
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.remoting.sys_flag import PULL_SUBSCRIPTION
 from thermocline.remoting.topic_validation import TOOLS_CONSUMER_GROUP
-from thermocline.spark.decoding.arrow_decoder import ArrowDecoder, RowSelection
+from thermocline.spark.decoding.arrow_decoder import ArrowDecoder
 from thermocline.spark.decoding.message_columns import choose_columns
+from thermocline.spark.reading.row_choice import row_selection
+from thermocline.spark.reading.source_options import QueueName
 from thermocline.spark.streaming.cold_line import Span
 from thermocline.spark.streaming.live_client import LiveClient
 from thermocline.spark.streaming.live_view import flushed_ranges
+from thermocline.spark.streaming.pull_windows import WINDOW_BYTES_MAX, PullWindow, PullWindows
 from thermocline.spark.streaming.stream_options import StreamOptions
 
 logger = logging.getLogger(__name__)
 
-WINDOW_OFFSETS = 128
-WINDOWS_MAX = 8
-ROUND_BYTES_MAX = 4 << 20
 BATCH_BYTES_MAX = 8 << 20
 RETRY_PAUSE_S = 0.1
 RETRY_PAUSE_MAX_S = 3.0
-PULL_BYTES_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,17 +79,8 @@ class LivePart:
         return {"topic": self.topic, "queue": f"{self.broker_name}:{self.queue_id}"}
 
 
-@dataclass(slots=True)
-class _Window:
-    """What pulls gave of some offsets: bodies, and the offsets that did not come."""
-
-    bodies: list[memoryview] = field(default_factory=list)
-    missing: list[Span] = field(default_factory=list)
-    first_offset: int | None = None
-
-
 class LiveReader:
-    """Reads live parts. Bounded: one round of windows is in memory, and one batch being decoded."""
+    """Reads live parts. Bounded: what PullWindows holds is in memory, and one batch being decoded."""
 
     def __init__(
         self,
@@ -115,57 +104,53 @@ class LiveReader:
         """
         read = self._options.read
         decoder = ArrowDecoder(self._columns, broker_name=part.broker_name, decompress_body=read.decompress_body)
-        selection = RowSelection(
-            start_offset=part.start, end_offset=part.end, start_ms=max(read.starting_ms or 0, 0), tags=read.tags
-        )
+        queue = QueueName(part.broker_name, part.queue_id)
+        selection = row_selection(read, topic=part.topic, queue=queue, start=part.start, end=part.end)
         first_seen = not part.is_beginning
-        position = part.start
-        while position < part.end:
-            windows = _windows(position, part)
-            for window in self._client.run(self._round(part, windows)):
-                for start, end in window.missing:
+        windows = PullWindows(part.start, part.end, record_bytes=part.record_bytes)
+        while not windows.is_done:
+            self._client.run(self._fill(part, windows.waiting()))
+            for pulled in windows.take():
+                for start, end in pulled.missing:
                     # In front of the first message of a queue that is read from its beginning nothing is missing.
-                    if first_seen or (window.first_offset is not None and start > window.first_offset):
+                    if first_seen or (pulled.first_offset is not None and start > pulled.first_offset):
                         self._lose(part, start, end)
-                first_seen |= window.first_offset is not None
-                for body in _joined(window.bodies):
+                first_seen |= pulled.first_offset is not None
+                for body in _joined(pulled.bodies):
                     batch = decoder.decode(body, selection)
                     for row in range(0, batch.num_rows, read.batch_rows_max):
                         yield batch.slice(row, read.batch_rows_max)
-            position = windows[-1][1]
         self._client.run(self._check_incarnation(part))
 
-    async def _round(self, part: LivePart, windows: Sequence[Span]) -> list[_Window]:
-        calls = [asyncio.ensure_future(self._window(part, start, end)) for start, end in windows]
+    async def _fill(self, part: LivePart, windows: Sequence[PullWindow]) -> None:
+        """Pull every window until it is full, or done."""
+        calls = [asyncio.ensure_future(self._fill_window(part, window)) for window in windows]
         try:
-            return await asyncio.gather(*calls)
+            await asyncio.gather(*calls)
         finally:
             for call in calls:
                 call.cancel()
 
-    async def _window(self, part: LivePart, start: int, end: int) -> _Window:
-        """All of [start, end): pulled until every offset has come, or is known not to come."""
-        window = _Window()
+    async def _fill_window(self, part: LivePart, window: PullWindow) -> None:
+        """Pull until every offset has come, or is known not to come, or enough is held."""
         retry = _Retry(self._options.broker_timeout_ms, self._clock_s)
-        position = start
-        while position < end:
+        while window.is_waiting:
             try:
-                position = await self._pull(part, position, end, window, fresh_route=retry.count > 0)
+                await self._pull(part, window, fresh_route=retry.count > 0)
                 retry.reset()
             except (UnavailableError, TopicNotFoundError) as error:
-                await retry.pause(error, **part.names(), offset=position)
-        return window
+                await retry.pause(error, **part.names(), offset=window.position)
 
-    async def _pull(self, part: LivePart, position: int, end: int, window: _Window, *, fresh_route: bool) -> int:
-        """Pull once; where to go on."""
+    async def _pull(self, part: LivePart, window: PullWindow, *, fresh_route: bool) -> None:
+        """Pull once."""
         address = await self._client.address(part.topic, part.broker_name, fresh=fresh_route)
         header = PullMessageRequestHeader(
             consumer_group=TOOLS_CONSUMER_GROUP,
             topic=part.topic,
             queue_id=part.queue_id,
-            queue_offset=position,
-            max_msg_nums=end - position,
-            max_msg_bytes=PULL_BYTES_MAX,
+            queue_offset=window.position,
+            max_msg_nums=window.end - window.position,
+            max_msg_bytes=WINDOW_BYTES_MAX,
             sys_flag=PULL_SUBSCRIPTION,
             subscription="*",
             expression_type="TAG",
@@ -175,15 +160,16 @@ class LiveReader:
         answer = await self._client.ask(address, RemotingCommand.request(RequestCode.PULL_MESSAGE, header))
         match answer.code:
             case ResponseCode.SUCCESS:
-                return _take(window, bytes(answer.body), position, end)
+                window.add(bytes(answer.body))
             case ResponseCode.PULL_RETRY_IMMEDIATELY | ResponseCode.PULL_OFFSET_MOVED:
                 next_offset = answer.header(PullMessageResponseHeader).next_begin_offset
-                if next_offset > position:
-                    window.missing.append((position, min(next_offset, end)))
-                    return next_offset
-                raise UnavailableError("the queue ends before what was flushed of it", offset=position, end=next_offset)
+                if next_offset <= window.position:
+                    raise UnavailableError(
+                        "the queue ends before what was flushed of it", offset=window.position, end=next_offset
+                    )
+                window.skip_to(next_offset)
             case ResponseCode.PULL_NOT_FOUND:
-                raise UnavailableError("the queue ends before what was flushed of it", offset=position)
+                raise UnavailableError("the queue ends before what was flushed of it", offset=window.position)
             case _:
                 raise answer_error(answer.code, answer.remark, address=address)
 
@@ -250,39 +236,6 @@ class _Retry:
             ) from error
         await asyncio.sleep(min(RETRY_PAUSE_S * 2**self.count, RETRY_PAUSE_MAX_S))
         self.count += 1
-
-
-def _windows(position: int, part: LivePart) -> list[Span]:
-    """The windows of the next round: few of them, or small ones, when records are large."""
-    record_bytes = max(1, part.record_bytes)
-    offsets = max(1, min(WINDOW_OFFSETS, ROUND_BYTES_MAX // WINDOWS_MAX // record_bytes))
-    count = max(1, min(WINDOWS_MAX, ROUND_BYTES_MAX // (offsets * record_bytes)))
-    starts = range(position, min(part.end, position + count * offsets), offsets)
-    return [(start, min(start + offsets, part.end)) for start in starts]
-
-
-def _take(window: _Window, body: bytes, position: int, end: int) -> int:
-    """Keep the records of an answer, note the offsets between them that did not come; where to go on."""
-    heads = read_heads(body)
-    offsets = heads.integers("queue_offset").tolist()
-    if not offsets or offsets[0] < position:
-        raise CorruptDataError("a pull gave other offsets than were asked for", offset=position, found=offsets[:1])
-    for row, offset in enumerate(offsets):
-        if offset > position:
-            window.missing.append((position, min(offset, end)))
-        if offset >= end:
-            # As many messages as were asked for, but offsets without one lie between: the rest is the next window's.
-            kept = memoryview(body)[: int(heads.starts[row])]
-            position = end
-            break
-        position = offset + 1
-    else:
-        kept = memoryview(body)
-    if kept:
-        window.bodies.append(kept)
-        if window.first_offset is None:
-            window.first_offset = offsets[0]
-    return position
 
 
 def _joined(bodies: Sequence[memoryview]) -> Iterator[bytes]:

@@ -5,8 +5,8 @@
     maxOffsetsPerTrigger   queue offsets in one micro-batch; no bound when absent
     brokerTimeoutMs        how long a task, or a query that begins, waits for a broker that does not answer (120000)
 
-A stream has no end, and looks at the cold tier anew for each micro-batch, so `endingOffsets`, `endingTimestamp`,
-`snapshotVersion` and `snapshotTimestamp` are refused.
+A stream has no end, and looks at the cold tier anew for each micro-batch, so the options of a batch read that say
+otherwise are refused, and so is every bound of a trigger that is none of these: see `_check_refused`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from thermocline.spark.reading.source_options import ReadOptions, parse_size_byt
 
 TRIGGER_BYTES_DEFAULT = 1 << 30
 BROKER_TIMEOUT_MS_DEFAULT = 120_000
-_REFUSED = ("endingOffsets", "endingTimestamp", "snapshotVersion", "snapshotTimestamp")
+_OF_BATCHES = ("endingOffsets", "endingTimestamp", "snapshotVersion", "snapshotTimestamp", "snapshotPin")
+_BOUNDS = ("maxBytesPerTrigger", "maxOffsetsPerTrigger")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +44,7 @@ def stream_options_from(options: Mapping[str, str]) -> StreamOptions:
         InvalidRequestError: An option is missing, is none of a stream, or its value is wrong; the message names it.
     """
     words = {name.lower(): value for name, value in options.items()}
-    for name in _REFUSED:
-        if name.lower() in words:
-            raise InvalidRequestError("a stream has no such option; it goes on from batch to batch", option=name)
+    _check_refused(options)
     servers = words.get("namesrvaddr")
     try:
         addresses = () if servers is None else tuple(name_server_addresses(servers))
@@ -61,6 +60,24 @@ def stream_options_from(options: Mapping[str, str]) -> StreamOptions:
         trigger_offsets_max=_count(words.get("maxoffsetspertrigger"), option="maxOffsetsPerTrigger"),
         broker_timeout_ms=_count(words.get("brokertimeoutms"), option="brokerTimeoutMs") or BROKER_TIMEOUT_MS_DEFAULT,
     )
+
+
+def _check_refused(options: Mapping[str, str]) -> None:
+    """InvalidRequestError for what would say something about a stream and does not."""
+    of_batches, bounds = ({name.lower() for name in names} for names in (_OF_BATCHES, _BOUNDS))
+    for name in options:
+        word = name.lower()
+        if word in of_batches:
+            raise InvalidRequestError("a stream has no such option; it goes on from batch to batch", option=name)
+        if word == "engine":
+            raise InvalidRequestError("a stream has no such option; its tasks fetch by the direct engine", option=name)
+        if word == "metrics":
+            raise InvalidRequestError("a stream has no such option; see the query's progress", option=name)
+        if word == "maxtriggerdelay" or (word.endswith("pertrigger") and word not in bounds):
+            raise InvalidRequestError(
+                f"a stream has no such option; its batches are bounded by {' and '.join(_BOUNDS)}, cold and live alike",
+                option=name,
+            )
 
 
 def _count(text: str | None, *, option: str) -> int | None:

@@ -27,6 +27,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from thermocline.remoting.errors import CorruptDataError
 from thermocline.spark.access.blocking_store import blocking_store
 from thermocline.spark.bodies.body_reader import BodyBatches
+from thermocline.spark.plain_errors import plain_errors
 from thermocline.spark.reading.frame_reader import FrameReader
 from thermocline.spark.reading.read_plan import SegmentSlice
 from thermocline.spark.reading.source_options import EARLIEST, LATEST
@@ -79,7 +80,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             TopicNotFoundError: A topic is nowhere.
             UnavailableError: The store, or for `latest` a broker, gives no answer in time.
         """
-        return self._planner.initial().json()
+        with plain_errors():
+            return self._planner.initial().json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where the batch that begins at `start` ends.
@@ -88,7 +90,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             CorruptDataError: The topic was deleted, or made again; a queue is shorter than the query has read.
             UnavailableError: The store gives no answer, and nothing is known yet.
         """
-        return self._planner.next(OffsetLine.from_json(start), limit).json()
+        with plain_errors():
+            return self._planner.next(OffsetLine.from_json(start), limit).json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """The bytes of one batch; the reader itself holds the bound on offsets."""
@@ -96,7 +99,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """The ends of all queues, for the query's progress; None while a broker is away."""
-        return self._planner.newest()
+        with plain_errors():
+            return self._planner.newest()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Fix where the query ends.
@@ -104,18 +108,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             UnavailableError: The store or a broker gives no answer in time.
         """
-        self._planner.freeze()
+        with plain_errors():
+            self._planner.freeze()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[StreamPartition]:
         """The tasks of a batch. Raises as BatchPlanner.tasks."""
-        tasks = self._planner.tasks(OffsetLine.from_json(start), OffsetLine.from_json(end))
+        with plain_errors():
+            tasks = self._planner.tasks(OffsetLine.from_json(start), OffsetLine.from_json(end))
         return [StreamPartition(parts) for parts in tasks or [()]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
         assert isinstance(partition, StreamPartition)
-        rows = read_parts(self._options, partition.parts)
-        return rows if self._bodies is None else self._bodies.append(rows)
+        with plain_errors():
+            rows = read_parts(self._options, partition.parts)
+            yield from rows if self._bodies is None else self._bodies.append(rows)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing to do: the checkpoint holds the offsets, and no broker is told."""

@@ -228,7 +228,11 @@ def test_wrong_credentials_and_endpoints_are_one_sentence(session: SparkSession,
     with pytest.raises(ObjectStoreRefusedError, match="the object store refuses s3a") as refused:
         s3a(session, f"s3a://{bucket.name}/cold")
     assert "wrong-secret" not in str(refused.value)
+    assert f"url=s3a://{bucket.name}/cold" in str(refused.value)
     set_s3a(session, other, endpoint="http://127.0.0.1:9", **{"connection.establish.timeout": "1s"})
     with pytest.raises(ObjectStoreUnavailableError, match="gave s3a no answer") as away:
         s3a(session, f"s3a://{other.name}/cold")
-    assert other.name in str(away.value)
+    assert f"url=s3a://{other.name}/cold" in str(away.value)
+    for error in (refused.value, away.value):
+        assert error.__cause__ is None  # py4j's would be read before the sentence
+        assert error.__suppress_context__

@@ -45,8 +45,8 @@ RETRY_CODES = frozenset(
 
 
 @contextmanager
-def translated(key: str) -> Iterator[None]:
-    """Raise what happens inside as one of our errors.
+def translated(key: str, **place: object) -> Iterator[None]:
+    """Raise what happens inside as one of our errors. `place`: where the store is, named in what it does not do.
 
     Raises:
         ObjectNotFoundError, AlreadyExistsError, SegmentSizeError: As their names say.
@@ -59,20 +59,26 @@ def translated(key: str) -> Iterator[None]:
     except MQError:
         raise
     except ClientError as error:
-        raise from_client_error(error, key) from error
+        raise from_client_error(error, key, **place) from error
     except (NoCredentialsError, PartialCredentialsError) as error:
-        raise ObjectStoreRefusedError("no credentials for the object store", key=key, reason=str(error)) from error
+        raise ObjectStoreRefusedError(
+            "there are no credentials for the object store", **place, key=key, reason=_one_line(error)
+        ) from error
     except SSLError as error:
-        raise from_tls_error(error, key) from error
+        raise from_tls_error(error, key, **place) from error
     except (TimeoutError, BotoCoreError, aiohttp.ClientError, OSError) as error:
-        raise ObjectStoreUnavailableError(key=key, reason=f"{type(error).__name__}: {error}") from error
+        raise ObjectStoreUnavailableError(
+            "the object store gives no answer", **place, key=key, reason=_one_line(error)
+        ) from error
 
 
-def from_tls_error(error: SSLError, key: str) -> MQError:
+def from_tls_error(error: SSLError, key: str, **place: object) -> MQError:
     """Our error for a handshake that failed. A certificate that is too old is an outage: its owner ends it."""
     seen = getattr(error.kwargs.get("error"), "certificate_error", None)
     if not isinstance(seen, ssl.SSLCertVerificationError) or seen.verify_code in (NOT_YET_VALID, HAS_EXPIRED):
-        return ObjectStoreUnavailableError(key=key, reason=f"{type(error).__name__}: {error}")
+        return ObjectStoreUnavailableError(
+            "the object store gives no answer", **place, key=key, reason=_one_line(error)
+        )
     way_out = ": name a file with its authority, by ca= in the URL or in AWS_CA_BUNDLE"
     return UntrustedStoreError(
         f"the certificate of the object store is not trusted ({seen.verify_message.rstrip('.')})"
@@ -81,8 +87,8 @@ def from_tls_error(error: SSLError, key: str) -> MQError:
     )
 
 
-def from_client_error(error: ClientError, key: str) -> MQError:
-    """Our error for an answer of the store."""
+def from_client_error(error: ClientError, key: str, **place: object) -> MQError:
+    """Our error for an answer of the store; `place` as for `translated`."""
     response: dict[str, Any] = dict(error.response)
     code = str(response.get("Error", {}).get("Code", ""))
     status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
@@ -93,5 +99,11 @@ def from_client_error(error: ClientError, key: str) -> MQError:
     if code in RANGE_CODES or status == 416:
         return SegmentSizeError("the object ends before the range", key=key)
     if code in RETRY_CODES or status in (408, 409, 429) or (status >= 500 and status != NOT_IMPLEMENTED):
-        return ObjectStoreUnavailableError("the object store asks to try again", key=key, code=code, status=status)
-    return ObjectStoreRefusedError("the object store refuses", key=key, code=code, status=status)
+        return ObjectStoreUnavailableError(
+            "the object store asks to try again", **place, key=key, code=code, status=status
+        )
+    return ObjectStoreRefusedError("the object store refuses", **place, key=key, code=code, status=status)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())

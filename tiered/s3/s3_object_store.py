@@ -20,7 +20,7 @@ import hashlib
 import io
 import ssl
 from collections.abc import AsyncIterator, Iterable
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack
 from typing import Any, TypeAlias
 
 from aiobotocore.config import AioConfig
@@ -110,14 +110,14 @@ class S3ObjectStore:
 
     async def get(self, key: str) -> bytes:
         """See ObjectStore."""
-        with translated(key):
+        with self._translated(key):
             data, _size_bytes = await self._get(key)
             return data
 
     async def get_range(self, key: str, *, start: int, end: int) -> bytes:
         """See ObjectStore."""
         assert 0 <= start < end
-        with translated(key):
+        with self._translated(key):
             data, size_bytes = await self._get(key, Range=f"bytes={start}-{end - 1}")
         if len(data) != end - start:
             raise SegmentSizeError("the object ends before the range", key=key, end=end, size_bytes=size_bytes)
@@ -127,7 +127,7 @@ class S3ObjectStore:
         """See ObjectStore."""
         assert size_bytes > 0
         try:
-            with translated(key):
+            with self._translated(key):
                 data, object_bytes = await self._get(key, Range=f"bytes=-{size_bytes}")
         except SegmentSizeError:
             # An empty object has no suffix to give; and some give none that is longer than the object.
@@ -137,13 +137,13 @@ class S3ObjectStore:
 
     async def head(self, key: str) -> ObjectInfo:
         """See ObjectStore."""
-        with translated(key):
+        with self._translated(key):
             answer = await self._client.head_object(Bucket=self._bucket, Key=self.full_key(key))
         return _info(key, answer, size_bytes=answer["ContentLength"])
 
     async def put(self, key: str, data: Data) -> None:
         """See ObjectStore."""
-        with translated(key):
+        with self._translated(key):
             if len(data) > self._options.put_bytes_max:
                 await self._put_multipart(key, memoryview(data))
             else:
@@ -152,7 +152,7 @@ class S3ObjectStore:
     async def create_if_absent(self, key: str, data: Data) -> None:
         """See ObjectStore; one request, so at most `put_bytes_max`."""
         assert len(data) <= self._options.put_bytes_max
-        with translated(key):
+        with self._translated(key):
             await self._put(key, data, IfNoneMatch="*")
 
     async def list(self, prefix: str, *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
@@ -161,7 +161,7 @@ class S3ObjectStore:
         if start_after:
             request["StartAfter"] = self._prefix + start_after
         while True:
-            with translated(prefix):
+            with self._translated(prefix):
                 answer = await self._client.list_objects_v2(**request)
             for item in answer.get("Contents", ()):
                 key = item["Key"].removeprefix(self._prefix)
@@ -173,7 +173,7 @@ class S3ObjectStore:
 
     async def delete(self, key: str) -> None:
         """See ObjectStore."""
-        with contextlib.suppress(ObjectNotFoundError), translated(key):
+        with contextlib.suppress(ObjectNotFoundError), self._translated(key):
             await self._client.delete_object(Bucket=self._bucket, Key=self.full_key(key))
 
     async def delete_many(self, keys: Iterable[str]) -> None:
@@ -182,7 +182,7 @@ class S3ObjectStore:
         for start in range(0, len(waiting), DELETE_KEYS_MAX):
             batch = waiting[start : start + DELETE_KEYS_MAX]
             objects = [{"Key": self.full_key(key)} for key in batch]
-            with translated(batch[0]):
+            with self._translated(batch[0]):
                 answer = await self._client.delete_objects(
                     Bucket=self._bucket, Delete={"Objects": objects, "Quiet": True}
                 )
@@ -196,7 +196,7 @@ class S3ObjectStore:
         if not uploads:
             # MinIO takes the prefix for a whole key, and lists uploads of a prefix only among all of them.
             uploads = [upload for upload in await self._uploads("") if upload[0].startswith(wanted)]
-        with translated(prefix):
+        with self._translated(prefix):
             for full_key, upload_id in uploads:
                 await self._abort(full_key, upload_id)
         return len(uploads)
@@ -219,6 +219,9 @@ class S3ObjectStore:
             "SSEKMSKeyId": options.sse_kms_key_id,
         }
         return {name: value for name, value in said.items() if value is not None}
+
+    def _translated(self, key: str) -> AbstractContextManager[None]:
+        return translated(key, endpoint=self._client.meta.endpoint_url, bucket=self._bucket)
 
     async def _get(self, key: str, **extra: Any) -> tuple[bytes, int]:
         """The body of a GET, all of it, and the size of the object."""
@@ -275,7 +278,7 @@ class S3ObjectStore:
             )
         except BaseException:
             # Best effort: what is left of it is aborted when a writer next opens the prefix.
-            with contextlib.suppress(ObjectNotFoundError, ObjectStoreUnavailableError), translated(key):
+            with contextlib.suppress(ObjectNotFoundError, ObjectStoreUnavailableError), self._translated(key):
                 await asyncio.shield(self._abort(full_key, upload_id))
             raise
 
@@ -283,7 +286,7 @@ class S3ObjectStore:
         """Full key and id of every multipart upload under way whose key starts like this."""
         found: Uploads = []
         request: dict[str, Any] = {"Bucket": self._bucket, "Prefix": full_prefix}
-        with translated(full_prefix):
+        with self._translated(full_prefix):
             while True:
                 answer = await self._client.list_multipart_uploads(**request)
                 found.extend((upload["Key"], upload["UploadId"]) for upload in answer.get("Uploads", ()))

@@ -70,21 +70,7 @@ class DriverProcess:
 
     def descendants(self) -> dict[int, str]:
         """Process id -> command line of everything that the driver has started, with what that has started."""
-        parents: dict[int, int] = {}
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdecimal():
-                with contextlib.suppress(OSError):
-                    parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-        found: dict[int, str] = {}
-        level = {self._process.pid}
-        while level:
-            level = {pid for pid, parent in parents.items() if parent in level and pid not in found}
-            for pid in level:
-                command = ""
-                with contextlib.suppress(OSError):
-                    command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                found[pid] = command
-        return found
+        return descendants(self._process.pid)
 
     def kill(self) -> None:
         """`kill -9` of the driver, its JVM, executors and Python workers."""
@@ -112,3 +98,22 @@ class DriverProcess:
     def last_words(self) -> str:
         """The end of the log."""
         return self._log_path.read_text(errors="replace")[-3_000:]
+
+
+def descendants(process_id: int) -> dict[int, str]:
+    """Process id -> command line of everything that a process has started, with what that has started."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    found: dict[int, str] = {}
+    level = {process_id}
+    while level:
+        level = {pid for pid, parent in parents.items() if parent in level and pid not in found}
+        for pid in level:
+            command = ""
+            with contextlib.suppress(OSError):
+                command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            found[pid] = command
+    return found

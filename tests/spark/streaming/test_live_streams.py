@@ -18,6 +18,7 @@ from tests.spark.streaming.micro_batches import Journal, MicroBatches
 from tests.spark.streaming.queries import by_queue
 from thermocline.client import MessageQueue, PullConsumer
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError, OffsetOutOfRangeError, UnavailableError
+from thermocline.spark.reading.pruning_filters import SimpleFilter, filters_text
 from thermocline.spark.reading.read_plan import SegmentSlice
 from thermocline.spark.streaming.live_client import close_live_clients
 from thermocline.spark.streaming.live_reader import LivePart
@@ -149,6 +150,39 @@ def test_beginnings_and_tags_of_live_messages(cluster: LiveCluster) -> None:
     stream(cluster, later, "beginnings", startingTimestamp=str(moment_ms)).run_available()
     for journal in (latest, later):
         assert [row["queueOffset"] for row in journal.rows] == list(range(90, 120))
+
+
+def test_keys_and_conditions_choose_rows_cold_and_live(cluster: LiveCluster) -> None:
+    """And what a condition rules out by its number is not asked of the broker."""
+    cluster.make_topic("chosen", queues=2)
+    for queue_id in (0, 1):
+        cluster.send("chosen", bodies(60), queue_id=queue_id)
+    cluster.seal("chosen")
+    for queue_id in (0, 1):
+        cluster.send("chosen", bodies(60, start=60), queue_id=queue_id)
+    every = [(queue_id, offset) for queue_id in (0, 1) for offset in range(120)]
+    first_queue = [SimpleFilter("EqualTo", "queueId", 0), SimpleFilter("GreaterThan", "queueOffset", 50)]
+    spans = [SimpleFilter("In", "queueOffset", [3, 59, 60, 119]), SimpleFilter("EqualTo", "key", "k59", True)]
+    cases: dict[str, tuple[dict[str, str], set[tuple[int, int]]]] = {
+        "keys": ({"keys": "k7 k61 k200 nowhere-key"}, {(0, 7), (1, 7), (0, 61), (1, 61)}),
+        "no key": ({"keys": "nowhere-key"}, set()),
+        "keys and tags": ({"keys": "k7 k61 k62", "tags": "t1"}, {(0, 7), (1, 7), (0, 61), (1, 61)}),
+        "where": ({"where": filters_text(first_queue)}, {each for each in every if each[0] == 0 and each[1] > 50}),
+        "where spans": ({"where": filters_text(spans)}, {each for each in every if each[1] in (3, 59, 60, 119)}),
+        "where key and keys": (
+            {"where": filters_text([SimpleFilter("In", "key", ["k61", "k62"])]), "keys": "k7 k61"},
+            {(0, 61), (1, 61)},
+        ),
+    }
+    for name, (options, wanted) in cases.items():
+        journal = Journal()
+        batches = stream(cluster, journal, "chosen", **options)
+        assert batches.plan()
+        live = {part.queue_id for part in batches.parts() if isinstance(part, LivePart)}
+        assert live == ({0} if name == "where" else {0, 1}), name
+        batches.run_available()
+        found = [(row["queueId"], row["queueOffset"]) for row in journal.rows]
+        assert sorted(found) == sorted(wanted), name
 
 
 def test_large_messages_come_in_small_rounds(cluster: LiveCluster) -> None:

@@ -13,6 +13,7 @@ from tests.spark.streaming.live_cluster import LiveCluster, bodies, live_cluster
 from tests.spark.streaming.queries import by_queue, load_stream, offsets_of, run_available, sink_rows
 from tests.tiered.cold_data import Log
 from thermocline.remoting.message_record import decode_record
+from thermocline.spark import read_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,3 +75,25 @@ def test_cold_then_live_on_two_brokers_is_one_line(
     cluster.send("orders", bodies(50, start=3_000), broker="broker-b", queue_id=1)
     run_available(stream, tmp_path)
     assert by_queue(sink_rows(tmp_path)) == cluster.expected("orders")
+
+
+def test_a_condition_and_keys_choose_rows_of_both_parts(
+    spark_session: SparkSession, cluster: LiveCluster, tmp_path: Path
+) -> None:
+    cluster.make_topic("chosen", queues=1, broker="broker-a")
+    cluster.send("chosen", bodies(90))
+    cluster.seal("chosen")
+    cluster.send("chosen", bodies(90, start=90))
+    cluster.wait_until_flushed("chosen")
+    columns = "brokerName,queueId,queueOffset,key,tag,value"
+    stream = read_stream(
+        spark_session,
+        cluster.cold_url,
+        topic="chosen",
+        where="queueOffset >= 30 AND (tag = 't1' OR key = 'k90') AND key IN ('k31', 'k89', 'k90', 'k91', 'k94', 'k95')",
+        columns=columns,
+        keys="k3 k31 k89 k90 k94 k95",
+        namesrvAddr=cluster.namesrv,
+    )
+    run_available(stream, tmp_path)
+    assert [row["queueOffset"] for row in sink_rows(tmp_path)] == [31, 90, 94]
