@@ -266,7 +266,7 @@ class SavedStates:
         if now_ms < self._next_ms:
             return
         if not self._has_looked:
-            self._newest, self._has_looked = await self._log.newest(), True
+            self._newest, self._has_looked = (await self._log.newest()).snapshot, True
         snapshot = self._snapshot()
         if self._newest is None or not snapshot.says_the_same(self._newest):
             await self._log.write(snapshot)
