@@ -4,8 +4,13 @@ A snapshot's reservation counts once nobody else has claimed the ledger: whoever
 snapshots afterwards, and a writer puts its snapshot first and looks at the ledger afterwards. So either the snapshot is
 found, or its writer is fenced and uses nothing of what it reserved.
 
-    writer:     put state e-s         -> ledger entry after the newest: none, or our own -> reserved
-    recovery:   claim epoch e+1       -> list state/, read the newest
+    writer:     create state e-s      -> ledger entry after the newest: none, or our own -> reserved
+    recovery:   claim epoch e+1       -> list state/, look behind what that shows, read the newest
+
+Names are a row without gaps, so that whoever reads finds by name what a listing has not seen yet (`newest_state.py`): a
+snapshot is created, never replaced, and one that got no answer has its name tried again. Had it arrived after all, that
+one stays, and the next name is taken. Only where creation is not exact (with ballots, whose listings may not lag) each
+attempt has a name of its own.
 
 Old ones are deleted by whoever writes, and only names older than two of its own time that are there; so a writer that
 was fenced meanwhile deletes nothing of its successor's. A crash leaves what the next writer's first list finds.
@@ -16,10 +21,13 @@ from __future__ import annotations
 
 import logging
 
-from thermocline.remoting.errors import FencedError, ObjectStoreUnavailableError
+import msgspec
+
+from thermocline.remoting.errors import FencedError, ObjectNotFoundError, ObjectStoreUnavailableError
+from thermocline.tiered.errors import AlreadyExistsError
 from thermocline.tiered.ledger_reader import find_entry
 from thermocline.tiered.ledger_writer import LedgerWriter
-from thermocline.tiered.state.newest_state import list_names, read_newest
+from thermocline.tiered.state.newest_state import list_names, read_last
 from thermocline.tiered.state.snapshot import StateName, StateSnapshot, encode_state
 
 logger = logging.getLogger(__name__)
@@ -44,9 +52,10 @@ class StateLog:
             StateCorruptError: It cannot be read.
         """
         writer = self._writer
-        found = await read_newest(writer.store, writer.keys)
+        found = await read_last(writer.store, writer.keys, epoch=writer.epoch)
         self._names = await list_names(writer.store, writer.keys)
-        self._sequence = max([self._sequence, *(name.sequence for name in self._names if name.epoch == writer.epoch)])
+        known = [*self._names, found.name] if found is not None else self._names
+        self._sequence = max([self._sequence, *(name.sequence for name in known if name.epoch == writer.epoch)])
         return found
 
     def next_name(self) -> StateName:
@@ -54,7 +63,8 @@ class StateLog:
         return StateName(self._writer.epoch, self._sequence + 1)
 
     async def write(self, snapshot: StateSnapshot) -> None:
-        """Save a snapshot of the next name; what it reserves may be used on return. After a failure, of the next.
+        """Save a snapshot of the next name, or of one behind it when an earlier attempt has that; what it reserves may
+        be used on return.
 
         Raises:
             FencedError: A later writer has taken over; nothing is reserved.
@@ -62,9 +72,7 @@ class StateLog:
         """
         writer, store, keys = self._writer, self._writer.store, self._writer.keys
         assert snapshot.name == self.next_name()
-        self._sequence += 1
-        name, data = snapshot.name, encode_state(snapshot)
-        await store.put(keys.state(epoch=name.epoch, sequence=name.sequence), data)
+        name, data = await self._create(snapshot)
         await self._check_unclaimed()
         logger.info(
             "state saved epoch=%d sequence=%d bytes=%d log_offset=%d log_ceiling=%d",
@@ -76,10 +84,35 @@ class StateLog:
         )
         if self._names is None:
             self._names = await list_names(store, keys)
-        elif name not in self._names:
+        if name not in self._names:
             self._names.append(name)
         await self._delete_superseded()
         assert writer.epoch == name.epoch
+
+    async def _create(self, snapshot: StateSnapshot) -> tuple[StateName, bytes]:
+        """Its name in the end, and its bytes."""
+        writer, keys = self._writer, self._writer.keys
+        while True:
+            name = self.next_name()
+            data = encode_state(msgspec.structs.replace(snapshot, sequence=name.sequence))
+            key = keys.state(epoch=name.epoch, sequence=name.sequence)
+            if not writer.arbiter.creates_exactly:
+                self._sequence += 1
+            try:
+                await writer.store.create_if_absent(key, data)
+            except AlreadyExistsError:
+                is_ours = await self._is_there(key, data)
+            else:
+                is_ours = True
+            self._sequence = name.sequence
+            if is_ours:
+                return name, data
+
+    async def _is_there(self, key: str, data: bytes) -> bool:
+        try:
+            return await self._writer.store.get(key) == data
+        except ObjectNotFoundError:
+            return False  # whoever has deleted it is a later writer, or has seen newer ones
 
     async def _check_unclaimed(self) -> None:
         """Every entry behind the newest that we know of is our own. Entries are deleted in ascending order, so when the

@@ -11,9 +11,10 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from unittest.mock import patch
 
+from thermocline.broker.recovery import bucket_recovery
 from thermocline.broker.tier_indexing import TierIndexing
 from thermocline.store.retention import RetentionGate
-from thermocline.tiered import due_changes, sealer
+from thermocline.tiered import due_changes, garbage, sealer
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.errors import AlreadyExistsError
 from thermocline.tiered.garbage import GarbageCollector
@@ -27,8 +28,12 @@ from thermocline.tiered.packs.merging import Merging
 from thermocline.tiered.packs.pack_merger import MergeResult, PackMerger
 from thermocline.tiered.packs.pack_sealer import PackSealer
 from thermocline.tiered.packs.packed_catalog import live_topics
+from thermocline.tiered.pins import Pin
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_writer import FinishedSegment
+from thermocline.tiered.state import state_log
+from thermocline.tiered.state.newest_state import read_newest
+from thermocline.tiered.state.snapshot import StateSnapshot
 from thermocline.tiered.tier_service import TierService
 from thermocline.tiered.wrappers.wrapping import WrappingObjectStore
 
@@ -251,6 +256,27 @@ def sealed_before_it_is_flushed() -> Iterator[None]:
         yield
 
 
+def pins_not_looked_at() -> AbstractContextManager[object]:
+    """The collector knows of no reader."""
+
+    async def nobody(_store: ObjectStore, _keys: BrokerKeys) -> list[Pin]:
+        return []
+
+    return patch.object(garbage, "list_pins", nobody)
+
+
+@contextlib.contextmanager
+def state_by_listing_alone() -> Iterator[None]:
+    """Whoever goes on takes the newest state that a listing shows."""
+
+    async def listed(store: ObjectStore, keys: BrokerKeys, *, epoch: int) -> StateSnapshot | None:
+        assert epoch > 0
+        return await read_newest(store, keys)
+
+    with patch.object(state_log, "read_last", listed), patch.object(bucket_recovery, "read_last", listed):
+        yield
+
+
 MUTATIONS: dict[str, Callable[[], AbstractContextManager[object]]] = {
     "entry before upload": entry_before_upload,
     "delete before entry": delete_before_entry,
@@ -265,6 +291,8 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[object]]] = {
     "pack: collection of its own epoch by listing": collection_of_its_own_packs,
     "merge: entry before upload": merge_before_upload,
     "merge: committed when overtaken": merge_that_was_overtaken,
+    "pins not looked at": pins_not_looked_at,
+    "state: by listing alone": state_by_listing_alone,
     "index: entry before upload": index_entry_before_upload,
     "index: merge before upload": index_merge_before_upload,
     "index: delete before entry": index_deleted_before_entry,

@@ -21,11 +21,13 @@ RUNS_OF_PACKS = ("packs", "purging", "merging")
 SEEDS_OF_ONE_STEP = (1, 2, 3)
 SEEDS_UNSTOPPED = (1, 2, 3)
 RUNS_OF_INDEXES = ("indexing",)
+RUNS_OF_RECOVERY = ("lost-disk",)
 OF_TWO_WRITERS = frozenset({"no epoch check", "no look at v-1"})
 OPERATIONS = {
     "collection of its own epoch by listing": "seal beside a sweep",
     "sealed before it is flushed": "seal what is flushed",
     "pack: collection of its own epoch by listing": "seal packs beside a sweep",
+    "state: by listing alone": "recover from the bucket",
 }
 """Where alone a rule holds anything back: one step, so it is tried with several seeds."""
 
@@ -49,6 +51,8 @@ def _trials(rule: str) -> Iterator[Callable[[], object]]:
         runs = RUNS_OF_PACKS
     elif rule.startswith("index"):
         runs = RUNS_OF_INDEXES
+    elif rule.startswith("state"):
+        runs = RUNS_OF_RECOVERY
     yield from (partial(trial.carry_out, Trial(run, seed)) for run, seed in itertools.product(runs, SEEDS_UNSTOPPED))
     for run, seed in itertools.product(runs, (SEED,) if operation is None else SEEDS_OF_ONE_STEP):
         trials = trial.trials_of(run, seed, operation=operation)
