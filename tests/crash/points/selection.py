@@ -5,8 +5,8 @@ stops before it or behind it, or goes on without its answer. A call that a run m
 A *fault* is what else a network may do: an answer from the past, a call that comes late or twice. Of a call that a run
 makes twice each may meet another past, so these are two.
 
-The row begins with some of every operation, and of each with some of every verb and side; a shorter selection is the
-beginning of a longer one.
+The row begins with some of every operation, of each with every side, and goes on with every verb; a shorter selection
+is the beginning of a longer one.
 """
 
 from __future__ import annotations
@@ -87,15 +87,19 @@ def _all_of(run: str, seed: int) -> list[Selected]:
 
 def _in_order(selected: list[Selected], random: Random) -> list[Selected]:
     random.shuffle(selected)
-    by_operation = [
-        _interleaved(group, lambda each: (each.place.verb, each.place.side))
-        for group in _groups(selected, lambda each: each.place.operation)
-    ]
-    return _round_robin(by_operation)
+    return _interleaved(
+        selected,
+        lambda each: each.place.operation,
+        lambda each: each.place.side,
+        lambda each: (each.place.layer, each.place.verb),
+    )
 
 
-def _interleaved(items: list[Item], kind: Callable[[Item], Hashable]) -> list[Item]:
-    return _round_robin(_groups(items, kind))
+def _interleaved(items: list[Item], *kinds: Callable[[Item], Hashable]) -> list[Item]:
+    """One of each first kind in turn, each time one of another second kind, and so on."""
+    if not kinds:
+        return items
+    return _round_robin([_interleaved(group, *kinds[1:]) for group in _groups(items, kinds[0])])
 
 
 def _groups(items: Iterable[Item], kind: Callable[[Item], Hashable]) -> list[list[Item]]:

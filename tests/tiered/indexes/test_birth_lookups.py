@@ -1,4 +1,4 @@
-"""A unique id carries its birth time: what a lookup by id asks of a topic whose index objects lie over forty days.
+"""A unique id carries its birth time: what a lookup by id asks of a topic whose index objects lie over thirty days.
 
 Counted on the metering wrapper, without blooms, so that each index object that is asked costs its request. Design:
 docs/adr/0037-lookups.md.
@@ -29,6 +29,7 @@ from thermocline.tiered.wrappers import MeteringObjectStore, StoreCall
 from thermocline.tiered.wrappers.wrapping import Result, WrappingObjectStore
 
 DAYS = 40
+TTL_MS = 30 * 24 * HOUR_MS
 HITS = 60
 RECORD_MAX = 2
 """Requests of the record itself, at most."""
@@ -59,7 +60,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Long:
-    """Forty days of a few topics, indexed."""
+    """The last thirty of forty days of a few topics, indexed."""
 
     history: History
     catalog: Catalog
@@ -75,9 +76,10 @@ class Long:
         return {each.key for each in self.indexes if each.min_store_ms <= end_ms and each.max_store_ms >= begin_ms}
 
     def sent(self) -> list[Sent]:
-        """The topic's messages that index objects cover."""
-        covered = self.catalog.indexed_to
-        return [each for each in self.history.sent if each.topic == TOPIC and each.physical_offset < covered]
+        """The topic's messages that index objects cover and that live."""
+        covered, cut_ms = self.catalog.indexed_to, self.history.hot.now_ms - TTL_MS
+        mine = [each for each in self.history.sent if each.topic == TOPIC]
+        return [each for each in mine if each.physical_offset < covered and each.store_ms > cut_ms]
 
     @asynccontextmanager
     async def reader(self, *, blooms: BloomCache | None) -> AsyncIterator[Callable[[str], Awaitable[Asked]]]:
@@ -106,6 +108,8 @@ def long() -> Long:
 
     async def make() -> Long:
         history = History(hours_between_rounds=24)
+        for topic in history.topics.values():
+            topic.ttl_ms = TTL_MS
         async with tier_of(history) as tier:
             await history.write(tier, rounds=DAYS, is_packed=True, is_indexed=True)
         return Long(history, await open_catalog(history.store, KEYS))
@@ -113,7 +117,7 @@ def long() -> Long:
     made = asyncio.run(make())
     spread_ms = max(each.max_store_ms for each in made.indexes) - min(each.min_store_ms for each in made.indexes)
     assert len(made.indexes) >= INDEXES_MIN
-    assert spread_ms > 30 * 24 * HOUR_MS
+    assert spread_ms > 20 * 24 * HOUR_MS
     return made
 
 

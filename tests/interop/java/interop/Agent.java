@@ -49,6 +49,8 @@ public final class Agent {
         operations.put("read_topic", TopicReader::read);
         operations.put("journal_topic", TopicReader::journal);
         operations.put("queue_offsets", TopicReader::offsets);
+        operations.put("query_key", Lookups::byKey);
+        operations.put("send_to", Lookups::sendTo);
         operations.putAll(Generation.operations(producers));
     }
 
