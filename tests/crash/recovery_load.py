@@ -51,7 +51,7 @@ SHAPES = (
         perm=2,
         topic_filter_type="MULTI_TAG",
         topic_sys_flag=1,
-        attributes=f"+message.type=DELAY,+thermocline.ttl.ms={2 * TTL_MS}",
+        attributes=f"+message.type=DELAY,+thermocline.ttl.ms={2 * TTL_MS + 1}",
     ),
 )
 """Topics without messages."""

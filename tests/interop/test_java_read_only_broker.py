@@ -81,6 +81,11 @@ class ReadOnly:
         )
         return [ReceivedMessage.read({"broker_name": "", **fields}) for fields in answer]
 
+    def by_unique_id(self, message_id: str) -> ReceivedMessage:
+        """What `queryMessageByUniqKey` gives."""
+        fields = self.agent.call("query_unique_id", namesrv=self.namesrv, topic=TOPIC, id=message_id)
+        return ReceivedMessage.read({"broker_name": "", **fields})
+
 
 @contextlib.contextmanager
 def daemon(
@@ -196,8 +201,8 @@ def test_history_is_found_by_key_and_unique_id(read_only: ReadOnly) -> None:
     messages = read_only.agent.read_topic(read_only.namesrv, TOPIC)
     for message in (messages[0], messages[len(messages) // 2], messages[-1]):
         assert message.keys is not None
-        for key in (message.keys, message.message_id):
-            assert [key_of(found) for found in read_only.by_key(key)] == [key_of(message)]
+        assert [key_of(found) for found in read_only.by_key(message.keys)] == [key_of(message)]
+        assert key_of(read_only.by_unique_id(message.message_id)) == key_of(message)
         time_ms = message.store_timestamp_ms
         assert len(read_only.by_key(message.keys, begin_ms=time_ms, end_ms=time_ms)) == 1
     with pytest.raises(JavaAgentError):  # the client's own way to say that there is none

@@ -11,16 +11,13 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
-/** Messages found by key, and sends to one queue of one broker, whatever its permissions. */
+/** Messages found by key and by unique id, and sends to one queue of one broker, whatever its permissions. */
 final class Lookups {
     private Lookups() {}
 
     /** Messages of {topic} that have {key}, stored between {begin_ms} and {end_ms}, as the client gives them. */
     static Object byKey(JSONObject request) throws Exception {
-        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("interop-lookups");
-        consumer.setNamesrvAddr(request.getString("namesrv"));
-        consumer.setInstanceName("lookups-" + System.nanoTime());
-        consumer.start();
+        DefaultMQPullConsumer consumer = start(request);
         try {
             JSONArray messages = new JSONArray();
             for (MessageExt message : consumer.queryMessage(
@@ -36,6 +33,25 @@ final class Lookups {
         } finally {
             consumer.shutdown();
         }
+    }
+
+    /** The message of {topic} with the unique {id}. */
+    static Object byUniqueId(JSONObject request) throws Exception {
+        DefaultMQPullConsumer consumer = start(request);
+        try {
+            return MessageJson.of(consumer.getDefaultMQPullConsumerImpl()
+                    .queryMessageByUniqKey(request.getString("topic"), request.getString("id")));
+        } finally {
+            consumer.shutdown();
+        }
+    }
+
+    private static DefaultMQPullConsumer start(JSONObject request) throws Exception {
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("interop-lookups");
+        consumer.setNamesrvAddr(request.getString("namesrv"));
+        consumer.setInstanceName("lookups-" + System.nanoTime());
+        consumer.start();
+        return consumer;
     }
 
     /** Sends to {queue_id} of {topic} at {broker_name}, and tells the response code of the refusal, or SUCCESS, 0. */
