@@ -2,7 +2,7 @@
 store's answers are lost, late, doubled and stale. Each time what comes back keeps every promise.
 
 `make test` carries out 518 distinct crash points (operation, input or output, side) and 84 other faults of the store,
-`make soak` 2 100 and 700, of the about 7 500 and 7 000 that the runs of one seed have; see `selection.py`.
+`make soak` 2 100 and 350; see `selection.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SEED = 1
 PARTS = 2
 """Tests that share a run's points, so that they run side by side."""
 QUICK_STOPS, SOAK_STOPS = 37, 150
-QUICK_FAULTS, SOAK_FAULTS = 6, 50
+QUICK_FAULTS, SOAK_FAULTS = 6, 25
 """How many of each are carried out by one test."""
 QUICK_NEEDED, SOAK_NEEDED = 500, 2_000
 
