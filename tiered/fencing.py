@@ -63,6 +63,8 @@ class EntryArbiter(Protocol):
 
     requests_per_entry: int
     """Requests that write or list which an entry takes."""
+    creates_exactly: bool
+    """Whether the store's `create_if_absent` may be relied on: then listings may lag, else they may not."""
 
     async def begin(self, *, epoch: int) -> bool:
         """Take part; `epoch` is the ledger's. True: only what is read of the ledger from now on counts.
@@ -106,6 +108,7 @@ class ConditionalArbiter:
     """The store arbitrates."""
 
     requests_per_entry = 1
+    creates_exactly = True
 
     def __init__(self, store: ObjectStore, keys: BrokerKeys) -> None:
         self._store = store
@@ -124,6 +127,7 @@ class BallotArbiter:
     """Arbitrates without the store's help; see the module's header."""
 
     requests_per_entry = 3
+    creates_exactly = False
 
     def __init__(self, store: ObjectStore, keys: BrokerKeys, *, random: Random) -> None:
         """`random` makes the ballot's nonce: it must differ in every process."""

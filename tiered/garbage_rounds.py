@@ -96,6 +96,10 @@ class GarbageRounds:
     async def sweep_orphans(self) -> None:
         """List the prefix once more, and delete what nobody names."""
         async with self._changing:
-            now_ms = self._clock()
-            plan = await self._collector.plan(now_ms=now_ms, sweep=True)
-            await self._collector.execute(plan, now_ms=now_ms)
+            # As in `collect_now`.
+            for _ in range(2):
+                now_ms = self._clock()
+                plan = await self._collector.plan(now_ms=now_ms, sweep=True)
+                await self._collector.execute(plan, now_ms=now_ms)
+                if not plan.needs_checkpoint:
+                    break

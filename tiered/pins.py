@@ -5,6 +5,11 @@ Handshake with the collector, which never looks at a clock but its own
     collector:  list pins; commit `readable_from` below them; list pins again; delete only if none is below it
 Whichever comes first, either the reader sees the new `readable_from`, or the collector sees the pin.
 
+Listings may lag. What is pinned is nearly always the newest version, or one not long superseded, and the collector
+passes that only a grace period after it was superseded: by then every listing must show the pin. So pins hold where
+listings lag by less than the grace period (a day by default); a version that is pinned when its grace period is nearly
+over, or while a collection without one is asked for, needs listings that do not lag.
+
 A pin that came between the collector's looks holds although `readable_from` has passed it: the collector has seen it,
 and deletes nothing while it is there. So the ledger does not say whether a pin still holds; that it had not run out
 when it was replaced does (`renew_pin`). And the collector deletes a pin that has run out only when `readable_from` has

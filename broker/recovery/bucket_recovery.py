@@ -33,12 +33,13 @@ from thermocline.store.consume_queue import UNIT
 from thermocline.store.disk import Disk, make_durable_directory
 from thermocline.store.origin import StoreOrigin
 from thermocline.store.store_config import StoreConfig
+from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.fencing import new_arbiter
 from thermocline.tiered.ledger_reader import find_entry_or_hint, find_roots, open_catalog
 from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.state.newest_state import read_newest
+from thermocline.tiered.state.newest_state import find_last
 from thermocline.tiered.state.recovery_plan import RecoveryPlan, plan_recovery
 from thermocline.tiered.state.snapshot import STATE_FORMAT, QueueEnd, StateSnapshot, TopicState
 from thermocline.tiered.state.state_log import StateLog
@@ -75,8 +76,7 @@ async def recover_from_bucket(
         if was_recovered(disk, store, keys):
             logger.info("recovered before path=%s root=%s", store.root_path, keys.root)
             return None
-        await _check_bucket(bucket, keys)
-        written_ms = (await open_catalog(bucket, keys, only_topics=frozenset())).committed_ms
+        written_ms = (await _check_bucket(bucket, keys)).committed_ms
         clear(disk, store)
         identity = LedgerIdentity(store_uuid=make_id(), cluster=broker.cluster_name, broker_name=broker.broker_name)
         writer = await LedgerWriter.open(
@@ -162,8 +162,8 @@ async def _recover(
     return report
 
 
-async def _check_bucket(bucket: ObjectStore, keys: BrokerKeys) -> None:
-    """InvalidRequestError when there is nothing to recover."""
+async def _check_bucket(bucket: ObjectStore, keys: BrokerKeys) -> Catalog:
+    """The newest catalog, without topics; InvalidRequestError when there is nothing to recover."""
     if not await find_entry_or_hint(bucket, keys):
         roots = ", ".join(await find_roots(bucket)) or "none"
         raise InvalidRequestError(
@@ -171,12 +171,14 @@ async def _check_bucket(bucket: ObjectStore, keys: BrokerKeys) -> None:
             root=keys.root,
             there=roots,
         )
-    if await read_newest(bucket, keys) is None:
+    catalog = await open_catalog(bucket, keys, only_topics=frozenset())
+    if (await find_last(bucket, keys, epoch=catalog.epoch)).snapshot is None:
         raise InvalidRequestError(
             "the bucket holds history but no state snapshot, so nothing says which offsets were given out;"
             " --read-only-from serves what is there",
             root=keys.root,
         )
+    return catalog
 
 
 def _report(

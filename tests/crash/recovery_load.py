@@ -1,35 +1,60 @@
 """Load for recovery tests: remembers every offset that was ever given out, over all lives of the broker.
 
-Keyed messages to the queues of two topics, one of them with a time to live; a group that follows. What the bucket says
-is committed must come back as it was sent; no offset of a queue, nor place in the log, may ever be given out again.
+Keyed messages to the queues of two topics, one of them with a time to live; topics of all shapes; groups that follow,
+each at its own distance. Each message is read as soon as it is acknowledged: what the bucket says is committed must
+come back byte for byte, by offset, by key, by time and by place; no offset of a queue, nor place in the log, may ever
+be given out again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import random
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tests.crash import wire
 from tests.crash.broker_process import BrokerProcess
 from tests.crash.bucket import KEYS, newest
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.errors import UnavailableError
-from thermocline.remoting.message_record import MessageRecord
+from thermocline.remoting.headers.broker import CreateTopicRequestHeader
+from thermocline.remoting.message_record import MessageRecord, iterate_records
+from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.packs.pack_pieces import PackPieces, with_pieces
+from thermocline.tiered.parallel import run_all
 from thermocline.tiered.state.newest_state import read_newest
 from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS, StateSnapshot
+from thermocline.tiered.state.snapshot import TOPICS as TOPIC_CONFIGS
 
 ORDERS, FLEETING = "RecoveryOrders", "RecoveryFleeting"
 TOPICS = (ORDERS, FLEETING)
 QUEUES = 3
-GROUP = "recovery-group"
+GROUPS = {"recovery-group": 1, "recovery-slow": 7, "recovery-once": 1_000_000}
+"""Group -> how many messages behind the newest of a queue it commits; whoever is behind all commits the first."""
 TTL_MS = 3_600_000
-SAMPLES = 6
+SHAPES = (
+    CreateTopicRequestHeader(
+        topic="RecoveryReadOnly", read_queue_nums=5, write_queue_nums=2, perm=4, attributes="+message.type=FIFO"
+    ),
+    CreateTopicRequestHeader(topic="RecoveryOrdered", read_queue_nums=1, write_queue_nums=1, perm=6, order=True),
+    CreateTopicRequestHeader(
+        topic="RecoveryDelayed",
+        read_queue_nums=3,
+        write_queue_nums=4,
+        perm=2,
+        topic_filter_type="MULTI_TAG",
+        topic_sys_flag=1,
+        attributes=f"+message.type=DELAY,+thermocline.ttl.ms={2 * TTL_MS + 1}",
+    ),
+)
+"""Topics without messages."""
 PAUSE_S = 0.003
 
 Place = tuple[str, int, int]
@@ -43,6 +68,8 @@ class Sent:
     body: bytes
     key: str
     physical_offset: int
+    record: bytes | None = None
+    """As it was read when it was acknowledged; None when the broker was gone before."""
 
 
 @dataclass(slots=True)
@@ -52,6 +79,8 @@ class RecoveryLoad:
     broker: BrokerProcess
     seed: int
     sent: dict[Place, Sent] = field(default_factory=dict)
+    lives_count: int = 0
+    """How often it was started, and at most how often it was cut off between a message and its reading."""
     _places: set[int] = field(default_factory=set)
     _task: asyncio.Task[None] | None = None
     _count: int = 0
@@ -61,11 +90,15 @@ class RecoveryLoad:
         connection = await ClientConnection.open(self.broker.address)
         await wire.make_topic(connection, ORDERS, queues=QUEUES)
         await wire.make_topic(connection, FLEETING, queues=QUEUES, ttl_ms=TTL_MS)
-        await wire.make_group(connection, GROUP)
+        for shape in SHAPES:
+            await wire.ask(connection, RequestCode.UPDATE_AND_CREATE_TOPIC, shape)
+        for group in GROUPS:
+            await wire.make_group(connection, group)
         connection.close()
 
     def start(self) -> None:
         """Send until `stop`, or until the broker is gone."""
+        self.lives_count += 1
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
@@ -94,7 +127,7 @@ class RecoveryLoad:
                 await asyncio.sleep(PAUSE_S)
 
     async def send(self, connection: ClientConnection, topic: str, queue_id: int, size: int) -> None:
-        """Send one, and let the group consume what was sent before it."""
+        """Send one, read it, and let the groups consume what was sent before it."""
         self._count += 1
         body, key = f"{self._count}/".encode().ljust(size, b"."), f"key{self._count}"
         answer = await wire.send(connection, topic, queue_id, body, properties=f"KEYS\x01{key}\x02")
@@ -102,9 +135,15 @@ class RecoveryLoad:
         assert place not in self.sent, f"an offset was given out twice: {place}"
         assert answer.physical_offsets[0] not in self._places, "a place in the log was given out twice"
         self._places.add(answer.physical_offsets[0])
-        self.sent[place] = Sent(body, key, answer.physical_offsets[0])
+        sent = self.sent[place] = Sent(body, key, answer.physical_offsets[0])
+        pulled = await wire.pull(connection, topic, queue_id, answer.queue_offset, count=1)
+        (record,) = pulled.records
+        assert (record.queue_offset, record.body, record.keys) == (answer.queue_offset, body, key)
+        self.sent[place] = replace(sent, record=pulled.body)
         if self._count % 5 == 0:
-            await wire.commit_offset(connection, GROUP, topic, queue_id, answer.queue_offset)
+            for group, distance in GROUPS.items():
+                offset = max(answer.queue_offset + 1 - distance, 0)
+                await wire.commit_offset(connection, group, topic, queue_id, offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +174,20 @@ class Remains:
         topic, queue_id, offset = place
         return any(start <= offset < end for start, end in self.spans.get((topic, queue_id), ()))
 
-    def group_offsets(self) -> dict[tuple[str, int], int]:
-        """Where the group stood in each queue, by the snapshot."""
+    def group_offsets(self) -> dict[tuple[str, str, int], int]:
+        """Where the groups stood in each queue, by the snapshot."""
         table = self.state.documents.get(CONSUMER_OFFSETS, {}).get("offsetTable", {})
         return {
-            (topic, int(queue_id)): offset
+            (group, topic, int(queue_id)): offset
+            for group in GROUPS
             for topic in TOPICS
-            for queue_id, offset in table.get(f"{topic}@{GROUP}", {}).items()
+            for queue_id, offset in table.get(f"{topic}@{group}", {}).items()
         }
+
+    def topic_configs(self) -> dict[str, dict[str, Any]]:
+        """Every topic's configuration, by the snapshot."""
+        configs: dict[str, dict[str, Any]] = self.state.documents[TOPIC_CONFIGS]["topicConfigTable"]
+        return configs
 
     def lost(self, topic: str) -> int:
         """How many messages the snapshot counted that no segment or pack holds, nor a hole declared before."""
@@ -158,8 +203,11 @@ class Remains:
 
 async def check_recovered(connection: ClientConnection, load: RecoveryLoad, remains: Remains) -> None:
     """Everything committed is there, and topics and offsets are the snapshot's; before anybody has changed them."""
-    for (topic, queue_id), offset in remains.group_offsets().items():
-        assert await wire.consumer_offset(connection, GROUP, topic, queue_id) == offset
+    offsets = remains.group_offsets()
+    assert {group for group, _, _ in offsets} == GROUPS.keys()
+    for (group, topic, queue_id), offset in offsets.items():
+        assert await wire.consumer_offset(connection, group, topic, queue_id) == offset
+    await _check_topics(connection, remains.topic_configs())
     status = await wire.tier_status(connection)
     ttls = {topic["topic"]: topic.get("ttlMs") for topic in status["topics"]}
     assert ttls[FLEETING] == TTL_MS
@@ -167,50 +215,98 @@ async def check_recovered(connection: ClientConnection, load: RecoveryLoad, rema
     await check_messages(connection, load, remains)
 
 
+async def _check_topics(connection: ClientConnection, saved: Mapping[str, Mapping[str, Any]]) -> None:
+    """Every topic's whole configuration is the snapshot's, and there is none that it has not."""
+    for shape in SHAPES:
+        config = saved[shape.topic]
+        assert (config["readQueueNums"], config["writeQueueNums"]) == (shape.read_queue_nums, shape.write_queue_nums)
+        assert (config["perm"], config["order"]) == (shape.perm, shape.order)
+        wanted = dict(part.removeprefix("+").split("=") for part in (shape.attributes or "").split(",") if part)
+        assert wanted.items() <= (config.get("attributes") or {}).items(), f"{shape.topic}: {config}"
+    response = await wire.ask(connection, RequestCode.GET_ALL_TOPIC_CONFIG)
+    recovered = json.loads(bytes(response.body))["topicConfigTable"]
+    assert recovered.keys() == saved.keys()
+    for name, config in saved.items():
+        assert recovered[name] == config, name
+
+
 async def check_messages(connection: ClientConnection, load: RecoveryLoad, remains: Remains) -> None:
-    """Everything committed is there by offset, by key, by time and by place, and nothing that was not sent."""
+    """Everything committed is there, byte for byte, by offset, key, time and place, and nothing that was not sent."""
     committed = {place: sent for place, sent in load.sent.items() if remains.is_committed(place)}
     for topic in TOPICS:
         for queue_id in range(QUEUES):
-            records = await read_across_holes(connection, topic, queue_id)
-            found = {record.queue_offset: record.body for record in records}
-            for (known_topic, known_queue, offset), sent in committed.items():
-                if (known_topic, known_queue) == (topic, queue_id):
-                    assert found[offset] == sent.body, f"{topic}/{queue_id}/{offset}"
-            for offset, body in found.items():
+            encoded = await read_encoded(connection, topic, queue_id)
+            missing = {place for place in committed if place[:2] == (topic, queue_id) and place[2] not in encoded}
+            assert not missing, f"{topic}/{queue_id}: {sorted(missing)}"
+            for offset, record in encoded.items():
                 known = load.sent.get((topic, queue_id, offset))
-                assert known is None or known.body == body
-            await _check_by_time(connection, topic, queue_id, records)
-    chance = random.Random(load.seed)
-    for place in chance.sample(sorted(committed), min(SAMPLES, len(committed))):
-        sent = committed[place]
-        by_key = await wire.patiently(lambda key=sent.key, topic=place[0]: wire.query_key(connection, topic, key))
-        assert [record.body for record in by_key] == [sent.body]
-        viewed = await wire.patiently(lambda offset=sent.physical_offset: wire.view(connection, offset))
-        assert viewed.body == sent.body
+                if known is not None:
+                    _check_record(record, known, f"{topic}/{queue_id}/{offset}")
+            await _check_by_time(connection, topic, queue_id, encoded)
+    assert sum(sent.record is not None for sent in committed.values()) >= len(committed) - load.lives_count
+
+    async def check_lookups(place: Place, sent: Sent) -> None:
+        by_key = await wire.patiently(lambda: wire.query_key_body(connection, place[0], sent.key))
+        _check_record(by_key, sent, f"{place} by key {sent.key}")
+        viewed = await wire.patiently(lambda: wire.view_body(connection, sent.physical_offset))
+        _check_record(viewed, sent, f"{place} by its place {sent.physical_offset}")
+
+    await run_all(check_lookups(place, sent) for place, sent in committed.items())
 
 
-async def read_across_holes(connection: ClientConnection, topic: str, queue_id: int) -> list[MessageRecord]:
-    """A queue from its first offset to its end, as an official consumer reads it: it is never told to move."""
+def _check_record(found: bytes, sent: Sent, where: str) -> None:
+    """One encoded record, that of the message."""
+    (record,) = iterate_records(found)
+    assert (record.body, record.keys, record.physical_offset) == (sent.body, sent.key, sent.physical_offset), where
+    assert sent.record in (None, found), where
+
+
+async def read_encoded(connection: ClientConnection, topic: str, queue_id: int) -> dict[int, bytes]:
+    """A queue from its first offset to its end, as an official consumer reads it: it is never told to move. Queue
+    offset -> encoded record."""
     end = await wire.max_offset(connection, topic, queue_id)
-    records: list[MessageRecord] = []
+    encoded: dict[int, bytes] = {}
     offset = 0
     async with asyncio.timeout(wire.PATIENCE_S):
         while offset < end:
             pulled = await wire.pull(connection, topic, queue_id, offset)
             assert pulled.code in (ResponseCode.SUCCESS, *wire.TRY_AGAIN), f"{topic}/{queue_id}/{offset}: {pulled.code}"
-            records += pulled.records
+            position = 0
+            for record in pulled.records:
+                assert record.queue_offset not in encoded, f"{topic}/{queue_id}/{record.queue_offset} comes twice"
+                encoded[record.queue_offset] = pulled.body[position : position + record.size_bytes]
+                position += record.size_bytes
             if pulled.next_offset == offset:
                 await asyncio.sleep(0.02)
             offset = pulled.next_offset
-    return records
+    return encoded
 
 
-async def _check_by_time(connection: ClientConnection, topic: str, queue_id: int, records: list[MessageRecord]) -> None:
-    """The lower bound of a record's store time is the first record of that time."""
-    for record in records[:: max(1, len(records) // 3)]:
-        first = next(each for each in records if each.store_timestamp_ms >= record.store_timestamp_ms)
-        found = await wire.patiently(
-            lambda time_ms=record.store_timestamp_ms: wire.offset_by_time(connection, topic, queue_id, time_ms, "lower")
-        )
-        assert found == first.queue_offset
+async def read_across_holes(connection: ClientConnection, topic: str, queue_id: int) -> list[MessageRecord]:
+    """The same, decoded, in the order of offsets."""
+    encoded = await read_encoded(connection, topic, queue_id)
+    assert list(encoded) == sorted(encoded)
+    return [record for data in encoded.values() for record in iterate_records(data)]
+
+
+async def _check_by_time(connection: ClientConnection, topic: str, queue_id: int, encoded: Mapping[int, bytes]) -> None:
+    """The lower bound of each record's store time is the first record of that time."""
+    first: dict[int, int] = {}
+    for data in encoded.values():
+        (record,) = iterate_records(data)
+        first.setdefault(record.store_timestamp_ms, record.queue_offset)
+
+    async def check(time_ms: int, offset: int) -> None:
+        found = await wire.patiently(lambda: wire.offset_by_time(connection, topic, queue_id, time_ms, "lower"))
+        assert found == offset, f"{topic}/{queue_id} by time {time_ms}"
+        pulled = await wire.patiently(lambda: _pull_one(connection, topic, queue_id, found))
+        assert pulled.body == encoded[found], f"{topic}/{queue_id}/{found} by time {time_ms}"
+
+    await run_all(check(time_ms, offset) for time_ms, offset in first.items())
+
+
+async def _pull_one(connection: ClientConnection, topic: str, queue_id: int, offset: int) -> wire.Pulled:
+    pulled = await wire.pull(connection, topic, queue_id, offset, count=1)
+    if pulled.code != ResponseCode.SUCCESS:
+        raise wire.Refused(pulled.code, pulled.remark)
+    return pulled

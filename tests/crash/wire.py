@@ -92,6 +92,8 @@ class Pulled:
     records: list[MessageRecord]
     next_offset: int
     remark: str = ""
+    body: bytes = b""
+    """The records, encoded."""
 
 
 async def ask(
@@ -296,6 +298,11 @@ async def consumer_offset(connection: ClientConnection, group: str, topic: str, 
 
 async def query_key(connection: ClientConnection, topic: str, key: str, *, count_max: int = 64) -> list[MessageRecord]:
     """Messages of a topic that have a key, newest first. Raises as `ask`, but for "none": that is an empty list."""
+    return list(iterate_records(await query_key_body(connection, topic, key, count_max=count_max)))
+
+
+async def query_key_body(connection: ClientConnection, topic: str, key: str, *, count_max: int = 64) -> bytes:
+    """The same, as encoded records on end."""
     header = QueryMessageRequestHeader(
         topic=topic, key=key, max_num=count_max, begin_timestamp=0, end_timestamp=END_OF_TIME_MS, index_type="K"
     )
@@ -303,15 +310,20 @@ async def query_key(connection: ClientConnection, topic: str, key: str, *, count
         response = await ask(connection, RequestCode.QUERY_MESSAGE, header)
     except Refused as refused:
         if refused.code == ResponseCode.QUERY_NOT_FOUND:
-            return []
+            return b""
         raise
-    return list(iterate_records(response.body))
+    return bytes(response.body)
 
 
 async def view(connection: ClientConnection, physical_offset: int) -> MessageRecord:
     """The message at a place in the log. Raises as `ask`."""
+    return next(iter(iterate_records(await view_body(connection, physical_offset))))
+
+
+async def view_body(connection: ClientConnection, physical_offset: int) -> bytes:
+    """The same, as an encoded record."""
     response = await ask(connection, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset=physical_offset))
-    return next(iter(iterate_records(response.body)))
+    return bytes(response.body)
 
 
 async def pull(
@@ -349,8 +361,9 @@ async def pull(
         ResponseCode.PULL_OFFSET_MOVED,
     ):
         return Pulled(response.code, [], offset, response.remark or "")
-    records = list(iterate_records(response.body)) if response.code == ResponseCode.SUCCESS else []
-    return Pulled(response.code, records, response.header(PullMessageResponseHeader).next_begin_offset)
+    body = bytes(response.body) if response.code == ResponseCode.SUCCESS else b""
+    next_offset = response.header(PullMessageResponseHeader).next_begin_offset
+    return Pulled(response.code, list(iterate_records(body)), next_offset, body=body)
 
 
 async def read_queue(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from collections.abc import AsyncIterator
+from random import Random
 
 import msgspec
 import pytest
@@ -11,10 +13,11 @@ import pytest
 from tests.tiered.ledger_data import KEYS, commit_segment, open_writer
 from thermocline.remoting.errors import FencedError, ObjectStoreUnavailableError
 from thermocline.tiered.errors import StateCorruptError, StateTooNewError
+from thermocline.tiered.fencing import FencingMode, new_arbiter
 from thermocline.tiered.ledger_writer import LedgerIdentity
 from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.object_store import Data, ObjectInfo
-from thermocline.tiered.state.newest_state import find_newest, list_names, read_newest
+from thermocline.tiered.state.newest_state import UNLISTED_MAX, find_last, find_newest, list_names, read_newest
 from thermocline.tiered.state.snapshot import (
     QueueEnd,
     StateName,
@@ -24,6 +27,8 @@ from thermocline.tiered.state.snapshot import (
     encode_state,
 )
 from thermocline.tiered.state.state_log import StateLog
+from thermocline.tiered.wrappers import Fault, FaultInjectingObjectStore
+from thermocline.tiered.wrappers.fault_injection import crash_at
 
 
 def snapshot(name: StateName, *, log_offset: int = 0, log_ceiling: int = 1_000) -> StateSnapshot:
@@ -198,25 +203,30 @@ async def test_one_of_a_later_version_is_not_passed_over() -> None:
         await find_newest(store, KEYS)
 
 
-async def test_what_was_put_without_an_answer_goes_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_put_without_an_answer_is_one_of_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryObjectStore()
     log = StateLog(await open_writer(store))
     for _ in range(2):
         await log.write(snapshot(log.next_name()))
-    put = store.put
+    create = store.create_if_absent
 
     async def unanswered(key: str, data: Data) -> None:
-        await put(key, data)
+        await create(key, data)
         raise ObjectStoreUnavailableError("no answer")
 
     with monkeypatch.context() as patched:
-        patched.setattr(store, "put", unanswered)
+        patched.setattr(store, "create_if_absent", unanswered)
         with pytest.raises(ObjectStoreUnavailableError):
             await log.write(snapshot(log.next_name(), log_ceiling=9_000))
     assert log.reserved_ceiling == 1_000
     assert await list_names(store, KEYS) == [StateName(1, 1), StateName(1, 2), StateName(1, 3)]
-    await log.write(snapshot(log.next_name()))
-    assert await list_names(store, KEYS) == [StateName(1, 2), StateName(1, 4)]
+    assert log.may_have_made(StateName(1, 3))
+    await log.write(snapshot(log.next_name(), log_ceiling=9_500))
+    assert await list_names(store, KEYS) == [StateName(1, 3), StateName(1, 4)]
+    assert log.reserved_ceiling == 9_000
+    newest = await read_newest(store, KEYS)
+    assert newest is not None
+    assert newest.previous == StateName(1, 3)
 
 
 class Forgetful(MemoryObjectStore):
@@ -245,3 +255,115 @@ async def test_a_snapshot_that_goes_while_it_is_looked_for() -> None:
     await store.delete(KEYS.state(epoch=1, sequence=1))
     with pytest.raises(ObjectStoreUnavailableError):
         await read_newest(store, KEYS)
+
+
+class Lagging(MemoryObjectStore):
+    """Its lists show no state snapshot but `shown`, there or not."""
+
+    shown: tuple[StateName, ...] = ()
+
+    async def list(self, prefix: str, *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        if prefix != KEYS.state_prefix:
+            async for info in super().list(prefix, start_after=start_after):
+                yield info
+            return
+        for name in self.shown:
+            key = KEYS.state(epoch=name.epoch, sequence=name.sequence)
+            yield ObjectInfo(key=key, size_bytes=1, etag="", modified_ms=0)
+
+
+async def fill_epochs(store: MemoryObjectStore) -> int:
+    """Three snapshots of the first epoch, none of the second, UNLISTED_MAX of the third: the newest, and it is."""
+    counts = (3, 0, UNLISTED_MAX)
+    for seed, count in enumerate(counts, start=1):
+        log = StateLog(await open_writer(store, seed=seed))
+        for _ in range(count):
+            await log.write(snapshot(log.next_name()))
+    return len(counts)
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        (),
+        (StateName(1, 1),),
+        (StateName(1, 2), StateName(1, 3)),
+        (StateName(1, 3), StateName(3, 1)),
+        (StateName(3, UNLISTED_MAX - 1), StateName(3, UNLISTED_MAX)),
+    ],
+)
+async def test_what_a_listing_has_not_seen_is_found_by_name(shown: tuple[StateName, ...]) -> None:
+    store = Lagging()
+    epoch = await fill_epochs(store)
+    store.shown = shown
+    found = await find_last(store, KEYS, epoch=epoch)
+    assert found.snapshot is not None
+    assert found.snapshot.name == StateName(3, UNLISTED_MAX)
+    assert found.names == (StateName(3, UNLISTED_MAX - 1), StateName(3, UNLISTED_MAX))
+    # And whoever writes next goes on behind it.
+    heir = StateLog(await open_writer(store, seed=9))
+    assert await heir.newest() == found
+    assert heir.reserved_ceiling == found.snapshot.log_ceiling
+    assert heir.next_name() == StateName(epoch + 1, 1)
+
+
+async def test_the_one_before_is_taken_when_the_newest_is_damaged_and_neither_is_listed() -> None:
+    store = Lagging()
+    epoch = await fill_epochs(store)
+    key = KEYS.state(epoch=3, sequence=UNLISTED_MAX)
+    await store.put(key, b"who knows")
+    found = await find_last(store, KEYS, epoch=epoch)
+    assert found.snapshot is not None
+    assert (found.snapshot.name, found.skipped) == (StateName(3, UNLISTED_MAX - 1), (key,))
+
+
+async def test_without_snapshots_there_is_no_last_one() -> None:
+    assert (await find_last(Lagging(), KEYS, epoch=3)).snapshot is None
+
+
+@pytest.mark.parametrize("fault", [Fault.UNREACHED, Fault.LOST_ANSWER, Fault.LATE])
+async def test_names_have_no_gaps_whatever_becomes_of_an_attempt(fault: Fault) -> None:
+    store = MemoryObjectStore()
+    writer = await open_writer(store)
+    log = StateLog(writer)
+    await log.write(snapshot(log.next_name()))
+    writer.store = faulty = FaultInjectingObjectStore(store, crash_at(0, fault), late_by=100)
+    for _ in range(2):
+        with contextlib.suppress(ObjectStoreUnavailableError):
+            await log.write(snapshot(log.next_name(), log_ceiling=2_000))
+    await log.write(snapshot(log.next_name(), log_ceiling=3_000))
+    await faulty.arrive()
+    last = (await find_last(store, KEYS, epoch=1)).snapshot
+    assert last is not None
+    assert last.log_ceiling == 3_000
+    sequences = [name.sequence for name in await list_names(store, KEYS)]
+    assert sequences == [last.sequence - 1, last.sequence]
+    assert last.sequence <= 4
+
+
+async def test_an_attempt_that_had_arrived_with_other_contents_stays() -> None:
+    store = MemoryObjectStore()
+    writer = await open_writer(store)
+    log = StateLog(writer)
+    writer.store = FaultInjectingObjectStore(store, crash_at(0, Fault.LOST_ANSWER))
+    with pytest.raises(ObjectStoreUnavailableError):
+        await log.write(snapshot(log.next_name(), log_ceiling=2_000))
+    await log.write(snapshot(log.next_name(), log_ceiling=3_000))
+    found = [
+        decode_state(await store.get(KEYS.state(epoch=name.epoch, sequence=name.sequence)), name=name)
+        for name in await list_names(store, KEYS)
+    ]
+    assert [(each.sequence, each.log_ceiling) for each in found] == [(1, 2_000), (2, 3_000)]
+
+
+async def test_with_ballots_each_attempt_has_its_own_name() -> None:
+    """A put that comes late must not replace what a later attempt has saved: there, a creation may be a put."""
+    store = MemoryObjectStore()
+    writer = await open_writer(store)
+    writer.arbiter = new_arbiter(FencingMode.BALLOTS, store, KEYS, random=Random(1))
+    log = StateLog(writer)
+    writer.store = FaultInjectingObjectStore(store, crash_at(0, Fault.UNREACHED))
+    with pytest.raises(ObjectStoreUnavailableError):
+        await log.write(snapshot(log.next_name()))
+    await log.write(snapshot(log.next_name()))
+    assert await list_names(store, KEYS) == [StateName(1, 2)]

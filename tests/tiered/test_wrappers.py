@@ -18,6 +18,7 @@ from thermocline.tiered.wrappers import (
     RetryingObjectStore,
     RetryPolicy,
     StoreCall,
+    StoreHistory,
     StoreLimits,
     StoreRates,
     ThrottlingObjectStore,
@@ -257,7 +258,7 @@ async def test_stale_answers_are_of_the_past_but_lose_nothing() -> None:
     def plan(number: int, _call: StoreCall) -> Fault:
         return Fault.STALE if number >= stale_from else Fault.NONE
 
-    store = FaultInjectingObjectStore(memory, plan, history=memory)
+    store = FaultInjectingObjectStore(memory, plan, history=StoreHistory(memory))
     await store.put("hint", b"1")
     await store.put("hint", b"2")
     await store.create_if_absent("new", b"x")

@@ -1,4 +1,11 @@
-"""The newest state snapshot of a broker's prefix: a listing and a GET, for whoever recovers from it or looks at it.
+"""The newest state snapshot of a broker's prefix, for whoever recovers from it or looks at it.
+
+    find_newest      by what a listing shows: a listing and a GET, for whoever looks at a broker from outside
+    find_last        though listings may lag: for whoever goes on from it
+
+Names are a row: the sequence of an epoch begins with 1 and leaves none out (`state_log.py`), and the newest two stay.
+So behind the newest that a listing shows, what it has not seen yet is found by name, as a GET sees all that was put: in
+the same epoch the next UNLISTED_MAX, in each later one, up to the ledger's newest, the first UNLISTED_MAX.
 
 When the newest is damaged the one before it is taken. That is safe: nothing was ever given out that both of the kept
 two had not reserved (snapshot.py). It is older: groups may be taken back to where they were then, and settings too. A
@@ -9,6 +16,7 @@ keep to that; nor is one passed over that a later version has written.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from thermocline.remoting.errors import ObjectNotFoundError, ObjectStoreUnavailableError
@@ -16,25 +24,33 @@ from thermocline.tiered.checked_json import is_sealed
 from thermocline.tiered.errors import StateCorruptError, StateTooNewError
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.parallel import run_all
 from thermocline.tiered.state.snapshot import KEPT_COUNT, StateName, StateSnapshot, decode_state
 
 logger = logging.getLogger(__name__)
 
 READ_ATTEMPTS_MAX = 8
+UNLISTED_MAX = 16
+"""By how many snapshots a listing may lag: as many intervals of `coldStateIntervalMs`, 16 minutes by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewestState:
     """The newest snapshot that can be read; None when there is none at all. `skipped`: keys of newer ones that are
-    damaged."""
+    damaged. `names`: the newest that are there, readable or not, oldest first."""
 
-    snapshot: StateSnapshot | None
+    snapshot: StateSnapshot | None = None
     skipped: tuple[str, ...] = ()
+    names: tuple[StateName, ...] = ()
+
+    def warn(self) -> None:
+        """Say when it is not the newest."""
+        for key in self.skipped:
+            logger.warning("state snapshot damaged, the one before it is taken key=%s", key)
 
 
-async def find_newest(store: ObjectStore, keys: BrokerKeys, *, epoch_max: int | None = None) -> NewestState:
-    """The newer one of the two that are kept, or the older one when that is damaged. `epoch_max`: the ledger's newest,
-    where that is known; nobody has written later ones.
+async def find_newest(store: ObjectStore, keys: BrokerKeys) -> NewestState:
+    """The newer one of the two that are kept, as listed, or the older one when that is damaged.
 
     Raises:
         ObjectStoreUnavailableError: No answer.
@@ -42,46 +58,82 @@ async def find_newest(store: ObjectStore, keys: BrokerKeys, *, epoch_max: int | 
         StateCorruptError: Neither can be read.
     """
     for _ in range(READ_ATTEMPTS_MAX):
-        names = await list_names(store, keys)
-        if epoch_max is not None:
-            names = [name for name in names if name.epoch <= epoch_max]
-        try:
-            return await _first_readable(store, keys, names[-KEPT_COUNT:])
-        except ObjectNotFoundError:
-            continue  # superseded, twice, since it was listed
+        names = (await list_names(store, keys))[-KEPT_COUNT:]
+        stored: dict[StateName, bytes] = {}
+        for name in reversed(names):
+            data = await _get(store, keys, name)
+            if data is None:
+                break  # superseded, twice, since it was listed
+            stored[name] = data
+            try:
+                return _first_readable(stored, keys, names)
+            except StateTooNewError:
+                raise
+            except StateCorruptError:
+                if len(stored) == len(names):
+                    raise
+        if not names:
+            return NewestState()
+    raise ObjectStoreUnavailableError("state snapshots go faster than they can be read", root=keys.root)
+
+
+async def find_last(store: ObjectStore, keys: BrokerKeys, *, epoch: int) -> NewestState:
+    """The newest that there is, listed or not, or the one before it when that is damaged. `epoch`: the ledger's newest,
+    claimed by whoever asks if it is to go on from the answer; nobody has written later ones.
+
+    Raises: as `find_newest`.
+    """
+    for _ in range(READ_ATTEMPTS_MAX):
+        names = [name for name in await list_names(store, keys) if name.epoch <= epoch]
+        listed = names[-1] if names else StateName(1, 0)
+        wanted = names[-KEPT_COUNT:]
+        wanted += [StateName(listed.epoch, listed.sequence + number) for number in range(1, UNLISTED_MAX + 1)]
+        for later in range(listed.epoch + 1, epoch + 1):
+            wanted += [StateName(later, number) for number in range(1, UNLISTED_MAX + 1)]
+        answers = await run_all([_get(store, keys, name) for name in wanted])
+        found = {name: data for name, data in zip(wanted, answers, strict=True) if data is not None}
+        kept = sorted(found)[-KEPT_COUNT:]
+        if kept:
+            return _first_readable({name: found[name] for name in reversed(kept)}, keys, kept)
+        if not names:
+            return NewestState()
     raise ObjectStoreUnavailableError("state snapshots go faster than they can be read", root=keys.root)
 
 
 async def read_newest(store: ObjectStore, keys: BrokerKeys) -> StateSnapshot | None:
     """The snapshot of `find_newest`, which raises the same; a warning tells when it is not the newest."""
     found = await find_newest(store, keys)
-    for key in found.skipped:
-        logger.warning("state snapshot damaged, the one before it is taken key=%s", key)
+    found.warn()
     return found.snapshot
 
 
 async def list_names(store: ObjectStore, keys: BrokerKeys) -> list[StateName]:
-    """The snapshots that there are, oldest first."""
+    """The snapshots that are listed, oldest first."""
     places = [keys.state_of(info.key) async for info in store.list(keys.state_prefix)]
     return sorted(StateName(*place) for place in places if place is not None)
 
 
-async def _first_readable(store: ObjectStore, keys: BrokerKeys, names: list[StateName]) -> NewestState:
-    """The newest of `names` that can be read; ObjectNotFoundError when one is gone."""
+async def _get(store: ObjectStore, keys: BrokerKeys, name: StateName) -> bytes | None:
+    """The snapshot's bytes; None when it is not there."""
+    try:
+        return await store.get(keys.state(epoch=name.epoch, sequence=name.sequence))
+    except ObjectNotFoundError:
+        return None
+
+
+def _first_readable(stored: Mapping[StateName, bytes], keys: BrokerKeys, names: list[StateName]) -> NewestState:
+    """The first of what is stored, newest first, that can be read."""
     skipped: list[str] = []
-    for name in reversed(names):
+    for name, data in stored.items():
         key = keys.state(epoch=name.epoch, sequence=name.sequence)
-        data = await store.get(key)
         try:
             snapshot = decode_state(data, name=name)
             if skipped and not is_sealed(data):
                 raise StateCorruptError("a state snapshot that may have reserved too little", key=key)
-            return NewestState(snapshot=snapshot, skipped=tuple(skipped))
+            return NewestState(snapshot=snapshot, skipped=tuple(skipped), names=tuple(names))
         except StateTooNewError:
             raise
         except StateCorruptError as error:
             skipped.append(key)
             last_error = error
-    if skipped:
-        raise StateCorruptError("no state snapshot can be read", damaged=", ".join(skipped)) from last_error
-    return NewestState(snapshot=None)
+    raise StateCorruptError("no state snapshot can be read", damaged=", ".join(skipped)) from last_error

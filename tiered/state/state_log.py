@@ -4,8 +4,13 @@ A snapshot's reservation counts once nobody else has claimed the ledger: whoever
 snapshots afterwards, and a writer puts its snapshot first and looks at the ledger afterwards. So either the snapshot is
 found, or its writer is fenced and uses nothing of what it reserved.
 
-    writer:     put state e-s         -> ledger entry after the newest: none, or our own -> reserved
-    recovery:   claim epoch e+1       -> list state/, read the newest
+    writer:     create state e-s      -> ledger entry after the newest: none, or our own -> reserved
+    recovery:   claim epoch e+1       -> list state/, look behind what that shows, read the newest
+
+Names are a row without gaps, so that whoever reads finds by name what a listing has not seen yet (`newest_state.py`): a
+snapshot is created, never replaced, and one that got no answer has its name tried again. Had it arrived after all, that
+one stays, and the next name is taken. Only where creation is not exact (with ballots, whose listings may not lag) each
+attempt has a name of its own.
 
 Only what both of the kept two reserve may be used (`reserved_ceiling`), so that either of them is enough when the other
 is lost or damaged.
@@ -23,9 +28,10 @@ import logging
 import msgspec
 
 from thermocline.remoting.errors import CorruptDataError, FencedError, ObjectNotFoundError, ObjectStoreUnavailableError
+from thermocline.tiered.errors import AlreadyExistsError
 from thermocline.tiered.ledger_reader import find_entry
 from thermocline.tiered.ledger_writer import LedgerWriter
-from thermocline.tiered.state.newest_state import NewestState, find_newest, list_names
+from thermocline.tiered.state.newest_state import NewestState, find_last, list_names
 from thermocline.tiered.state.snapshot import KEPT_COUNT, StateName, StateSnapshot, decode_state, encode_state
 
 logger = logging.getLogger(__name__)
@@ -39,10 +45,12 @@ class StateLog:
         self._names: list[StateName] | None = None
         """What is there, oldest first; None before the first look."""
         self._unknown: list[StateName] = []
-        """What was put without an answer."""
+        """What was put without an answer, under a name of its own."""
         self._ceilings: dict[StateName, int] = {}
         """What those reserve that can be read."""
         self._sequence = 0
+        self._tried_sequence = 0
+        """Of the last attempt, whether it had an answer or not."""
 
     async def newest(self) -> NewestState:
         """The newest snapshot of an earlier writer, or of this one, that can be read.
@@ -52,11 +60,10 @@ class StateLog:
             StateCorruptError: Neither of the newest two can be read.
         """
         writer = self._writer
-        found = await find_newest(writer.store, writer.keys, epoch_max=writer.epoch)
-        self._names = await list_names(writer.store, writer.keys)
+        found = await find_last(writer.store, writer.keys, epoch=writer.epoch)
+        found.warn()
+        self._names = sorted({*await list_names(writer.store, writer.keys), *found.names})
         self._sequence = max([self._sequence, *(name.sequence for name in self._names if name.epoch == writer.epoch)])
-        for key in found.skipped:
-            logger.warning("state snapshot damaged, the one before it is taken key=%s", key)
         if found.snapshot is not None:
             self._ceilings[found.snapshot.name] = found.snapshot.log_ceiling
         for name in self.kept:
@@ -78,44 +85,85 @@ class StateLog:
 
     def may_have_made(self, name: StateName) -> bool:
         """Whether it is one that this writer, or an earlier one, can have put."""
-        epoch = self._writer.epoch
-        return name.epoch < epoch or (name.epoch == epoch and name.sequence <= self._sequence)
+        epoch, last = self._writer.epoch, max(self._sequence, self._tried_sequence)
+        return name.epoch < epoch or (name.epoch == epoch and name.sequence <= last)
 
     def next_name(self) -> StateName:
         """The name of the snapshot to write."""
         return StateName(self._writer.epoch, self._sequence + 1)
 
     async def write(self, snapshot: StateSnapshot) -> None:
-        """Save a snapshot of the next name; what it reserves counts on return. After a failure, of the next.
+        """Save a snapshot of the next name, or of one behind it when an earlier attempt has that; what it reserves may
+        be used on return.
 
         Raises:
             FencedError: A later writer has taken over; nothing is reserved.
             ObjectStoreUnavailableError: No answer; nothing is reserved.
         """
-        writer, store, keys = self._writer, self._writer.store, self._writer.keys
+        writer = self._writer
         assert snapshot.name == self.next_name()
-        self._sequence += 1
-        name, kept = snapshot.name, self.kept
-        data = encode_state(msgspec.structs.replace(snapshot, previous=kept[-1] if kept else None))
-        self._unknown.append(name)
-        await store.put(self._key(name), data)
+        name, size_bytes = await self._create(snapshot)
         await self._check_unclaimed()
         logger.info(
             "state saved epoch=%d sequence=%d bytes=%d log_offset=%d log_ceiling=%d",
             name.epoch,
             name.sequence,
-            len(data),
+            size_bytes,
             snapshot.log_offset,
             snapshot.log_ceiling,
         )
         if self._names is None:
-            self._names = await list_names(store, keys)
-        elif name not in self._names:
-            self._names.append(name)
-        self._unknown.remove(name)
-        self._ceilings[name] = snapshot.log_ceiling
+            self._names = await list_names(writer.store, writer.keys)
+        self._add(name, snapshot.log_ceiling)
+        if name in self._unknown:
+            self._unknown.remove(name)
         await self._delete_superseded()
         assert writer.epoch == name.epoch
+
+    async def _create(self, snapshot: StateSnapshot) -> tuple[StateName, int]:
+        """Its name in the end, and its size in bytes."""
+        writer = self._writer
+        while True:
+            name, kept = self.next_name(), self.kept
+            named = msgspec.structs.replace(snapshot, sequence=name.sequence, previous=kept[-1] if kept else None)
+            data = encode_state(named)
+            self._tried_sequence = name.sequence
+            if not writer.arbiter.creates_exactly:
+                self._sequence = name.sequence
+                self._unknown.append(name)
+            try:
+                await writer.store.create_if_absent(self._key(name), data)
+            except AlreadyExistsError:
+                is_ours = await self._is_there(name, data)
+            else:
+                is_ours = True
+            self._sequence = name.sequence
+            if is_ours:
+                return name, len(data)
+
+    async def _is_there(self, name: StateName, data: bytes) -> bool:
+        """Whether it is this attempt that has the name. An earlier one stays as one of the row."""
+        try:
+            found = await self._writer.store.get(self._key(name))
+        except ObjectNotFoundError:
+            return False  # whoever has deleted it is a later writer, or has seen newer ones
+        if found == data:
+            return True
+        if self._names is not None:
+            try:
+                self._add(name, decode_state(found, name=name).log_ceiling)
+            except CorruptDataError as error:
+                self._add(name, None)
+                logger.warning("state snapshot cannot be read key=%s: %s", self._key(name), error)
+        return False
+
+    def _add(self, name: StateName, ceiling: int | None) -> None:
+        """It is there, and reserves the log up to `ceiling`; None: nobody can read that."""
+        assert self._names is not None
+        if name not in self._names:
+            self._names.append(name)
+        if ceiling is not None:
+            self._ceilings[name] = ceiling
 
     async def _read_ceiling(self, name: StateName) -> None:
         try:

@@ -6,6 +6,7 @@ from thermocline.tiered.wrappers.fault_injection import Fault, FaultInjectingObj
 from thermocline.tiered.wrappers.metering import MeteringObjectStore, StoreCounters
 from thermocline.tiered.wrappers.outage import OutageWatch, OutageWatchingObjectStore
 from thermocline.tiered.wrappers.retrying import RetryingObjectStore, RetryPolicy
+from thermocline.tiered.wrappers.store_history import StoreHistory
 from thermocline.tiered.wrappers.throttling import (
     StoreLimits,
     StoreRates,
@@ -27,6 +28,7 @@ __all__ = [
     "RetryingObjectStore",
     "StoreCall",
     "StoreCounters",
+    "StoreHistory",
     "StoreLimits",
     "StoreRates",
     "ThrottlingObjectStore",

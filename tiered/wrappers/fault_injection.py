@@ -15,17 +15,14 @@ acknowledged.
 from __future__ import annotations
 
 import contextlib
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from enum import Enum
 from random import Random
 
-from thermocline.remoting.errors import MQError, ObjectNotFoundError, ObjectStoreUnavailableError
+from thermocline.remoting.errors import MQError, ObjectStoreUnavailableError
 from thermocline.tiered.object_store import Data, ObjectInfo, ObjectStore
+from thermocline.tiered.wrappers.store_history import StoreHistory
 from thermocline.tiered.wrappers.wrapping import Result, StoreCall, Verb, WrappingObjectStore
-
-STALE_WRITES_MAX = 8
-"""How many of the last writes a stale listing has not seen yet."""
 
 
 class ProcessCrash(BaseException):
@@ -86,11 +83,11 @@ class FaultInjectingObjectStore(WrappingObjectStore):
         crash: Callable[[], None] = _crash,
         sleep: Callable[[], Awaitable[None]] = _no_sleep,
         late_by: int = 2,
-        history: ObjectStore | None = None,
+        history: StoreHistory | None = None,
     ) -> None:
         """`crash` ends the process, or raises in its place; it does not return. `sleep`: for SLEEP_BEFORE and
-        SLEEP_AFTER. `late_by`: how many calls behind it a late one arrives. `history`: the store itself, which is
-        looked at before each write so that STALE has something to answer with."""
+        SLEEP_AFTER. `late_by`: how many calls behind it a late one arrives. `history`: the store's, so that
+        STALE has something to answer with; all that write to it share one."""
         super().__init__(inner)
         self._plan = plan
         self._crash = crash
@@ -99,9 +96,6 @@ class FaultInjectingObjectStore(WrappingObjectStore):
         self._crashed = False
         self._late: list[tuple[int, Callable[[], Awaitable[object]]]] = []
         self._history = history
-        self._created: deque[str] = deque(maxlen=STALE_WRITES_MAX)
-        self._deleted: deque[ObjectInfo] = deque(maxlen=STALE_WRITES_MAX)
-        self._replaced: dict[str, bytes] = {}
         self.step_count = 0
 
     @property
@@ -119,8 +113,7 @@ class FaultInjectingObjectStore(WrappingObjectStore):
     async def put(self, key: str, data: Data) -> None:
         """See ObjectStore."""
         if self._history is not None:
-            with contextlib.suppress(ObjectNotFoundError):
-                self._replaced[key] = await self._history.get(key)
+            await self._history.note_replacing(key)
         await super().put(key, bytes(data))
 
     async def create_if_absent(self, key: str, data: Data) -> None:
@@ -134,7 +127,8 @@ class FaultInjectingObjectStore(WrappingObjectStore):
             return await self._inner.get(key)
 
         async def stale_attempt() -> bytes:
-            return self._replaced[key] if key in self._replaced else await self._inner.get(key)
+            before = self._history.before(key) if self._history is not None else None
+            return before if before is not None else await self._inner.get(key)
 
         return await self._around(StoreCall(verb=Verb.GET, key=key), attempt, stale_attempt)
 
@@ -163,8 +157,8 @@ class FaultInjectingObjectStore(WrappingObjectStore):
         except MQError:
             await self._after(call, fault)
             raise
-        if call.verb in (Verb.PUT, Verb.CREATE_IF_ABSENT):
-            self._created.append(call.key)
+        if self._history is not None and call.verb in (Verb.PUT, Verb.CREATE_IF_ABSENT):
+            self._history.note_created(call.key)
         await self._after(call, fault)
         return result
 
@@ -172,8 +166,9 @@ class FaultInjectingObjectStore(WrappingObjectStore):
         """See ObjectStore; a lost answer or crash comes after the first key."""
         call = StoreCall(verb=Verb.LIST, key=prefix)
         fault = await self._before(call, None)
-        if fault is Fault.STALE:
-            for info in (await self._stale_listing(prefix, start_after)).values():
+        if fault is Fault.STALE and self._history is not None:
+            there = {info.key: info async for info in self._inner.list(prefix, start_after=start_after)}
+            for info in self._history.listed(there, prefix, start_after).values():
                 yield info
             return
         async for info in self._inner.list(prefix, start_after=start_after):
@@ -181,21 +176,11 @@ class FaultInjectingObjectStore(WrappingObjectStore):
             await self._after(call, fault)
         await self._after(call, fault)
 
-    async def _stale_listing(self, prefix: str, start_after: str) -> dict[str, ObjectInfo]:
-        """What a list request says that has not heard of the newest objects and deletions, by key and in order."""
-        unseen = set(self._created) - self._replaced.keys()
-        there = {info.key: info async for info in self._inner.list(prefix, start_after=start_after)}
-        for info in self._deleted:
-            if info.key.startswith(prefix) and info.key.encode() > start_after.encode():
-                there.setdefault(info.key, info)
-        return {key: there[key] for key in sorted(there, key=str.encode) if key not in unseen}
-
     async def _note_deleted(self, keys: tuple[str, ...]) -> None:
         if self._history is None:
             return
         for key in keys:
-            with contextlib.suppress(ObjectNotFoundError):
-                self._deleted.append(await self._history.head(key))
+            await self._history.note_deleting(key)
 
     async def _before(self, call: StoreCall, attempt: Callable[[], Awaitable[object]] | None) -> Fault:
         if self._crashed:

@@ -11,9 +11,10 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from unittest.mock import patch
 
+from thermocline.broker.recovery import bucket_recovery
 from thermocline.broker.tier_indexing import TierIndexing
 from thermocline.store.retention import RetentionGate
-from thermocline.tiered import due_changes, sealer
+from thermocline.tiered import due_changes, garbage, sealer
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.errors import AlreadyExistsError
 from thermocline.tiered.garbage import GarbageCollector, GarbageReport
@@ -27,10 +28,13 @@ from thermocline.tiered.packs.merging import Merging
 from thermocline.tiered.packs.pack_merger import MergeResult, PackMerger
 from thermocline.tiered.packs.pack_sealer import PackSealer
 from thermocline.tiered.packs.packed_catalog import live_topics
+from thermocline.tiered.pins import Pin
 from thermocline.tiered.purge import purger
 from thermocline.tiered.purge.segment_rewriter import SegmentRewriter
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_writer import FinishedSegment
+from thermocline.tiered.state import state_log
+from thermocline.tiered.state.newest_state import NewestState, find_newest
 from thermocline.tiered.tier_service import TierService
 from thermocline.tiered.wrappers.wrapping import WrappingObjectStore
 
@@ -301,6 +305,27 @@ def sealed_before_it_is_flushed() -> Iterator[None]:
         yield
 
 
+def pins_not_looked_at() -> AbstractContextManager[object]:
+    """The collector knows of no reader."""
+
+    async def nobody(_store: ObjectStore, _keys: BrokerKeys) -> list[Pin]:
+        return []
+
+    return patch.object(garbage, "list_pins", nobody)
+
+
+@contextlib.contextmanager
+def state_by_listing_alone() -> Iterator[None]:
+    """Whoever goes on takes the newest state that a listing shows."""
+
+    async def listed(store: ObjectStore, keys: BrokerKeys, *, epoch: int) -> NewestState:
+        assert epoch > 0
+        return await find_newest(store, keys)
+
+    with patch.object(state_log, "find_last", listed), patch.object(bucket_recovery, "find_last", listed):
+        yield
+
+
 MUTATIONS: dict[str, Callable[[], AbstractContextManager[object]]] = {
     "entry before upload": entry_before_upload,
     "delete before entry": delete_before_entry,
@@ -321,6 +346,8 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[object]]] = {
     "purge: beside the old segment": purge_beside_the_old_segment,
     "purge: of what is visible": purge_of_what_is_visible,
     "purge: with a grace period": purge_with_a_grace_period,
+    "pins not looked at": pins_not_looked_at,
+    "state: by listing alone": state_by_listing_alone,
     "index: entry before upload": index_entry_before_upload,
     "index: merge before upload": index_merge_before_upload,
     "index: delete before entry": index_deleted_before_entry,

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from random import Random
 
-from tests.crash.bucket import KEYS
-from tests.crash.points.promises import ChangingTtl, Deleting, Making, Message, Promises, Topic
+from tests.crash.bucket import KEYS, listed_keys
+from tests.crash.points.promises import ChangingTtl, Deleting, Making, Message, Pinned, Promises, Topic
 from tests.crash.points.slumber import Slumber
 from tests.crash.points.small_broker import SmallBroker, World
 from tests.crash.points.tape import Side, Tape
@@ -20,6 +20,8 @@ from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.errors import ObjectStoreUnavailableError, UnavailableError
 from thermocline.store.message_draft import MessageDraft
 from thermocline.tiered.ledger_reader import open_catalog
+from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.pins import Pin, create_pin, delete_pin
 
 QUEUES = 2
 BODY_SIZES = (20, 150, 400, 700)
@@ -38,6 +40,14 @@ async def again(call: Callable[[], Awaitable[object]]) -> None:
             await asyncio.sleep(RETRY_DELAY_S)
         else:
             return
+
+
+async def check_pinned(bucket: ObjectStore, promises: Promises, now_ms: int) -> None:
+    """What a reader has pinned is there, for as long as the pin holds."""
+    there = await listed_keys(bucket)
+    for pinned in promises.pins:
+        missing = pinned.object_keys - there
+        assert not missing or pinned.until_ms <= now_ms, f"gone from under {pinned.pin_id}: {sorted(missing)}"
 
 
 class Play:
@@ -363,6 +373,30 @@ class Play:
         cut_ms = known.cut_ms(now_ms) if known is not None else 0
         expired = [each.body for each in messages if each.store_ms is not None and each.store_ms < cut_ms]
         return [len(body).to_bytes(4, "big") + body for body in expired + self._ended.get(topic, [])]
+
+    async def pin(self, hold_ms: int) -> None:
+        """A reader beside the broker pins the newest version."""
+        self.at("pin")
+        store = self.world.reader_store()
+        catalog = await open_catalog(store, KEYS)
+        pin = Pin(
+            pin_id=f"reader-{self.promises.last_body}",
+            version=catalog.version,
+            until_ms=self.world.now_ms() + hold_ms,
+            owner="a reader",
+        )
+        await create_pin(store, KEYS, pin)
+        self.promises.pins.append(Pinned(pin.pin_id, pin.until_ms, frozenset(catalog.live_keys())))
+        self._note()
+
+    async def unpin(self) -> None:
+        """Everything that a reader has pinned is there; it lets go of it."""
+        self.at("unpin")
+        await check_pinned(self.world.bucket, self.promises, self.world.now_ms())
+        for pinned in self.promises.pins[:]:
+            self.promises.pins.remove(pinned)
+            self._note()
+            await delete_pin(self.world.reader_store(), KEYS, pinned.pin_id)
 
     async def collect(self) -> None:
         """One garbage collection, with a look for orphans."""

@@ -71,12 +71,22 @@ class ChangingTtl:
     began_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """A reader has pinned a version, and may read these objects until then."""
+
+    pin_id: str
+    until_ms: int
+    object_keys: frozenset[str]
+
+
 @dataclass
 class Promises:
     """All topics of a broker."""
 
     topics: dict[str, Topic] = field(default_factory=dict)
     pending: Making | Deleting | ChangingTtl | None = None
+    pins: list[Pinned] = field(default_factory=list)
     last_body: int = 0
     now_ms: int = 0
     """When it was last noted."""

@@ -21,6 +21,8 @@ OWN_TTL_MS = 2_000
 LARGE_BYTES = 3_400
 INDEXED_ITEMS = 4
 """So many packs of a class, or segments of a topic, are indexed at a time."""
+COLLECTED_MS = 200
+"""By then the round that has sealed has collected garbage, too."""
 STATES_SAVED_MS = 4 * STATE_INTERVAL_MS
 """By then a state is in the bucket, also when its first try got no answer."""
 
@@ -47,12 +49,15 @@ async def tiering(play: Play) -> None:
     play.append(EXPIRING, 5)
     await play.seal()
     await play.delete_local_files()
+    await play.pin(TTL_MS + 3 * GRACE_MS)
     await play.sleep(TTL_MS - STATE_INTERVAL_MS)
     await play.seal()
     await play.restart_tier()
     play.append(KEEPING, 4)
     await play.sleep(GRACE_MS)
     await play.seal()
+    await play.sleep(COLLECTED_MS)
+    await play.unpin()
     await play.sleep(GRACE_MS)
     play.append(EXPIRING, 4)
     await play.seal()
@@ -105,6 +110,9 @@ async def lost_disk(play: Play) -> None:
     play.append(KEEPING, 2)
     play.append(EXPIRING, 2)
     await play.seal_packs()
+    await play.sleep(STATES_SAVED_MS)
+    # Only the newest state knows of it.
+    await play.make_topic(LASTING)
     await play.sleep(STATES_SAVED_MS)
     play.append(KEEPING, 4)
     await play.lose_disk()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import mmap
 from dataclasses import dataclass, field
 from random import Random
@@ -19,6 +20,7 @@ from random import Random
 import msgspec
 
 from tests.boundary.whole_broker import BuiltIndex
+from tests.crash.bucket import KEYS
 from tests.crash.points.direct_hub import DirectHub
 from tests.crash.points.slumber import SleepingObjectStore, Slumber
 from tests.crash.points.tape import Tape
@@ -61,7 +63,14 @@ from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.object_store_url import ObjectStoreOptions
 from thermocline.tiered.tier_config import TierConfig
 from thermocline.tiered.tier_service import TierService
-from thermocline.tiered.wrappers import Fault, FaultInjectingObjectStore, ProcessCrash, RetryingObjectStore, StoreCall
+from thermocline.tiered.wrappers import (
+    Fault,
+    FaultInjectingObjectStore,
+    ProcessCrash,
+    RetryingObjectStore,
+    StoreCall,
+    StoreHistory,
+)
 
 START_MS = 4_000_000_000_000
 """Far in the future, so that no file seems to be written to later than now."""
@@ -71,6 +80,11 @@ STATE_INTERVAL_MS = 2_000
 CHECKPOINT_INTERVAL = 4
 RESERVE_BYTES = 64 << 20
 ASK_TIMEOUT_MS = 600_000
+
+
+def _lag_ms_max(key: str) -> float:
+    """Listings may lag for as long as they like, but of pins: they hold if none lags for a grace period."""
+    return GRACE_MS / 2 if key.startswith(KEYS.pins_prefix) else math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +118,18 @@ class World:
     process_count: int = 0
     stores: list[FaultInjectingObjectStore] = field(default_factory=list)
     """Of every process there was: what they have sent may still be on its way."""
+    shared_history: StoreHistory | None = None
+
+    @property
+    def history(self) -> StoreHistory:
+        """What listings may have missed of what any process has written."""
+        if self.shared_history is None:
+            self.shared_history = StoreHistory(self.bucket, clock_ms=self.now_ms, lag_ms_max=_lag_ms_max)
+        return self.shared_history
+
+    def reader_store(self) -> ObjectStore:
+        """The bucket, for a process beside the broker that nothing happens to."""
+        return FaultInjectingObjectStore(self.bucket, lambda _number, _call: Fault.NONE, history=self.history)
 
     def lose_disk(self) -> None:
         """Every file is gone, for good."""
@@ -337,7 +363,7 @@ class SmallBroker:
             self._plan,
             crash=self._crash,
             late_by=self.random.choice((1, 3, 60)),
-            history=world.bucket,
+            history=world.history,
             sleep=self._slumber.sleep,
         )
         world.stores.append(faulty)

@@ -187,7 +187,7 @@ async def _judge(play: Play) -> None:
     """When the sleeper is awake, and has done what it does."""
     head = await open_catalog(play.world.bucket, KEYS)
     assert head.version >= play.broker.service.catalog.version, "a reader does not find what the successor committed"
-    await check_nothing_missing(play.world.bucket)
+    await check_nothing_missing(play.world.bucket, play.world.now_ms())
     await check_messages(play.broker, play.promises, settles=False)
     await check_lookups(play.broker, play.promises)
     play.append(KEEPING, 3)
@@ -197,7 +197,7 @@ async def _judge(play: Play) -> None:
     await play.sleep(STATE_INTERVAL_MS)
     await play.seal()
     await play.collect()
-    await check_bucket(play.world.bucket)
+    await check_bucket(play.world.bucket, play.world.now_ms())
     await check_messages(play.broker, play.promises, settles=False)
     await check_lookups(play.broker, play.promises)
     await play.stop()

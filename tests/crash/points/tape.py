@@ -58,8 +58,6 @@ FAULTS = {
     Side.SLEPT_AFTER: Fault.SLEEP_AFTER,
 }
 WRITES = frozenset({Verb.PUT, Verb.CREATE_IF_ABSENT, Verb.DELETE, Verb.DELETE_MANY})
-STALE_PLACES = ("/topics/", "/packs/", "/indexes/", "/checkpoints/", "/ledger/")
-"""Listings that may lag. Those of pins and states may not: a snapshot that is not listed was never saved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +78,7 @@ class Io:
         sides = [Side.BEFORE, Side.AFTER, Side.LOST]
         if self.verb in WRITES:
             sides += [Side.LATE, Side.TWICE]
-        lags = self.verb == Verb.LIST and any(place in f"{self.target}/" for place in STALE_PLACES)
-        if lags or (self.verb == Verb.GET and self.target.endswith("/head-hint")):
+        if self.verb == Verb.LIST or (self.verb == Verb.GET and self.target.endswith("/head-hint")):
             sides.append(Side.STALE)
         return tuple(sides)
 

@@ -1,8 +1,8 @@
 """The process stops before and after every input and output of the cold tier, of files and of the object store; the
 store's answers are lost, late, doubled and stale. Each time what comes back keeps every promise.
 
-`make test` tries 500 points, `make soak` six times as many, first some of every kind; there are more than 13 000 that
-differ in number or side.
+`make test` carries out 518 distinct crash points (operation, input or output, side) and 84 other faults of the store,
+`make soak` 2 100 and 350; see `selection.py`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pytest
 
 from tests.crash.points import replay, trial
 from tests.crash.points.runs import RUNS
+from tests.crash.points.selection import STOPS, Place, Selected, faults_of, stops_of
 from tests.crash.points.tape import Layer, Side
 from tests.crash.points.trial import Trial, carry_out, trials_of
 from thermocline.tiered.wrappers.wrapping import Verb
@@ -21,30 +22,53 @@ from thermocline.tiered.wrappers.wrapping import Verb
 SEED = 1
 PARTS = 2
 """Tests that share a run's points, so that they run side by side."""
-QUICK_COUNT, SOAK_COUNT = 504, 3_000
-NEEDED = 2_000
+QUICK_STOPS, SOAK_STOPS = 37, 150
+QUICK_FAULTS, SOAK_FAULTS = 6, 25
+"""How many of each are carried out by one test."""
+QUICK_NEEDED, SOAK_NEEDED = 500, 2_000
+
+
+def shares(run: str, part: int, *, stops: int, faults: int) -> list[Selected]:
+    """What one test carries out."""
+    chosen = stops_of(SEED)[run][: stops * PARTS][part::PARTS]
+    assert len(chosen) == stops, f"{run} has too few distinct points"
+    return chosen + faults_of(SEED)[run][: faults * PARTS][part::PARTS]
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("run", sorted(RUNS))
 def test_every_promise_is_kept_wherever_it_stops(run: str, part: int, case_count: Callable[..., int]) -> None:
-    trials = trials_of(run, SEED)
-    count = case_count(quick=QUICK_COUNT // len(RUNS), soak=SOAK_COUNT // len(RUNS))
-    cuts = Counter[bool]()
-    for each in trials[:count][part::PARTS]:
-        outcome = carry_out(each)
-        assert outcome.is_reached, each.line
+    wanted = case_count(quick=QUICK_STOPS, soak=SOAK_STOPS)
+    needed = case_count(quick=QUICK_NEEDED, soak=SOAK_NEEDED)
+    cuts, carried_out = Counter[bool](), set[Place]()
+    for each in shares(run, part, stops=wanted, faults=case_count(quick=QUICK_FAULTS, soak=SOAK_FAULTS)):
+        outcome = carry_out(each.trial)
+        point = each.trial.point
+        assert point is not None
+        assert outcome.is_reached, each.trial.line
+        assert Place.of(outcome.ios[point.number], point.side) == each.place, each.trial.line
         cuts[outcome.power_was_cut] += 1
+        carried_out.add(each.place)
+    # No two of these tests share one (below), so together they carry out what is asked for.
+    assert len({place for place in carried_out if place.side in STOPS}) * PARTS * len(RUNS) >= needed
     # Of some the machine's power was cut, too.
-    assert min(cuts.values()) > count // PARTS // 4
+    assert min(cuts.values()) > wanted // 4
 
 
-def test_there_are_enough_points_and_they_meet_everything() -> None:
-    """What is enumerated: kinds of places, and of what happens there."""
-    points = {run: trials_of(run, SEED) for run in RUNS}
-    sides = (Side.BEFORE, Side.AFTER, Side.LOST)
-    stops = [each for trials in points.values() for each in trials if each.point and each.point.side in sides]
-    assert len({(each.run, each.point) for each in stops}) == len(stops) >= NEEDED
+@pytest.mark.parametrize(("stops", "faults"), [(QUICK_STOPS, QUICK_FAULTS), (SOAK_STOPS, SOAK_FAULTS)])
+def test_what_is_carried_out_is_distinct_and_of_every_operation(stops: int, faults: int) -> None:
+    carried_out = [
+        each for run in RUNS for part in range(PARTS) for each in shares(run, part, stops=stops, faults=faults)
+    ]
+    places = [each.place for each in carried_out if each.place.side in STOPS]
+    assert len(set(places)) == len(places) == stops * PARTS * len(RUNS)
+    there = {(each.place.operation, each.place.side) for run in RUNS for each in stops_of(SEED)[run]}
+    assert {(place.operation, place.side) for place in places} == there
+    assert {each.place.side for each in carried_out} == STOPS | {Side.LATE, Side.TWICE, Side.STALE}
+
+
+def test_the_runs_meet_everything() -> None:
+    """Kinds of places: some run has each."""
     met = Counter[tuple[Layer, str, str]]()
     for run in RUNS:
         for io in carry_out(Trial(run, SEED)).ios:
@@ -60,7 +84,9 @@ def test_there_are_enough_points_and_they_meet_everything() -> None:
         (Layer.OBJECT, Verb.GET_RANGE, "packs"),
         (Layer.OBJECT, Verb.DELETE_MANY, "packs"),
         (Layer.OBJECT, Verb.LIST, "packs"),
-        (Layer.OBJECT, Verb.PUT, "state"),
+        (Layer.OBJECT, Verb.CREATE_IF_ABSENT, "state"),
+        (Layer.OBJECT, Verb.LIST, "state"),
+        (Layer.OBJECT, Verb.LIST, "pins"),
         (Layer.OBJECT, Verb.PUT, "checkpoints"),
         (Layer.OBJECT, Verb.PUT, "head-hint"),
         (Layer.OBJECT, Verb.CREATE_IF_ABSENT, "ledger"),
@@ -114,7 +140,7 @@ def test_a_seed_is_a_run(run: str) -> None:
 def test_a_failure_says_how_to_replay_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     found = next(trial for trial in trials_of("tiering", SEED) if trial.point and trial.point.side is Side.AFTER)
 
-    async def planted(_bucket: object) -> None:
+    async def planted(_bucket: object, _now_ms: int) -> None:
         raise AssertionError("planted")
 
     with monkeypatch.context() as patched:

@@ -22,6 +22,7 @@ SEEDS_OF_ONE_STEP = (1, 2, 3)
 SEEDS_UNSTOPPED = (1, 2, 3)
 RUNS_OF_PURGES = ("purging",)
 RUNS_OF_INDEXES = ("indexing",)
+RUNS_OF_RECOVERY = ("lost-disk",)
 OF_TWO_WRITERS = frozenset({"no epoch check", "no look at v-1"})
 OPERATIONS = {
     "collection of its own epoch by listing": "seal beside a sweep",
@@ -29,6 +30,7 @@ OPERATIONS = {
     "pack: collection of its own epoch by listing": "seal packs beside a sweep",
     "purge: entry before upload": "purge",
     "purge: delete before entry": "purge",
+    "state: by listing alone": "recover from the bucket",
 }
 """Where alone a rule holds anything back: one step, so it is tried with several seeds."""
 
@@ -54,6 +56,8 @@ def _trials(rule: str) -> Iterator[Callable[[], object]]:
         runs = RUNS_OF_PURGES
     elif rule.startswith("index"):
         runs = RUNS_OF_INDEXES
+    elif rule.startswith("state"):
+        runs = RUNS_OF_RECOVERY
     yield from (partial(trial.carry_out, Trial(run, seed)) for run, seed in itertools.product(runs, SEEDS_UNSTOPPED))
     for run, seed in itertools.product(runs, (SEED,) if operation is None else SEEDS_OF_ONE_STEP):
         trials = trial.trials_of(run, seed, operation=operation)

@@ -17,14 +17,16 @@ import pytest
 from tests.crash.points.nursery import bucket_of, read_promises
 from tests.crash.points.play import Play
 from tests.crash.points.runs import RUNS
+from tests.crash.points.selection import stops_of
 from tests.crash.points.tape import Side, Tape
-from tests.crash.points.trial import Trial, carry_out, come_back, make_world, trials_of
+from tests.crash.points.test_crash_points import QUICK_STOPS, SOAK_STOPS
+from tests.crash.points.trial import Trial, carry_out, come_back, make_world
 from tests.crash.points.virtual_loop import run_virtually
 from thermocline.store.disk import RealDisk
 
 ROOT = Path(__file__).resolve().parents[3]
 SEED = 1
-STOPS = (Side.BEFORE, Side.AFTER)
+KILLS = (Side.BEFORE, Side.AFTER)
 PROCESSES_BEFORE = 1_000
 """So that what comes back draws other nonces than whoever was killed."""
 
@@ -71,9 +73,10 @@ def nursery() -> Iterator[Nursery]:
 def test_every_promise_is_kept_by_who_comes_after_a_kill(
     nursery: Nursery, tmp_path: Path, case_count: Callable[..., int]
 ) -> None:
-    per_run = [[trial for trial in trials_of(run, SEED) if trial.point and trial.point.side in STOPS] for run in RUNS]
-    # The end of the row: `trials_of` has the first ones stopped in process by every `make test`.
-    trials = [trial for row in zip(*map(reversed, per_run), strict=False) for trial in row]
+    # Of those that `make soak` stops in process, those that `make test` does not.
+    tried = [stops[2 * QUICK_STOPS : 2 * SOAK_STOPS] for stops in stops_of(SEED).values()]
+    per_run = [[each.trial for each in stops if each.place.side in KILLS] for stops in tried]
+    trials = [trial for row in zip(*per_run, strict=False) for trial in row]
     for number, trial in enumerate(trials[: case_count(quick=9, soak=102)]):
         folder = tmp_path / f"{number}"
         assert nursery.live(trial, folder) == f"signal {signal.SIGKILL}", trial.line

@@ -31,6 +31,7 @@ from thermocline.tiered.catalog import Catalog, apply
 from thermocline.tiered.checkpoint import load_head_if_good
 from thermocline.tiered.ledger_reader import find_entry, open_catalog
 from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.pins import list_pins
 from thermocline.tiered.state.newest_state import list_names
 from thermocline.tiered.state.snapshot import KEPT_COUNT
 
@@ -150,8 +151,9 @@ def _check_queue(place: str, found: list[Found], messages: list[Message], cut_ms
             message.is_durable = True
 
 
-async def named_keys(bucket: ObjectStore) -> set[str]:
-    """Every object that some readable version names, what it takes to read these versions, and the newest states.
+async def named_keys(bucket: ObjectStore, now_ms: int) -> set[str]:
+    """Every object that some readable version names, what it takes to read these versions, the newest states, and pins
+    that hold or whose version is readable still.
 
     A checkpoint that no entry tells of counts if it is whole: its head may have come late, when its writer had been
     followed by another that took what it had put until then for garbage.
@@ -176,19 +178,22 @@ async def named_keys(bucket: ObjectStore) -> set[str]:
     assert catalog == head, "the ledger's sum is not what its head says"
     for name in (await list_names(bucket, KEYS))[-KEPT_COUNT:]:
         named.add(KEYS.state(epoch=name.epoch, sequence=name.sequence))
+    for pin in await list_pins(bucket, KEYS):
+        if pin.until_ms > now_ms or pin.version >= head.readable_from:
+            named.add(KEYS.pin(pin.pin_id))
     return named
 
 
-async def check_nothing_missing(bucket: ObjectStore) -> set[str]:
+async def check_nothing_missing(bucket: ObjectStore, now_ms: int) -> set[str]:
     """What is named is there, of every version that can be read; what else there is."""
-    there, named = await listed_keys(bucket), await named_keys(bucket)
+    there, named = await listed_keys(bucket), await named_keys(bucket, now_ms)
     assert not named - there, f"missing: {sorted(named - there)}"
     return there - named
 
 
-async def check_bucket(bucket: ObjectStore) -> None:
+async def check_bucket(bucket: ObjectStore, now_ms: int) -> None:
     """What is there is what is named."""
-    orphans = await check_nothing_missing(bucket)
+    orphans = await check_nothing_missing(bucket, now_ms)
     assert not orphans, f"orphans: {sorted(orphans)}"
     check_nothing_twice(await open_catalog(bucket, KEYS))
 

@@ -49,6 +49,9 @@ public final class Agent {
         operations.put("read_topic", TopicReader::read);
         operations.put("journal_topic", TopicReader::journal);
         operations.put("queue_offsets", TopicReader::offsets);
+        operations.put("query_key", Lookups::byKey);
+        operations.put("query_unique_id", Lookups::byUniqueId);
+        operations.put("send_to", Lookups::sendTo);
         operations.putAll(Generation.operations(producers));
     }
 
