@@ -45,7 +45,7 @@ async def test_a_store_that_looks_before_it_writes_is_refused_at_every_start(
 ) -> None:
     """It passes every check that is made one at a time."""
     server = s3_servers("s3s-fs")
-    for start in range(case_count(quick=3, soak=20)):
+    for start in range(case_count(quick=2, soak=20)):
         bucket = new_bucket(server)
         broker = BrokerProcess(tmp_path / str(start), {"coldUrl": bucket.cold_url})
         await broker.start()

@@ -64,10 +64,13 @@ class S3ObjectStore:
         """Make the client; sends no request.
 
         Raises:
-            InvalidRequestError: `ca` is no file of certificates.
+            InvalidRequestError: `ca`, or what `AWS_CA_BUNDLE` names for an https endpoint, is no file of certificates.
         """
-        if options.ca is not None:
-            _check_authorities(options.ca)
+        authorities = options.ca
+        if authorities is None and not (options.endpoint or "").lower().startswith("http://"):
+            authorities = _session().get_config_variable("ca_bundle")
+        if authorities is not None:
+            _check_authorities(authorities)
         path_style = options.endpoint is not None if options.path_style is None else options.path_style
         config = AioConfig(
             connect_timeout=options.connect_timeout_s,

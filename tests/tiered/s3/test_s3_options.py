@@ -132,9 +132,14 @@ def test_classes_that_are_read_at_once(name: str) -> None:
     assert parse_s3_url(f"s3://bucket?storage_class={name}").storage_class == name
 
 
-async def test_a_file_of_authorities_that_is_none(tmp_path: Path) -> None:
+async def test_a_file_of_authorities_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidRequestError, match="No such file"):
         await S3ObjectStore.open(S3Options(bucket="b", ca=str(tmp_path / "missing.pem")))
     (tmp_path / "text.pem").write_text("not a certificate")
     with pytest.raises(InvalidRequestError, match="no PEM certificate in it"):
         await S3ObjectStore.open(S3Options(bucket="b", ca=str(tmp_path / "text.pem")))
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "other.pem"))
+    with pytest.raises(InvalidRequestError, match=r"other\.pem"):
+        await S3ObjectStore.open(S3Options(bucket="b", endpoint="https://127.0.0.1:9"))
+    store = await S3ObjectStore.open(S3Options(bucket="b", endpoint="http://127.0.0.1:9"))
+    await store.close()
