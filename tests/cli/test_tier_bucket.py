@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import urllib.request
+from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -64,6 +67,30 @@ def test_a_bucket_is_listed_read_and_verified_without_its_broker(
         (report,) = shown(capsys, "tier", "verify", url, *part)["reports"]
         assert (report["findings"], report["segment_count"] + report["pack_count"]) == ([], 1)
         assert report["read_bytes"] > 0
+
+
+def test_the_reader_in_examples_reads_what_a_broker_wrote(
+    served: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A live broker's directory, read by a program that imports nothing of ours."""
+    url = served["url"]
+
+    def rows(*words: str) -> list[dict[str, Any]]:
+        program = Path(__file__).parents[2] / "examples" / "cold_reader.py"
+        command = [sys.executable, "-I", str(program), url.removeprefix("file://"), *words]
+        done = subprocess.run(command, capture_output=True, check=False, timeout=120)
+        assert (done.returncode, done.stderr) == (0, b"")
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    listed = {row["topic"] for row in shown(capsys, "tier", "ls", url)}
+    assert {row["topic"] for row in rows("ls")} == listed
+    expected = shown(capsys, "tier", "cat", url, TOPIC, "--count", "100")
+    found = rows("cat", TOPIC)
+    assert [(row["queue_id"], row["queue_offset"], b64decode(row["body"]).decode()) for row in found] == [
+        (message["queue"], message["queue_offset"], message["body"]) for message in expected
+    ]
+    assert rows("key", TOPIC, "k7") == [row for row in found if row["properties"]["KEYS"] == "k7"]
+    assert rows("id", found[-1]["offset_msg_id"]) == found[-1:]
 
 
 def test_what_is_damaged_is_found(served: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:

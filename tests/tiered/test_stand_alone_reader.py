@@ -6,46 +6,28 @@ Where it and the page disagree, the page is wrong.
 from __future__ import annotations
 
 import ast
-import contextlib
-import io
 import json
 import shutil
 import subprocess
 import sys
 from base64 import b64decode
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from examples import cold_reader
 from tests.docs.pages import ROOT
 from tests.tiered.packs.make_golden import GOLDEN_RECORDS, LARGE
-from tests.tiered.record_variants import LONG_TOPIC
+from tests.tiered.stand_alone import AT_START_MS, READER, opened, rows, run, theirs
 from thermocline.remoting.errors import QueryNotFoundError
 from thermocline.remoting.message_id import encode_message_id
 from thermocline.remoting.message_record import decode_record
-from thermocline.store.disk import RealDisk
-from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.cold_pull import ColdPull, ColdPullStatus
-from thermocline.tiered.cold_reader import Boundary, ColdReader
+from thermocline.tiered.cold_reader import Boundary
 from thermocline.tiered.errors import QuarantinedError
-from thermocline.tiered.file import FileObjectStore
-from thermocline.tiered.frame_cache import FrameCache
-from thermocline.tiered.ledger_reader import open_catalog
-from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.ttl import topic_visible_from_ms
 
-READER = ROOT / "examples" / "cold_reader.py"
 LINES_MAX = 300
-BROKER = "DefaultCluster/broker-a"
 BUCKETS = sorted(ROOT.glob("tests/tiered/**/golden/*/bucket"))
-AT_START_MS = 1_700_000_000_000
 DAY_MS = 24 * 3_600_000
 WEEK_LATER_MS = AT_START_MS + 7 * DAY_MS + 61_000
 """Something of every bucket has expired by then, but not all, where topics have a time to live."""
@@ -53,92 +35,6 @@ COUNT_MAX = 1_000_000
 
 every_bucket = pytest.mark.parametrize("bucket", BUCKETS, ids=lambda path: f"{path.parts[-4]}-{path.parts[-2]}")
 at_two_times = pytest.mark.parametrize("now_ms", [AT_START_MS, WEEK_LATER_MS])
-
-
-@dataclass(frozen=True, slots=True)
-class Ours:
-    """The project's reader at a time."""
-
-    reader: ColdReader
-    catalog: Catalog
-    now_ms: int
-
-    @property
-    def topics(self) -> list[str]:
-        """Those that live."""
-        return sorted(name for name, topic in self.catalog.topics.items() if not topic.deleted)
-
-    def cut_ms(self, topic: str) -> int:
-        """The store time from which on messages are visible."""
-        return topic_visible_from_ms(self.catalog, topic, now_ms=self.now_ms)
-
-    async def records(self, topic: str, queue_id: int, start: int = 0) -> list[bytes]:
-        """Every visible record from an offset on, as a consumer gets them."""
-        found: list[bytes] = []
-        offset = start
-        while True:
-            pull = ColdPull(
-                topic=topic,
-                queue_id=queue_id,
-                offset=offset,
-                count_max=1_000,
-                bytes_max=1 << 20,
-                cut_ms=self.cut_ms(topic),
-                group="test",
-            )
-            result = await self.reader.pull(pull)
-            if result.status in (ColdPullStatus.ABOVE_END, ColdPullStatus.NO_QUEUE):
-                return found
-            for data in map(bytes, result.buffers):
-                position = 0
-                while position < len(data):
-                    size_bytes = int.from_bytes(data[position : position + 4], "big")
-                    found.append(data[position : position + size_bytes])
-                    position += size_bytes
-            offset = result.next_offset
-
-
-@asynccontextmanager
-async def opened(bucket: Path, now_ms: int) -> AsyncIterator[Ours]:
-    store, cache = FileObjectStore(str(bucket), disk=RealDisk()), FrameCache()
-    catalog = await open_catalog(store, BrokerKeys(BROKER))
-    reader = ColdReader(store, catalog=lambda: catalog, cache=cache)
-    try:
-        yield Ours(reader, catalog, now_ms)
-    finally:
-        await reader.close()
-        await cache.close()
-        await store.close()
-
-
-def theirs(bucket: Path, now_ms: int) -> cold_reader.History:
-    """The stand-alone reader at a time."""
-    return cold_reader.History(bucket, BROKER, now_ms)
-
-
-def run(*words: str) -> tuple[int, bytes, str]:
-    """The stand-alone reader's command line: exit status, what it wrote, and its complaint."""
-    written, complaint, status = io.TextIOWrapper(io.BytesIO()), io.StringIO(), 0
-    argv, sys.argv = sys.argv, [str(READER), *words]
-    try:
-        with contextlib.redirect_stdout(written), contextlib.redirect_stderr(complaint):
-            cold_reader.main()
-    except SystemExit as end:
-        status = end.code if isinstance(end.code, int) else 1
-        complaint.write("" if isinstance(end.code, int) else str(end.code))
-    finally:
-        sys.argv = argv
-        cold_reader.read.cache_clear()
-    written.flush()
-    assert isinstance(written.buffer, io.BytesIO)
-    return status, written.buffer.getvalue(), complaint.getvalue()
-
-
-def rows(*words: str) -> list[dict[str, Any]]:
-    """The JSON lines that a command writes."""
-    status, written, complaint = run(*words)
-    assert (status, complaint) == (0, "")
-    return [json.loads(line) for line in written.splitlines()]
 
 
 # -- what it is --------------------------------------------------------------------------------------------------------
@@ -334,97 +230,3 @@ async def test_fields(bucket: Path) -> None:
                     assert row[name] == getattr(message, name)
                 for name in ("born_timestamp_ms", "store_timestamp_ms", "prepared_transaction_offset"):
                     assert row[name] == getattr(message, name)
-
-
-# -- what is lost, damaged or missing ----------------------------------------------------------------------------------
-
-
-async def test_lost_records_are_an_error() -> None:
-    bucket = ROOT / "tests/tiered/golden/v1-checked/bucket"
-    async with opened(bucket, AT_START_MS) as ours:
-        with pytest.raises(QuarantinedError):
-            await ours.records("broken", 0)
-    for words in (("cat", "broken"), ("key", "broken", "IPV6"), ("at", "broken", "0")):
-        status, written, complaint = run(str(bucket), *words, "--now", str(AT_START_MS))
-        assert (status, written) == (1, b"")
-        assert "lost" in complaint
-
-
-def damages(data: bytes) -> Iterator[tuple[str, bytes | None]]:
-    """Ways in which an object may be damaged: every so many bytes one bit flipped, cut short, grown, gone."""
-    step = max(1, len(data) // 16)
-    for position in [*range(0, len(data), step), len(data) - 1]:
-        yield f"bit flipped at {position}", data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
-    yield "cut short", data[:-1]
-    yield "empty", b""
-    yield "missing", None
-
-
-RECORDS_1 = ROOT / "tests/tiered/golden/v1-records/bucket"
-RECORDS_2 = GOLDEN_RECORDS / "bucket"
-
-
-@pytest.mark.parametrize(
-    ("golden", "pattern", "words"),
-    [
-        (RECORDS_1, "topics/variants/*1.log", ("at", "variants", "0")),
-        (RECORDS_1, "topics/variants/*2.log", ("cat", "variants")),
-        (RECORDS_1, "topics/variants/*2.idx", ("key", "variants", "shared")),
-        (RECORDS_2, "packs/h015/*03.pack", ("cat", "variants")),
-        (RECORDS_2, "packs/forever/*22.pack", ("cat", LONG_TOPIC)),
-        (RECORDS_2, "packs/forever/*22.pack", ("ls",)),
-        (RECORDS_2, "indexes/forever/*.index", ("key", LARGE, "LARGE-1")),
-        (RECORDS_2, "checkpoints/*/head.json", ("ls",)),
-        (RECORDS_2, "checkpoints/*/000-*.zst", ("ls",)),
-        (RECORDS_2, "checkpoints/*/packs-*.zst", ("ls",)),
-        (RECORDS_2, "ledger/*4.json", ("ls",)),
-        (RECORDS_2, "ledger/*6.json", ("ls",)),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_damage_is_named(golden: Path, pattern: str, words: tuple[str, ...], tmp_path: Path) -> None:
-    """Whatever is wrong with an object, nothing is read from it, and the complaint names it."""
-    bucket = tmp_path / "bucket"
-    shutil.copytree(golden, bucket)
-    command = (str(bucket), *words, "--now", str(AT_START_MS))
-    assert run(*command)[0] == 0
-    (path,) = (bucket / BROKER).glob(pattern)
-    data = path.read_bytes()
-    for problem, damaged in damages(data):
-        if (damaged is None and path.parts[-2] == "ledger") or (damaged is None and "checkpoints" in path.parts):
-            continue  # a ledger without one of these is another ledger: see below
-        path.unlink()
-        if damaged is not None:
-            path.write_bytes(damaged)
-        status, _, complaint = run(*command)
-        assert status == 1, problem
-        assert path.name in complaint, problem
-        assert complaint.startswith("cold_reader: ")
-        assert "\n" not in complaint
-
-
-def test_a_checkpoint_that_is_not_whole_is_passed_over(tmp_path: Path) -> None:
-    """Step 2 of section 3.3: as long as entries go back to another one, or to the first."""
-    bucket = tmp_path / "bucket"
-    shutil.copytree(RECORDS_2, bucket)
-    expected = run(str(bucket), "ls")
-    assert expected[0] == 0
-    for name in ("head-hint", "checkpoints/00000000000000000004/packs-0000000001.zst"):
-        (bucket / BROKER / name).unlink()
-        assert run(str(bucket), "ls") == expected
-    (bucket / BROKER / f"ledger/{1:020}.json").unlink()
-    status, written, complaint = run(str(bucket), "ls")
-    assert (status, written) == (1, b"")
-    assert f"{1:020}.json" in complaint
-
-
-def test_misuse(tmp_path: Path) -> None:
-    bucket = str(RECORDS_1)
-    for words in ((bucket, "cat"), (bucket, "ls", "more"), (bucket, "list"), (str(tmp_path), "ls")):
-        assert run(*words)[0] == 2
-    status, _, complaint = run(bucket, "cat", "no-such-topic")
-    assert (status, complaint) == (1, "cold_reader: there is no such topic")
-    shutil.copytree(RECORDS_1 / BROKER, tmp_path / "c" / "one")
-    shutil.copytree(RECORDS_1 / BROKER, tmp_path / "c" / "two")
-    assert run(str(tmp_path), "ls")[0] == 2
-    assert run(str(tmp_path), "ls", "--broker", "c/two")[0] == 0
