@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.crash import wire
 from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess, until
 from tests.crash.bucket import KEYS, newest
 from tests.crash.test_kill_nine import local_minimums, move_to_cold
+from thermocline.localstack.loopback_port import free_port
 from thermocline.remoting.client import ClientConnection
 from thermocline.store.disk import RealDisk
 from thermocline.tiered.file import FileObjectStore
@@ -125,7 +127,14 @@ async def test_lost_records_are_named_and_restored_ones_come_back(tmp_path: Path
 async def test_damaged_state_is_found_and_said_again_by_the_broker(tmp_path: Path) -> None:
     """By ballots, which a scrub knows too: nothing is found besides; and after a restart both snapshots are whole."""
     cold = tmp_path / "cold"
-    settings = {**SETTINGS, "coldFencing": "ballots", "coldUrl": f"file://{cold}"}
+    port = free_port()
+    settings = {
+        **SETTINGS,
+        "coldFencing": "ballots",
+        "coldUrl": f"file://{cold}",
+        "coldStateIntervalMs": "3600000",
+        "healthPort": str(port),
+    }
     broker = BrokerProcess(tmp_path / "broker", settings)
     store = FileObjectStore(str(cold), disk=RealDisk())
     await broker.start()
@@ -138,8 +147,10 @@ async def test_damaged_state_is_found_and_said_again_by_the_broker(tmp_path: Pat
         await both_states(store)
         for name in await list_names(store, KEYS):
             await store.put(KEYS.state(epoch=name.epoch, sequence=name.sequence), b"{}")
+        assert len((await scrub(connection))["findings"]) == await shown_broken(port) == KEPT_COUNT
         report = await scrub(connection, heal="true")
         assert {(each["kind"], each["outcome"]) for each in report["findings"]} == {("state snapshot", "healed")}
+        assert await shown_broken(port) == 0
         assert (await scrub(connection, deep="true"))["findings"] == []
         newest_state = await read_newest(store, KEYS)
         assert newest_state is not None
@@ -149,6 +160,13 @@ async def test_damaged_state_is_found_and_said_again_by_the_broker(tmp_path: Pat
     finally:
         if broker.is_running:
             await broker.kill()
+
+
+async def shown_broken(port: int) -> int:
+    """What the alert rule looks at."""
+    page = await asyncio.to_thread(lambda: urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode())
+    (line,) = [line for line in page.splitlines() if line.startswith("thermocline_tier_scrub_broken ")]
+    return int(line.split()[1])
 
 
 async def both_states(store: FileObjectStore) -> None:
