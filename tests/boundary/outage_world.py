@@ -103,8 +103,18 @@ class Bucket:
 class OutageWorld:
     """See the module's header. `async with` runs everything that goes on by time."""
 
-    def __init__(self, seed: int, *, policies: dict[str, FullPolicy], capacity_files: int, config: TierConfig) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        policies: dict[str, FullPolicy],
+        capacity_files: int,
+        config: TierConfig,
+        shares: dict[str, float] | None = None,
+    ) -> None:
+        """`shares`: how much is sent to each topic, against the others."""
         self.random = Random(seed)
+        self.shares = shares if shares is not None else dict.fromkeys(policies, 1.0)
         self.policies = policies
         self.capacity_files = capacity_files
         self.config = config
@@ -281,13 +291,14 @@ class OutageWorld:
 
     async def _produce(self) -> None:
         places = [(topic, queue_id) for topic in self.policies for queue_id in range(QUEUES)]
+        weights = [self.shares[topic] for topic, _ in places]
         number = 0
         while True:
             await asyncio.sleep(self.random.uniform(0.3, 1.5))
             if not self.is_producing:
                 continue
             for _ in range(self.random.randint(2, 8)):
-                topic, queue_id = self.random.choice(places)
+                ((topic, queue_id),) = self.random.choices(places, weights)
                 body = b"%d/" % number + self.random.randbytes(self.random.randint(10, 500))
                 number += 1
                 try:

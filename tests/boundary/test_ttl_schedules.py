@@ -30,7 +30,7 @@ def test_schedules_of_time_to_live(folder: Path, case_count: Callable[..., int])
     """What has expired is seen by nobody, what has not by everybody, whatever happens when."""
     witness: Counter[str] = Counter()
     with asyncio.Runner() as runner:
-        for number in range(case_count(quick=25, soak=10_000)):
+        for number in range(case_count(quick=30, soak=10_000)):
             case = folder / str(number)
             case.mkdir()
             try:
@@ -56,5 +56,12 @@ def test_schedules_of_time_to_live(folder: Path, case_count: Callable[..., int])
         "not read",
         "rows",
         "objects in the end",
+        "packs merged",
+        "indexed",
+        "index objects",
+        "packs purged",
+        "segments purged",
+        "purged",
+        "beside",
     ):
         assert witness[name], f"no schedule met this: {name}; {witness}"

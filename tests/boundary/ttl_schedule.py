@@ -1,10 +1,12 @@
 """One random schedule of time to live on a whole broker, told by its seed, and everything that can be asked of it.
 
-Steps are puts, time that passes, seals, sweeps, collections, local deletion, changes of the time to live (by the
+Steps are puts, time that passes, seals, sweeps, collections, local deletion, merges of packs, index objects made and
+merged, purges (after which no object of the bucket holds a body that was hidden), changes of the time to live (by the
 command and by RocketMQ's attribute; shrunk and extended at once, around sweeps and beside seals), topics deleted and
-made again, and restarts, some of them with the wall clock set back. After each step every queue's bounds are asked for,
-and something at random; in the end everything: by offset, by time, by key, by place, and by Spark's plan and reader,
-which get the bucket and nothing else.
+made again, and restarts, some of them with the wall clock set back. Merges, index objects and purges are under way
+while the time to live changes, a collection takes what they work on, or a topic goes. After each step every queue's
+bounds are asked for, and something at random; in the end everything: by offset, by time, by key, by place, and by
+Spark's plan and reader, which get the bucket and nothing else.
 """
 
 from __future__ import annotations
@@ -12,9 +14,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -22,6 +24,7 @@ from tests.boundary.ttl_model import Message, TtlModel
 from tests.boundary.whole_broker import GRACE_MS, WholeBroker
 from tests.crash import wire
 from tests.crash.bucket import KEYS, listed_keys, named_keys, newest
+from tests.tiered.bucket_bytes import found_in
 from thermocline.remoting.duration import duration_text
 from thermocline.remoting.errors import TopicNotFoundError
 from thermocline.remoting.headers import CreateTopicRequestHeader
@@ -46,7 +49,13 @@ PAUSES_MS = (1, 50, 199, 200, 201, 700, 1_000, 4_000)
 STEPS_MIN, STEPS_MAX = 8, 20
 COLLECTING_ROUNDS_MAX = 30
 SAMPLES = 3
+MERGE_FAN_IN = 2
+INDEXED_ITEMS = 4
+"""So many packs of a class, or segments of a topic, are indexed at a time."""
+TURNS_BESIDE = 60
 SPARK_COLUMNS = "topic,queueId,queueOffset,key,value,timestamp"
+
+Result = TypeVar("Result")
 
 
 class Schedule:
@@ -54,7 +63,7 @@ class Schedule:
 
     def __init__(self, seed: int, folder: Path, witness: Counter[str]) -> None:
         self.seed = seed
-        self.broker = WholeBroker(folder)
+        self.broker = WholeBroker(folder, merge_fan_in=MERGE_FAN_IN)
         self._chance = random.Random(seed)
         self._witness = witness
         self._model = TtlModel(self.broker.clock.now_ms)
@@ -99,20 +108,29 @@ class Schedule:
             (self._remake, 3),
             (self._restart_tier, 2),
             (self._restart_broker, 5),
+            (self._merge, 5),
+            (self._index, 4),
+            (self._purge, 5),
         ]
 
     async def _put_layers(self) -> None:
         """Messages of several times in one segment, so that a cut may fall between them; and sometimes it does."""
         topic = self._chance.choice(TOPICS)
+        await self._seal_layers(topic)
+        if self._chance.random() < 0.7:
+            await self._hide_some(topic)
+            await self._chance.choice((self._sweep, self._sweep, self._pass))()
+
+    async def _seal_layers(self, topic: str) -> None:
         for _ in range(3):
             await self._put(topic)
-            await self._pass(self._chance.choice((1, 50, 250)))
+            await self._pass(self._chance.choice((1, 250, 600)))
         await self._chance.choice((self._seal, self._move_to_cold))()
-        if self._chance.random() < 0.5:
-            ttl_ms = self._age_of_some(topic)
-            await self._ask_for_ttl(topic, ttl_ms)
-            self._model.set_ttl(topic, ttl_ms)
-            await self._chance.choice((self._sweep, self._pass))()
+
+    async def _hide_some(self, topic: str) -> None:
+        ttl_ms = self._age_of_some(topic)
+        await self._ask_for_ttl(topic, ttl_ms)
+        self._model.set_ttl(topic, ttl_ms)
 
     async def _put(self, topic: str | None = None) -> None:
         chance, connection = self._chance, self.broker.connection
@@ -176,6 +194,57 @@ class Schedule:
         await self._pass(GRACE_MS)
         await self.broker.report()
         await self._seal()
+
+    async def _merge(self) -> None:
+        """Packs are merged, some of which were sealed for that."""
+        for _ in range(self._chance.randint(1, MERGE_FAN_IN)):
+            await self._put()
+            await wire.seal(self.broker.connection)
+        self._witness["packs merged"] += await self._beside(self.broker.merge_packs())
+
+    async def _index(self) -> None:
+        """Index objects are made, of which some may be merged then."""
+        topic = self._chance.choice((None, *TOPICS))
+        for _ in range(self._chance.randint(1, INDEXED_ITEMS)):
+            await self._put(topic)
+            await wire.seal(self.broker.connection, topic)
+        self._witness["indexed"] += await self._beside(self.broker.index())
+        self._witness["index objects"] += len((await newest(self.broker.objects)).indexes)
+
+    async def _purge(self) -> None:
+        """What is hidden of a topic goes; nothing of it is left anywhere in the bucket."""
+        topic = self._chance.choice(TOPICS)
+        if self._chance.random() < 0.6:
+            await self._seal_layers(topic)
+        if self._chance.random() < 0.6:
+            await self._hide_some(topic)
+        hidden = [each for each in self._model.hidden() if each.topic == topic]
+        report = await self._beside(wire.purge(self.broker.connection, topic))
+        self._witness["packs purged"] += report["packsRewritten"]
+        self._witness["segments purged"] += report["segmentsRewritten"]
+        assert (report["leftObjects"], report["ownSegments"], report["heldByPin"]) == ([], 0, False)
+        found = found_in(self.broker.objects.objects, [as_stored(each) for each in hidden])
+        assert not found, f"a purge of {topic} has left {found}"
+        self._witness["purged"] += len(hidden)
+
+    async def _beside(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Half of the time something else happens while it goes on."""
+        if self._chance.random() < 0.5:
+            return await work
+        working = asyncio.create_task(work)
+        for _ in range(self._chance.randrange(TURNS_BESIDE)):
+            await asyncio.sleep(0)
+        self._witness["beside"] += not working.done()
+        await self._chance.choice(
+            (self._set_ttl, self._shrink_and_extend_at_once, self._collect, self._remake, self._put)
+        )()
+        return await working
+
+    async def _shrink_and_extend_at_once(self) -> None:
+        topic = self._chance.choice(TOPICS)
+        for ttl_ms in (self._age_of_some(topic), self._chance.choice((None, 5_000, 3_600_000))):
+            await self._ask_for_ttl(topic, ttl_ms)
+            self._model.set_ttl(topic, ttl_ms)
 
     async def _move_to_cold(self) -> None:
         await self._seal()
@@ -360,6 +429,12 @@ class Schedule:
         else:
             raise AssertionError(f"too much: {sorted(there - named)}, missing: {sorted(named - there)}")
         self._witness["objects in the end"] += len(await listed_keys(broker.objects, KEYS.topics_prefix))
+
+
+def as_stored(message: Message) -> bytes:
+    """A message's body as it stands in its record, between its length and its topic, like no other."""
+    size, topic = len(message.body).to_bytes(4, "big"), message.topic.encode()
+    return size + message.body + bytes([len(topic)]) + topic
 
 
 def span(part: QueueRun | QueueRange) -> range:

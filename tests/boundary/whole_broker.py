@@ -12,6 +12,7 @@ import contextlib
 import itertools
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from tests.broker.timing import deliver_all, open_timers, timer_service
@@ -124,7 +125,10 @@ class BuiltIndex:
 class WholeBroker:
     """One broker. `start` and `stop` as often as wanted; disk and objects stay."""
 
-    def __init__(self, folder: Path, *, flush: FlushDiskType = FlushDiskType.ASYNC_FLUSH) -> None:
+    def __init__(
+        self, folder: Path, *, flush: FlushDiskType = FlushDiskType.ASYNC_FLUSH, merge_fan_in: int | None = None
+    ) -> None:
+        """`merge_fan_in`: packs are merged, and index objects made, when that is asked for and not by themselves."""
         self.clock = Clock()
         self.disk = SimulatedDisk()
         self.disk.now_ms = START_MS
@@ -150,6 +154,8 @@ class WholeBroker:
             cache_bytes=1 << 20,
             account_interval_ms=NEVER_MS,
         )
+        if merge_fan_in is not None:
+            self._tier_config = replace(self._tier_config, merge_fan_in=merge_fan_in, merge_bytes_per_second=0)
         self._resources = AsyncExitStack()
         self._tier_stop = asyncio.Event()
         self._tier_task: asyncio.Task[None] | None = None
@@ -315,6 +321,22 @@ class WholeBroker:
         self._index.service.checkpoint()
         await self._rounds.sync_derived()
         await self._rounds.run_retention()
+
+    async def merge_packs(self) -> int:
+        """Merge packs as long as there is a merge to be made; how many were."""
+        assert self.tier_role._work is not None
+        merging, count = self.tier_role._work._merging, 0
+        while (plan := merging._next()) is not None and await merging.rewrite(plan) is not None:
+            count += 1
+        return count
+
+    async def index(self) -> int:
+        """Make, merge and drop index objects as long as any are due; how often that was so."""
+        assert self.tier_role._work is not None
+        indexing, count = self.tier_role._work.indexing._indexing, 0
+        while await indexing.build_or_merge() or await indexing.run_once():
+            count += 1
+        return count
 
     async def deliver_timed(self) -> None:
         """Put messages whose time has come, and those that are to leave their log file; make that durable."""

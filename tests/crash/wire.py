@@ -51,6 +51,7 @@ SUSPEND_BIT = 0x2
 SUBSCRIPTION_BIT = 0x4
 TIER_STATUS = 90101
 TIER_SEAL = 90102
+TIER_PURGE = 90130
 TTL_SET = 90105
 END_OF_TIME_MS = 1 << 60
 
@@ -222,6 +223,13 @@ async def seal(connection: ClientConnection, topic: str | None = None) -> list[d
     response = await ask(connection, TIER_SEAL, ext_fields=fields, timeout_ms=SEAL_TIMEOUT_MS)
     segments: list[dict[str, Any]] = json.loads(bytes(response.body))["segments"]
     return segments
+
+
+async def purge(connection: ClientConnection, topic: str) -> dict[str, Any]:
+    """Delete from the bucket now what is hidden of a topic; what was done. Raises as `ask`."""
+    response = await ask(connection, TIER_PURGE, ext_fields={"topic": topic}, timeout_ms=SEAL_TIMEOUT_MS)
+    report: dict[str, Any] = json.loads(bytes(response.body))
+    return report
 
 
 async def tier_status(connection: ClientConnection) -> dict[str, Any]:

@@ -28,6 +28,7 @@ BODY_SIZES = (20, 150, 400, 700)
 TTL_ATTRIBUTE = "thermocline.ttl.ms"
 RETRY_DELAY_S = 0.5
 PURGES_MAX = 10
+IDLE_TURNS = 2_000
 STOPPING_SIDES = (Side.BEFORE, Side.AFTER, Side.LOST)
 
 
@@ -332,8 +333,10 @@ class Play:
         self.at("purge beside a deletion")
         service, writer = self.broker.service, self.broker.work._writer
         purging = asyncio.ensure_future(self._purge(topic))
-        while not purging.done() and not writer.under_way():  # noqa: ASYNC110 - a run is its turns
-            await asyncio.sleep(0)
+        turn = 0
+        while not purging.done() and not writer.under_way():
+            turn += 1
+            await asyncio.sleep(0 if turn % IDLE_TURNS else 0.001)  # it may wait to ask once more
         async with service.alone():
             sweeping = asyncio.ensure_future(again(service.sweep_now))
             await asyncio.sleep(0)  # it waits for its turn, before the purge does
