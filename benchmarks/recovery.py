@@ -337,7 +337,8 @@ async def run(arguments: argparse.Namespace) -> int:
         folder = Path(directory)
         url = arguments.url or (folder / "cold").as_uri()
         started = time.monotonic()
-        await fill(url, segments=arguments.segments, topics=arguments.topics, groups=arguments.groups)
+        if not arguments.filled:
+            await fill(url, segments=arguments.segments, topics=arguments.topics, groups=arguments.groups)
         print(f"made segments={arguments.segments} topics={arguments.topics} seconds={time.monotonic() - started:.1f}")
         outcomes: list[Outcome] = []
         for number in range(arguments.rounds):
@@ -366,6 +367,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--groups", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--url", help="a cold tier that is empty; default: a folder")
+    parser.add_argument("--filled", action="store_true", help="an earlier run has filled that of --url")
     parser.add_argument("--folder", type=Path, help="where bucket and stores lie (default: the temporary directory)")
     return asyncio.run(run(parser.parse_args(arguments)))
 
