@@ -18,8 +18,8 @@ AGE_S_MAX = 120.0
 ENTRY_KIB_MAX = 256.0
 CHECKPOINT_PERCENT_MAX = 2.0
 RANGE_BYTES_MIN = 512 * KIB
-SMALL_PERCENT_MAX = 5.0
-"""Of the bytes of a large topic in smaller ranges: footers, and what is left behind the last whole range."""
+SMALL_PERCENT_MAX = 10.0
+"""Of the bytes of a large topic in smaller ranges: footers, and what is left at the end of a queue's run."""
 READ_PER_BYTE_MAX = 1.2
 SHAPES_RATIO_MAX = 1.2
 MEMORY_MB_MAX = 400.0

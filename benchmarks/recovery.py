@@ -7,7 +7,8 @@ there is something to read. All on a cold tier of files, or on `--url`.
 
 Then, `--rounds` times, an empty disk and `thermocline broker --recover-from`. Reported: seconds until the broker is
 ready; until the first message of history is read, from then; resident memory of the hot and the tier process at that
-time, and the anonymous part of it; what of a core other processes used meanwhile (idle time and that of ours left out).
+time, and the anonymous part of it; processor seconds of the broker until then, and how many cores others used
+meanwhile: where that is much, the seconds say more of them than of the broker.
 
 Wanted, of the median round: ready after at most 60 s for 100 000 segments, in proportion for more or fewer but not
 below 10 s, as much of that is not of segments; the first message within 1 s after; the tier process under 400 MB
@@ -65,6 +66,7 @@ SEGMENTS_WANTED = 100_000
 READY_S_MAX = 60.0
 READY_S_MIN = 10.0
 FIRST_READ_S_MAX = 1.0
+FIRST_READ_WAIT_S = 300.0
 TIER_MB_MAX = 400.0
 
 
@@ -229,12 +231,13 @@ class ProcessMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One recovery. `others`: how much of a core processes that are not ours used meanwhile."""
+    """One recovery. `used_s`: processor seconds of all its processes; `others`: how many cores others used."""
 
     ready_s: float
     first_read_s: float
     hot: ProcessMemory
     tier: ProcessMemory
+    used_s: float
     others: float
 
 
@@ -281,10 +284,13 @@ async def recover(url: str, folder: Path) -> Outcome:
             response = await connection.call(command, timeout_ms=PULL_TIMEOUT_MS)
             if response.code == ResponseCode.SUCCESS:
                 break
+            if time.monotonic() - started - ready_s > FIRST_READ_WAIT_S:
+                raise SystemExit(f"history is not read: {response.code} {response.remark}")
             await asyncio.sleep(0.01)
         first_read_s = time.monotonic() - started - ready_s
         connection.close()
-        others_s = busy_s() - busy_before_s - used_s(process.pid)
+        own_s = used_s(process.pid)
+        others_s = busy_s() - busy_before_s - own_s
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         tier = next(pid for pid in children if b"tier_process" in Path(f"/proc/{pid}/cmdline").read_bytes())
         return Outcome(
@@ -292,6 +298,7 @@ async def recover(url: str, folder: Path) -> Outcome:
             first_read_s=first_read_s,
             hot=ProcessMemory.of(process.pid),
             tier=ProcessMemory.of(int(tier)),
+            used_s=own_s,
             others=max(0.0, others_s) / (ready_s + first_read_s),
         )
     finally:
@@ -330,7 +337,8 @@ async def run(arguments: argparse.Namespace) -> int:
         folder = Path(directory)
         url = arguments.url or (folder / "cold").as_uri()
         started = time.monotonic()
-        await fill(url, segments=arguments.segments, topics=arguments.topics, groups=arguments.groups)
+        if not arguments.filled:
+            await fill(url, segments=arguments.segments, topics=arguments.topics, groups=arguments.groups)
         print(f"made segments={arguments.segments} topics={arguments.topics} seconds={time.monotonic() - started:.1f}")
         outcomes: list[Outcome] = []
         for number in range(arguments.rounds):
@@ -341,7 +349,7 @@ async def run(arguments: argparse.Namespace) -> int:
                 f"round={number} ready_s={outcome.ready_s:.1f} first_read_s={outcome.first_read_s:.2f}"
                 f" hot_mb={outcome.hot.resident_mb:.0f} anonymous={outcome.hot.anonymous_mb:.0f}"
                 f" tier_mb={outcome.tier.resident_mb:.0f} anonymous={outcome.tier.anonymous_mb:.0f}"
-                f" other_work={outcome.others:.2f} cores",
+                f" used_s={outcome.used_s:.1f} other_work={outcome.others:.2f} cores",
                 flush=True,
             )
         print(
@@ -359,6 +367,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--groups", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--url", help="a cold tier that is empty; default: a folder")
+    parser.add_argument("--filled", action="store_true", help="an earlier run has filled that of --url")
     parser.add_argument("--folder", type=Path, help="where bucket and stores lie (default: the temporary directory)")
     return asyncio.run(run(parser.parse_args(arguments)))
 

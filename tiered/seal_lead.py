@@ -4,9 +4,9 @@
     |--------------|--------|     what waits is sealed at the age, and committed within the slack
          |-------- a round ----|  rounds took longer lately: they begin earlier by what was too much
 
-The longest of the last few rounds counts, so that one that took long is followed by several that are careful. However
-long they were, nothing is sealed before three quarters of the age: else a store that is slow would be asked for more
-and more small packs. Pure bookkeeping.
+The longest of the last few rounds counts and a quarter of it, as the next may be longer; before the first one, a round
+that fills the slack. However long they were, nothing is sealed before three quarters of the age: else a store that is
+slow would be asked for more and more small packs. Pure bookkeeping.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections import deque
 
 SLACK_PART = 20
 LEAD_PART = 4
+CARE_PART = 4
 ROUNDS_COUNTED = 8
 
 
@@ -33,4 +34,5 @@ class SealLead:
     @property
     def lead_ms(self) -> int:
         """By how much topics are due before their age."""
-        return min(self._lead_ms_max, max(0, max(self._rounds_ms, default=0) - self._slack_ms))
+        longest_ms = max(self._rounds_ms, default=self._slack_ms)
+        return min(self._lead_ms_max, max(0, longest_ms + longest_ms // CARE_PART - self._slack_ms))

@@ -30,7 +30,7 @@ def test_a_bound_may_be_reached_and_not_passed(capsys: pytest.CaptureFixture[str
 )
 def test_each_clause_of_a_recovery_is_judged(ready_s: float, first_read_s: float, tier_mb: float, clause: str) -> None:
     memory = ProcessMemory(resident_mb=tier_mb, anonymous_mb=100.0)
-    outcome = Outcome(ready_s=ready_s, first_read_s=first_read_s, hot=memory, tier=memory, others=0.0)
+    outcome = Outcome(ready_s=ready_s, first_read_s=first_read_s, hot=memory, tier=memory, used_s=9.0, others=0.0)
     found = [verdict.clause for verdict in missed(verdicts_of_recovery([outcome], segments=100_000))]
     assert len(found) == bool(clause)
     assert all(each.startswith(clause) for each in found)

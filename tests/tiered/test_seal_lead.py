@@ -10,12 +10,13 @@ from benchmarks.synthetic_cold_tier import SyntheticTopic, opened
 from benchmarks.synthetic_hot_tier import SyntheticHotTier
 from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.seal_lead import LEAD_PART, ROUNDS_COUNTED, SLACK_PART, SealLead
+from thermocline.tiered.seal_lead import CARE_PART, LEAD_PART, ROUNDS_COUNTED, SLACK_PART, SealLead
 from thermocline.tiered.tier_config import TierConfig
 from thermocline.tiered.wrappers.wrapping import Result, StoreCall, Verb, WrappingObjectStore
 
 AGE_MS = 100_000
 SLACK_MS = AGE_MS // SLACK_PART
+CARE_MS = SLACK_MS // CARE_PART
 CONFIG = TierConfig(cold_url="memory://lead", seal_age_ms=AGE_MS)
 
 
@@ -35,13 +36,13 @@ class SlowStore(WrappingObjectStore):
 
 def test_what_a_round_takes_beyond_the_slack_is_led_by() -> None:
     lead = SealLead(age_ms=AGE_MS)
+    assert lead.lead_ms == CARE_MS, "as if the first round filled the slack"
+    lead.note(SLACK_MS * 4 // 5)
     assert lead.lead_ms == 0
-    lead.note(SLACK_MS)
-    assert lead.lead_ms == 0
-    lead.note(SLACK_MS + 7_000)
-    assert lead.lead_ms == 7_000
+    lead.note(SLACK_MS + 8_000)
+    assert lead.lead_ms == 8_000 + CARE_MS + 2_000
     lead.note(1_000)
-    assert lead.lead_ms == 7_000, "the longest of the last few counts"
+    assert lead.lead_ms == 8_000 + CARE_MS + 2_000, "the longest of the last few counts"
     for _ in range(ROUNDS_COUNTED):
         lead.note(1_000)
     assert lead.lead_ms == 0
@@ -52,10 +53,10 @@ def test_what_a_round_takes_beyond_the_slack_is_led_by() -> None:
 @pytest.mark.parametrize(
     ("put_ms", "first_ms", "later_ms"),
     [
-        (0, AGE_MS, AGE_MS),
-        (2_000, AGE_MS + 4_000, AGE_MS + 4_000),  # a pack and its entry: within the slack
-        (6_000, AGE_MS + 12_000, AGE_MS + SLACK_MS),
-        (60_000, AGE_MS + 120_000, AGE_MS * 3 // 4 + 120_000),
+        (0, AGE_MS - CARE_MS, AGE_MS),
+        (2_000, AGE_MS - CARE_MS + 4_000, AGE_MS + 4_000),  # a pack and its entry: within the slack
+        (6_000, AGE_MS - CARE_MS + 12_000, AGE_MS + SLACK_MS - 3_000),
+        (60_000, AGE_MS - CARE_MS + 120_000, AGE_MS * 3 // 4 + 120_000),
     ],
 )
 async def test_after_a_long_round_the_next_commits_in_time(put_ms: int, first_ms: int, later_ms: int) -> None:
