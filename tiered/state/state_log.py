@@ -107,6 +107,8 @@ class StateLog:
             self._sequence = name.sequence
             if is_ours:
                 return name, data
+            if self._names is not None:
+                self._names.append(name)  # it goes when it is superseded, like any other
 
     async def _is_there(self, key: str, data: bytes) -> bool:
         try:
