@@ -345,15 +345,19 @@ async def test_an_attempt_that_had_arrived_with_other_contents_stays() -> None:
     store = MemoryObjectStore()
     writer = await open_writer(store)
     log = StateLog(writer)
+    await log.write(snapshot(log.next_name()))
     writer.store = FaultInjectingObjectStore(store, crash_at(0, Fault.LOST_ANSWER))
     with pytest.raises(ObjectStoreUnavailableError):
         await log.write(snapshot(log.next_name(), log_ceiling=2_000))
-    await log.write(snapshot(log.next_name(), log_ceiling=3_000))
-    found = [
-        decode_state(await store.get(KEYS.state(epoch=name.epoch, sequence=name.sequence)), name=name)
-        for name in await list_names(store, KEYS)
-    ]
-    assert [(each.sequence, each.log_ceiling) for each in found] == [(1, 2_000), (2, 3_000)]
+    for log_ceiling in (3_000, 4_000):
+        await log.write(snapshot(log.next_name(), log_ceiling=log_ceiling))
+        # What had arrived goes when it is superseded, like any other.
+        found = [
+            decode_state(await store.get(KEYS.state(epoch=name.epoch, sequence=name.sequence)), name=name)
+            for name in await list_names(store, KEYS)
+        ]
+        wanted = {3_000: [(2, 2_000), (3, 3_000)], 4_000: [(3, 3_000), (4, 4_000)]}
+        assert [(each.sequence, each.log_ceiling) for each in found] == wanted[log_ceiling]
 
 
 async def test_with_ballots_each_attempt_has_its_own_name() -> None:
