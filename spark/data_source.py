@@ -33,6 +33,7 @@ from thermocline.spark.reading.read_plan import SegmentSlice
 from thermocline.spark.reading.source_options import read_options_from
 
 
+@plain_errors()
 def table_schema(options: Mapping[str, str]) -> str:
     """The columns that the options ask for, as DDL; InvalidRequestError when one is wrong."""
     checked = read_options_from(options)
@@ -41,6 +42,7 @@ def table_schema(options: Mapping[str, str]) -> str:
     return columns if bodies is None else f"{columns}, {bodies.columns_ddl()}"
 
 
+@plain_errors()
 def reader_of(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
     """A batch reader for these options; errors as for ColdTierReader."""
     bodies = body_options_from(options)

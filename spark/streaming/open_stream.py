@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from thermocline.remoting.errors import InvalidRequestError
+from thermocline.spark.plain_errors import plain_errors
 from thermocline.spark.streaming.stream_options import stream_options_from
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from thermocline.spark.streaming.stream_reader import StreamReader
 
 
+@plain_errors()
 def open_stream(options: Mapping[str, str], schema: StructType) -> StreamReader:
     """The reader of a stream; opens nothing yet. `schema`: what Spark made of the source's schema.
 

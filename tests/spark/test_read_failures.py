@@ -169,6 +169,11 @@ def test_a_topic_and_an_offset_that_are_not_there(spark_session: SparkSession, t
     assert "earliest=0 latest=300" in text
 
 
+def test_an_option_that_is_no_json(spark_session: SparkSession, tier: ColdTier) -> None:
+    text = sentence(lambda: load(spark_session, tier, startingOffsets="{").count())
+    assert text == "not understood, and no JSON either option=startingOffsets"
+
+
 # -- the store -----------------------------------------------------------------------------------------------------
 
 

@@ -106,6 +106,21 @@ class LiveCluster:
         finally:
             client.close()
 
+    def flushed_ends(self, topic: str) -> dict[tuple[str, int], int]:
+        """The end of every queue, by (broker name, queue id), once all that is stored is flushed."""
+        self.wait_until_flushed(topic)
+        client = LiveClient((self.namesrv,))
+        try:
+            look = client.run(ask_all(client, (topic,)))
+        finally:
+            client.close()
+        assert not look.failures
+        return {
+            (broker_name, queue.queue_id): queue.end
+            for (_, broker_name), found in look.topics.items()
+            for queue in found.queues.values()
+        }
+
     @staticmethod
     def _is_flushed(admin: AdminClient, client: LiveClient, topic: str) -> bool:
         look = client.run(ask_all(client, (topic,)))

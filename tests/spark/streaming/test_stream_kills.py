@@ -1,26 +1,29 @@
 """Streams under `kill -9`: of the driver, executors, Python workers, the planner and brokers, while messages come in,
-are sealed, and leave the local log. The sink then holds each message once, in the order of its queue."""
+are sealed, leave the local log, expire and are deleted from the bucket. The sink then holds each message once, in the
+order of its queue."""
 
 from __future__ import annotations
 
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from tests.fixtures_tools import have
+from tests.interop.cluster import wait_until
 from tests.spark.streaming.driver_process import DriverProcess
 from tests.spark.streaming.journal_process import sink_of
 from tests.spark.streaming.live_cluster import LiveCluster, live_cluster
 from tests.spark.streaming.queries import by_queue, sink_rows
 from thermocline.client import Message, MessageQueue, Producer, PullConsumer
 from thermocline.client.producer.send_many import SendManyError
-from thermocline.remoting.errors import MQError
+from thermocline.remoting.errors import MQError, UnavailableError
 from tooling.system_packages import find_java_home
 
 SETTINGS = {
@@ -52,7 +55,9 @@ class Feeder:
         self._topic = topic
         self._random = random
         self._stopping = threading.Event()
+        self._sending = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="feeder")
+        self.sent: set[bytes] = set()
         self.acknowledged: set[bytes] = set()
 
     def _run(self) -> None:
@@ -62,10 +67,12 @@ class Feeder:
                 texts = [f"{number + index:09d}".encode().ljust(BODY_BYTES, b".") for index in range(BURST)]
                 number += BURST
                 messages = [Message(topic=self._topic, body=text) for text in texts]
-                try:
-                    outcomes = producer.send_many(messages)
-                except SendManyError as error:
-                    outcomes = [None if isinstance(each, MQError) else each for each in error.outcomes]
+                self.sent.update(texts)
+                with self._sending:
+                    try:
+                        outcomes = producer.send_many(messages)
+                    except SendManyError as error:
+                        outcomes = [None if isinstance(each, MQError) else each for each in error.outcomes]
                 self.acknowledged.update(text for text, outcome in zip(texts, outcomes, strict=True) if outcome)
 
     @contextmanager
@@ -77,14 +84,22 @@ class Feeder:
         finally:
             self.stop()
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Nothing is on its way, and nothing is sent, until the block ends."""
+        with self._sending:
+            yield
+
     def stop(self) -> None:
         """Send no more."""
         self._stopping.set()
         self._thread.join()
 
 
-def held_by_brokers(cluster: LiveCluster, topic: str) -> dict[tuple[str, int], list[bytes]]:
-    """Every queue from its first message on, as an ordinary consumer gets it."""
+def held_by_brokers(
+    cluster: LiveCluster, topic: str, expired: Mapping[tuple[str, int], int]
+) -> dict[tuple[str, int], list[bytes]]:
+    """Every queue from its first message on, as an ordinary consumer gets it; that is the first one not `expired`."""
     held: dict[tuple[str, int], list[bytes]] = {}
     with PullConsumer(group="witness", namesrv=cluster.namesrv) as consumer:
         queues: list[MessageQueue] = consumer.fetch_message_queues(topic)
@@ -92,14 +107,83 @@ def held_by_brokers(cluster: LiveCluster, topic: str) -> dict[tuple[str, int], l
         for queue in queues:
             consumer.seek_to_begin(queue)
         deadline_s = time.monotonic() + END_TIMEOUT_S
-        ends = {queue: cluster.admin.max_offset(queue) for queue in queues}
-        while any(len(held.get((queue.broker_name, queue.queue_id), ())) < end for queue, end in ends.items()):
+        counts = {}
+        for queue in queues:
+            name = (queue.broker_name, queue.queue_id)
+            counts[name] = cluster.admin.max_offset(queue) - expired.get(name, 0)
+        while any(len(held.get(name, ())) < count for name, count in counts.items()):
             assert time.monotonic() < deadline_s
             for message in consumer.poll(1_000):
-                bodies = held.setdefault((message.queue.broker_name, message.queue.queue_id), [])
-                assert message.queue_offset == len(bodies)
+                name = (message.queue.broker_name, message.queue.queue_id)
+                bodies = held.setdefault(name, [])
+                assert message.queue_offset == expired.get(name, 0) + len(bodies)
                 bodies.append(message.body)
     return held
+
+
+def expire_what_was_read(
+    cluster: LiveCluster, feeder: Feeder, rows: Callable[[], list[dict[str, Any]]], driver: DriverProcess
+) -> dict[tuple[str, int], int]:
+    """Once the query has read everything: it expires and leaves the bucket, while the query runs. Where queues begin.
+
+    So the time to live is longer than the query's lag, however slow the machine is.
+    """
+    with feeder.paused():
+        ends = cluster.flushed_ends("orders")
+        assert set(BROKERS) == {broker_name for broker_name, _ in ends}
+
+        def has_read_all() -> bool:
+            assert driver.is_running, driver.last_words()
+            read = by_queue(rows())
+            return all(len(read.get(name, ())) == end for name, end in ends.items())
+
+        wait_until(has_read_all, what="the query has read everything", timeout_s=END_TIMEOUT_S)
+        cluster.seal("orders")
+        before = cold_objects(cluster)
+        cluster.admin.set_ttl("orders", 1)
+        time.sleep(0.01)
+        cluster.admin.set_ttl("orders", None)
+        purge(cluster)
+        assert before - cold_objects(cluster), "nothing was deleted"
+    return ends
+
+
+def cold_objects(cluster: LiveCluster) -> set[Path]:
+    """The objects with messages in the buckets of all brokers."""
+    cold = cluster.folder / "cold"
+    return {path for path in cold.rglob("*") if path.suffix in (".log", ".pack")}
+
+
+def purge(cluster: LiveCluster) -> None:
+    """Delete what has expired, once the tier processes are there."""
+
+    def is_done() -> bool:
+        try:
+            cluster.admin.tier_purge("orders")
+        except UnavailableError:
+            return False
+        return True
+
+    wait_until(is_done, what="what has expired is deleted", timeout_s=END_TIMEOUT_S)
+
+
+def check_sink(
+    rows: list[dict[str, Any]],
+    cluster: LiveCluster,
+    feeder: Feeder,
+    expired: Mapping[tuple[str, int], int],
+    grown: set[bytes],
+) -> set[bytes]:
+    """Each acknowledged message once and in order, nothing else, and the same as consumers get; all bodies."""
+    found = by_queue(rows)  # checks that offsets rise by one
+    assert {name: bodies[expired.get(name, 0) :] for name, bodies in found.items()} == {
+        name: [] for name in found
+    } | held_by_brokers(cluster, "orders", expired)
+    assert {(row["brokerName"], row["queueId"]) for row in rows if row["queueOffset"] == 0} == set(found)
+    assert {name for name in found if name[1] == 2} == {(broker, 2) for broker in BROKERS}
+    everything = {body for bodies in found.values() for body in bodies}
+    assert feeder.acknowledged | grown <= everything <= feeder.sent | grown
+    return everything
 
 
 @pytest.mark.spark
@@ -115,12 +199,14 @@ def test_the_sink_holds_each_message_once_in_order(
     with live_cluster(tmp_path / "cluster", *BROKERS, settings=SETTINGS) as cluster:
         cluster.make_topic("orders", queues=2)
         feeder = Feeder(cluster.namesrv, "orders", Random(7))
+        expired: dict[tuple[str, int], int] = {}
+        grown: set[bytes] = set()
         folder = tmp_path / "query"
         options = {"namesrvAddr": cluster.namesrv, "maxOffsetsPerTrigger": "3000", "maxBytesPerTrigger": "4m"}
         at_once = options | {"maxOffsetsPerTrigger": "50000", "maxBytesPerTrigger": "64m"}
         task = {"url": cluster.cold_url, "options": options, "processing_time": "0 seconds"}
         with feeder.running():
-            lives, has_grown = 0, False
+            lives = 0
             while sum(killed.values()) < kill_count:
                 # Every fourth life has executors in processes of their own.
                 master = "local-cluster[2,1,1024]" if lives % 4 == 3 else "local[2,2]"
@@ -130,14 +216,15 @@ def test_the_sink_holds_each_message_once_in_order(
                     for _ in range(LIFE_KILLS_MAX):
                         if not driver.wait_for_batch() or sum(killed.values()) >= kill_count:
                             break
+                        if not expired and sum(killed.values()) * 2 >= kill_count:
+                            expired = expire_what_was_read(cluster, feeder, lambda: sink_rows(folder), driver)
                         time.sleep(random.uniform(0, WAIT_S_MAX))
                         kind = kill_something(cluster, driver, random, number=sum(killed.values()))
                         killed[kind] = killed.get(kind, 0) + 1
                 finally:
                     driver.kill()
-                if not has_grown and sum(killed.values()) * 2 >= kill_count:
-                    has_grown = True
-                    feeder.acknowledged |= grow(cluster)
+                if not grown and sum(killed.values()) * 2 >= kill_count:
+                    grown = grow(cluster)
         for broker in cluster.brokers.values():
             broker.check_log()
         cluster.wait_until_flushed("orders")
@@ -152,12 +239,8 @@ def test_the_sink_holds_each_message_once_in_order(
                 break
         assert status == 0, driver.last_words()
         driver.check_log()
-        held = held_by_brokers(cluster, "orders")
-    found = by_queue(sink_rows(folder))
-    assert found == held
-    assert {name for name in held if name[1] == 2} == {(broker, 2) for broker in BROKERS}
-    everything = {body for bodies in found.values() for body in bodies}
-    assert feeder.acknowledged <= everything
+        everything = check_sink(sink_rows(folder), cluster, feeder, expired, grown)
+    assert sum(expired.values()) > 0
     record_property("lives", lives)
     record_property("killed", killed)
     record_property("messages", len(everything))
@@ -173,6 +256,8 @@ def test_readers_that_are_killed_go_on_exactly_where_they_were(tmp_path: Path, c
     with live_cluster(tmp_path / "cluster", *BROKERS, settings=SETTINGS) as cluster:
         cluster.make_topic("orders", queues=2)
         feeder = Feeder(cluster.namesrv, "orders", Random(7))
+        expired: dict[tuple[str, int], int] = {}
+        grown: set[bytes] = set()
         folder = tmp_path / "query"
         options = {"namesrvAddr": cluster.namesrv, "maxOffsetsPerTrigger": "400", "maxBytesPerTrigger": "1m"}
         task = {"program": JOURNAL, "url": cluster.cold_url, "options": options}
@@ -181,6 +266,8 @@ def test_readers_that_are_killed_go_on_exactly_where_they_were(tmp_path: Path, c
                 run = DriverProcess(folder, **task)
                 try:
                     assert run.wait_for_batch(), run.last_words()
+                    if not expired and killed["run"] > kill_count // 4:
+                        expired = expire_what_was_read(cluster, feeder, lambda: sink_of(folder), run)
                     time.sleep(random.uniform(0, WAIT_S_MAX))
                     if killed["broker"] < killed["run"]:
                         kill_broker(cluster, random)
@@ -190,7 +277,7 @@ def test_readers_that_are_killed_go_on_exactly_where_they_were(tmp_path: Path, c
                     run.kill()
                 killed["run"] += 1
                 if killed["run"] == 1 + kill_count // 4:
-                    feeder.acknowledged |= grow(cluster)
+                    grown = grow(cluster)
         for broker in cluster.brokers.values():
             broker.check_log()
         cluster.wait_until_flushed("orders")
@@ -200,12 +287,8 @@ def test_readers_that_are_killed_go_on_exactly_where_they_were(tmp_path: Path, c
             assert run.wait(END_TIMEOUT_S) == 0, run.last_words()
         finally:
             run.kill()
-        held = held_by_brokers(cluster, "orders")
-    found = by_queue(sink_of(folder))
-    assert found == held
-    assert {name for name in held if name[1] == 2} == {(broker, 2) for broker in BROKERS}
-    everything = {body for bodies in found.values() for body in bodies}
-    assert feeder.acknowledged <= everything
+        everything = check_sink(sink_of(folder), cluster, feeder, expired, grown)
+    assert sum(expired.values()) > 0
     sys.stdout.write(f"killed={killed} messages={len(everything)}\n")
 
 

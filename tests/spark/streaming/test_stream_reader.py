@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.interop.cluster import wait_until
 from tests.spark.cold_tier import ColdTier, directory_url, flights
 from tests.spark.streaming.live_cluster import LiveCluster, bodies, live_cluster
-from tests.spark.streaming.queries import by_queue, load_stream, offsets_of, run_available, sink_rows
+from tests.spark.streaming.queries import (
+    TIMEOUT_S,
+    by_queue,
+    load_stream,
+    offsets_of,
+    run_available,
+    sink_rows,
+    start_query,
+)
 from tests.tiered.cold_data import Log
 from thermocline.remoting.message_record import decode_record
 from thermocline.spark import read_stream
@@ -97,3 +107,69 @@ def test_a_condition_and_keys_choose_rows_of_both_parts(
     )
     run_available(stream, tmp_path)
     assert [row["queueOffset"] for row in sink_rows(tmp_path)] == [31, 90, 94]
+
+
+def test_a_running_query_takes_in_queues_that_come_meanwhile(
+    spark_session: SparkSession, cluster: LiveCluster, tmp_path: Path
+) -> None:
+    """One run of one query, cold and live before; afterwards each broker has a queue more, and then one more again."""
+    cluster.make_topic("grown", queues=1)
+    cluster.send("grown", bodies(120))
+    cluster.seal("grown")
+    cluster.send("grown", bodies(30, start=120))
+    stream = load_stream(spark_session, cluster.cold_url, topic="grown", namesrvAddr=cluster.namesrv)
+    query = start_query(stream, tmp_path, processingTime="0 seconds")
+    run_id = query.runId
+
+    def has_arrived() -> bool:
+        assert query.isActive, query.exception()
+        return len(sink_rows(tmp_path)) == sum(map(len, cluster.expected("grown").values()))
+
+    try:
+        wait_until(has_arrived, what="the first queue is in the sink", timeout_s=TIMEOUT_S)
+        for count in (2, 3):
+            cluster.admin.update_topic("grown", read_queue_nums=count, write_queue_nums=count)
+            for broker in ("broker-a", "broker-b"):
+                cluster.send("grown", bodies(40, start=1_000 * count), broker=broker, queue_id=count - 1)
+            cluster.send("grown", bodies(10, start=150 + 10 * count))
+            wait_until(has_arrived, what=f"queue {count - 1} is in the sink", timeout_s=TIMEOUT_S)
+        assert query.runId == run_id
+        assert query.isActive
+    finally:
+        query.stop()
+    found = by_queue(sink_rows(tmp_path))
+    assert found == cluster.expected("grown")
+    assert set(found) == {
+        ("broker-a", 0),
+        *((broker, number) for broker in ("broker-a", "broker-b") for number in (1, 2)),
+    }
+
+
+def test_a_query_that_falls_behind_the_time_to_live_stops_unless_it_is_told_to_go_on(
+    spark_session: SparkSession, cluster: LiveCluster, tmp_path: Path
+) -> None:
+    """What it had not read has expired, and is deleted from the bucket."""
+    from pyspark.errors import StreamingQueryException
+
+    cluster.make_topic("behind", queues=1, broker="broker-a")
+    cluster.send("behind", bodies(100))
+    options = {"topic": "behind", "namesrvAddr": cluster.namesrv}
+    stream = load_stream(spark_session, cluster.cold_url, **options)
+    run_available(stream, tmp_path)
+    cluster.send("behind", bodies(50, start=100))
+    cluster.seal("behind")
+    cluster.admin.set_ttl("behind", 1)
+    time.sleep(0.01)
+    cluster.admin.set_ttl("behind", None)
+    cluster.admin.tier_purge("behind")
+    cluster.send("behind", bodies(20, start=150))
+    cluster.wait_until_flushed("behind")
+    with pytest.raises(StreamingQueryException) as failure:
+        run_available(stream, tmp_path)
+    text = str(failure.value)
+    assert (
+        "messages have expired, or are gone, before they were read; failOnDataLoss=false goes on without them" in text
+    )
+    assert "topic=behind queue=broker-a:0 offsets=[100, 150)" in text
+    run_available(load_stream(spark_session, cluster.cold_url, failOnDataLoss="false", **options), tmp_path)
+    assert [row["queueOffset"] for row in sink_rows(tmp_path)] == [*range(100), *range(150, 170)]
