@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,22 @@ def test_offsets_may_be_missing_only_where_holes_are_declared() -> None:
         list(history.records(topic, 0))
     topic["holes"] = [[1, 0, 50], [0, 11, 12], [0, 10, 11]]
     assert [each["queue_offset"] for each in history.records(topic, 0)] == [*range(10), *range(12, 26)]
+
+
+def test_what_has_expired_once_does_not_come_back() -> None:
+    history = theirs(RECORDS_2, AT_START_MS)
+    topic = history.topics["variants"]
+    records = list(history.records(topic, 0))
+    cut_ms = records[5]["store_timestamp_ms"]
+    change = {"topic": "variants", "incarnation": topic["incarnation"], "ttl_ms": -1, "expired_before_ms": cut_ms}
+    history.apply(defaultdict(list, topics=[change]))
+    history.apply(defaultdict(list, topics=[change | {"expired_before_ms": cut_ms - 3}]))
+    history.now_ms = AT_START_MS * 2
+    visible = [each["raw"] for each in records if each["store_timestamp_ms"] >= cut_ms]
+    assert 0 < len(visible) < len(records)
+    assert [each["raw"] for each in history.records(topic, 0)] == visible
+    history.apply(defaultdict(list, topics=[change | {"ttl_ms": None}], settings={"default_ttl_ms": 1}))
+    assert list(history.records(topic, 0)) == []
 
 
 def test_what_lies_in_a_gap_of_an_index_is_found_by_its_own_keys() -> None:
