@@ -56,7 +56,7 @@ FAMILIES: dict[str, tuple[MetricType, str]] = {
     "thermocline_store_requests_total": (MetricType.COUNTER, "Requests to the object store, by purpose and kind."),
     "thermocline_store_errors_total": (
         MetricType.COUNTER,
-        "Requests without an answer, by purpose.",
+        "Requests that failed (not-found is an answer), by purpose.",
     ),
     "thermocline_store_sent_bytes_total": (MetricType.COUNTER, "Bytes sent to the object store, by purpose."),
     "thermocline_store_received_bytes_total": (MetricType.COUNTER, "Bytes received from it, by purpose."),
