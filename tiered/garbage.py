@@ -281,7 +281,8 @@ class GarbageCollector:
         if catalog.removed:
             marks.append(CheckpointMark(catalog.version, catalog.committed_ms))
         grace_ms = catalog.settings.grace_ms if grace_ms is None else grace_ms
-        over = [mark.version for mark in marks if mark.committed_ms + grace_ms <= now_ms]
+        # Without a grace period all of them are over, also after the clock was set back.
+        over = [mark.version for mark in marks if not grace_ms or mark.committed_ms + grace_ms <= now_ms]
         return max([catalog.readable_from, *over])
 
     def _held_by_pins(self, catalog: Catalog, limit: int, pins: list[Pin]) -> int:

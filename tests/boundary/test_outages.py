@@ -25,7 +25,7 @@ from thermocline.tiered.tier_config import FullPolicy, TierConfig
 
 CATCH_UP_S = 600.0
 TOPICS = ("orders", "events", "metrics")
-RARE_SHARE = 0.002
+RARE_SHARE = 0.005
 CASES_QUICK = 36
 CASES_SOAK = 1_000
 
@@ -41,7 +41,7 @@ def policies_of(seed: int, policy: FullPolicy | None) -> dict[str, FullPolicy]:
 def make_world(seed: int, *, policy: FullPolicy | None) -> OutageWorld:
     """A world whose disk holds a whole outage, or a part of it. With policies of each topic's own those that refuse
     send less: one message of theirs holds its file and all after it."""
-    capacity_files = (400, 60, 25)[seed % 3]
+    capacity_files = ((400, 60, 25) if policy is not None else (25, 12, 12))[seed % 3]
     config = TierConfig(
         cold_url="memory://outage",
         segment_bytes=64 << 10,

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -125,7 +126,8 @@ def test_what_is_left_of_a_deleted_topic_is_purged(dev: dict[str, str], capsys: 
     (pack,) = folder.rglob(f"{sealed['purge']}.pack")
     ask(capsys, dev, "topic", "delete", "purge", "--yes")
     (row,) = ask(capsys, dev, "tier", "purge", "purge", "--now", "--yes")
-    assert (row["packs_rewritten"], row["left_packs"], row["left_segments"]) == (1, 0, 0)
+    assert (row["packs_rewritten"], row["segments_rewritten"]) == (1, 0)
+    assert (row["left_packs"], row["left_segments"]) == (0, 0)
     assert row["deleted_objects"] >= 1
     assert not pack.exists()
     assert len(ask(capsys, dev, "message", "pull", "keep")) == 10
@@ -155,6 +157,54 @@ def test_time_to_live(dev: dict[str, str], capsys: pytest.CaptureFixture[str]) -
     assert (proof["is_proven"], len(proof["samples"]), proof["files"][0]["messages"]) == (True, 2, 10)
     assert run(["ttl", "set", "short", "1h", "--prices", __file__, "--namesrv", dev["namesrv"]]) == 2
     capsys.readouterr()
+
+
+def test_a_dry_run_says_what_is_freed_by_a_price_table_of_ones_own(
+    dev: dict[str, str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Two segments of six objects: their bytes by the month, a commit and a delete once."""
+    prices = tmp_path / "prices.toml"
+    prices.write_text(
+        """
+        name = "test"
+        currency = "EUR"
+        [per_1000_requests]
+        put = 7000.0
+        get = 1000000.0
+        list = 1000000.0
+        delete = 300.0
+        [per_gib]
+        sent = 1000000.0
+        received = 1000000.0
+        [per_gib_month]
+        stored = 1048576.0
+        """
+    )
+    ask(capsys, dev, "topic", "create", "priced", "--queues", "1")
+    raw_bytes = 0
+    for _ in range(2):
+        with Producer(namesrv=dev["namesrv"]) as producer:
+            producer.send_many(Message("priced", Random(i).randbytes(2_000)) for i in range(10))
+        eventually(lambda: waiting(capsys, dev, "priced") == 10, what="the tier process knows of the messages")
+        (segment,) = ask(capsys, dev, "tier", "seal", "priced")
+        raw_bytes += segment["raw_bytes"]
+    parts = [path for path in Path(dev["cold"].removeprefix("file://")).rglob("topics/priced/*") if path.is_file()]
+    assert sorted(path.suffix for path in parts) == [".cq", ".cq", ".idx", ".idx", ".log", ".log"]
+    stored_bytes = sum(path.stat().st_size for path in parts)
+    assert stored_bytes > 2 * 10 * 2_000, "bodies do not compress"
+    preview = ("ttl", "set", "priced", "1ms", "--dry-run", "--prices", str(prices))
+    eventually(lambda: ask(capsys, dev, *preview)[0]["messages"] == 20, what="a millisecond passes")
+    (row,) = ask(capsys, dev, *preview)
+    assert (row["segments"], row["packs"], row["stored_bytes"], row["raw_bytes"]) == (2, 0, stored_bytes, raw_bytes)
+    assert row["requests"] == {"put": 1, "delete": 1}
+    # 7000 and 300 for a thousand: 7 for the commit, 0.3 for one call that deletes six objects.
+    assert row["requests_cost"] == 7.3
+    # 1048576 for a GiB, which is 1024 for a MiB, which is 1 for each KiB.
+    assert row["freed_per_month"] == round(stored_bytes / 1024, 6) > 39
+    assert row["currency"] == "EUR"
+    (row,) = ask(capsys, dev, "ttl", "set", "priced", "1ms", "--dry-run")
+    assert (row["requests_cost"], row["currency"]) == (0.000005, "USD"), "the example: 0.005 for a thousand puts"
+    assert row["freed_per_month"] == round(0.023 * stored_bytes / 1024**3, 6)
 
 
 def test_a_topics_own_time_is_one_however_it_was_set(dev: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,6 +64,7 @@ class Model:
         self.gone: list[Sent] = []
         self.merge_count = 0
         self.index_count = 0
+        self.purged_segments = 0
         self.index_levels: set[int] = set()
         self.levels: set[int] = set()
         self._stack = AsyncExitStack()
@@ -166,7 +167,8 @@ class Model:
         name = self.random.choice(NAMES)
         self.tier.report()
         report = await self.tier.purger.purge(name)
-        assert report.left == ()
+        assert (report.left, report.left_segments) == ((), ())
+        self.purged_segments += report.segments_rewritten
 
     async def index(self) -> None:
         """Index objects are made, merged and dropped, while rounds go on beside it half of the time."""

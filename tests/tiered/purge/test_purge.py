@@ -312,6 +312,18 @@ async def test_what_was_on_its_way_when_it_was_asked_is_purged_too() -> None:
         await rig.check_purged(store, cut_ms)
 
 
+async def test_a_clock_that_was_set_back_holds_nothing() -> None:
+    store = MemoryObjectStore()
+    async with purging(store) as rig:
+        rig.send(60)
+        await rig.seal_own()
+        cut_ms = rig.expire_half(rig.segments[0])
+        rig.tier.hot.now_ms -= 100_000
+        report = await rig.tier.purger.purge(TOPIC)
+        assert (report.segments_rewritten, report.is_held_by_pin, report.left) == (1, False, ())
+        await rig.check_purged(store, cut_ms)
+
+
 async def test_a_pin_keeps_what_its_version_names() -> None:
     store = MemoryObjectStore()
     async with purging(store) as rig:
