@@ -124,7 +124,13 @@ def forecast_bill(
     merged = forecast_merges(loads, seals, rules, fan_in=settings.fan_in, hours=hours)
     rounds = _rounds(loads, seals, settings, horizon_ms)
     _add_commits_of_packs(rounds, merged, settings, horizon_ms)
-    indexed = forecast_indexes(loads, seals, rules, arrivals, fan_in=settings.fan_in, start_ms=start_ms)
+    indexed = forecast_indexes(
+        loads,
+        seals,
+        fan_in=settings.fan_in,
+        segments_per_merge=merged.segments / merged.merges if merged.merges else 0.0,
+        start_ms=start_ms,
+    )
     _add_commits_of_indexes(rounds, indexed, horizon_ms)
     bucket_count = _bucket_count(loads, seals, settings, hours)
     checkpoints = _checkpoints(rounds, (), bucket_count)

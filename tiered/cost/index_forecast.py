@@ -6,18 +6,17 @@
               RECORDS_MAX records: an object of places, and one for each TTL class
     merge     as `choose_of_class` says, of objects as they are here
 
-Packs that are merged before they are indexed are one item then. Pure.
+Packs that are merged before they are indexed are one item then, and segments of topics' own. Pure.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from thermocline.tiered.cost.arrivals import Arrivals
-from thermocline.tiered.cost.seal_forecast import ForecastSeals, SealRules, TopicLoad
+from thermocline.tiered.cost.seal_forecast import ForecastSeals, TopicLoad
 from thermocline.tiered.indexes.index_entry import PLACES
 from thermocline.tiered.indexes.index_policy import ITEMS_MIN, SLOTS, choose_of_class
 from thermocline.tiered.indexes.range_cut import RECORDS_MAX
@@ -25,6 +24,7 @@ from thermocline.tiered.packs.merge_policy import MERGE_COUNT_MIN, SPAN_OF_TTL
 from thermocline.tiered.packs.ttl_class import longest_ttl_ms, ttl_class
 
 GETS_PER_SEGMENT = 2
+GETS_PER_MERGED_SEGMENT = 1
 GETS_PER_PACK = 1
 GETS_PER_INPUT = 2
 """Its size, and its bytes: of up to FETCH_BYTES of scrub/spooled_object.py."""
@@ -35,7 +35,7 @@ class IndexForecast:
     """What is asked for in a stretch of time, beside commits: of segments, packs, index objects. `commits_ms`: when
     something was made, merged or dropped."""
 
-    segment_gets: int = 0
+    segment_gets: float = 0.0
     pack_gets: int = 0
     index_gets: int = 0
     index_puts: int = 0
@@ -66,11 +66,11 @@ class _Object:
 class _Player:
     """Plays on events in the order of time."""
 
-    def __init__(self, loads: Sequence[TopicLoad], *, fan_in: int | None, seal_age_ms: int) -> None:
+    def __init__(self, loads: Sequence[TopicLoad], *, fan_in: int, segments_per_merge: float) -> None:
         self.forecast = IndexForecast()
         self.is_counted = False
         self._fan_in = fan_in
-        self._seal_age_ms = seal_age_ms
+        self._segments_per_merge = segments_per_merge
         self._items: list[_Item] = []
         self._recent_packs: dict[tuple[str, int], list[_Item]] = defaultdict(list)
         self._indexed_ms = -math.inf
@@ -151,7 +151,7 @@ class _Player:
         ttl_ms = longest_ttl_ms(pack.ttl_class)
         level = self._recent_packs[pack.ttl_class, pack.level]
         level.append(pack)
-        if self._fan_in is None or len(level) < self._fan_in:
+        if len(level) < self._fan_in:
             return
         packs, self._recent_packs[pack.ttl_class, pack.level] = list(level), []
         if ttl_ms is not None:
@@ -169,7 +169,11 @@ class _Player:
             sum(each.records for each in packs),
             pack.level + 1,
         )
-        self._items = [item for item in self._items if not any(item is each for each in packs)]
+        others = [item for item in self._items if not any(item is each for each in packs)]
+        if self.is_counted:
+            part = (len(self._items) - len(others)) / len(packs)
+            self.forecast.segment_gets += GETS_PER_MERGED_SEGMENT * self._segments_per_merge * part
+        self._items = others
         if merged.end_ms > self._indexed_ms:
             self._items.append(merged)
         self._merge_packs(merged)
@@ -178,16 +182,16 @@ class _Player:
 def forecast_indexes(
     loads: Sequence[TopicLoad],
     seals: ForecastSeals,
-    rules: SealRules,
-    arrivals: Mapping[str, Arrivals],
     *,
     fan_in: int | None,
+    segments_per_merge: float,
     start_ms: int,
 ) -> IndexForecast:
-    """What is indexed from `start_ms` on, by what is sealed before it and behind. `fan_in` None: nothing is."""
+    """What is indexed from `start_ms` on, by what is sealed before it and behind. `fan_in` None: nothing is.
+    `segments_per_merge`: of topics' own, on average."""
     if fan_in is None:
         return IndexForecast()
-    player = _Player(loads, fan_in=fan_in, seal_age_ms=rules.age_ms)
+    player = _Player(loads, fan_in=fan_in, segments_per_merge=segments_per_merge)
     for event in seals.events:
         player.is_counted = event.round_ms >= start_ms
         for sealed in event.sealed:
