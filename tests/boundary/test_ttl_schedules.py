@@ -14,7 +14,7 @@ import pytest
 from tests.boundary.ttl_schedule import Schedule
 from thermocline.spark.access.blocking_store import close_stores
 
-SEED = 5_000
+SEED = 5_300
 STORES_OPEN_MAX = 200
 
 
