@@ -27,6 +27,7 @@ OPERATIONS = {
     "collection of its own epoch by listing": "seal beside a sweep",
     "sealed before it is flushed": "seal what is flushed",
     "pack: collection of its own epoch by listing": "seal packs beside a sweep",
+    "index: merge before upload": "index",
     "state: by listing alone": "recover from the bucket",
 }
 """Where alone a rule holds anything back: one step, so it is tried with several seeds."""
