@@ -58,7 +58,10 @@ FAMILIES: dict[str, tuple[MetricType, str]] = {
     "thermocline_tier_scrub_broken": (MetricType.GAUGE, "What scrubs found broken, and is not healed or gone."),
     "thermocline_tier_scrub_timestamp_seconds": (MetricType.GAUGE, "When the last scrub ended, since 1970."),
     "thermocline_store_requests_total": (MetricType.COUNTER, "Requests to the object store, by purpose and kind."),
-    "thermocline_store_errors_total": (MetricType.COUNTER, "Requests that failed (not-found is an answer), by purpose."),
+    "thermocline_store_errors_total": (
+        MetricType.COUNTER,
+        "Requests that failed (not-found is an answer), by purpose.",
+    ),
     "thermocline_topic_store_requests_total": (
         MetricType.COUNTER,
         "Requests to the object store, by topic and kind: for its own objects, and its share of shared ones.",

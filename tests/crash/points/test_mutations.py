@@ -30,6 +30,7 @@ OPERATIONS = {
     "pack: collection of its own epoch by listing": "seal packs beside a sweep",
     "purge: entry before upload": "purge",
     "purge: delete before entry": "purge",
+    "index: merge before upload": "index",
     "state: by listing alone": "recover from the bucket",
 }
 """Where alone a rule holds anything back: one step, so it is tried with several seeds."""
