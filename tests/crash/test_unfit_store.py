@@ -54,7 +54,21 @@ async def test_a_store_that_looks_before_it_writes_is_refused_at_every_start(
         last_line = broker.log_tail().splitlines()[-1]
         assert last_line.startswith("thermocline: this store would let two brokers commit at once"), last_line
         assert "honours If-None-Match one at a time, but" in last_line
+        # It is readable in part only: a suffix longer than the object gets no answer.
+        assert last_line.endswith("use another store.")
         assert keys(server, bucket, "ledger") == []
+
+
+@pytest.mark.xdist_group("s3-s3s-fs")
+async def test_ballots_do_not_make_a_store_readable(tmp_path: Path, s3_servers: Callable[[str], S3Server]) -> None:
+    bucket = new_bucket(s3_servers("s3s-fs"))
+    broker = BrokerProcess(tmp_path, {"coldUrl": bucket.cold_url, "coldFencing": "ballots"})
+    await broker.start()
+    async with asyncio.timeout(wire.PATIENCE_S):
+        assert await broker.wait() == 1
+    last_line = broker.log_tail().splitlines()[-1]
+    assert last_line.startswith("thermocline: this store is unfit for the cold tier (it gives a whole object, and no")
+    assert last_line.endswith("use another store.")
 
 
 async def test_a_directory_is_tried_too(tmp_path: Path) -> None:

@@ -13,9 +13,11 @@ import logging
 import time
 from random import Random
 
+from thermocline.remoting.errors import ObjectStoreUnavailableError
 from thermocline.tiered.doctor.bench import Bench
 from thermocline.tiered.doctor.fencing_probe import Races, probe_conditional, probe_listings, probe_read_back
-from thermocline.tiered.doctor.finding import Finding, Report, Verdict
+from thermocline.tiered.doctor.finding import ALL_MODES, Finding, Report, failed
+from thermocline.tiered.doctor.store_probes import RANGES, probe_ranges
 from thermocline.tiered.errors import UnfitStoreError
 from thermocline.tiered.fencing import FencingMode
 from thermocline.tiered.object_keys import BrokerKeys
@@ -31,7 +33,7 @@ READ_BACK_COUNT = 2
 async def check_fencing(
     store: ObjectStore, keys: BrokerKeys, *, mode: FencingMode, random: Random, races: Races = RACES
 ) -> None:
-    """Return when nothing was seen that would let two writers commit.
+    """Return when nothing was seen that would let two writers commit, or keep readers from what they committed.
 
     Raises:
         UnfitStoreError: It was; the message is one sentence that says what to do.
@@ -40,7 +42,11 @@ async def check_fencing(
     started = time.monotonic()
     bench = Bench(store, parent=keys.doctor_prefix, random=random, is_flat=True)
     try:
-        findings = [await probe_read_back(bench, count=READ_BACK_COUNT), await _probe(bench, mode, races)]
+        findings = [
+            await probe_read_back(bench, count=READ_BACK_COUNT),
+            await _probe_ranges(bench),
+            await _probe(bench, mode, races),
+        ]
         report = Report(url=keys.root, findings=tuple(findings))
         if not report.is_fit_for(mode):
             others = [await _probe(bench, other, races) for other in FencingMode if other is not mode]
@@ -52,6 +58,19 @@ async def check_fencing(
     logger.info("store checked fencing=%s elapsed_ms=%d", mode, (time.monotonic() - started) * 1_000)
 
 
+async def _probe_ranges(bench: Bench) -> Finding:
+    """Whether ranges are exact: a store may arbitrate and be unreadable, and must not be named as a way out then.
+
+    Raises:
+        ObjectStoreUnavailableError: Nothing is answered; s3s-fs answers to all but a suffix longer than the object.
+    """
+    try:
+        return await probe_ranges(bench)
+    except ObjectStoreUnavailableError as error:
+        await bench.get(bench.key(RANGES))
+        return failed(RANGES, f"gives a whole object, and no answer to some range of it ({error})")
+
+
 async def _probe(bench: Bench, mode: FencingMode, races: Races) -> Finding:
     match mode:
         case FencingMode.CONDITIONAL:
@@ -61,9 +80,10 @@ async def _probe(bench: Bench, mode: FencingMode, races: Races) -> Finding:
 
 
 def _unfit(mode: FencingMode, report: Report) -> UnfitStoreError:
-    seen = "; ".join(
-        finding.text for finding in report.findings if finding.verdict is Verdict.DEFECT and mode in finding.rules_out
-    )
+    defects = [finding for finding in report.findings if mode in finding.rules_out]
+    seen = "; ".join(finding.text for finding in defects)
+    if all(finding.rules_out == ALL_MODES for finding in defects):
+        return UnfitStoreError(f"this store is unfit for the cold tier (it {seen}): use another store")
     way_out = f"set coldFencing={report.fencing}, which it is fit for" if report.fencing else "use another store"
     return UnfitStoreError(
         f"this store would let two brokers commit at once with coldFencing={mode} (it {seen}): {way_out}"

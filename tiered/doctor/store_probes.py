@@ -11,6 +11,7 @@ from thermocline.tiered.doctor.finding import Finding, failed, noted, passed, wa
 from thermocline.tiered.errors import ObjectStoreRefusedError, UntrustedStoreError
 
 MIB = 1024 * 1024
+RANGES = "ranges"
 LISTED_COUNT = 40
 FIRST_BYTE_COUNT = 16
 FIRST_BYTE_RANGE = 4096
@@ -91,7 +92,7 @@ async def probe_listing(bench: Bench) -> Finding:
 
 async def probe_ranges(bench: Bench) -> Finding:
     """Ranges and suffix ranges, of an object and past its end."""
-    name, key, data = "ranges", bench.key("ranges"), bench.random.randbytes(70_000)
+    name, key, data = RANGES, bench.key(RANGES), bench.random.randbytes(70_000)
     await bench.put(key, data)
     wrong = []
     for start, end in ((0, 1), (0, len(data)), (4_096, 65_536), (len(data) - 1, len(data))):

@@ -25,7 +25,7 @@ from thermocline.tiered.errors import AlreadyExistsError, ObjectStoreRefusedErro
 from thermocline.tiered.fencing import FencingMode
 from thermocline.tiered.file import FileObjectStore
 from thermocline.tiered.memory import MemoryObjectStore
-from thermocline.tiered.object_store import Data, ObjectInfo, ObjectStore
+from thermocline.tiered.object_store import Data, ObjectInfo, ObjectStore, ObjectSuffix
 from thermocline.tiered.wrappers import FaultInjectingObjectStore, MeteringObjectStore, RetryingObjectStore, RetryPolicy
 from thermocline.tiered.wrappers.fault_injection import unreliable
 from thermocline.tiered.wrappers.wrapping import WrappingObjectStore
@@ -172,6 +172,34 @@ async def test_requests_of_a_start_are_bounded(mode: FencingMode) -> None:
     await check_fencing(store, KEYS, mode=mode, random=Random(1))
     assert store.counters.request_count <= 140
     assert memory.objects == {}
+
+
+async def test_a_store_that_arbitrates_and_cannot_be_read_is_refused() -> None:
+    class NoSuffixes(WrappingObjectStore):
+        async def get_suffix(self, key: str, *, size_bytes: int) -> ObjectSuffix:
+            raise ObjectStoreUnavailableError("try again", key=key)
+
+    class WrongRanges(WrappingObjectStore):
+        async def get_range(self, key: str, *, start: int, end: int) -> bytes:
+            return await self._inner.get_range(key, start=start, end=end + 1)
+
+    class Away(NoSuffixes):
+        async def get(self, key: str) -> bytes:
+            if key.endswith("ranges"):
+                raise ObjectStoreUnavailableError("away", key=key)
+            return await self._inner.get(key)
+
+    for mode in FencingMode:
+        with pytest.raises(UnfitStoreError, match=r"is unfit.*no answer to some range.*: use another store$"):
+            await check_fencing(NoSuffixes(MemoryObjectStore()), KEYS, mode=mode, random=Random(1))
+        ignoring = NoSuffixes(IgnoringStore(MemoryObjectStore()))
+        says = r"let two brokers commit.*" if mode is FencingMode.CONDITIONAL else r"is unfit.*"
+        with pytest.raises(UnfitStoreError, match=rf"{says}: use another store$"):
+            await check_fencing(ignoring, KEYS, mode=mode, random=Random(1))
+        with pytest.raises(UnfitStoreError, match=r"is unfit.*wrong answers for.*: use another store$"):
+            await check_fencing(WrongRanges(MemoryObjectStore()), KEYS, mode=mode, random=Random(1))
+        with pytest.raises(ObjectStoreUnavailableError, match="away"):  # no verdict
+            await check_fencing(Away(MemoryObjectStore()), KEYS, mode=mode, random=Random(1))
 
 
 class LinkReplaces(RealDisk):
