@@ -170,6 +170,26 @@ def test_what_has_expired_once_does_not_come_back() -> None:
     assert list(history.records(topic, 0)) == []
 
 
+def test_segments_leave_for_quarantine_and_for_good() -> None:
+    history = theirs(RECORDS_1, AT_START_MS)
+    topic = history.topics["variants"]
+    first, second = history.segments(topic)
+    everything = list(history.records(topic, 0))
+    lost = {"segment": second, "damage": [[second["log"][0], "missing"]], "lost": [[0, 7, 10, -1]]}
+    history.apply(defaultdict(list, quarantine=[lost | {"lost": [[0, 5, 10, -1]]}]))
+    history.apply(defaultdict(list, quarantine=[lost]))
+    assert [span[:3] for span in history.spans(topic)] == [(0, 0, 5), (0, 7, 10), (1, 0, 3)]
+    topic["holes"] = [[0, 5, 7]]
+    found = history.records(topic, 0)
+    assert [next(found) for _ in range(5)] == everything[:5]
+    with pytest.raises(ValueError, match="queue 0: offsets 7 to 10 are lost"):
+        next(found)
+    history.apply(defaultdict(list, quarantine_out=[["variants", second["segment_id"]]]))
+    assert list(history.records(topic, 0)) == everything[:5]
+    history.apply(defaultdict(list, segments_in=[second], segments_out=[["variants", first["segment_id"]]]))
+    assert list(history.records(topic, 0)) == everything[5:]
+
+
 def test_what_lies_in_a_gap_of_an_index_is_found_by_its_own_keys() -> None:
     history = theirs(RECORDS_2, AT_START_MS)
     topic = history.topics["variants"]
