@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from examples.cold_reader import describe, read
 from tests.docs.pages import ROOT
 from tests.tiered.packs.make_golden import LARGE
 from tests.tiered.record_variants import LONG_TOPIC
@@ -204,3 +206,24 @@ def test_what_lies_in_a_gap_of_an_index_is_found_by_its_own_keys() -> None:
     (places,) = [entry for entry in history.parts.values() if entry.get("ttl_class") == "places"]
     places["gaps"] = [["variants", topic["incarnation"], 0, 0, 10]]
     assert [each["raw"] for each in history.find_key(topic, "shared")] == expected
+
+
+@pytest.mark.parametrize("position", [0, -9, -16, -22, -30, -40])
+def test_a_trailer_that_does_not_fit_is_refused(position: int, tmp_path: Path) -> None:
+    """Magics, checksum of the footer, version, its sizes, or the footer: even where the catalog has its checksum."""
+    segment = next(iter(theirs(RECORDS_1, AT_START_MS).parts.values()))
+    key, start, end, footer_start, _ = segment["log"]
+    data = bytearray((RECORDS_1 / key).read_bytes())
+    data[position] ^= 2
+    (tmp_path / "part").write_bytes(data)
+    with pytest.raises(ValueError, match="trailer does not fit"):
+        read(tmp_path, b"THERMLOG", "part", start, end, footer_start, zlib.crc32(data))
+
+
+def test_a_body_that_is_damaged_is_refused() -> None:
+    history = theirs(RECORDS_1, AT_START_MS)
+    record = bytearray(next(history.records(history.topics["variants"], 0))["raw"])
+    assert describe(bytes(record))["raw"] == record
+    record[90] ^= 1
+    with pytest.raises(ValueError, match="body is damaged"):
+        describe(bytes(record))
