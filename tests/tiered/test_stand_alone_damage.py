@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from examples.cold_reader import describe, read
 from tests.docs.pages import ROOT
 from tests.tiered.packs.make_golden import LARGE
 from tests.tiered.record_variants import LONG_TOPIC
@@ -170,6 +172,26 @@ def test_what_has_expired_once_does_not_come_back() -> None:
     assert list(history.records(topic, 0)) == []
 
 
+def test_segments_leave_for_quarantine_and_for_good() -> None:
+    history = theirs(RECORDS_1, AT_START_MS)
+    topic = history.topics["variants"]
+    first, second = history.segments(topic)
+    everything = list(history.records(topic, 0))
+    lost = {"segment": second, "damage": [[second["log"][0], "missing"]], "lost": [[0, 7, 10, -1]]}
+    history.apply(defaultdict(list, quarantine=[lost | {"lost": [[0, 5, 10, -1]]}]))
+    history.apply(defaultdict(list, quarantine=[lost]))
+    assert [span[:3] for span in history.spans(topic)] == [(0, 0, 5), (0, 7, 10), (1, 0, 3)]
+    topic["holes"] = [[0, 5, 7]]
+    found = history.records(topic, 0)
+    assert [next(found) for _ in range(5)] == everything[:5]
+    with pytest.raises(ValueError, match="queue 0: offsets 7 to 10 are lost"):
+        next(found)
+    history.apply(defaultdict(list, quarantine_out=[["variants", second["segment_id"]]]))
+    assert list(history.records(topic, 0)) == everything[:5]
+    history.apply(defaultdict(list, segments_in=[second], segments_out=[["variants", first["segment_id"]]]))
+    assert list(history.records(topic, 0)) == everything[5:]
+
+
 def test_what_lies_in_a_gap_of_an_index_is_found_by_its_own_keys() -> None:
     history = theirs(RECORDS_2, AT_START_MS)
     topic = history.topics["variants"]
@@ -184,3 +206,24 @@ def test_what_lies_in_a_gap_of_an_index_is_found_by_its_own_keys() -> None:
     (places,) = [entry for entry in history.parts.values() if entry.get("ttl_class") == "places"]
     places["gaps"] = [["variants", topic["incarnation"], 0, 0, 10]]
     assert [each["raw"] for each in history.find_key(topic, "shared")] == expected
+
+
+@pytest.mark.parametrize("position", [0, -9, -16, -22, -30, -40])
+def test_a_trailer_that_does_not_fit_is_refused(position: int, tmp_path: Path) -> None:
+    """Magics, checksum of the footer, version, its sizes, or the footer: even where the catalog has its checksum."""
+    segment = next(iter(theirs(RECORDS_1, AT_START_MS).parts.values()))
+    key, start, end, footer_start, _ = segment["log"]
+    data = bytearray((RECORDS_1 / key).read_bytes())
+    data[position] ^= 2
+    (tmp_path / "part").write_bytes(data)
+    with pytest.raises(ValueError, match="trailer does not fit"):
+        read(tmp_path, b"THERMLOG", "part", start, end, footer_start, zlib.crc32(data))
+
+
+def test_a_body_that_is_damaged_is_refused() -> None:
+    history = theirs(RECORDS_1, AT_START_MS)
+    record = bytearray(next(history.records(history.topics["variants"], 0))["raw"])
+    assert describe(bytes(record))["raw"] == record
+    record[90] ^= 1
+    with pytest.raises(ValueError, match="body is damaged"):
+        describe(bytes(record))

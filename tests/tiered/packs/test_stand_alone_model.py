@@ -56,9 +56,11 @@ def copied(model: Model, folder: Path) -> History:
 
 def check_queue(model: Model, history: History, name: str, queue_id: int, sent: list[bytes]) -> int:
     """One queue by offset, time, key and place; how many records of it are visible."""
-    topic = history.topics.get(name)
-    if topic is None or topic["incarnation"] != model.topics[name].incarnation:
+    entry = model.tier.catalog.topics.get(name)
+    if entry is None or entry.incarnation != model.topics[name].incarnation:
         return 0  # nothing of this life is committed yet
+    topic = history.topics[name]
+    assert (topic["incarnation"], topic["deleted"]) == (entry.incarnation, entry.deleted)
     end = model.tier.catalog.queue_ends(name).get(queue_id, 0)
     times = [each.store_ms for each in model.lives[name].queues[queue_id]][:end]
     first = bisect_left(times, model.topics[name].cut_ms(model.hot.now_ms))
