@@ -61,7 +61,7 @@ MANY_SMALL = Workload(
     before=config(seal_age_ms=5 * MINUTE_MS),
     after=config(seal_age_ms=MINUTE_MS),
     settle_minutes=40,
-    counted_minutes=180,
+    counted_minutes=240,
 )
 MIXED_WITH_TTL = Workload(
     senders={
