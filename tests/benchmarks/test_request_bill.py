@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from benchmarks.bill import KIB, MIB, Bill
 from benchmarks.bill_verdicts import (
     RANGE_BYTES_MIN,
@@ -65,6 +67,7 @@ async def bill_of(
     return bill
 
 
+@pytest.mark.timeout(900)
 async def test_the_bill_does_not_depend_on_the_number_of_topics(tmp_path: Path) -> None:
     bills = [await bill_of(tmp_path, topics=topics) for topics in (120, 1, 150)]
     for bill in bills:
@@ -77,6 +80,7 @@ async def test_the_bill_does_not_depend_on_the_number_of_topics(tmp_path: Path) 
     assert not missed(verdicts_of_shapes(bills))
 
 
+@pytest.mark.timeout(900)
 async def test_a_further_class_costs_nine_puts_more_and_rewrites_nothing(tmp_path: Path) -> None:
     size_bytes = SIZE_BYTES * 2 // 3
     one = await bill_of(tmp_path, topics=60, size_bytes=size_bytes)
