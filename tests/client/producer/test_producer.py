@@ -334,8 +334,10 @@ def test_a_batch_to_a_chosen_queue_may_have_several_sharding_keys(broker: FakeBr
 
 
 def test_a_message_may_bring_its_unique_id(broker: FakeBroker, producer: Producer) -> None:
-    alone = producer.send(Message("orders", b"x", unique_key="MINE"))
-    results = producer.send_batch([Message("orders", b"x", unique_key="MINE TOO"), Message("orders", b"x")])
+    queue = producer.fetch_publish_queues("orders")[0]
+    alone = producer.send(Message("orders", b"x", unique_key="MINE"), queue=queue)
+    batch = [Message("orders", b"x", unique_key="MINE TOO"), Message("orders", b"x")]
+    results = producer.send_batch(batch, queue=queue)
     ids = [alone.message_id, *(result.message_id for result in results)]
     assert ids[:2] == ["MINE", "MINE TOO"]
     assert [message.message_id for message in broker.messages("orders")] == ids
