@@ -96,11 +96,15 @@ class ConfigPersister:
         """Ask for a save without waiting for it; a failure is logged and the file written again with the next save."""
         self._enqueue(name).add_done_callback(_log_failure)
 
-    async def remove_tree(self, path: str) -> None:
-        """Remove a folder with everything in it, after the writes before it; one that is missing is fine."""
+    async def after_writes(self, action: Callable[[], None]) -> None:
+        """Do something in the thread that writes, after the writes before it.
+
+        Raises:
+            ClosedError: The persister is closed.
+        """
         if self._is_closed:
             raise ClosedError("config persister is closed")
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._disk.remove_tree, path)
+        await asyncio.get_running_loop().run_in_executor(self._thread, action)
 
     async def close(self) -> None:
         """Write what was asked for, then end the thread. Idempotent."""

@@ -410,7 +410,7 @@ class TopicTable:
         self._ending.discard(topic)
         self._store.queues.remove_topic(topic)
         # Nobody makes the topic anew before its old files are gone.
-        await self._persister.remove_tree(f"{self._store.config.consume_queue_path}/{topic}")
+        await self._persister.after_writes(lambda: self._store.retention.remove_queues(topic))
         logger.info("topic deleted topic=%s was_there=%s", topic, present is not None)
 
     async def _set_order(self, topic: str, order: bool) -> None:

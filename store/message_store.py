@@ -484,7 +484,7 @@ class MessageStore:
     def forget_topic(self, topic: str) -> None:
         """Remove the queues of a topic whose deletion is durable."""
         self.queues.remove_topic(topic)
-        self._disk.remove_tree(f"{self.config.consume_queue_path}/{topic}")
+        self.retention.remove_queues(topic)
 
     # -- rounds ----------------------------------------------------------------------------------------------------
 

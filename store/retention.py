@@ -93,12 +93,12 @@ class RetentionPlan:
     """What is to be unlinked; nothing reads it any more."""
 
     log_file_count: int
-    queue_paths: tuple[str, ...]
+    queue_files: tuple[tuple[ConsumeQueue, str], ...]
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
-        return not self.log_file_count and not self.queue_paths
+        return not self.log_file_count and not self.queue_files
 
 
 class Retention:
@@ -124,7 +124,7 @@ class Retention:
         self._doomed: deque[MappedFile] = deque()
         self._executing = threading.Lock()
         # Queue files that may go once a round that began after this one is committed.
-        self._waiting_paths: list[str] = []
+        self._waiting_files: list[tuple[ConsumeQueue, str]] = []
         self._waiting_for_round = 0
 
     def follow(self, config: StoreConfig) -> None:
@@ -151,7 +151,7 @@ class Retention:
             self._queues.files.log_min_offset = self._log.min_offset
             logger.info("log minimum raised min_offset=%d files=%d used_ratio=%.3f", min_offset, len(files), used_ratio)
         self._doomed.extend(files)
-        return RetentionPlan(log_file_count=len(self._doomed), queue_paths=self._ripe_queue_paths())
+        return RetentionPlan(log_file_count=len(self._doomed), queue_files=self._ripe_queue_files())
 
     def wanted_offset(self, gate: RetentionGate, *, now_ms: int, hour: int) -> int:
         """Below which offset files would go now if nobody held them who can put what he needs elsewhere."""
@@ -214,9 +214,19 @@ class Retention:
             while self._doomed:
                 self._log.delete_file(self._doomed[0])
                 self._doomed.popleft()
-            for path in plan.queue_paths:
-                with contextlib.suppress(FileNotFoundError):  # its topic was deleted meanwhile
-                    self._disk.remove(path)
+            for queue, path in plan.queue_files:
+                # A topic that was made anew since then has files of the same names.
+                if self._queues.find(queue.topic, queue.queue_id) is queue:
+                    with contextlib.suppress(FileNotFoundError):  # an earlier plan had it, too
+                        self._disk.remove(path)
+
+    def remove_queues(self, topic: str) -> None:
+        """Unlink the files of the queues of a deleted topic, which the table has forgotten. Any thread.
+
+        Never while a plan is carried out: what that is about to unlink must be gone before the topic is made anew.
+        """
+        with self._executing:
+            self._disk.remove_tree(f"{self._config.consume_queue_path}/{topic}")
 
     def _new_minimum(self, gate: RetentionGate, used_ratio: float, *, now_ms: int, hour: int) -> int:
         """The file border below which all goes."""
@@ -247,18 +257,18 @@ class Retention:
             logger.warning("sends are taken again used_ratio=%.3f", used_ratio)
             self._log.resume()
 
-    def _ripe_queue_paths(self) -> tuple[str, ...]:
+    def _ripe_queue_files(self) -> tuple[tuple[ConsumeQueue, str], ...]:
         """Queue files that may go now. Those found in one round wait until the queues' minimums are durable."""
-        paths: tuple[str, ...] = ()
+        files: tuple[tuple[ConsumeQueue, str], ...] = ()
         if self._rounds.committed >= self._waiting_for_round:
-            paths = tuple(self._waiting_paths)
-            self._waiting_paths = self._queue_paths()
+            files = tuple(self._waiting_files)
+            self._waiting_files = self._queue_files()
             self._waiting_for_round = self._rounds.begun + 1
-        return paths
+        return files
 
-    def _queue_paths(self) -> list[str]:
+    def _queue_files(self) -> list[tuple[ConsumeQueue, str]]:
         """Files below the minimum of the next queues in turn that have more than one."""
-        paths: list[str] = []
+        files: list[tuple[ConsumeQueue, str]] = []
         units_per_file = self._queues.files.units_per_file
         for _ in range(QUEUES_PER_ROUND):
             queue = next(self._round, None)
@@ -268,5 +278,5 @@ class Retention:
             if self._queues.find(queue.topic, queue.queue_id) is not queue:
                 continue  # deleted with its topic since the round began
             if queue.min_offset >= units_per_file:
-                paths += self._queues.files.delete_before(queue, queue.min_offset)
-        return paths
+                files += [(queue, path) for path in self._queues.files.delete_before(queue, queue.min_offset)]
+        return files

@@ -153,6 +153,41 @@ def test_queue_files_go_when_all_their_records_are_gone(disk: SimulatedDisk) -> 
     assert len(bodies_of(open_store(disk))) == queue.next_offset - queue.min_offset
 
 
+@pytest.mark.parametrize("is_planned", [False, True], ids=["before the plan", "before it is carried out"])
+def test_a_topic_made_anew_keeps_files_that_are_named_like_old_ones(disk: SimulatedDisk, is_planned: bool) -> None:
+    store = full_store(disk)
+    while store.commit_log.append_offset < 12 * LOG_FILE_BYTES:
+        store.put(draft(body=b"." * 300))
+    store.sync_derived()
+    before = disk.list_directory("/store/consumequeue/orders/0")
+    for _ in range(2):
+        run(store)
+        store.sync_derived()
+    assert disk.list_directory("/store/consumequeue/orders/0") == before, "they are about to go"
+
+    def make_anew() -> None:
+        store.delete_topic("orders")
+        store.add_topic("orders")
+        for number in range(3):
+            store.put(draft(body=b"%d" % number))
+        store.sync_derived()
+
+    if not is_planned:
+        make_anew()
+    plan = store.retention.plan(RetentionGate(), now_ms=OLD_MS, hour=DELETE_HOUR)
+    if is_planned:
+        assert plan.queue_files
+        make_anew()
+    store.retention.execute(plan)
+    assert disk.list_directory("/store/consumequeue/orders/0") == before[:1]
+    run(store, now_ms=0)
+    queue = store.queues.find("orders", 0)
+    assert queue is not None
+    assert (queue.min_offset, queue.next_offset) == (0, 3)
+    disk.revive()
+    assert bodies_of(open_store(disk)) == [b"0", b"1", b"2"]
+
+
 def test_an_idle_queue_keeps_its_end_when_all_is_gone(disk: SimulatedDisk) -> None:
     store = open_store(disk)
     for _ in range(3):
