@@ -27,6 +27,7 @@ from thermocline.remoting.errors import MQError
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("static-topics")]
 
 QUEUES = 4
+NEVER_MS = 600_000
 VIRTUAL = "__syslo__global__"
 _numbers = itertools.count(1)
 
@@ -83,7 +84,7 @@ class Stream:
     is_ending: bool = False
 
     def run(self) -> None:
-        number = 0
+        number = len(self.places)
         while not self.is_ending:
             try:
                 self.places[number] = self.send(number)
@@ -153,26 +154,30 @@ def test_official_clients_go_on_while_queues_move(brokers: Brokers, topic: str, 
     group = f"{topic}-consumers"
     start_orderly(agent, namesrv, group, topic, name=group)
 
-    def send(number: int) -> tuple[int, int]:
+    def send(number: int, name: str = topic, poll_namesrv_ms: int = 200) -> tuple[int, int]:
         (answer,) = agent.produce(
             kind="sync",
             start=number,
             count=1,
-            name=topic,
+            name=name,
             group=topic,
             namesrv=namesrv,
             topic=topic,
             prefix=topic,
-            poll_namesrv_ms=200,
+            poll_namesrv_ms=poll_namesrv_ms,
         )
         return answer.queue_id, answer.queue_offset
 
-    with Stream(send, JavaAgentError) as stream:
+    def send_by_old_route(number: int) -> tuple[int, int]:
+        return send(number, name=f"{topic}-old-route", poll_namesrv_ms=NEVER_MS)
+
+    with Stream(send, JavaAgentError, {0: send_by_old_route(0)}) as stream:
         stream.wait_for(40)
         with AdminClient(namesrv=namesrv) as admin:
             admin.apply_static_plan(admin.plan_static_move(topic, brokers=["broker-b"]))
+        with pytest.raises(JavaAgentError):
+            send_by_old_route(len(stream.places))
         stream.wait_for(40)
-    assert stream.refused_count, "the producer has met the old leader"
     wait_until_led_by(namesrv, topic, "broker-b")
     printed = agent.admin(namesrv, "remappingStaticTopic", "-t", topic, "-b", "broker-a,broker-b")
     assert "mapping data is written" in printed
