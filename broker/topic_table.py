@@ -238,7 +238,7 @@ class TopicTable:
             InvalidRequestError: The attribute change breaks a rule; nothing changes.
             UnavailableError: The files could not be written; nothing changes.
         """
-        async with self._alone(wanted.topic_name):
+        async with self.alone(wanted.topic_name):
             present = self._topics.get(wanted.topic_name)
             current = {} if present is None else present.attributes
             attributes = apply_change(current, attribute_change, is_new=present is None)
@@ -268,7 +268,7 @@ class TopicTable:
         Raises:
             UnavailableError: The files could not be written; the topic is gone from memory only. Ask again.
         """
-        async with self._alone(topic):
+        async with self.alone(topic):
             if topic in self._creating:
                 await asyncio.wait([self._creating[topic]])
             self._deleting[topic] = asyncio.Event()
@@ -276,6 +276,19 @@ class TopicTable:
                 await self._delete_now(topic)
             finally:
                 self._deleting.pop(topic).set()
+
+    @asynccontextmanager
+    async def alone(self, topic: str) -> AsyncIterator[None]:
+        """Changes of one topic take turns, as does who must see none; those of different topics share their writes."""
+        turn = self._changing.setdefault(topic, _Turn())
+        turn.callers += 1
+        try:
+            async with turn.lock:
+                yield
+        finally:
+            turn.callers -= 1
+            if turn.callers == 0:
+                del self._changing[topic]
 
     def touch(self) -> None:
         """Raise the data version: what NameServers are told of the topics is to be taken over anew."""
@@ -349,19 +362,6 @@ class TopicTable:
     def _ttl_default_ms(self) -> int | None:
         return self._config().message_ttl_ms or None
 
-    @asynccontextmanager
-    async def _alone(self, topic: str) -> AsyncIterator[None]:
-        """Changes of one topic take turns; those of different topics share their writes."""
-        turn = self._changing.setdefault(topic, _Turn())
-        turn.callers += 1
-        try:
-            async with turn.lock:
-                yield
-        finally:
-            turn.callers -= 1
-            if turn.callers == 0:
-                del self._changing[topic]
-
     async def _create(self, config: TopicConfig) -> TopicConfig:
         """Make a topic, once, however many ask at the same time. Cancelling one of them does not stop it."""
         task = self._creating.get(config.topic_name)
@@ -414,7 +414,7 @@ class TopicTable:
         logger.info("topic deleted topic=%s was_there=%s", topic, present is not None)
 
     async def _set_order(self, topic: str, order: bool) -> None:
-        async with self._alone(topic):
+        async with self.alone(topic):
             config = self._topics.get(topic)
             if config is not None and config.order != order:
                 await self._replace(msgspec.structs.replace(config, order=order))

@@ -156,7 +156,9 @@ class TierProcessor:
         header = command.header(TopicHeader)
         if not is_tiered_topic(header.topic):
             raise InvalidParameterError("the cold tier holds nothing of this topic", topic=header.topic)
-        await self._report_now()
+        # What a topic hides that is just being deleted would be known of neither life, and stay.
+        async with self._context.topics.alone(header.topic):
+            await self._report_now()
         request = PurgeRequest(topic=header.topic)
         response = await self._hub.ask(ROLE, HelperRequestCode.PURGE, request, timeout_ms=SEAL_TIMEOUT_MS)
         return RemotingCommand.response(command, body=msgspec.json.encode(decode_body(response.body, PurgeReply)))

@@ -15,6 +15,8 @@ from tests.boundary.ttl_schedule import Schedule
 from thermocline.spark.access.blocking_store import close_stores
 
 SEED = 5_300
+SEEDS_FOUND = (6_182, 6_511)
+"""Tried first: queue files of a topic made anew that retention took; a purge beside a topic's deletion that left it."""
 STORES_OPEN_MAX = 200
 
 
@@ -30,13 +32,14 @@ def test_schedules_of_time_to_live(folder: Path, case_count: Callable[..., int])
     """What has expired is seen by nobody, what has not by everybody, whatever happens when."""
     witness: Counter[str] = Counter()
     with asyncio.Runner() as runner:
-        for number in range(case_count(quick=30, soak=10_000)):
+        count = case_count(quick=30, soak=10_000)
+        for number, seed in enumerate((*SEEDS_FOUND, *range(SEED, SEED + count))):
             case = folder / str(number)
             case.mkdir()
             try:
-                runner.run(Schedule(SEED + number, case, witness).run())
+                runner.run(Schedule(seed, case, witness).run())
             except BaseException as error:
-                error.add_note(f"seed {SEED + number}")
+                error.add_note(f"seed {seed}")
                 raise
             shutil.rmtree(case)
             if number % STORES_OPEN_MAX == 0:
