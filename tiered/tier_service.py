@@ -50,6 +50,7 @@ from thermocline.tiered.seal_backlog import SealBacklog, SealPlan
 from thermocline.tiered.seal_lead import SealLead
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_entry import SegmentEntry
+from thermocline.tiered.state.state_log import StateLog
 from thermocline.tiered.sweep_turn import Sweeps
 from thermocline.tiered.tier_config import TierConfig
 
@@ -99,6 +100,7 @@ class TierService:
         lag_records_max: int = RECORDS_MAX,
         put_requests: Callable[[int], int] = lambda size_bytes: 1,
         on_sealed: Callable[[Catalog, Mapping[str, int]], None] = lambda catalog, sealed_bytes: None,
+        states: StateLog | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`on_committed(catalog, topics)`: called with the topics whose cold ranges changed, or none of them when only
@@ -106,7 +108,7 @@ class TierService:
         into segments of its own. `admission`: there is a request budget. `check_store`: raises
         ObjectStoreUnavailableError while the store is known to be away. `lag_records_max`: see GateLag. `put_requests`:
         how many requests it takes to put an object of so many bytes. `on_sealed(catalog, raw bytes by topic)`: called
-        with each commit of something sealed."""
+        with each commit of something sealed. `states`: the writer's own state snapshots, see GarbageCollector."""
         self._admission = admission
         self._sleep = sleep
         self._writer = writer
@@ -133,7 +135,9 @@ class TierService:
         )
         self._lead = SealLead(age_ms=config.seal_age_ms)
         self._due = DueChanges(writer, config, can_pay=self._can_pay, now_ms=clock())
-        self._garbage = GarbageRounds(writer, config, changing=self._changing, clock=clock, can_pay=self._can_pay)
+        self._garbage = GarbageRounds(
+            writer, config, changing=self._changing, clock=clock, can_pay=self._can_pay, states=states
+        )
         self._uploads = RoundUploads(
             writer=writer,
             sealer=sealer,
