@@ -32,6 +32,7 @@ from thermocline.remoting.errors import (
     InvalidRequestError,
     ObjectNotFoundError,
     ObjectStoreUnavailableError,
+    UnavailableError,
 )
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cost.round_costs import RoundCosts
@@ -217,12 +218,15 @@ class TierService:
         """Seal on demand: everything of a topic (or of all) that is reported and flushed now; committed on return.
 
         Raises:
-            InvalidRequestError: There is no such topic, or it is not tiered.
+            InvalidRequestError: The topic is not tiered.
+            UnavailableError: Nothing has been told of it yet.
         """
         if topic is not None:
             progress = self._backlog.topics.get(topic)
-            if progress is None or not progress.tiered:
-                raise InvalidRequestError("the cold tier holds no topic of this name", topic=topic)
+            if progress is None:
+                raise UnavailableError("the cold tier has not been told of this topic yet", topic=topic)
+            if not progress.tiered:
+                raise InvalidRequestError("the cold tier holds nothing of this topic", topic=topic)
         demand = _Demand(
             frozenset([topic]) if topic is not None else None, asyncio.get_running_loop().create_future(), []
         )
