@@ -201,6 +201,7 @@ def _report(
                 topic=topic.topic,
                 committed_count=topic.committed_count,
                 known_lost_count=topic.known_lost_count + snapshot.lost.get(topic.topic, 0),
+                quarantined_count=topic.quarantined_count,
             )
             for topic in plan.topics
             if topic.queues

@@ -44,8 +44,8 @@ async def with_lost_disk(folder: Path, **properties: str) -> AsyncIterator[Broke
             await broker.kill()
 
 
-async def refusal(broker: BrokerProcess, url: str) -> str:
-    """The one line with which a recovery from there ends."""
+async def check_refusal(broker: BrokerProcess, url: str) -> str:
+    """That a recovery from there is refused, and leaves no store; the one line that says why."""
     before = len(broker.log)
     broker.properties["coldUrl"] = url
     broker.arguments = ("--recover-from", url)
@@ -91,7 +91,7 @@ async def test_a_store_that_ignores_conditions_is_refused_until_ballots_are_chos
         before = contents(server, bucket)
         assert any("/ledger/" in key for key in before)
         del broker.properties["coldFencing"]
-        last_line = await refusal(broker, bucket.cold_url)
+        last_line = await check_refusal(broker, bucket.cold_url)
         assert last_line.startswith(WOULD_LET_TWO_COMMIT)
         assert last_line.endswith("set coldFencing=ballots, which it is fit for.")
         assert contents(server, bucket) == before
@@ -105,7 +105,7 @@ async def test_a_store_behind_a_proxy_that_drops_the_condition_is_refused(
     async with with_lost_disk(tmp_path, coldUrl=s3_bucket.cold_url) as broker:
         before = contents(s3_server, s3_bucket)
         async with S3Proxy(s3_bucket, drops=("If-None-Match",)) as proxy:
-            last_line = await refusal(broker, proxy.bucket.cold_url)
+            last_line = await check_refusal(broker, proxy.bucket.cold_url)
             assert last_line.startswith(WOULD_LET_TWO_COMMIT)
             assert last_line.endswith("set coldFencing=ballots, which it is fit for.")
             assert proxy.drop_count > 0
@@ -129,7 +129,7 @@ async def test_a_store_that_looks_before_it_writes_is_refused(
                 await asyncio.to_thread(client.put_object, Bucket=bucket.name, Key=key, Body=path.read_bytes())
         client.close()
         before = contents(server, bucket)
-        last_line = await refusal(broker, bucket.cold_url)
+        last_line = await check_refusal(broker, bucket.cold_url)
         assert last_line.startswith(WOULD_LET_TWO_COMMIT)
         assert "honours If-None-Match one at a time, but" in last_line
         assert last_line.endswith("use another store.")
