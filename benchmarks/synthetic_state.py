@@ -17,6 +17,7 @@ from thermocline.store.disk import RealDisk
 from thermocline.store.incarnation import TopicIncarnations
 from thermocline.store.store_config import StoreConfig
 from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS, GROUPS, TOPICS
+from thermocline.tiered.state.state_log import StateLog
 
 GROUP_NAMES = ("billing", "search")
 
@@ -40,6 +41,7 @@ class SyntheticState:
         self.saved_count = 0
         self._rounds = StateRounds(
             tier.writer,
+            StateLog(tier.writer),
             StateCapture(disk, config, clock=lambda: tier.hot.now_ms),
             ends=lambda: queue_ends(tier.service.backlog),
             reported_offset=lambda: tier.service.backlog.reported_offset,

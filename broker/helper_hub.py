@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from thermocline.broker.helper_answers import check_answer
 from thermocline.broker.helper_protocol import Hello, HelloReply, HelperRequestCode
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import InvalidRequestError, UnavailableError
@@ -73,11 +74,8 @@ class HelperHub:
             raise UnavailableError("the helper process is away", role=role)
         command = RemotingCommand.request(code, body=msgspec.msgpack.encode(body))
         response = await connection.call(command, timeout_ms=timeout_ms)
-        if response.code == ResponseCode.SUCCESS:
-            return response
-        if response.code == ResponseCode.INVALID_PARAMETER:
-            raise InvalidRequestError(response.remark or "refused by the helper process", role=role)
-        raise UnavailableError(response.remark or "no answer from the helper process", role=role)
+        check_answer(response, role=role)
+        return response
 
     def tell(self, role: str, code: HelperRequestCode, body: msgspec.Struct) -> bool:
         """Send without waiting for an answer; False when the helper is away."""

@@ -20,6 +20,7 @@ import msgspec
 
 from thermocline.broker.build_id import current_build_id
 from thermocline.broker.event_loop import run as run_loop
+from thermocline.broker.helper_answers import RefusingHandler
 from thermocline.broker.helper_protocol import Hello, HelloReply, HelperRequestCode
 from thermocline.broker.log_format import configure_logging
 from thermocline.broker.shared_page import SharedPage
@@ -69,7 +70,7 @@ async def connect(
     """
     page = SharedPage.attach(options.page_path)
     connection = await ClientConnection.open(
-        options.socket_path, handler=handler, limits=SOCKET_LIMITS, on_closed=lambda _: on_closed()
+        options.socket_path, handler=RefusingHandler(handler), limits=SOCKET_LIMITS, on_closed=lambda _: on_closed()
     )
     hello = Hello(role=role, generation=page.generation, build_id=current_build_id(), pid=os.getpid())
     command = RemotingCommand.request(HelperRequestCode.HELLO, body=msgspec.msgpack.encode(hello))

@@ -32,6 +32,8 @@ with its role, generation and build id; afterwards both sides ask each other ove
     90011    index -> hot     INDEX_PROGRESS: how far the index is durable
     90012    hot -> index     INDEX_QUERY: physical offsets of a topic's key
 
+Answers have RocketMQ's response codes, and one of their own: 90000 REFUSED, the request can never succeed as it is.
+
 Sequence numbers: QUEUE_TABLE and CATALOG_TABLE are numbered by their sender from 1 within a connection, so that a gap
 is a bug that ends the connection instead of a silent hole.
 """
@@ -49,6 +51,12 @@ from thermocline.remoting.header_codec import Header
 from thermocline.store.store_config import StoreConfig
 from thermocline.tiered.scrub.findings import ScrubReport
 from thermocline.tiered.tier_config import TierConfig
+
+
+class HelperResponseCode(IntEnum):
+    """Private response code of the unix socket; see helper_answers.py."""
+
+    REFUSED = 90000
 
 
 class HelperRequestCode(IntEnum):

@@ -1,6 +1,6 @@
 """Ledger opening: claims the next epoch of a broker's ledger, however long its store is away.
 
-Before that it is seen whether the store can tell writers apart; what `memory://` promises is our own code.
+Before that it is seen whether the store can tell writers apart (`tiered/doctor/fencing_check.py`).
 A ledger that is damaged is mended once from the local copy, as far as that has it.
 """
 
@@ -11,13 +11,11 @@ from collections.abc import Callable
 
 from thermocline.broker.helper_protocol import HelloReply
 from thermocline.remoting.errors import CorruptDataError, ObjectStoreUnavailableError
-from thermocline.tiered.doctor.fencing_check import DIRECTORY_RACES, RACES, check_fencing
-from thermocline.tiered.doctor.fencing_probe import Races
+from thermocline.tiered.doctor.fencing_check import check_fencing, races_for
 from thermocline.tiered.errors import UntrustedStoreError
 from thermocline.tiered.fencing import new_arbiter
 from thermocline.tiered.ledger_writer import CHECKPOINT_INTERVAL, LedgerIdentity, LedgerWriter
 from thermocline.tiered.object_keys import BrokerKeys
-from thermocline.tiered.object_store_url import is_directory_url, is_s3_url
 from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
 from thermocline.tiered.scrub.ledger_healer import restore_damaged
 
@@ -51,7 +49,7 @@ async def open_ledger(
     keys = BrokerKeys.of(cluster=settings.cluster_name, broker_name=settings.broker_name)
     # Its own for all attempts: a ballot proposes one entry for a version, whatever became of the first.
     arbiter = new_arbiter(mode, store, keys, random=make_random())
-    races = _races_for(settings.tier.cold_url)
+    races = races_for(settings.tier.cold_url)
     is_checked = races is None
     delay_ms = OPEN_RETRY_MS
     is_mended = False
@@ -87,10 +85,3 @@ async def open_ledger(
             logger.debug("cold tier cannot be opened: %s retry_ms=%d", error, delay_ms)
             await asyncio.sleep(delay_ms / 1_000)
             delay_ms = min(delay_ms * 2, OPEN_RETRY_MS_MAX)
-
-
-def _races_for(url: str) -> Races | None:
-    """How the store at `url` is tried; None: not at all."""
-    if is_s3_url(url):
-        return RACES
-    return DIRECTORY_RACES if is_directory_url(url) else None

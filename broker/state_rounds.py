@@ -39,6 +39,7 @@ class StateRounds:
     def __init__(
         self,
         writer: LedgerWriter,
+        log: StateLog,
         capture: StateCapture,
         *,
         ends: Callable[[], QueueEnds],
@@ -53,7 +54,7 @@ class StateRounds:
         """`reported_offset`: that of the ends, when they are not wanted yet. `popped()` asks the hot process;
         `saved(log_ceiling)` tells it."""
         self._writer = writer
-        self._log = StateLog(writer)
+        self._log = log
         self._capture = capture
         self._ends = ends
         self._reported_offset = reported_offset
@@ -81,11 +82,6 @@ class StateRounds:
             if self._is_due():
                 await self._try()
             await asyncio.sleep(pause_s)
-
-    @property
-    def log(self) -> StateLog:
-        """What was written, and is there."""
-        return self._log
 
     async def renew(self) -> None:
         """Save the state, changed or not. Raises as `save`, and UnavailableError before the hot process has told it."""

@@ -54,6 +54,7 @@ from thermocline.tiered.scrub.state_healer import StateHealer
 from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_writer import SegmentOptions
+from thermocline.tiered.state.state_log import StateLog
 from thermocline.tiered.tier_budgets import TierBudgets
 from thermocline.tiered.tier_service import TierService
 
@@ -111,6 +112,7 @@ class TierWork:
             blooms=blooms,
             fresh=self._fresh,
         )
+        self._states = StateLog(writer)
         self.service = self._new_service(store)
         self._merging = self._new_merging()
         self.indexing = TierIndexing(
@@ -269,6 +271,7 @@ class TierWork:
             check_store=self._check_store,
             put_requests=put_requests_of(config.cold_url),
             on_sealed=self.account.shares.settle,
+            states=self._states,
         )
 
     def _new_merging(self) -> Merging:
@@ -326,7 +329,7 @@ class TierWork:
             recovery=recovery,
             packs=packs,
             indexes=IndexHealer(writer=self._writer, service=self.service, builder=self.indexing.builder),
-            states=StateHealer(self._writer, self._state_rounds.log, self._state_rounds.renew),
+            states=StateHealer(self._writer, self._states, self._state_rounds.renew),
             find_copy=store.find,
             clock_ms=self._clock,
         )
@@ -334,7 +337,7 @@ class TierWork:
             store=store,
             writer=self._writer,
             healer=healer,
-            states=self._state_rounds.log,
+            states=self._states,
             clock=self._clock,
             disk=self._disk,
             state_path=f"{self._link.settings.store.own_path}/scrub.json",
@@ -346,6 +349,7 @@ class TierWork:
         local, config = link.settings.store, link.settings.tier
         return StateRounds(
             self._writer,
+            self._states,
             StateCapture(self._disk, local, clock=self._clock),
             ends=lambda: queue_ends(service.backlog),
             reported_offset=lambda: service.backlog.reported_offset,

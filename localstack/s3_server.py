@@ -37,7 +37,8 @@ SERVER_KINDS = tuple(RECIPES)
 UNFIT_RECIPES: dict[str, ServerRecipe] = {recipe.kind: recipe for recipe in (RcloneRecipe(), S3sFsRecipe())}
 """Servers that let two writers commit: for the tests of what finds that out and of what lives with it."""
 ACCESS_KEY = "thermocline"
-SECRET_KEY = "thermocline-secret"
+SECRET_KEY = "thermocline+secret/key"
+"""Real ones often hold these characters, which not every way of writing a URL keeps."""
 REGION = "us-east-1"
 # A free port may be taken before the server binds it: that many others are tried.
 START_ATTEMPTS_MAX = 3

@@ -10,8 +10,9 @@ What goes
     an entry says so (`readable_from`), then their entries, checkpoints and the objects that only they name are deleted.
   - Orphans, found by listing (a sweep): objects of *earlier* epochs that no readable version names. A writer commits
     only objects of its own epoch, so whatever happens meanwhile nobody can come to name them: no clock is needed.
-    With them go state snapshots of earlier epochs, but for the newest two: a writer that slept may have put one behind
-    the look that its successor took.
+    With them go state snapshots of earlier epochs, but for the newest two that can be read: a writer that slept may
+    have put one behind the look that its successor took. Of this writer's own epoch only those count that it has made
+    itself: what somebody else has put there is no reason to delete what a recovery falls back to.
   - What this writer discarded itself: segments it dropped, ids it abandoned. Objects of its own epoch that are neither
     are left alone, they may be on their way; objects of later epochs are never touched.
 
@@ -37,7 +38,9 @@ from thermocline.tiered.ledger_reader import HeadHint, find_entry, write_hint
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.object_keys import segment_id_of
 from thermocline.tiered.pins import Pin, list_pins
-from thermocline.tiered.state.snapshot import KEPT_COUNT
+from thermocline.tiered.state.newest_state import find_superseded
+from thermocline.tiered.state.snapshot import KEPT_COUNT, StateName
+from thermocline.tiered.state.state_log import StateLog
 
 logger = logging.getLogger(__name__)
 
@@ -78,8 +81,10 @@ class GarbageReport:
 class GarbageCollector:
     """Plans and deletes for one writer."""
 
-    def __init__(self, writer: LedgerWriter) -> None:
+    def __init__(self, writer: LedgerWriter, states: StateLog | None = None) -> None:
+        """`states`: None when the writer's own snapshots are not known; then none of its epoch counts."""
         self._writer = writer
+        self._states = states
         self._swept_to: int | None = None
         """Entries below this are known to be deleted; None when only a listing can tell."""
         self._unfinished = False
@@ -197,11 +202,17 @@ class GarbageCollector:
         writer = self._writer
         found = {}
         async for info in writer.store.list(writer.keys.state_prefix):
-            name = writer.keys.state_of(info.key)
-            if name is not None and name[0] <= writer.epoch:
-                found[name] = info
-        superseded = sorted(found)[:-KEPT_COUNT]
-        return {found[name].key: found[name].size_bytes for name in superseded if name[0] < writer.epoch}
+            place = writer.keys.state_of(info.key)
+            if place is not None and self._may_be_ours(StateName(*place)):
+                found[StateName(*place)] = info
+        if all(name.epoch == writer.epoch for name in sorted(found)[:-KEPT_COUNT]):
+            return {}
+        superseded = await find_superseded(writer.store, writer.keys, found)
+        return {found[name].key: found[name].size_bytes for name in superseded if name.epoch < writer.epoch}
+
+    def _may_be_ours(self, name: StateName) -> bool:
+        """Whether this writer or an earlier one can have put a state snapshot of that name."""
+        return self._states.may_have_made(name) if self._states is not None else name.epoch < self._writer.epoch
 
     async def _ledger_garbage(
         self, catalog: Catalog, readable_from: int, *, sweep: bool

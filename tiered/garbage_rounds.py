@@ -13,6 +13,7 @@ from collections.abc import Callable
 from thermocline.remoting.errors import CorruptDataError
 from thermocline.tiered.garbage import GarbageCollector, GarbageReport
 from thermocline.tiered.ledger_writer import LedgerWriter
+from thermocline.tiered.state.state_log import StateLog
 from thermocline.tiered.tier_config import TierConfig
 
 logger = logging.getLogger(__name__)
@@ -35,14 +36,16 @@ class GarbageRounds:
         changing: asyncio.Lock,
         clock: Callable[[], int],
         can_pay: Callable[[int], bool],
+        states: StateLog | None = None,
     ) -> None:
-        """`changing`: held while something is deleted. `can_pay`: whether so many requests may be made now."""
+        """`changing`: held while something is deleted. `can_pay`: whether so many requests may be made now. `states`:
+        see GarbageCollector."""
         self._writer = writer
         self._config = config
         self._changing = changing
         self._clock = clock
         self._can_pay = can_pay
-        self._collector = GarbageCollector(writer)
+        self._collector = GarbageCollector(writer, states)
         self._has_swept = False
         self._error = ""
         self._not_before_ms = 0

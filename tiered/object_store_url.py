@@ -4,8 +4,9 @@
     s3://bucket/prefix?endpoint=https://host:port&region=us-east-1&ca=/etc/ssl/private-ca.pem&storage_class=STANDARD_IA
     memory://name
 
-Everything behind `?` is optional: the fields of S3Options by their names. Without keys the environment's credentials
-are used. `s3a://` means `s3://`. Keys in a URL are for tests: they end up in process lists, but in no log and no error
+Everything behind `?` is optional: the fields of S3Options by their names. A `+` is a plus and a `/` a slash, as keys
+hold them; `%`, `&` and `#` are written `%25`, `%26` and `%23`. Without keys the environment's credentials are used.
+`s3a://` means `s3://`. Keys in a URL are for tests: they end up in process lists, but in no log and no error
 (`masked_url.py`).
 """
 
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random, SystemRandom
 from typing import Any
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.store.disk import Disk, RealDisk
@@ -77,10 +78,12 @@ def parse_s3_url(url: str) -> S3Options:
         raise InvalidRequestError("an S3 URL is s3://bucket/prefix", url=masked_url(url))
     if is_masked(url):
         raise InvalidRequestError("this URL was shown with its keys masked, and opens nothing", url=masked_url(url))
-    given: dict[str, Any] = dict(parse_qsl(parts.query))
+    if parts.fragment:
+        raise InvalidRequestError("a # in the URL of a store is written %23", url=masked_url(url))
+    given: dict[str, Any] = _options_in(parts.query)
     path_style = given.pop("path_style", None)
     if given.keys() - _TEXT_OPTIONS or path_style not in (None, *_BOOLEANS):
-        raise InvalidRequestError("unknown option in an S3 URL", options=sorted(given.keys() - _TEXT_OPTIONS))
+        raise InvalidRequestError("unknown option in an S3 URL", url=masked_url(url))
     return S3Options(
         bucket=parts.netloc,
         prefix=unquote(parts.path).strip("/"),
@@ -120,6 +123,13 @@ def is_s3_url(url: str) -> bool:
 def is_directory_url(url: str) -> bool:
     """Whether it is a directory, on whatever file system."""
     return urlsplit(url).scheme == "file"
+
+
+def _options_in(query: str) -> dict[str, str]:
+    """Each option that has a value. Not as in a form that a browser sends, where a `+` is a space: keys of services
+    hold pluses."""
+    pairs = (option.partition("=") for option in query.split("&"))
+    return {unquote(name): unquote(value) for name, _, value in pairs if value}
 
 
 def _split(url: str) -> SplitResult:

@@ -32,6 +32,7 @@ from thermocline.remoting.errors import (
     InvalidRequestError,
     ObjectNotFoundError,
     ObjectStoreUnavailableError,
+    UnavailableError,
 )
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cost.round_costs import RoundCosts
@@ -50,6 +51,7 @@ from thermocline.tiered.seal_backlog import SealBacklog, SealPlan
 from thermocline.tiered.seal_lead import SealLead
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_entry import SegmentEntry
+from thermocline.tiered.state.state_log import StateLog
 from thermocline.tiered.sweep_turn import Sweeps
 from thermocline.tiered.tier_config import TierConfig
 
@@ -99,6 +101,7 @@ class TierService:
         lag_records_max: int = RECORDS_MAX,
         put_requests: Callable[[int], int] = lambda size_bytes: 1,
         on_sealed: Callable[[Catalog, Mapping[str, int]], None] = lambda catalog, sealed_bytes: None,
+        states: StateLog | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`on_committed(catalog, topics)`: called with the topics whose cold ranges changed, or none of them when only
@@ -106,7 +109,7 @@ class TierService:
         into segments of its own. `admission`: there is a request budget. `check_store`: raises
         ObjectStoreUnavailableError while the store is known to be away. `lag_records_max`: see GateLag. `put_requests`:
         how many requests it takes to put an object of so many bytes. `on_sealed(catalog, raw bytes by topic)`: called
-        with each commit of something sealed."""
+        with each commit of something sealed. `states`: the writer's own state snapshots, see GarbageCollector."""
         self._admission = admission
         self._sleep = sleep
         self._writer = writer
@@ -133,7 +136,9 @@ class TierService:
         )
         self._lead = SealLead(age_ms=config.seal_age_ms)
         self._due = DueChanges(writer, config, can_pay=self._can_pay, now_ms=clock())
-        self._garbage = GarbageRounds(writer, config, changing=self._changing, clock=clock, can_pay=self._can_pay)
+        self._garbage = GarbageRounds(
+            writer, config, changing=self._changing, clock=clock, can_pay=self._can_pay, states=states
+        )
         self._uploads = RoundUploads(
             writer=writer,
             sealer=sealer,
@@ -213,12 +218,15 @@ class TierService:
         """Seal on demand: everything of a topic (or of all) that is reported and flushed now; committed on return.
 
         Raises:
-            InvalidRequestError: There is no such topic, or it is not tiered.
+            InvalidRequestError: The topic is not tiered.
+            UnavailableError: Nothing has been told of it yet.
         """
         if topic is not None:
             progress = self._backlog.topics.get(topic)
-            if progress is None or not progress.tiered:
-                raise InvalidRequestError("the cold tier holds no topic of this name", topic=topic)
+            if progress is None:
+                raise UnavailableError("the cold tier has not been told of this topic yet", topic=topic)
+            if not progress.tiered:
+                raise InvalidRequestError("the cold tier holds nothing of this topic", topic=topic)
         demand = _Demand(
             frozenset([topic]) if topic is not None else None, asyncio.get_running_loop().create_future(), []
         )

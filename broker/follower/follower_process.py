@@ -212,8 +212,8 @@ class FollowerRole:
             return None
         if command.code == HelperRequestCode.TIER_REPORT:
             return self._report(command)
-        if command.code == HelperRequestCode.SEAL:
-            raise InvalidRequestError("a read-only broker seals nothing")
+        if command.code in (HelperRequestCode.SEAL, HelperRequestCode.PURGE, HelperRequestCode.SCRUB):
+            raise InvalidRequestError("a read-only broker changes nothing in the bucket; ask the broker that writes")
         if command.code == HelperRequestCode.TIER_COST:
             raise InvalidRequestError("a read-only broker keeps no account; ask the broker that writes")
         if self._reads is None:

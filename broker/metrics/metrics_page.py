@@ -20,7 +20,7 @@ from thermocline.broker.metrics.labelled_topics import LabelledTopics
 from thermocline.broker.metrics.tier_figures import TierFigures, TierFiguresRequest, show_tier
 from thermocline.broker.supervisor import HelperStatus
 from thermocline.broker.tier_link import ROLE
-from thermocline.remoting.errors import UnavailableError
+from thermocline.remoting.errors import UnavailableError, UnsupportedRequestError
 
 TIER_TIMEOUT_MS = 3_000
 ENTRIES_PER_SLICE = 200
@@ -121,6 +121,6 @@ class MetricsPage:
         request = TierFiguresRequest(topics=self._topics.names)
         try:
             reply = await self._hub.ask(ROLE, HelperRequestCode.TIER_METRICS, request, timeout_ms=TIER_TIMEOUT_MS)
-        except UnavailableError:
+        except (UnavailableError, UnsupportedRequestError):  # it is away, or a read-only broker's
             return
         show_tier(page, decode_body(reply.body, TierFigures))

@@ -31,7 +31,7 @@ from thermocline.broker.topic_attributes import ttl_ms as effective_ttl_ms
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
-from thermocline.remoting.errors import TopicNotFoundError, UnavailableError
+from thermocline.remoting.errors import InvalidRequestError, TopicNotFoundError, UnavailableError
 from thermocline.remoting.header_codec import Header, Long
 from thermocline.store.retention import RetentionGate
 
@@ -203,6 +203,6 @@ class TtlProcessor:
         """The tier process's evidence, or why there is none now."""
         try:
             response = await self._hub.ask(ROLE, HelperRequestCode.TTL_PROOF, request, timeout_ms=PROOF_TIMEOUT_MS)
-        except UnavailableError as error:
+        except (UnavailableError, InvalidRequestError) as error:
             return None, str(error)
         return decode_body(response.body, TtlProofReply), ""

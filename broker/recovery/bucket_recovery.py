@@ -1,6 +1,7 @@
 """Bucket recovery: makes a store directory from what a lost broker left in its bucket.
 
     look      is there a ledger, and a snapshot of the state? else nothing is touched
+    try       would the store let two writers commit? then nothing is touched either: as at every start of a broker
     claim     the next epoch, under the new store's UUID: whoever wrote before is fenced with his next commit
     read      the newest snapshot, now that none can count any more (the one before, if it is damaged); the catalog
     declare   the holes, in the ledger
@@ -34,6 +35,7 @@ from thermocline.store.disk import Disk, make_durable_directory
 from thermocline.store.origin import StoreOrigin
 from thermocline.store.store_config import StoreConfig
 from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.doctor.fencing_check import check_fencing, races_for
 from thermocline.tiered.fencing import new_arbiter
 from thermocline.tiered.ledger_reader import find_entry_or_hint, find_roots, open_catalog
 from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
@@ -63,6 +65,7 @@ async def recover_from_bucket(
 
     Raises:
         InvalidRequestError: There is nothing to recover, or the directory holds messages. Nothing was changed.
+        UnfitStoreError: The store would let two writers commit. Nothing was changed.
         UnavailableError: A broker has the directory open.
         ObjectStoreUnavailableError: The bucket does not answer; try again.
         FencedError: Somebody else claims the same ledger at the same time.
@@ -77,6 +80,9 @@ async def recover_from_bucket(
             logger.info("recovered before path=%s root=%s", store.root_path, keys.root)
             return None
         written_ms = (await _check_bucket(bucket, keys)).committed_ms
+        races = races_for(tier.cold_url)
+        if races is not None:
+            await check_fencing(bucket, keys, mode=tier.fencing_mode, random=random, races=races)
         clear(disk, store)
         identity = LedgerIdentity(store_uuid=make_id(), cluster=broker.cluster_name, broker_name=broker.broker_name)
         writer = await LedgerWriter.open(
@@ -195,6 +201,7 @@ def _report(
                 topic=topic.topic,
                 committed_count=topic.committed_count,
                 known_lost_count=topic.known_lost_count + snapshot.lost.get(topic.topic, 0),
+                quarantined_count=topic.quarantined_count,
             )
             for topic in plan.topics
             if topic.queues

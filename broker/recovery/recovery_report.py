@@ -13,11 +13,13 @@ from thermocline.tiered.state.snapshot import StateSnapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReport:
-    """One topic: messages that are in the bucket, and messages that the snapshot counted and are not."""
+    """One topic: messages that are in the bucket, messages that the snapshot counted and are not, and messages that
+    were committed and whose object is damaged or gone."""
 
     topic: str
     committed_count: int
     known_lost_count: int
+    quarantined_count: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,8 @@ class RecoveryReport:
                 " ledger does not have them"
             )
         for topic in self.topics:
-            yield f"topic={topic.topic} committed={topic.committed_count} lost={topic.known_lost_count}"
+            quarantined = f" quarantined={topic.quarantined_count}" if topic.quarantined_count else ""
+            yield f"topic={topic.topic} committed={topic.committed_count} lost={topic.known_lost_count}{quarantined}"
         for name, count in sorted(self.unfinished.items()):
             yield f"unfinished={name} lost={'unknown' if count is None else count}"
         yield (

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 import msgspec
 
@@ -186,7 +186,8 @@ def _local_path(place: str) -> Path | None:
 
 
 def _object(place: str, options: StoreOptions) -> tuple[BlockingStore, str]:
-    folder, _, name = place.rpartition("/")
-    if folder.endswith(":/") or not name:
+    parts = urlsplit(place)
+    folder, _, name = parts.path.rpartition("/")
+    if not parts.netloc or not name:
         raise InvalidRequestError("a receipt in a bucket has a key: s3a://bucket/key", receipt=masked_url(place))
-    return blocking_store(folder, options), name
+    return blocking_store(urlunsplit(parts._replace(path=folder)), options), name

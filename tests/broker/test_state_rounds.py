@@ -20,6 +20,7 @@ from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.object_store import Data, ObjectStore
 from thermocline.tiered.state.newest_state import list_names, read_newest
 from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS, QueueEnd, StateName, StateSnapshot, decode_state
+from thermocline.tiered.state.state_log import StateLog
 from thermocline.tiered.wrappers import MeteringObjectStore, StoreCounters
 from thermocline.tiered.wrappers.wrapping import WrappingObjectStore
 
@@ -47,6 +48,7 @@ class Broker:
         self.disk.make_directory(CONFIG.config_path)
         return StateRounds(
             writer or self.writer,
+            StateLog(writer or self.writer),
             StateCapture(self.disk, CONFIG, clock=Clock()),
             ends=lambda: self.ends,
             reported_offset=lambda: self.ends.log_offset,

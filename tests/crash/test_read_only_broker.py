@@ -24,6 +24,8 @@ from thermocline.tiered.object_store_url import open_object_store
 pytestmark = pytest.mark.crash
 
 TOPIC, EXPIRING = "ReadOnlyOrders", "ReadOnlyExpiring"
+SYSTEM_TOPIC = "SCHEDULE_TOPIC_XXXX"
+TIER_SCRUB_STATE = 90121
 TTL_MS = 3_600_000
 
 
@@ -204,6 +206,31 @@ async def test_it_takes_no_message_and_keeps_its_groups_offsets(writer: BrokerPr
     connection.close()
     reader.check_log()
     assert await reader.stop() == 0
+
+
+async def test_what_its_helper_refuses_is_not_answered_with_try_again(
+    writer: BrokerProcess, reader: BrokerProcess
+) -> None:
+    source = await ClientConnection.open(writer.address)
+    await wire.make_topic(source, TOPIC, queues=2)
+    await fill(source, *range(10))
+    await reader.start()
+    connection = await ClientConnection.open(reader.address)
+    await until_end(connection, 0, 5)
+    for call in (wire.seal, wire.purge):
+        with pytest.raises(wire.Refused, match="a read-only broker changes nothing in the bucket") as refused:
+            await call(connection, TOPIC)
+        assert refused.value.code == ResponseCode.SYSTEM_ERROR
+    with pytest.raises(wire.Refused) as refused:
+        await wire.ask(connection, TIER_SCRUB_STATE)
+    assert refused.value.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    connection.close()
+    with pytest.raises(wire.Refused, match="the cold tier holds nothing of this topic") as refused:
+        await wire.seal(source, SYSTEM_TOPIC)
+    assert refused.value.code == ResponseCode.SYSTEM_ERROR
+    source.close()
+    reader.check_log()
+    writer.check_log()
 
 
 async def test_a_directory_with_messages_is_not_taken(writer: BrokerProcess) -> None:

@@ -24,15 +24,17 @@ _numbers = itertools.count(1)
 
 
 class JavaReplay:
-    """A Replay by the Java client."""
+    """A Replay by the client behind an agent. `options`: of its consumer; without any, those of a Java one that is held
+    back to few messages, so that an outage meets it on its way."""
 
-    def __init__(self, agent: JavaAgent, group: str, name_server: str) -> None:
+    def __init__(self, agent: JavaAgent, group: str, name_server: str, **options: object) -> None:
         self.seen: Counter[tuple[int, int]] = Counter()
         self.bodies: dict[tuple[int, int], bytes] = {}
         self._agent = agent
         self._name = f"{group}-{next(_numbers)}"
         self._group = group
         self._name_server = name_server
+        self._options = options or {"pull_batch_size": 16, "pull_threshold_for_queue": 64, "pull_interval_ms": 50}
 
     async def __aenter__(self) -> JavaReplay:
         # The name server that it asks lives in this process: never wait for the agent on the loop.
@@ -43,10 +45,7 @@ class JavaReplay:
             namesrv=self._name_server,
             group=self._group,
             topics={TOPIC: "*"},
-            # Held back to few messages, so that an outage meets it on its way.
-            pull_batch_size=16,
-            pull_threshold_for_queue=64,
-            pull_interval_ms=50,
+            **self._options,
         )
         return self
 

@@ -135,29 +135,6 @@ async def test_orphans_of_earlier_epochs_only() -> None:
     assert {later, kept.log.key, f"{KEYS.topics_prefix}orders/README"} <= set(store.objects)
 
 
-async def test_states_that_a_slept_writer_has_left_go_with_the_orphans() -> None:
-    """It has put one after its successor had looked; the newest two stay, and so do those of its own epoch."""
-    store, clock = MemoryObjectStore(), Clock()
-    await open_writer(store, clock=clock, seed=1)
-    second = await open_writer(store, clock=clock, seed=2)
-    for epoch, sequence in ((1, 1), (1, 7), (1, 8), (2, 1), (2, 2), (2, 3), (3, 1)):
-        await store.put(KEYS.state(epoch=epoch, sequence=sequence), b"{}")
-    await collect(GarbageCollector(second), clock, sweep=True)
-    left = [KEYS.state_of(key) for key in store.objects if key.startswith(KEYS.state_prefix)]
-    assert left == [(2, 1), (2, 2), (2, 3), (3, 1)]
-
-
-async def test_only_old_states_beyond_the_newest_two_go() -> None:
-    store, clock = MemoryObjectStore(), Clock()
-    await open_writer(store, clock=clock, seed=1)
-    second = await open_writer(store, clock=clock, seed=2)
-    for sequence in (1, 2, 3):
-        await store.put(KEYS.state(epoch=1, sequence=sequence), b"{}")
-    await collect(GarbageCollector(second), clock, sweep=True)
-    left = [KEYS.state_of(key) for key in store.objects if key.startswith(KEYS.state_prefix)]
-    assert left == [(1, 2), (1, 3)]
-
-
 async def test_a_fenced_collector_that_slept_deletes_nothing_that_lives() -> None:
     store, clock = MemoryObjectStore(), Clock()
     first = await open_writer(store, clock=clock, seed=1)

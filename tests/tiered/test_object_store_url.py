@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import string
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from thermocline.remoting.errors import InvalidRequestError
+from thermocline.tiered.masked_url import MASK
 from thermocline.tiered.object_store_url import ObjectStoreOptions, open_object_store, parse_s3_url
 from thermocline.tiered.wrappers import Verb
 
@@ -35,6 +40,39 @@ async def test_a_bucket() -> None:
     assert (options.bucket, options.prefix, options.region) == ("bucket", "some prefix", "eu-north-1")
     assert (options.path_style, options.session_token, options.endpoint) == (False, "t", None)
     assert "secret" not in repr(parse_s3_url("s3://bucket?secret_key=secret"))
+
+
+KEYS = st.lists(
+    st.text(string.ascii_letters + string.digits + "+/=", min_size=1)  # as services make them
+    | st.text(string.ascii_letters + string.digits + string.punctuation, min_size=1).filter(lambda key: key != MASK),
+    min_size=3,
+    max_size=3,
+)
+
+
+@given(keys=KEYS)
+def test_keys_come_back_as_they_are_written(keys: list[str]) -> None:
+    """Escaped as far as they have to be, and as a program does it that escapes everything."""
+    written = dict(zip(("access_key", "secret_key", "session_token"), keys, strict=True))
+    for safe in ("".join(set(string.punctuation) - set("%&#")), ""):
+        options = "&".join(f"{name}={quote(key, safe=safe)}" for name, key in written.items())
+        found = parse_s3_url(f"s3://bucket/prefix?endpoint=http://127.0.0.1:9&{options}&region=r")
+        assert {name: getattr(found, name) for name in written} == written
+        assert (found.endpoint, found.region, found.prefix) == ("http://127.0.0.1:9", "r", "prefix")
+
+
+@given(key=st.text(min_size=1).filter(lambda key: key != MASK))
+def test_a_key_of_any_characters_comes_back_when_it_is_escaped(key: str) -> None:
+    assert parse_s3_url(f"s3://bucket?secret_key={quote(key, safe='')}").secret_key == key
+
+
+def test_a_key_is_not_cut_off_without_a_word() -> None:
+    with pytest.raises(InvalidRequestError, match="%23") as caught:
+        parse_s3_url("s3://bucket?secret_key=AKID#TOPSECRET")
+    assert "SECRET" not in str(caught.value)
+    with pytest.raises(InvalidRequestError, match="unknown option") as caught:
+        parse_s3_url("s3://bucket?secret_key=AKID&TOPSECRET=1")
+    assert "SECRET" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from tests.tiered.ledger_data import KEYS, commit_segment, open_writer
+from tests.tiered.state_data import snapshot
 from thermocline.remoting.errors import FencedError, ObjectStoreUnavailableError
 from thermocline.tiered.errors import StateCorruptError, StateTooNewError
 from thermocline.tiered.fencing import FencingMode, new_arbiter
@@ -18,34 +19,15 @@ from thermocline.tiered.ledger_writer import LedgerIdentity
 from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.object_store import Data, ObjectInfo
 from thermocline.tiered.state.newest_state import UNLISTED_MAX, find_last, find_newest, list_names, read_newest
-from thermocline.tiered.state.snapshot import (
-    QueueEnd,
-    StateName,
-    StateSnapshot,
-    TopicState,
-    decode_state,
-    encode_state,
-)
+from thermocline.tiered.state.snapshot import StateName, StateSnapshot, decode_state, encode_state
 from thermocline.tiered.state.state_log import StateLog
 from thermocline.tiered.wrappers import Fault, FaultInjectingObjectStore
 from thermocline.tiered.wrappers.fault_injection import crash_at
 
 
-def snapshot(name: StateName, *, log_offset: int = 0, log_ceiling: int = 1_000) -> StateSnapshot:
-    return StateSnapshot(
-        format=1,
-        epoch=name.epoch,
-        sequence=name.sequence,
-        store_uuid="store-1",
-        cluster="DefaultCluster",
-        broker_name="broker-a",
-        captured_ms=1,
-        log_offset=log_offset,
-        log_ceiling=log_ceiling,
-        record_bytes_min=91,
-        topics=(TopicState(topic="orders", incarnation=1, ends=(QueueEnd(0, 10),)),),
-        documents={"topics.json": {"topicConfigTable": {}}},
-    )
+def snapshot_of(store: MemoryObjectStore, name: StateName) -> StateSnapshot:
+    """The one that is there under this name."""
+    return decode_state(store.objects[KEYS.state(epoch=name.epoch, sequence=name.sequence)], name=name)
 
 
 def test_the_stored_form() -> None:
@@ -169,6 +151,42 @@ async def test_the_one_before_is_taken_when_the_newest_is_damaged(bit: int) -> N
     heir = StateLog(await open_writer(store, seed=2))
     assert (await heir.newest()) == found
     assert heir.reserved_ceiling == 0, "a damaged one reserves nothing"
+
+
+async def test_what_cannot_be_read_makes_no_good_one_go() -> None:
+    """Somebody else has put something under a name of this epoch, before its writer has looked."""
+    store = MemoryObjectStore()
+    first = StateLog(await open_writer(store))
+    for _ in range(2):
+        await first.write(snapshot(first.next_name()))
+    await store.put(KEYS.state(epoch=2, sequence=99), b"who knows")
+    second = StateLog(await open_writer(store, seed=2))
+    assert (await second.newest()).snapshot == snapshot_of(store, StateName(1, 2))
+    await second.write(snapshot(second.next_name()))
+    # Were the one that was just written damaged, the good one of the first writer is still there.
+    assert await list_names(store, KEYS) == [StateName(1, 2), StateName(2, 99), StateName(2, 100)]
+    await second.write(snapshot(second.next_name()))
+    assert await list_names(store, KEYS) == [StateName(2, 100), StateName(2, 101)]
+
+
+async def test_a_writer_that_could_read_neither_deletes_none_of_its_own() -> None:
+    """It goes on without a look; the names of its epoch that it has not come to are none of its own."""
+    store = MemoryObjectStore()
+    first = StateLog(await open_writer(store))
+    for _ in range(2):
+        await first.write(snapshot(first.next_name()))
+    foreign = [StateName(2, 98), StateName(2, 99)]
+    for name in foreign:
+        await store.put(KEYS.state(epoch=name.epoch, sequence=name.sequence), b"who knows")
+    second = StateLog(await open_writer(store, seed=2))
+    with pytest.raises(StateCorruptError):
+        await second.newest()
+    good = [StateName(1, 1), StateName(1, 2)]
+    await second.write(snapshot(second.next_name()))
+    assert await list_names(store, KEYS) == [*good, StateName(2, 1), *foreign]
+    assert second.kept == (StateName(1, 2), StateName(2, 1))
+    await second.write(snapshot(second.next_name()))
+    assert await list_names(store, KEYS) == [StateName(2, 1), StateName(2, 2), *foreign]
 
 
 async def test_a_third_one_may_have_reserved_too_little() -> None:

@@ -1,4 +1,5 @@
-"""The part of the store doctor that a broker does each time it starts: some 130 requests, well under a second.
+"""The part of the store doctor that a broker does each time it starts, and before it is recovered from a bucket: some
+130 requests, well under a second.
 
 Of a directory it asks less: there each write waits for the disk, and what is tried is whether the file system links a
 name once. Some that are mounted over a network do not, or do not link at all.
@@ -22,6 +23,7 @@ from thermocline.tiered.errors import UnfitStoreError
 from thermocline.tiered.fencing import FencingMode
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
+from thermocline.tiered.object_store_url import is_directory_url, is_s3_url
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +58,14 @@ async def check_fencing(
         if left:
             logger.warning("objects of the store check could not be removed count=%d first=%s", len(left), left[0])
     logger.info("store checked fencing=%s elapsed_ms=%d", mode, (time.monotonic() - started) * 1_000)
+
+
+def races_for(url: str) -> Races | None:
+    """How the store at `url` is tried before its ledger is claimed; None: not at all, for what `memory://` promises is
+    our own code."""
+    if is_s3_url(url):
+        return RACES
+    return DIRECTORY_RACES if is_directory_url(url) else None
 
 
 async def _probe_ranges(bench: Bench) -> Finding:

@@ -1,7 +1,7 @@
 """State check: the snapshots of topics, groups and offsets, which are what a broker comes back by.
 
     the newest two      are there, decodable, their checksum right, under their own name
-    older ones          on their way out: garbage, counted
+    older ones          on their way out, once there are two newer ones that can be read: garbage, counted
     of a later epoch    than the ledger's, or, for the writer, of a number that it has not come to: nobody's, and a
                         recovery would take it for the newest
 
@@ -87,12 +87,14 @@ class _StateCheck:
         )
         for name in sorted(listing.there.keys() - set(own)):
             self._find(name, Problem.EXTRA, "a recovery would take it for the newest")
-        for name in own[:-KEPT_COUNT]:
-            self._state.garbage[self._key(name)] = listing.there[name]
         for name in self._still_kept(listing.expected):
             if name not in listing.there:
                 self._find(name, Problem.MISSING)
-        newest = [await self._check(name) for name in own[-KEPT_COUNT:]]
+        older, newest = list(own), list[StateSnapshot | None]()
+        while older and sum(snapshot is not None for snapshot in newest) < KEPT_COUNT:
+            newest.append(await self._check(older.pop()))
+        for name in older:
+            self._state.garbage[self._key(name)] = listing.there[name]
         if not self._view.kept_states():
             self._check_count(newest, catalog)
         return self._state

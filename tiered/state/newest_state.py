@@ -2,6 +2,7 @@
 
     find_newest      by what a listing shows: a listing and a GET, for whoever looks at a broker from outside
     find_last        though listings may lag: for whoever goes on from it
+    find_superseded  what nobody falls back to any more: for whoever deletes
 
 Names are a row: the sequence of an epoch begins with 1 and leaves none out (`state_log.py`), and the newest two stay.
 So behind the newest that a listing shows, what it has not seen yet is found by name, as a GET sees all that was put: in
@@ -16,7 +17,7 @@ keep to that; nor is one passed over that a later version has written.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from thermocline.remoting.errors import ObjectNotFoundError, ObjectStoreUnavailableError
@@ -100,6 +101,22 @@ async def find_last(store: ObjectStore, keys: BrokerKeys, *, epoch: int) -> Newe
     raise ObjectStoreUnavailableError("state snapshots go faster than they can be read", root=keys.root)
 
 
+async def find_superseded(store: ObjectStore, keys: BrokerKeys, names: Collection[StateName]) -> list[StateName]:
+    """Those of `names` that are older than the newest KEPT_COUNT of them that can be read.
+
+    What cannot be read does not count: a name that somebody else has put something under, or a snapshot that was
+    damaged since, must not be the reason why a good one goes. One of a later version does not count either, for what
+    it says is not known.
+
+    Raises:
+        ObjectStoreUnavailableError: No answer.
+    """
+    older, readable_count = sorted(names), 0
+    while older and readable_count < KEPT_COUNT:
+        readable_count += await _is_readable(store, keys, older.pop())
+    return older if readable_count == KEPT_COUNT else []
+
+
 async def read_newest(store: ObjectStore, keys: BrokerKeys) -> StateSnapshot | None:
     """The snapshot of `find_newest`, which raises the same; a warning tells when it is not the newest."""
     found = await find_newest(store, keys)
@@ -111,6 +128,14 @@ async def list_names(store: ObjectStore, keys: BrokerKeys) -> list[StateName]:
     """The snapshots that are listed, oldest first."""
     places = [keys.state_of(info.key) async for info in store.list(keys.state_prefix)]
     return sorted(StateName(*place) for place in places if place is not None)
+
+
+async def _is_readable(store: ObjectStore, keys: BrokerKeys, name: StateName) -> bool:
+    data = await _get(store, keys, name)
+    try:
+        return data is not None and bool(decode_state(data, name=name))
+    except StateCorruptError:
+        return False
 
 
 async def _get(store: ObjectStore, keys: BrokerKeys, name: StateName) -> bytes | None:

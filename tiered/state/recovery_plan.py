@@ -45,7 +45,8 @@ class QueuePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
-    """One topic. `is_known`: it was there at the snapshot; else the catalog alone tells of it."""
+    """One topic. `is_known`: it was there at the snapshot; else the catalog alone tells of it. `quarantined_count`:
+    committed messages that can be read from nowhere."""
 
     topic: str
     incarnation: int
@@ -55,6 +56,7 @@ class TopicPlan:
     ttl_ms: int | None
     is_known: bool
     committed_count: int
+    quarantined_count: int
     queues: tuple[QueuePlan, ...]
 
     @property
@@ -163,8 +165,9 @@ def _plan_topic(
         entry = None
     deleted = any(known is not None and known.deleted for known in (state, entry))
     segments = entry.segments if entry is not None else ()
+    quarantine = entry.quarantine if entry is not None else ()
     packed = catalog.packed.get(topic) if entry is not None else None
-    places = [segment.min_physical_offset for segment in segments]
+    places = [segment.min_physical_offset for segment in (*segments, *(kept.segment for kept in quarantine))]
     places += [catalog.packs[pack_id].min_physical_offset for pack_id in (packed.packs if packed is not None else ())]
     start_offset = min(places, default=snapshot.log_offset)
     ends = {end.queue_id: end.end_offset for end in state.ends} if state is not None else {}
@@ -202,6 +205,7 @@ def _plan_topic(
         ttl_ms=entry.ttl_ms if entry is not None else None,
         is_known=state is not None,
         committed_count=sum(segment.record_count for segment in segments) + (packed_count if entry is not None else 0),
+        quarantined_count=sum(lost.end_offset - lost.start_offset for kept in quarantine for lost in kept.lost),
         queues=() if deleted else tuple(queues),
     )
 

@@ -15,9 +15,10 @@ attempt has a name of its own.
 Only what both of the kept two reserve may be used (`reserved_ceiling`), so that either of them is enough when the other
 is lost or damaged.
 
-Old ones are deleted by whoever writes, and only names older than two of its own time that are there; so a writer that
-was fenced meanwhile deletes nothing of its successor's. A crash leaves what the next writer's first list finds; a put
-without an answer leaves what the next that has one deletes.
+Old ones are deleted by whoever writes, and only names older than two of its own time that are there and can be read; so
+a writer that was fenced meanwhile deletes nothing of its successor's, and what somebody else has put under a name of
+this epoch makes no good one go. A crash leaves what the next writer's first list finds; a put without an answer leaves
+what the next that has one deletes.
 Belongs to the tier process's loop.
 """
 
@@ -74,8 +75,7 @@ class StateLog:
     @property
     def kept(self) -> tuple[StateName, ...]:
         """The names that are to be there, as far as this writer knows; none before it has looked."""
-        names = self._names if self._names is not None else []
-        return tuple(sorted(name for name in names if name.epoch <= self._writer.epoch)[-KEPT_COUNT:])
+        return tuple(self._own_time()[-KEPT_COUNT:])
 
     @property
     def reserved_ceiling(self) -> int:
@@ -87,6 +87,10 @@ class StateLog:
         """Whether it is one that this writer, or an earlier one, can have put."""
         epoch, last = self._writer.epoch, max(self._sequence, self._tried_sequence)
         return name.epoch < epoch or (name.epoch == epoch and name.sequence <= last)
+
+    def _own_time(self) -> list[StateName]:
+        """What is there of this writer and of earlier ones, oldest first, readable or not."""
+        return sorted(name for name in self._names or () if self.may_have_made(name))
 
     def next_name(self) -> StateName:
         """The name of the snapshot to write."""
@@ -196,8 +200,10 @@ class StateLog:
     async def _delete_superseded(self) -> None:
         """Costs money, not correctness, when it fails: the next one tries again."""
         assert self._names is not None
-        own_time = sorted(name for name in self._names if name.epoch <= self._writer.epoch)
-        for name in (*self._unknown, *own_time[:-KEPT_COUNT]):
+        own_time = self._own_time()
+        readable = [name for name in own_time if name in self._ceilings][-KEPT_COUNT:]
+        superseded = [name for name in own_time if name < readable[0]] if len(readable) == KEPT_COUNT else []
+        for name in (*self._unknown, *superseded):
             try:
                 await self._writer.store.delete(self._key(name))
             except ObjectStoreUnavailableError as error:

@@ -24,6 +24,7 @@ def plan(ttl_ms: int | None) -> RecoveryPlan:
         ttl_ms=ttl_ms,
         is_known=True,
         committed_count=0,
+        quarantined_count=0,
         queues=(),
     )
     return RecoveryPlan(log_offset=0, new_queue_offset=0, last_incarnation=1, topics=(topic,))

@@ -12,13 +12,13 @@ from typing import Protocol
 
 import msgspec
 
+from thermocline.broker.helper_answers import check_answer, refusal
 from thermocline.broker.helper_hub import HelperRole
 from thermocline.broker.helper_protocol import HelloReply, HelperRequestCode
 from thermocline.broker.shared_page import SharedPage
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.error_table import error_response
 from thermocline.remoting.errors import InvalidRequestError, MQError, UnavailableError
-from thermocline.remoting.response_code import ResponseCode
 
 
 class Handler(Protocol):
@@ -85,16 +85,14 @@ class DirectHub:
         except MQError as error:
             if not answering.done():
                 raise
-            response = error_response(command, error)
+            is_refused = isinstance(error, InvalidRequestError)
+            response = refusal(command, error) if is_refused else error_response(command, error)
         finally:
             answering.cancel()
             leaving.cancel()
         assert isinstance(response, RemotingCommand)
-        if response.code == ResponseCode.SUCCESS:
-            return response
-        if response.code == ResponseCode.INVALID_PARAMETER:
-            raise InvalidRequestError(response.remark or "refused by the helper process", role=role)
-        raise UnavailableError(response.remark or "no answer from the helper process", role=role)
+        check_answer(response, role=role)
+        return response
 
     def told(self, role: str, handler: Handler, code: HelperRequestCode, body: bytes) -> None:
         """A helper tells something, unless it is another one's turn by now."""

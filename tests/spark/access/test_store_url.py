@@ -11,6 +11,7 @@ from thermocline.remoting.errors import InvalidRequestError
 from thermocline.spark.access.blocking_store import blocking_store
 from thermocline.spark.access.store_options import StoreOptions, store_options
 from thermocline.spark.access.store_url import broker_roots, possible_prefixes, split_url
+from thermocline.tiered.object_store_url import parse_s3_url
 
 _names = itertools.count()
 
@@ -32,6 +33,12 @@ def test_a_url_may_mean_a_prefix_a_cluster_or_a_broker() -> None:
     ]
     assert list(possible_prefixes("s3a://b")) == [("s3a://b", "")]
     assert list(possible_prefixes("s3a://b/c")) == [("s3a://b/c", ""), ("s3a://b", "c/")]
+
+
+def test_keys_are_the_same_whatever_a_url_is_taken_for() -> None:
+    secret = "a+b/c==?d"
+    for url, _ in possible_prefixes(f"s3a://b/x/y/z/?region=r&secret_key={secret}"):
+        assert parse_s3_url(url).secret_key == secret
 
 
 def test_brokers_are_found_among_other_things() -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.fixtures_s3 import S3Bucket
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError, ObjectNotFoundError
 from thermocline.remoting.hand_off import QueueTarget, TopicTarget
+from thermocline.spark.access.blocking_store import blocking_store
 from thermocline.spark.access.store_options import StoreOptions
 from thermocline.spark.handoff.hand_off import hand_off
 from thermocline.spark.handoff.obstacles import obstacles_of
@@ -115,6 +117,17 @@ def test_a_receipt_lies_at_a_path_or_url(tmp_path: Path) -> None:
         with pytest.raises(InvalidRequestError):
             read_receipt(wrong, StoreOptions())
     assert receipt_place("s3a://b/out/") == "s3a://b/out.receipt.json"
+
+
+@pytest.mark.s3
+def test_a_receipt_lies_in_a_bucket_that_its_url_says_how_to_reach(s3_bucket: S3Bucket) -> None:
+    """The slash in the secret is none of the key's."""
+    assert {"+", "/"} <= set(s3_bucket.secret_key)
+    place = s3_bucket.cold_url.replace("/cold?", "/jobs/7/r.json?")
+    write_receipt(RECEIPT, place, StoreOptions())
+    assert read_receipt(place, StoreOptions()) == RECEIPT
+    folder = blocking_store(s3_bucket.cold_url.replace("/cold?", "?"), StoreOptions())
+    assert folder.run(folder.store.get("jobs/7/r.json")) == encode_receipt(RECEIPT)
 
 
 @pytest.mark.parametrize(

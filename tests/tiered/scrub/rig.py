@@ -148,6 +148,7 @@ class ScrubRig:
             flush_offset=lambda: self.messages.commit_log.flush_offset,
             on_committed=lambda catalog, topics: None,
             pack_sealer=pack_sealer if self.packs else None,
+            states=self.states,
         )
         self.merging = Merging(
             merger=PackMerger(

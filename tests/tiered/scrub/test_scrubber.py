@@ -179,6 +179,19 @@ async def test_old_states_are_garbage_and_go(rig: ScrubRig) -> None:
         await check_whole(rig)
 
 
+async def test_an_old_state_is_no_garbage_while_there_are_not_two_newer_ones_that_can_be_read(rig: ScrubRig) -> None:
+    kept = objects_of(rig, ObjectKind.STATE)
+    async with rig.opened():  # a later epoch, and somebody else was faster
+        foreign = KEYS.state(epoch=rig.writer.epoch, sequence=9)
+        await rig.objects.put(foreign, b"whatever it says")
+        for report in (await rig.scrub(), await rig.look()):
+            assert (found_keys(report), report.garbage_count) == ({foreign}, 0)
+        await rig.scrub(heal=True)
+        assert set(kept) <= set(rig.objects.objects)
+        await rig.objects.delete(foreign)
+        await check_whole(rig)
+
+
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind is not ObjectKind.HEAD_HINT])
 async def test_two_that_are_exchanged_are_both_found_and_healed(rig: ScrubRig, kind: ObjectKind) -> None:
     keys = objects_of(rig, kind)
