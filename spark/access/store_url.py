@@ -50,8 +50,8 @@ def possible_prefixes(url: str) -> Iterator[tuple[str, str]]:
     for _ in range(3):
         yield urlunsplit(parts._replace(path=path)), under
         path, slash, name = path.rpartition("/")
-        if not slash or not name:
-            return
+        if not slash or not name or (not path and not parts.netloc):
+            return  # of a directory there is none above the root
         under = f"{name}/{under}"
 
 

@@ -35,6 +35,8 @@ def test_a_url_may_mean_a_prefix_a_cluster_or_a_broker() -> None:
     ]
     assert list(possible_prefixes("s3a://b")) == [("s3a://b", "")]
     assert list(possible_prefixes("s3a://b/c")) == [("s3a://b/c", ""), ("s3a://b", "c/")]
+    assert list(possible_prefixes("file:///c")) == [("file:///c", "")]
+    assert list(possible_prefixes("file:///x/c")) == [("file:///x/c", ""), ("file:///x", "c/")]
 
 
 def test_brokers_are_found_among_other_things() -> None:
