@@ -14,10 +14,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from thermocline.client.message_queue import MessageQueue
-from thermocline.remoting.errors import GroupNotFoundError, TopicNotFoundError
+from thermocline.remoting.errors import (
+    GroupNotFoundError,
+    IllegalOperationError,
+    TopicNotFoundError,
+    UnsupportedRequestError,
+)
 from thermocline.spark.access.blocking_store import blocking_store
 from thermocline.spark.access.hadoop_options import read_options
-from thermocline.spark.handoff.same_store import ask_stores, check_same_stores
+from thermocline.spark.handoff.same_store import check_same_stores, stores_of
 from thermocline.spark.jobs.chunked_read import Chunk, ChunkedRead, QueueEnd
 from thermocline.spark.jobs.progress import Progress, ProgressMeter
 from thermocline.spark.reading.cold_plan import resolve_plan
@@ -28,6 +33,8 @@ from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from thermocline.client.admin.admin_client import AdminClient
 
 OLDEST_WINDOW = 1_000
 """Offsets in which the oldest message is looked for first; what is in front of it may have expired."""
@@ -205,13 +212,32 @@ def _ask(namesrv: str, group: str, topics: Sequence[str]) -> _Brokers:
     now_ms = time.time_ns() // 1_000_000
     with AdminClient(namesrv=namesrv) as admin:
         for topic in topics:
-            stores |= ask_stores(admin, topic)
-            for stats in admin.topic_stats(topic):
-                ranges[_queue_place(stats.queue)] = (stats.min_offset, stats.max_offset)
-            for progress in admin.group_progress(group, topic=topic):
-                if progress.consumer_offset >= 0 and progress.queue.topic == topic:
-                    positions[_queue_place(progress.queue)] = progress.consumer_offset
+            try:
+                places = admin.group_places(group, topic)
+            except (IllegalOperationError, UnsupportedRequestError):  # a static topic, a broker of another make
+                _ask_as_mqadmin_does(admin, group, topic, positions, ranges)
+                continue
+            stores |= stores_of(places)
+            for place in places:
+                ranges[_queue_place(place.queue)] = (place.min_offset, place.max_offset)
+                if place.offset is not None:
+                    positions[_queue_place(place.queue)] = place.offset
     return _Brokers(positions=positions, ranges=ranges, as_of_ms=now_ms, stores=stores)
+
+
+def _ask_as_mqadmin_does(
+    admin: AdminClient,
+    group: str,
+    topic: str,
+    positions: dict[QueuePlace, int],
+    ranges: dict[QueuePlace, tuple[int, int]],
+) -> None:
+    """By RocketMQ's own requests, which say 0 of a group that has no position."""
+    for stats in admin.topic_stats(topic):
+        ranges[_queue_place(stats.queue)] = (stats.min_offset, stats.max_offset)
+    for progress in admin.group_progress(group, topic=topic):
+        if progress.consumer_offset >= 0 and progress.queue.topic == topic:
+            positions[_queue_place(progress.queue)] = progress.consumer_offset
 
 
 def _ask_bucket(spark: SparkSession, url: str, topic: str, options: Mapping[str, str], group: str) -> _Brokers:
