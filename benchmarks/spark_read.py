@@ -20,7 +20,8 @@ reads each topic, in rounds in which all take their turn:
 The broker is stopped (SIGSTOP) while Spark reads the bucket. Medians over `--rounds`. Wanted of the source with default
 columns: a ratio of 0.7 or 100 MB/s raw a core, whichever is less; 3 times the job that pulls; four tasks a queue. Exit
 status 1 when one is missed or a count was wrong. `--quick`: 96 MiB raw a topic instead of 1 GiB, one round; it shows
-that everything works, and its status is 0: what a query costs before its first row is most of so little.
+that everything works, and its status is 0: what a query costs before its first row is most of so little, and nothing is
+warmed up. `--mebibytes` says another size; files of the log and segments are in proportion.
 """
 
 from __future__ import annotations
@@ -119,6 +120,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure and print; 1 when something is missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark_read")
     parser.add_argument("--quick", action="store_true", help="96 MiB raw a topic, one round")
+    parser.add_argument("--mebibytes", type=int, help="raw bytes a topic in MiB (default: 1024, or 96 with --quick)")
     parser.add_argument("--server", default="minio", help="an S3 server of localstack/ (default: %(default)s)")
     parser.add_argument("--fills", type=lambda text: text.split(","), default=["json", "random"])
     parser.add_argument("--rounds", type=int, help="default: 5, or 1 with --quick")
@@ -127,10 +129,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, help="write every figure to this JSON file")
     options = parser.parse_args(arguments)
     rounds = options.rounds or (1 if options.quick else 5)
+    mebibytes = options.mebibytes or (96 if options.quick else 1024)
     build_load_generator()
     settings = {
-        "mappedFileSizeCommitLog": str(16 * MIB if options.quick else 64 * MIB),
-        "coldSegmentBytes": str(32 * MIB if options.quick else 128 * MIB),
+        "mappedFileSizeCommitLog": str(min(64, max(1, mebibytes // 6)) * MIB),
+        "coldSegmentBytes": str(min(128, max(1, mebibytes // 3)) * MIB),
         "fileReservedTime": "48" if options.hot else "0",
         "deleteWhen": EVERY_HOUR,
     }
@@ -145,15 +148,14 @@ def main(arguments: list[str] | None = None) -> int:
             ProcessPoolExecutor(1, mp_context=get_context("spawn")) as elsewhere,
         ):
             for topic in topics:
-                raw_bytes = (96 if options.quick else 1024) * MIB
-                fill_topic(broker, topic.name, fill=topic.fill, body_bytes=BODY_BYTES, raw_bytes=raw_bytes)
+                fill_topic(broker, topic.name, fill=topic.fill, body_bytes=BODY_BYTES, raw_bytes=mebibytes * MIB)
             _seal(broker)
             if not options.hot:
                 delete_local_files(broker, {topic.name for topic in topics})
             for topic in topics:
                 elsewhere.submit(_look_at, cold_url, topic.name).result().give(topic)
             session = _session(server)
-            _measure(session, broker, elsewhere, cold_url, topics, rounds)
+            _measure(session, broker, elsewhere, cold_url, topics, range(int(options.quick), rounds + 1))
             session.stop()
     return _report(topics, rounds, options)
 
@@ -167,9 +169,9 @@ def _measure(
     elsewhere: ProcessPoolExecutor,
     cold_url: str,
     topics: list[Topic],
-    rounds: int,
+    rounds: range,
 ) -> None:
-    """All ways in turn, `rounds` times after one that does not count."""
+    """All ways in turn, once for each of `rounds`; the one numbered 0 warms up and does not count."""
     ways = {topic.name: _ways(session, broker, topic) for topic in topics}
     for topic in topics:
         topic.tasks = _source(session, topic).load(URL).rdd.getNumPartitions()
@@ -177,7 +179,7 @@ def _measure(
         everything = _source(session, topic).option("columns", ALL_COLUMNS).load(URL)
         everything.write.mode("overwrite").option("compression", "zstd").parquet(f"s3a://cold/parquet/{topic.name}")
         broker.resume()
-    for number in range(rounds + 1):
+    for number in rounds:
         for topic in topics:
             broker.pause()
             get_bytes, get_s = elsewhere.submit(parallel_gets, cold_url, topic.name, GETS_AT_ONCE).result()

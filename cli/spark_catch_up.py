@@ -10,6 +10,9 @@ from thermocline.cli.spark_options import ColdRead, in_session, reads_cold_tier
 
 __all__ = ["catch_up"]
 
+EARLIEST_OFFSET = -2
+"""As in receipts."""
+
 
 @click.command("catch-up", short_help="Replay a topic from the bucket into Parquet or JSON lines.")
 @click.argument("topic")
@@ -80,7 +83,7 @@ def catch_up(
         read.output.value(asdict(report))
         return
     names = ("topic", "broker_name", "queue_id", "start_offset", "end_offset")
-    read.output.rows([asdict(queue) for queue in report.queues], columns=names)
+    read.output.rows([_shown(asdict(queue)) for queue in report.queues], columns=names)
     for note in report.notes:
         read.output.note(note)
     if report.outcome == "finished before":
@@ -90,3 +93,8 @@ def catch_up(
         read.output.note(
             f"{report.row_count} messages written to {report.output} in {report.elapsed_ms / 1000:.1f} s{begun}"
         )
+
+
+def _shown(queue: dict[str, object]) -> dict[str, object]:
+    """A queue of which nothing was cold begins and ends where it begins; people know that as the option's word."""
+    return {name: "earliest" if value == EARLIEST_OFFSET else value for name, value in queue.items()}

@@ -61,10 +61,14 @@ def reads_cold_tier(command: Callable[Concatenate[ColdRead, P], R]) -> Callable[
     )
     @click.option("--tags", help="Only messages with one of these tags: 'A || B'.")
     @click.option("--queues", help="Only these queues: broker-a:0,broker-a:1 or 0,1.")
-    @click.option("--starting-offsets", metavar="earliest|latest|JSON", help="Where to start in every queue.")
+    @click.option(
+        "--starting-offsets",
+        metavar="earliest|latest|JSON",
+        help="""Where to start in every queue: latest, or as '{"orders": {"broker-a:0": 17}}'.""",
+    )
     @click.option("--ending-offsets", metavar="earliest|latest|JSON", help="Where to end, exclusive.")
     @click.option("--starting-time", metavar="TIME", help="Store time to start at: milliseconds or ISO 8601.")
-    @click.option("--ending-time", metavar="TIME", help="Store time to end before.")
+    @click.option("--ending-time", metavar="TIME", help="Store time to end before, written so too.")
     @click.option("--option", "pairs", multiple=True, metavar="NAME=VALUE", help="Any other option of the data source.")
     @click.option("--cores", type=click.IntRange(min=1), help="Cores to use; all when absent.")
     @click.option("--json", "as_json", is_flag=True, help="Write the report as JSON for programs instead of a table.")

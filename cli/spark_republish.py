@@ -38,7 +38,12 @@ __all__ = ["republish"]
     help="What stays in order: each source queue, or each key, which then goes to the queue of its hash.",
 )
 @click.option(
-    "--batch-size", "batch_bytes", type=SIZE, default="256KiB", show_default=True, help="Bodies in one request."
+    "--batch-size",
+    "batch_bytes",
+    type=SIZE,
+    default="256KiB",
+    show_default=True,
+    help="Bodies in one request; 2MiB at most.",
 )
 @click.option(
     "--may-repeat", is_flag=True, help="Go on although the target has lost what an earlier run sent, and send it again."

@@ -80,12 +80,14 @@ class TopicTarget(Body, kw_only=True):
 
 
 class HandOffBody(Body, kw_only=True):
-    """90151. `is_forced`: where the group is now, expired messages and popped ones are passed over."""
+    """90151. `store_uuid`: of the broker whose history was read; None: not known. `is_forced`: where the group is now,
+    expired messages, popped ones and the store are passed over."""
 
     group: str
     receipt_id: str
     topics: list[TopicTarget]
     is_forced: bool = False
+    store_uuid: str | None = None
 
 
 class MovedQueue(Body, kw_only=True):
@@ -115,7 +117,8 @@ class QueuePlace(Body, kw_only=True):
 
 
 class HandOffPlaces(Body, kw_only=True):
-    """The answer to 90150."""
+    """The answer to 90150. `store_uuid`: the broker's, which its cold tier carries too; "" from an older broker."""
 
     incarnation: int
+    store_uuid: str = ""
     queues: list[QueuePlace] = msgspec.field(default_factory=list)

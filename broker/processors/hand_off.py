@@ -6,6 +6,8 @@
     90153 HAND_OFF_ABORT      let it go
 
 What is checked
+  - This is the broker that was read: its store's id, if the request says one. By force another one will do, since a
+    broker that was recovered from the bucket has a new id.
   - Nobody is there: no member is connected, and none holds messages that it has popped.
   - The topic lives the life that was read (its incarnation), and is no static one.
   - Every offset lies within the queue's visible range; one below it, whose messages have expired since, only by force,
@@ -90,13 +92,18 @@ class HandOffProcessor:
                     offset=NO_OFFSET if offset is None else offset,
                 )
             )
-        body = HandOffPlaces(incarnation=context.store.incarnations.find(header.topic).id, queues=queues)
+        body = HandOffPlaces(
+            incarnation=context.store.incarnations.find(header.topic).id,
+            store_uuid=context.store.identity.store_id,
+            queues=queues,
+        )
         return RemotingCommand.response(command, body=body.encode())
 
     async def prepare(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """90151."""
         plan = HandOffBody.decode(command.body)
         context = self._context
+        self._check_store(plan)  # before a group is made on a broker that is none of ours
         if context.groups.find_or_create(plan.group) is None:
             raise GroupNotFoundError("there is no such group", group=plan.group)
         self._check_topics(plan)
@@ -167,6 +174,15 @@ class HandOffProcessor:
         if topic in context.static_topics.details:
             raise IllegalOperationError("groups of a static topic cannot be handed over", topic=topic)
         return config
+
+    def _check_store(self, plan: HandOffBody) -> None:
+        store_uuid = self._context.store.identity.store_id
+        if plan.store_uuid is not None and plan.store_uuid != store_uuid and not plan.is_forced:
+            raise InvalidParameterError(
+                "this is not the broker that was read, but another cluster's, or one that was recovered since",
+                read=plan.store_uuid,
+                now=store_uuid,
+            )
 
     def _check_topics(self, plan: HandOffBody) -> None:
         for target in plan.topics:

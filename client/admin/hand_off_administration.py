@@ -60,13 +60,17 @@ _ERRORS: dict[str, type[MQError]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPlace:
-    """Where a group is in a queue of a topic's present life; `offset` None: it has not begun there."""
+    """Where a group is in a queue of a topic's present life; `offset` None: it has not begun there.
+
+    `store_uuid` is the id of the broker's store, which its cold tier carries too; "" from an older broker.
+    """
 
     queue: MessageQueue
     incarnation: int
     min_offset: int
     max_offset: int
     offset: int | None
+    store_uuid: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +104,7 @@ class HandOffAdministration(AdminBase):
                     min_offset=each.min_offset,
                     max_offset=each.max_offset,
                     offset=None if each.offset == NO_OFFSET else each.offset,
+                    store_uuid=found.store_uuid,
                 )
                 for each in found.queues
             ]
@@ -112,23 +117,26 @@ class HandOffAdministration(AdminBase):
         *,
         receipt_id: str,
         force: bool = False,
+        stores: Mapping[str, str] | None = None,
     ) -> list[HandedOver]:
         """Move a group that nobody is in to where `targets` say, by broker name; return what was moved, sorted.
 
         A receipt is applied once. What it had applied before is not among what is returned: repeat the call after a
-        failure until it succeeds. `force` passes over expected offsets, and over what has expired since it was read.
+        failure until it succeeds. `stores`: the ids of the stores that were read, by broker name, so that no other
+        cluster's group is moved. `force` passes over expected offsets, over what has expired since it was read, and
+        over `stores`.
 
         Raises:
             GroupActiveError: Members of the group are connected, or hold messages that they have popped.
             GroupHeldError: Somebody else is moving it.
             InvalidRequestError: A broker has the topic and is not among `targets` (unless forced), an offset is out of
-                range, the group is not where it was, the topic is another one by now.
+                range, the group is not where it was, the topic is another one by now, or the broker is.
             ObjectNotFoundError: There is no such broker, topic or group.
             UnavailableError: A broker gave no answer; repeat the call.
         """
         wanted = await self._wanted(targets, is_whole=not force)
         for attempt in range(1, ATTEMPTS_MAX + 1):
-            prepared = await self._prepare_each(group, wanted, receipt_id=receipt_id, force=force)
+            prepared = await self._prepare_each(group, wanted, receipt_id=receipt_id, force=force, stores=stores or {})
             try:
                 return sorted(
                     [row for master in prepared for row in await self._apply(master, group, receipt_id)],
@@ -164,12 +172,24 @@ class HandOffAdministration(AdminBase):
         return wanted
 
     async def _prepare_each(
-        self, group: str, wanted: Sequence[tuple[BrokerAddress, list[TopicTarget]]], *, receipt_id: str, force: bool
+        self,
+        group: str,
+        wanted: Sequence[tuple[BrokerAddress, list[TopicTarget]]],
+        *,
+        receipt_id: str,
+        force: bool,
+        stores: Mapping[str, str],
     ) -> list[BrokerAddress]:
         """Prepare on every broker, or on none; the brokers on which it is not applied yet."""
         waiting: list[BrokerAddress] = []
         for master, topics in wanted:
-            body = HandOffBody(group=group, receipt_id=receipt_id, topics=topics, is_forced=force)
+            body = HandOffBody(
+                group=group,
+                receipt_id=receipt_id,
+                topics=topics,
+                is_forced=force,
+                store_uuid=stores.get(master.broker_name),
+            )
             command = RemotingCommand.request(HandOffRequestCode.HAND_OFF_PREPARE, body=body.encode())
             try:
                 answer = await self._hand_off_call(master, command)

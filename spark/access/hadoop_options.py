@@ -2,9 +2,9 @@
 
 A Python data source is planned and read in processes that see neither the session nor its configuration, only the
 options of the read. So what s3a would use is looked up here, on the driver, and handed over as options: endpoint,
-region, path style, keys, session token and encryption, each with its override for the one bucket. Classic sessions only
-(Spark Connect has no JVM at hand: give the options by hand). Credential providers written in Java, proxies, delegation
-tokens and the JVM's trust store do not carry over.
+region, path style, keys and where they come from, timeouts, retries and encryption, each with its override for the one
+bucket; `store_options.py` says what becomes of each. Classic sessions only (Spark Connect has no JVM at hand: give the
+options by hand). Proxies, delegation tokens and the JVM's trust store do not carry over.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from thermocline.spark.access.store_options import BUCKET_PREFIX, HADOOP_PREFIX
+from thermocline.spark.access.store_options import BUCKET_PREFIX, HADOOP_PREFIX, SSE_KEY_NAMES, SSE_NAMES
 from thermocline.spark.access.store_url import S3_SCHEMES
 from thermocline.spark.metrics.collector import active_options
 
@@ -21,16 +21,27 @@ if TYPE_CHECKING:
 
 FORMAT = "thermocline"
 HADOOP_NAMES = (
-    "endpoint",
-    "endpoint.region",
-    "connection.ssl.enabled",
-    "path.style.access",
-    "access.key",
-    "secret.key",
-    "session.token",
-    "encryption.algorithm",
-    "encryption.key",
+    ("endpoint",),
+    ("endpoint.region",),
+    ("connection.ssl.enabled",),
+    ("path.style.access",),
+    ("access.key",),
+    ("secret.key",),
+    ("session.token",),
+    ("aws.credentials.provider",),
+    ("auth.profile.name",),
+    ("auth.profile.file",),
+    ("connection.establish.timeout",),
+    ("connection.timeout",),
+    ("connection.maximum",),
+    ("attempts.maximum",),
+    ("retry.limit",),
+    ("retry.interval",),
+    SSE_NAMES,
+    SSE_KEY_NAMES,
 )
+"""With the old names of the same setting behind the new one."""
+HADOOP_DEFAULTS = "core-default.xml"
 
 
 def read_options(spark: SparkSession, url: str) -> dict[str, str]:
@@ -43,15 +54,15 @@ def read_options(spark: SparkSession, url: str) -> dict[str, str]:
         return active_options()
     settings = spark._jsparkSession.sessionState().newHadoopConf()
     options: dict[str, str] = {}
-    for name in HADOOP_NAMES:
-        for key in (f"{BUCKET_PREFIX}{parts.netloc}.{name}", f"{HADOOP_PREFIX}{name}"):
+    for names in HADOOP_NAMES:
+        of_bucket = [f"{BUCKET_PREFIX}{parts.netloc}.{name}" for name in names]
+        for key in (*of_bucket, *(f"{HADOOP_PREFIX}{name}" for name in names)):
             value = settings.get(key)
-            if value:
+            # What Hadoop says by default says nothing here: its guesses are for another client.
+            if value and HADOOP_DEFAULTS not in (settings.getPropertySources(key) or ()):
                 options[key] = str(value)
                 break
-    # What Hadoop says by default says nothing here; with an endpoint of one's own, path style is the better guess.
-    defaults = {f"{HADOOP_PREFIX}path.style.access": "false", f"{HADOOP_PREFIX}connection.ssl.enabled": "true"}
-    return {key: value for key, value in options.items() if defaults.get(key) != value} | active_options()
+    return options | active_options()
 
 
 def configure(spark: SparkSession, url: str) -> DataFrameReader:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.spark.access.request_counts import counting_requests
 from thermocline.spark.access.store_options import BucketOptions
+from thermocline.spark.access.writes_refused import WritesRefused
 from thermocline.tiered.ledger_reader import find_entry_or_hint
 from thermocline.tiered.masked_url import masked_url
 from thermocline.tiered.object_keys import BrokerKeys
@@ -49,8 +50,8 @@ def possible_prefixes(url: str) -> Iterator[tuple[str, str]]:
     for _ in range(3):
         yield urlunsplit(parts._replace(path=path)), under
         path, slash, name = path.rpartition("/")
-        if not slash or not name:
-            return
+        if not slash or not name or (not path and not parts.netloc):
+            return  # of a directory there is none above the root
         under = f"{name}/{under}"
 
 
@@ -92,7 +93,13 @@ async def open_cold_store(url: str, options: BucketOptions) -> ObjectStore:
     from thermocline.tiered.s3.s3_object_store import S3ObjectStore  # half a second: only for whom it is of use
 
     said = {name: value for name, value in asdict(options).items() if value is not None}
+    policy, sse_unwritten = options.retry, said.pop("sse_unwritten", None)
+    del said["retry"]
     if "sse" in said:
         said.setdefault("sse_kms_key_id", None)  # the URL's key is one for the URL's sse
-    store = await S3ObjectStore.open(replace(parse_s3_url(url), **said))
-    return RetryingObjectStore(counting_requests(store), random=SystemRandom())
+    from_url = parse_s3_url(url)
+    store = await S3ObjectStore.open(replace(from_url, **said))
+    counted: ObjectStore = counting_requests(store)
+    if sse_unwritten is not None and from_url.sse is None:
+        counted = WritesRefused(counted, algorithm=sse_unwritten)
+    return RetryingObjectStore(counted, policy=policy, random=SystemRandom())

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.spark.access.store_options import store_options
+from thermocline.spark.access.store_options import is_store_option, store_options
 from thermocline.spark.handoff.receipt import Receipt, read_receipt
 
 if TYPE_CHECKING:
@@ -25,8 +25,9 @@ def hand_off(
 
     All brokers agree before any moves it. A receipt is applied once: repeat the call after a failure until it succeeds;
     what was done before is not done again, and not returned again. `force` passes over what makes the load no whole
-    one, over where the group is, and over messages that have expired since; never over a live member, another life of
-    the topic, or an offset that is not there. `options` say how to reach the bucket that a receipt lies in.
+    one, over where the group is, over messages that have expired since, and over a broker that is another than the one
+    that was read, as one that was recovered is; never over a live member, another life of the topic, or an offset that
+    is not there. `options` say how to reach the bucket that a receipt lies in.
 
     Raises:
         InvalidRequestError: The load was no whole one, or a broker refuses; see `AdminClient.hand_off`.
@@ -36,10 +37,16 @@ def hand_off(
     from thermocline.client.admin.admin_client import AdminClient
 
     if isinstance(receipt, str):
-        receipt = read_receipt(receipt, store_options(dict(options or {})))
+        given = dict(options or {})
+        for name in given:
+            if not is_store_option(name.lower()):
+                raise InvalidRequestError("this says nothing of how to reach a bucket; s3.* does", option=name)
+        receipt = read_receipt(receipt, store_options(given))
     if receipt.obstacles and not force:
         raise InvalidRequestError(
             f"no group can go on after this load: {', '.join(receipt.obstacles)}", receipt=receipt.receipt_id
         )
     with AdminClient(namesrv=namesrv) as admin:
-        return admin.hand_off(group, receipt.targets(group), receipt_id=receipt.receipt_id, force=force)
+        return admin.hand_off(
+            group, receipt.targets(group), receipt_id=receipt.receipt_id, force=force, stores=receipt.stores()
+        )

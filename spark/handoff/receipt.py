@@ -7,7 +7,7 @@ One JSON object, beside the output of the job, written after the sink has succee
       "topics": ["orders"], "output": "./orders", "row_count": 1000000,
       "snapshot_ms": 1767225500000, "group": null,
       "brokers": [{"broker_name": "broker-a", "root": "cluster/broker-a", "version": 41,
-                   "incarnations": {"orders": 3}}],
+                   "incarnations": {"orders": 3}, "store_uuid": "4711..."}],
       "queues": [{"topic": "orders", "broker_name": "broker-a", "queue_id": 0, "start_offset": 0, "end_offset": 500000,
                   "group_offset": null}],
       "all_queues": true, "obstacles": [],
@@ -40,12 +40,14 @@ RECEIPT_FORMAT = 1
 
 
 class ReceiptBroker(msgspec.Struct, frozen=True, kw_only=True):
-    """One broker's part. A topic of which nothing was in its cold tier has no incarnation."""
+    """One broker's part. A topic of which nothing was in its cold tier has no incarnation. `store_uuid` None: a receipt
+    from before it was written down."""
 
     broker_name: str
     root: str
     version: int
     incarnations: dict[str, int]
+    store_uuid: str | None = None
 
 
 class ReceiptQueue(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +76,10 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     queues: tuple[ReceiptQueue, ...]
     all_queues: bool
     obstacles: tuple[str, ...]
+
+    def stores(self) -> dict[str, str]:
+        """Whose history was read: the id of the store, by broker name, as far as the receipt says."""
+        return {broker.broker_name: broker.store_uuid for broker in self.brokers if broker.store_uuid}
 
     def targets(self, group: str) -> dict[str, list[TopicTarget]]:
         """Where a group is to go on, by broker name."""
@@ -129,7 +135,7 @@ def write_receipt(receipt: Receipt, place: str, options: StoreOptions) -> None:
 
     Raises:
         UnavailableError: The store gave no answer, or refused.
-        OSError: The file cannot be written.
+        InvalidRequestError: The file cannot be written.
     """
     data = encode_receipt(receipt)
     path = _local_path(place)
@@ -137,6 +143,14 @@ def write_receipt(receipt: Receipt, place: str, options: StoreOptions) -> None:
         store, key = _object(place, options)
         store.run(store.store.put(key, data))
         return
+    try:
+        _write_file(path, data)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InvalidRequestError("the receipt cannot be written", receipt=masked_url(place), reason=reason) from error
+
+
+def _write_file(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with temporary.open("wb") as file:
@@ -157,6 +171,7 @@ def read_receipt(place: str, options: StoreOptions) -> Receipt:
     Raises:
         ObjectNotFoundError: There is none.
         CorruptDataError: What is there is none, or was changed.
+        InvalidRequestError: It cannot be read.
         UnavailableError: The store gave no answer, or refused.
     """
     path = _local_path(place)
@@ -165,8 +180,15 @@ def read_receipt(place: str, options: StoreOptions) -> Receipt:
             return decode_receipt(path.read_bytes(), place=place)
         except FileNotFoundError as error:
             raise ObjectNotFoundError("there is no receipt", receipt=masked_url(place)) from error
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise InvalidRequestError("the receipt cannot be read", receipt=masked_url(place), reason=reason) from error
     store, key = _object(place, options)
-    return decode_receipt(store.run(store.store.get(key)), place=place)
+    try:
+        data = store.run(store.store.get(key))
+    except ObjectNotFoundError as error:
+        raise ObjectNotFoundError("there is no receipt", receipt=masked_url(place)) from error
+    return decode_receipt(data, place=place)
 
 
 def receipt_place(output: str) -> str:

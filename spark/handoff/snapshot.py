@@ -34,6 +34,7 @@ from thermocline.spark.handoff.empty_queues import EmptyQueues
 from thermocline.spark.handoff.obstacles import OF_A_CONDITION, obstacles_of
 from thermocline.spark.handoff.pin_keeper import PinKeeper, wall_clock_ms
 from thermocline.spark.handoff.receipt import Receipt, ReceiptBroker, ReceiptQueue, write_receipt
+from thermocline.spark.handoff.same_store import ask_stores, check_same_stores, stores_of
 from thermocline.spark.reading.cold_plan import pinned_options, resolve_plan
 from thermocline.spark.reading.read_plan import QueueRange, ReadPlan
 from thermocline.spark.reading.source_options import ReadOptions, read_options_from
@@ -65,12 +66,13 @@ class SnapshotQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotBroker:
-    """One broker's part: the version of its catalog, and which life each topic lives there."""
+    """One broker's part: the version of its catalog, which life each topic lives there, and the id of its store."""
 
     broker_name: str
     root: str  # cluster/broker
     version: int
     incarnations: Mapping[str, int]
+    store_uuid: str = ""
 
 
 class ColdSnapshot:
@@ -111,6 +113,7 @@ class ColdSnapshot:
                 root=source.root,
                 version=source.version,
                 incarnations={queue.topic: queue.incarnation for queue in plan.queues if queue.source == source},
+                store_uuid=source.store_uuid,
             )
             for source in plan.sources
         )
@@ -169,6 +172,7 @@ class ColdSnapshot:
                     root=broker.root,
                     version=broker.version,
                     incarnations=dict(broker.incarnations),
+                    store_uuid=broker.store_uuid or None,
                 )
                 for broker in self.brokers
             ),
@@ -228,7 +232,8 @@ def open(
     have flushed until now along. Both ask the brokers, by way of `namesrv`.
 
     Raises:
-        InvalidRequestError: An option is wrong, a topic or version is not there, an offset is out of range.
+        InvalidRequestError: An option is wrong, a topic or version is not there, an offset is out of range, brokers and
+            cold tier do not belong together.
         TopicChangedError: The topic was deleted and made again, and the cold tier does not know it yet: seal it.
         UnavailableError: Store, NameServer or a broker gave no answer, or the store refuses to be written to.
     """
@@ -237,12 +242,14 @@ def open(
     chosen = {**read_options(spark, url), **dict(options or {}), "path": url, "topic": topic}
     checked = read_options_from(chosen)
     places: dict[Place, GroupPlace] = {}
+    stores: dict[str, str] = {}
     if asks_brokers := namesrv is not None and (seal or from_group is not None):
-        places = _ask_brokers(namesrv, checked.topics, group=from_group, seal=seal)
+        places, stores = _ask_brokers(namesrv, checked.topics, group=from_group, seal=seal)
     # A broker that was asked for a topic that it does not have has said so.
     empty = EmptyQueues(checked, known_topics=checked.topics if asks_brokers else ())
     plan, pins = _resolve_pinned(checked, empty)
     try:
+        check_same_stores(stores, plan.sources)
         pinned = chosen | pinned_options(plan, pin_id=pins.pin_id)
         if from_group is not None:
             pinned["startingOffsets"] = _starting_offsets(plan, places)
@@ -264,21 +271,26 @@ def open(
     )
 
 
-def _ask_brokers(namesrv: str, topics: tuple[str, ...], *, group: str | None, seal: bool) -> dict[Place, GroupPlace]:
-    """Where the group is; then seal. In this order: the cold tier holds what the group has not consumed yet."""
+def _ask_brokers(
+    namesrv: str, topics: tuple[str, ...], *, group: str | None, seal: bool
+) -> tuple[dict[Place, GroupPlace], dict[str, str]]:
+    """Where the group is, and whose stores these are; then seal. In this order: the cold tier holds what the group has
+    not consumed yet."""
     from thermocline.client.admin.admin_client import AdminClient
 
     places: dict[Place, GroupPlace] = {}
+    stores: dict[str, str] = {}
     with AdminClient(namesrv=namesrv) as admin:
         for topic in topics:
             if group is not None:
-                places |= {
-                    (topic, place.queue.broker_name, place.queue.queue_id): place
-                    for place in admin.group_places(group, topic)
-                }
+                found = admin.group_places(group, topic)
+                places |= {(topic, place.queue.broker_name, place.queue.queue_id): place for place in found}
+                stores |= stores_of(found)
+            else:
+                stores |= ask_stores(admin, topic)
             if seal:
                 admin.tier_seal(topic)
-    return places
+    return places, stores
 
 
 def _resolve_pinned(checked: ReadOptions, empty: EmptyQueues) -> tuple[ReadPlan, PinKeeper]:

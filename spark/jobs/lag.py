@@ -10,23 +10,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from thermocline.client.message_queue import MessageQueue
-from thermocline.remoting.errors import GroupNotFoundError, TopicNotFoundError
+from thermocline.remoting.errors import (
+    GroupNotFoundError,
+    IllegalOperationError,
+    TopicNotFoundError,
+    UnsupportedRequestError,
+)
 from thermocline.spark.access.blocking_store import blocking_store
 from thermocline.spark.access.hadoop_options import read_options
+from thermocline.spark.handoff.same_store import check_same_stores, stores_of
 from thermocline.spark.jobs.chunked_read import Chunk, ChunkedRead, QueueEnd
 from thermocline.spark.jobs.progress import Progress, ProgressMeter
 from thermocline.spark.reading.cold_plan import resolve_plan
-from thermocline.spark.reading.source_options import read_options_from
+from thermocline.spark.reading.source_options import ReadOptions, read_options_from
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.state.newest_state import read_newest
 from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from thermocline.client.admin.admin_client import AdminClient
 
 OLDEST_WINDOW = 1_000
 """Offsets in which the oldest message is looked for first; what is in front of it may have expired."""
@@ -84,6 +92,8 @@ class _Brokers:
     positions: Mapping[QueuePlace, int]
     ranges: Mapping[QueuePlace, tuple[int, int]]
     as_of_ms: int
+    stores: Mapping[str, str] = field(default_factory=dict)
+    """The ids of their stores, by name, if they were asked."""
 
 
 def lag(
@@ -100,7 +110,7 @@ def lag(
 
     Raises:
         GroupNotFoundError: The group has no position in any of the topics.
-        InvalidRequestError: An option is wrong, a topic is not there.
+        InvalidRequestError: An option is wrong, a topic is not there, brokers and cold tier do not belong together.
         UnavailableError: The store, a NameServer or a broker gave no answer.
     """
     started_ns = time.monotonic_ns()
@@ -111,7 +121,13 @@ def lag(
     except TopicNotFoundError:
         if namesrv is None:
             raise  # else nothing is sealed yet, and the brokers know
-    brokers = _ask_bucket(spark, url, topic, options or {}, group) if namesrv is None else _ask(namesrv, group, topics)
+    if namesrv is None:
+        brokers = _ask_bucket(spark, url, topic, options or {}, group)
+    else:
+        brokers = _ask(namesrv, group, topics)
+        if read is not None:
+            plan = resolve_plan(_options(spark, url, topic, options or {}), now_ms=time.time_ns() // 1_000_000)
+            check_same_stores(brokers.stores, plan.sources)
     if not brokers.positions:
         raise GroupNotFoundError("the group has no position in this topic", group=group, topic=topic)
     cold = {} if read is None else {_place(queue): queue for queue in read.queues}
@@ -192,20 +208,41 @@ def _ask(namesrv: str, group: str, topics: Sequence[str]) -> _Brokers:
 
     positions: dict[QueuePlace, int] = {}
     ranges: dict[QueuePlace, tuple[int, int]] = {}
+    stores: dict[str, str] = {}
     now_ms = time.time_ns() // 1_000_000
     with AdminClient(namesrv=namesrv) as admin:
         for topic in topics:
-            for stats in admin.topic_stats(topic):
-                ranges[_queue_place(stats.queue)] = (stats.min_offset, stats.max_offset)
-            for progress in admin.group_progress(group, topic=topic):
-                if progress.consumer_offset >= 0 and progress.queue.topic == topic:
-                    positions[_queue_place(progress.queue)] = progress.consumer_offset
-    return _Brokers(positions=positions, ranges=ranges, as_of_ms=now_ms)
+            try:
+                places = admin.group_places(group, topic)
+            except (IllegalOperationError, UnsupportedRequestError):  # a static topic, a broker of another make
+                _ask_as_mqadmin_does(admin, group, topic, positions, ranges)
+                continue
+            stores |= stores_of(places)
+            for place in places:
+                ranges[_queue_place(place.queue)] = (place.min_offset, place.max_offset)
+                if place.offset is not None:
+                    positions[_queue_place(place.queue)] = place.offset
+    return _Brokers(positions=positions, ranges=ranges, as_of_ms=now_ms, stores=stores)
+
+
+def _ask_as_mqadmin_does(
+    admin: AdminClient,
+    group: str,
+    topic: str,
+    positions: dict[QueuePlace, int],
+    ranges: dict[QueuePlace, tuple[int, int]],
+) -> None:
+    """By RocketMQ's own requests, which say 0 of a group that has no position."""
+    for stats in admin.topic_stats(topic):
+        ranges[_queue_place(stats.queue)] = (stats.min_offset, stats.max_offset)
+    for progress in admin.group_progress(group, topic=topic):
+        if progress.consumer_offset >= 0 and progress.queue.topic == topic:
+            positions[_queue_place(progress.queue)] = progress.consumer_offset
 
 
 def _ask_bucket(spark: SparkSession, url: str, topic: str, options: Mapping[str, str], group: str) -> _Brokers:
     """What the brokers' newest state in the bucket says."""
-    chosen = read_options_from(read_options(spark, url) | dict(options) | {"path": url, "topic": topic})
+    chosen = _options(spark, url, topic, options)
     plan = resolve_plan(chosen, now_ms=time.time_ns() // 1_000_000)
     positions: dict[QueuePlace, int] = {}
     as_of_ms: list[int] = []
@@ -220,6 +257,10 @@ def _ask_bucket(spark: SparkSession, url: str, topic: str, options: Mapping[str,
             for queue_id, offset in table.get(f"{name}@{group}", {}).items():
                 positions[QueuePlace(name, source.broker_name, int(queue_id))] = int(offset)
     return _Brokers(positions=positions, ranges={}, as_of_ms=min(as_of_ms, default=0))
+
+
+def _options(spark: SparkSession, url: str, topic: str, options: Mapping[str, str]) -> ReadOptions:
+    return read_options_from(read_options(spark, url) | dict(options) | {"path": url, "topic": topic})
 
 
 def _oldest_at_brokers(namesrv: str, queues: Sequence[QueueLag], brokers: _Brokers) -> list[QueueLag]:

@@ -56,6 +56,8 @@ ORDERS = ("queue", "key")
 CHUNK_BYTES_DEFAULT = 64 << 20
 """Of records, in the memory of the process that sends."""
 BATCH_BYTES_DEFAULT = 256 << 10
+BATCH_BYTES_MAX = 2 << 20
+"""Brokers take 4 MiB, with all that is around the bodies."""
 ATTEMPTS_MAX = 5
 RETRY_PAUSE_S = 1.0
 SEND_TIMEOUT_MS = 10_000
@@ -105,6 +107,12 @@ def republish(
     started_ns = time.monotonic_ns()
     if order not in ORDERS:
         raise InvalidRequestError(f"{order!r} is no order; write queue or key")
+    if not 1 <= batch_bytes <= BATCH_BYTES_MAX:
+        raise InvalidRequestError(
+            "that is more than travels in one request, or nothing",
+            batch_bytes=batch_bytes,
+            batch_bytes_max=BATCH_BYTES_MAX,
+        )
     if target in [name.strip() for name in topic.split(",")]:
         raise InvalidRequestError("a topic is not sent to itself; name another target", target=target)
     form = {"target": target, "order": order}

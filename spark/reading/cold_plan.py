@@ -94,7 +94,13 @@ def resolve_plan(
         settings = _newest(store, root, options, catalog) if cuts_ms is None else catalog
         if cuts_ms is None:
             moment_ms = max(moment_ms, now_ms)
-        source = ColdSource(url=url, root=root, broker_name=catalog.broker_name, version=catalog.version)
+        source = ColdSource(
+            url=url,
+            root=root,
+            broker_name=catalog.broker_name,
+            version=catalog.version,
+            store_uuid=catalog.store_uuid,
+        )
         sources.append(source)
         for topic in options.topics:
             entry = _live_topic(catalog, settings, topic)
@@ -124,6 +130,7 @@ def resolve_plan(
             url=" ".join(map(masked_url, options.urls)),
             version=" ".join(f"{source.root}:{source.version}" for source in sources),
         )
+    _check_named(options, sources)
     return ReadPlan(
         snapshot_ms=moment_ms,
         sources=tuple(sources),
@@ -279,6 +286,28 @@ def _queue_ranges(
             )
         )
     return ranges
+
+
+def _check_named(options: ReadOptions, sources: Sequence[ColdSource]) -> None:
+    """InvalidRequestError when offsets are said of another topic or broker: all would be read from its beginning."""
+    brokers = {"", *(source.broker_name for source in sources)}
+    for option, said in (("startingOffsets", options.starting_offsets), ("endingOffsets", options.ending_offsets)):
+        topics = {topic for topic, _ in said.offsets}
+        if topics and topics.isdisjoint(options.topics):
+            raise InvalidRequestError(
+                f"offsets are said of {', '.join(sorted(topics))}, which is not read",
+                option=option,
+                topics=",".join(options.topics),
+            )
+        for topic, queue in said.offsets:
+            if queue.broker_name not in brokers and topic in options.topics and options.fail_on_data_loss:
+                raise InvalidRequestError(
+                    f"an offset is said of queue {queue}, and that broker is not in this cold tier;"
+                    " failOnDataLoss=false reads what is there",
+                    option=option,
+                    topic=topic,
+                    brokers=",".join(sorted(brokers - {""})),
+                )
 
 
 def _holds_visible(run: QueueRun | LostRange, visible_from_ms: int) -> bool:

@@ -41,6 +41,7 @@ class ColdSource:
     root: str  # cluster/broker, as keys have it
     broker_name: str
     version: int
+    store_uuid: str = ""  # of the broker's directory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

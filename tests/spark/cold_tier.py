@@ -19,6 +19,7 @@ from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.segment_entry import SegmentEntry
+from thermocline.tiered.segment_format import FrameInfo, decode_log_footer
 from thermocline.tiered.segment_upload import upload_segment
 from thermocline.tiered.segment_writer import SegmentOptions
 from thermocline.tiered.state.snapshot import StateSnapshot
@@ -68,6 +69,16 @@ class ColdTier:
     def entries(self, topic: str) -> tuple[SegmentEntry, ...]:
         """The live segments of a topic."""
         return self._catalog.topics[topic].segments
+
+    def frame_at(self, entry: SegmentEntry, position: int) -> FrameInfo:
+        """The frame of a segment that lies at a byte of its object."""
+        footer = decode_log_footer(self.read_object(entry.log.key)[entry.log.footer_start : entry.log.end])
+        return next(
+            info
+            for run in footer.runs
+            for info in footer.frames_of(run, start_offset=run.start_offset, end_offset=run.end_offset)
+            if info.position <= position < info.position + info.stored_bytes
+        )
 
     def change_object(self, key: str, *, position: int) -> None:
         """Damage one byte of an object."""

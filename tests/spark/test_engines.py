@@ -236,3 +236,34 @@ def test_wrong_credentials_and_endpoints_are_one_sentence(session: SparkSession,
     for error in (refused.value, away.value):
         assert error.__cause__ is None  # py4j's would be read before the sentence
         assert error.__suppress_context__
+
+
+# -- credentials ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.s3
+def test_a_credentials_provider_is_the_same_to_both_engines(
+    session: SparkSession, s3_servers: Callable[[str], S3Server], tmp_path: Path
+) -> None:
+    """The keys of the session are wrong ones: who reads, reads by the provider that is named."""
+    bucket, package = new_bucket(s3_servers("minio")), "org.apache.hadoop.fs.s3a."
+    tier_in(bucket).seal(flights("orders", 100))
+    url = f"s3a://{bucket.name}/cold"
+    profile = tmp_path / "profiles"
+    profile.write_text(
+        f"[history]\naws_access_key_id = {bucket.access_key}\naws_secret_access_key = {bucket.secret_key}\n"
+    )
+    provider = f"{package}auth.ProfileAWSCredentialsProvider"
+    set_s3a(session, bucket, **{"secret.key": "wrong-secret", "aws.credentials.provider": provider})
+    session.conf.set("fs.s3a.auth.profile.name", "history")
+    session.conf.set("fs.s3a.auth.profile.file", str(profile))
+    assert rows(s3a(session, url)) == rows(read_cold(session, url, topic="orders"))
+    set_s3a(session, bucket, **{"aws.credentials.provider": f"{package}AnonymousAWSCredentialsProvider"})
+    with pytest.raises(Exception, match=r"the object store refuses .*code=AccessDenied"):
+        read_cold(session, url, topic="orders").collect()
+    set_s3a(session, bucket, **{"aws.credentials.provider": "com.acme.Provider"})
+    with pytest.raises(Exception, match=r"runs in a JVM only: .*provider=com\.acme\.Provider"):
+        read_cold(session, url, topic="orders").collect()
+    session.conf.set(f"fs.s3a.bucket.{bucket.name}.connection.timeout", "soon")
+    with pytest.raises(Exception, match=r"a duration is .*fs\.s3a\.connection\.timeout value=soon"):
+        read_cold(session, url, topic="orders", **{"s3.credentials": "keys"}).collect()

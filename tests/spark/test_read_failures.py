@@ -8,30 +8,25 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fixtures_s3 import S3Bucket, new_bucket
-from tests.s3_proxy import S3Proxy
+from tests.fixtures_s3 import new_bucket
 from tests.spark.cold_tier import ColdTier, directory_url, flights
-from thermocline.client.blocking import BackgroundLoop
+from tests.spark.error_sentence import sentence
+from tests.spark.proxied_tier import ProxiedTier
 from thermocline.localstack import S3Server
-from thermocline.remoting.errors import MQError
 from thermocline.spark import read_cold
-from thermocline.spark.access.store_options import store_options
 from thermocline.tiered.ledger_entry import LedgerChanges, SegmentOut
-from thermocline.tiered.segment_entry import SegmentEntry
-from thermocline.tiered.segment_format import FrameInfo, decode_log_footer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PLACE = r"object=\S+\.log topic=orders queue=broker-a:0 version=\d+"
 ENGINES = ("direct", "s3a")
-LIBRARIES = ("botocore", "aiohttp", "py4j/", "direct cause", "another exception")
 
 
 @pytest.fixture
@@ -49,42 +44,6 @@ def load(spark: SparkSession, tier: ColdTier, engine: str = "direct", **options:
     return spark.read.format("thermocline").options(**{"topic": "orders"} | options).load(tier.url)
 
 
-def sentence(action: Callable[[], object]) -> str:
-    """What people read: an error of ours, raised on the driver or shown by Spark as its last line."""
-    from pyspark.errors import PySparkException
-
-    with pytest.raises((PySparkException, MQError)) as failure:
-        action()
-    if isinstance(failure.value, MQError):
-        assert failure.value.__cause__ is None
-        assert failure.value.__suppress_context__ or failure.value.__context__ is None
-        return one_line(str(failure.value))
-    text = str(failure.value)
-    lines = [line for line in text.splitlines() if re.match(r"[\w.]+(Error|Exception): ", line)]
-    assert lines, text
-    # The first error that the text tells of, not the last: causes would stand before it.
-    assert lines[0].startswith("thermocline."), text
-    before = text[: text.index(lines[0])]
-    assert not any(library in before for library in LIBRARIES), before
-    return one_line(lines[0].partition(": ")[2])
-
-
-def one_line(text: str) -> str:
-    assert "\n" not in text
-    return text
-
-
-def frame_at(tier: ColdTier, entry: SegmentEntry, position: int) -> FrameInfo:
-    """The frame of a segment that lies at a byte of its object."""
-    footer = decode_log_footer(tier.read_object(entry.log.key)[entry.log.footer_start : entry.log.end])
-    return next(
-        info
-        for run in footer.runs
-        for info in footer.frames_of(run, start_offset=run.start_offset, end_offset=run.end_offset)
-        if info.position <= position < info.position + info.stored_bytes
-    )
-
-
 # -- what is stored ------------------------------------------------------------------------------------------------
 
 
@@ -92,7 +51,7 @@ def frame_at(tier: ColdTier, entry: SegmentEntry, position: int) -> FrameInfo:
 def test_a_damaged_frame(spark_session: SparkSession, tier: ColdTier, engine: str) -> None:
     second = tier.entries("orders")[1]
     position = second.log.footer_start // 2
-    frame = frame_at(tier, second, position)
+    frame = tier.frame_at(second, position)
     tier.change_object(second.log.key, position=position)
     text = sentence(lambda: load(spark_session, tier, engine).collect())
     assert text.startswith("a frame of the cold tier is damaged; onCorruptFrame=skip leaves its messages out object=")
@@ -175,36 +134,6 @@ def test_an_option_that_is_no_json(spark_session: SparkSession, tier: ColdTier) 
 
 
 # -- the store -----------------------------------------------------------------------------------------------------
-
-
-class ProxiedTier:
-    """The same three segments in a bucket, read through a proxy that may turn against the reader."""
-
-    def __init__(self, bucket: S3Bucket) -> None:
-        self._loop = BackgroundLoop(name="s3-proxy")
-        self._loop.start()
-        self.proxy = S3Proxy(bucket)
-        self._loop.run(self.proxy.__aenter__())
-        self.bucket = self.proxy.bucket
-        self._is_there = True
-        self.options = {
-            "s3.endpoint": self.bucket.endpoint,
-            "s3.region": self.bucket.region,
-            "s3.accessKey": self.bucket.access_key,
-            "s3.secretKey": self.bucket.secret_key,
-        }
-        self.tier = ColdTier(f"s3a://{bucket.name}/cold", options=store_options(self.options))
-        self.tier.seal_in_pieces(flights("orders", 300, queue_count=1), 3)
-
-    def go_away(self) -> None:
-        """Nobody listens at the endpoint any more."""
-        if self._is_there:
-            self._is_there = False
-            self._loop.run(self.proxy.__aexit__(None, None, None))
-
-    def close(self) -> None:
-        self.go_away()
-        self._loop.close()
 
 
 @pytest.fixture

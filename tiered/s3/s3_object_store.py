@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import functools
 import hashlib
 import io
 import ssl
@@ -24,7 +23,7 @@ from contextlib import AbstractContextManager, AsyncExitStack
 from typing import Any, TypeAlias
 
 from aiobotocore.config import AioConfig
-from aiobotocore.session import AioSession, get_session
+from botocore.exceptions import BotoCoreError
 
 from thermocline.remoting.errors import (
     InvalidRequestError,
@@ -36,6 +35,7 @@ from thermocline.tiered.errors import ObjectStoreRefusedError
 from thermocline.tiered.object_keys import keeps_history
 from thermocline.tiered.object_store import Data, ObjectInfo, ObjectSuffix, check_key
 from thermocline.tiered.parallel import run_all
+from thermocline.tiered.s3.s3_credentials import credentials_for, shared_session
 from thermocline.tiered.s3.s3_errors import RETRY_CODES, translated
 from thermocline.tiered.s3.s3_options import S3Options
 from thermocline.tiered.s3.sent_requests import Listener, SentRequests
@@ -64,14 +64,24 @@ class S3ObjectStore:
         """Make the client; sends no request.
 
         Raises:
-            InvalidRequestError: `ca`, or what `AWS_CA_BUNDLE` names for an https endpoint, is no file of certificates.
+            InvalidRequestError: `ca`, or what `AWS_CA_BUNDLE` names for an https endpoint, is no file of certificates;
+                a profile that is named is not there, or what it says cannot be used.
         """
+        try:
+            return await cls._open(options)
+        except BotoCoreError as error:
+            reason = " ".join(f"{error}".split())
+            raise InvalidRequestError("the S3 client cannot be set up", bucket=options.bucket, reason=reason) from error
+
+    @classmethod
+    async def _open(cls, options: S3Options) -> S3ObjectStore:
         authorities = options.ca
         if authorities is None and not (options.endpoint or "").lower().startswith("http://"):
-            authorities = _session().get_config_variable("ca_bundle")
+            authorities = shared_session().get_config_variable("ca_bundle")
         if authorities is not None:
             _check_authorities(authorities)
         path_style = options.endpoint is not None if options.path_style is None else options.path_style
+        credentials = await credentials_for(options)
         config = AioConfig(
             connect_timeout=options.connect_timeout_s,
             read_timeout=options.read_timeout_s,
@@ -80,19 +90,18 @@ class S3ObjectStore:
             response_checksum_validation="when_required",
             retries={"total_max_attempts": 1, "mode": "standard"},
             s3={"addressing_style": "path" if path_style else "auto", "payload_signing_enabled": False},
+            **credentials.config,
         )
         stack = AsyncExitStack()
         region = options.region or ("us-east-1" if options.endpoint is not None else None)
         client = await stack.enter_async_context(
-            _session().create_client(
+            credentials.session.create_client(
                 "s3",
                 region_name=region,
                 endpoint_url=options.endpoint,
-                aws_access_key_id=options.access_key,
-                aws_secret_access_key=options.secret_key,
-                aws_session_token=options.session_token,
                 verify=options.ca,
                 config=config,
+                **credentials.arguments,
             )
         )
         return cls(options, client, stack)
@@ -300,12 +309,6 @@ class S3ObjectStore:
 
     async def _abort(self, full_key: str, upload_id: str) -> None:
         await self._client.abort_multipart_upload(Bucket=self._bucket, Key=full_key, UploadId=upload_id)
-
-
-@functools.cache
-def _session() -> AioSession:
-    """The library's session: it keeps the service model, which takes half a second to load."""
-    return get_session()
 
 
 def _check_authorities(path: str) -> None:

@@ -16,6 +16,8 @@ SSE_KMS = "aws:kms"
 SSE_KINDS = ("AES256", SSE_KMS)
 ARCHIVES = ("GLACIER", "DEEP_ARCHIVE")
 """Classes whose objects must be restored, for minutes to days, before they can be read."""
+CREDENTIAL_KINDS = ("keys", "environment", "profile", "web-identity", "container", "instance", "anonymous")
+"""Sources of credentials; what each is: `s3_credentials.py`."""
 _CLASS_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -34,6 +36,12 @@ class S3Options:
     access_key: str | None = field(default=None, repr=False)
     secret_key: str | None = field(default=None, repr=False)
     session_token: str | None = field(default=None, repr=False)
+    credentials: tuple[str, ...] | None = None
+    """Which of `CREDENTIAL_KINDS` are asked, in this order; None: the keys above, else whatever AWS clients ask."""
+    profile: str | None = None
+    """With `profile` among `credentials`; None: `AWS_PROFILE`, else `default`."""
+    credentials_file: str | None = None
+    """With `profile` among `credentials`; None: `AWS_SHARED_CREDENTIALS_FILE`, else `~/.aws/credentials`."""
     path_style: bool | None = None
     """None: when an endpoint is given."""
     storage_class: str | None = None
@@ -62,6 +70,11 @@ class S3Options:
                 )
             if not _CLASS_NAME.fullmatch(self.storage_class):
                 raise InvalidRequestError("this is no name of a storage class", storage_class=self.storage_class)
+        unknown = set(self.credentials or ()) - set(CREDENTIAL_KINDS)
+        if unknown or self.credentials == ():
+            raise InvalidRequestError(
+                f"credentials are of {', '.join(CREDENTIAL_KINDS)}", credentials=list(self.credentials or ())
+            )
         if self.sse is not None and self.sse not in SSE_KINDS:
             raise InvalidRequestError(f"sse is one of {', '.join(SSE_KINDS)}", sse=self.sse)
         if self.sse_kms_key_id is not None and self.sse != SSE_KMS:

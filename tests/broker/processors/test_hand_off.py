@@ -309,3 +309,27 @@ async def test_a_deleted_group_has_no_past(broker: ControlBroker) -> None:
         broker.context.offsets.encode().replace(b"{0:", b'{"0":').replace(b",1:", b',"1":').replace(b",2:", b',"2":')
     )
     assert "handOffs" not in file
+
+
+async def test_a_broker_that_was_not_read_makes_no_group_and_moves_none(broker: ControlBroker) -> None:
+    """Another cluster's broker has the same names, lives and offsets; its store has another id."""
+    body = plan(broker)
+    body.store_uuid = "another"
+    answer = await prepare(broker, body)
+    assert refusal(answer) == "InvalidParameterError"
+    assert "not the broker that was read" in str(answer.remark)
+    assert broker.context.groups.get("G") is None
+    assert offsets(broker) == [None, None, None]
+    body.is_forced = True  # one that was recovered from the bucket has another id too
+    assert (await prepare(broker, body)).code == ResponseCode.SUCCESS
+    assert (await apply(broker)).code == ResponseCode.SUCCESS
+    assert offsets(broker)[:2] == [7, 4]
+
+
+async def test_the_broker_that_was_read_says_its_id(broker: ControlBroker) -> None:
+    names = {"group": "G", "topic": "T"}
+    places = HandOffPlaces.decode((await broker.ask(HandOffRequestCode.HAND_OFF_LOOK, names)).body)
+    body = plan(broker)
+    body.store_uuid = places.store_uuid
+    assert places.store_uuid == broker.context.store.identity.store_id
+    assert (await prepare(broker, body)).code == ResponseCode.SUCCESS

@@ -90,8 +90,77 @@ def test_encryption_comes_by_either_name() -> None:
     options = store_options(kms | {"s3.sse": "AES256"}).for_bucket("b")
     assert (options.sse, options.sse_kms_key_id) == ("AES256", None)
     assert store_options({"fs.s3a.encryption.algorithm": "AES256"}).for_bucket("b").sse == "AES256"
-    for others in ("SSE-C", "CSE-KMS"):
-        assert store_options({"fs.s3a.encryption.algorithm": others}).for_bucket("b").sse is None
+    old = {"fs.s3a.server-side-encryption-algorithm": "SSE-KMS", "fs.s3a.server-side-encryption.key": "old"}
+    options = store_options(old).for_bucket("b")
+    assert (options.sse, options.sse_kms_key_id) == ("aws:kms", "old")
+    assert store_options(old | kms).for_bucket("b").sse_kms_key_id == "arn:key"
+    one = {"fs.s3a.bucket.b.server-side-encryption-algorithm": "AES256"}
+    assert store_options(kms | one).for_bucket("b").sse == "AES256"
+
+
+@pytest.mark.parametrize("other", ["SSE-C", "CSE-KMS", "DSSE-KMS"])
+def test_an_encryption_that_nothing_here_writes_is_kept_in_mind(other: str) -> None:
+    options = {"fs.s3a.encryption.algorithm": other}
+    found = store_options(options).for_bucket("b")
+    assert (found.sse, found.sse_unwritten) == (None, other)
+    found = store_options(options | {"s3.sse": "AES256"}).for_bucket("b")
+    assert (found.sse, found.sse_unwritten) == ("AES256", None)
+
+
+def test_timeouts_and_connections_come_by_either_name() -> None:
+    hadoop = {
+        "fs.s3a.connection.establish.timeout": "15s",
+        "fs.s3a.connection.timeout": "5m",
+        "fs.s3a.connection.maximum": "100",
+    }
+    options = store_options(hadoop | {"fs.s3a.bucket.orders.connection.timeout": "2500"})
+    of_bucket = options.for_bucket("orders")
+    assert (of_bucket.connect_timeout_s, of_bucket.read_timeout_s, of_bucket.connections_max) == (15.0, 2.5, 100)
+    assert options.for_bucket("other").read_timeout_s == 300.0
+    own = {"s3.connectTimeout": "1s", "s3.readTimeout": "2s", "s3.connectionsMax": "3"}
+    options = store_options(hadoop | own)
+    mine = options.for_bucket("b")
+    assert (mine.connect_timeout_s, mine.read_timeout_s, mine.connections_max) == (1.0, 2.0, 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "attempts_max"),
+    [
+        ({}, 6),
+        ({"fs.s3a.attempts.maximum": "1", "fs.s3a.retry.limit": "1"}, 4),
+        ({"fs.s3a.attempts.maximum": "0"}, 8),
+        ({"fs.s3a.retry.limit": "0"}, 6),
+        ({"fs.s3a.retry.limit": "3", "s3.attemptsMax": "2"}, 2),
+    ],
+)
+def test_attempts_are_those_of_s3a(options: dict[str, str], attempts_max: int) -> None:
+    assert store_options(options).for_bucket("b").retry.attempts_max == attempts_max
+
+
+def test_waits_begin_with_the_interval() -> None:
+    retry = store_options({"fs.s3a.retry.interval": "500ms"}).for_bucket("b").retry
+    assert (retry.first_delay_ms, retry.delay_ms_max) == (500, 5_000)
+    retry = store_options({"s3.retryInterval": "7s"}).for_bucket("b").retry
+    assert (retry.first_delay_ms, retry.delay_ms_max) == (7_000, 7_000)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("fs.s3a.connection.timeout", "soon"),
+        ("s3.connectTimeout", "0"),
+        ("fs.s3a.connection.maximum", "0"),
+        ("fs.s3a.attempts.maximum", "-1"),
+        ("fs.s3a.retry.limit", "often"),
+        ("fs.s3a.retry.interval", "1 fortnight"),
+        ("s3.attemptsMax", "0"),
+    ],
+)
+def test_what_is_no_number_is_refused_by_the_name_that_was_given(name: str, value: str) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        store_options({name: value}).for_bucket("b")
+    assert name in str(refused.value)
+    assert f"value={value}" in str(refused.value)
 
 
 def test_authorities_are_named_by_a_file() -> None:

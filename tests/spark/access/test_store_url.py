@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import socket
 
 import pytest
 
+from tests.fixtures_s3 import S3Bucket
 from tests.spark.cold_tier import ColdTier, flights
-from thermocline.remoting.errors import InvalidRequestError
+from thermocline.remoting.errors import InvalidRequestError, ObjectNotFoundError, ObjectStoreUnavailableError
 from thermocline.spark.access.blocking_store import blocking_store
 from thermocline.spark.access.store_options import StoreOptions, store_options
 from thermocline.spark.access.store_url import broker_roots, possible_prefixes, split_url
@@ -33,6 +36,8 @@ def test_a_url_may_mean_a_prefix_a_cluster_or_a_broker() -> None:
     ]
     assert list(possible_prefixes("s3a://b")) == [("s3a://b", "")]
     assert list(possible_prefixes("s3a://b/c")) == [("s3a://b/c", ""), ("s3a://b", "c/")]
+    assert list(possible_prefixes("file:///c")) == [("file:///c", "")]
+    assert list(possible_prefixes("file:///x/c")) == [("file:///x/c", ""), ("file:///x", "c/")]
 
 
 def test_keys_are_the_same_whatever_a_url_is_taken_for() -> None:
@@ -73,3 +78,47 @@ def test_what_a_url_says_of_encryption_and_authorities_reaches_the_store() -> No
     with pytest.raises(InvalidRequestError, match="sse"):
         blocking_store(f"{url}&sse=SSE-C", StoreOptions())
     assert blocking_store(f"{url}&sse=aws:kms&sse_kms_key_id=k", store_options({"s3.sse": "AES256"}))
+
+
+def test_timeouts_and_attempts_reach_the_client() -> None:
+    """A server that takes connections and never answers is asked as often as was said, and given up."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        options = {
+            "fs.s3a.endpoint": f"http://127.0.0.1:{silent.getsockname()[1]}",
+            "fs.s3a.access.key": "k",
+            "fs.s3a.secret.key": "s",
+            "fs.s3a.connection.timeout": "200ms",
+            "fs.s3a.attempts.maximum": "1",
+            "fs.s3a.retry.limit": "0",
+            "fs.s3a.retry.interval": "1ms",
+        }
+        store = blocking_store("s3a://bucket/cold", store_options(options))
+        with pytest.raises(ObjectStoreUnavailableError, match="gives no answer"):
+            store.run(store.store.get("key"))
+        silent.setblocking(False)
+        accepted = 0
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                silent.accept()[0].close()
+                accepted += 1
+        assert accepted == 2
+
+
+@pytest.mark.s3
+def test_an_encryption_that_nothing_here_writes_lets_reads_pass_and_no_puts(s3_bucket: S3Bucket) -> None:
+    reached = {
+        "s3.endpoint": s3_bucket.endpoint,
+        "s3.region": s3_bucket.region,
+        "s3.accessKey": s3_bucket.access_key,
+        "s3.secretKey": s3_bucket.secret_key,
+    }
+    url = f"s3a://{s3_bucket.name}/cold"
+    plain = blocking_store(url, store_options(reached))
+    plain.run(plain.store.put("there", b"x"))
+    store = blocking_store(url, store_options(reached | {"fs.s3a.encryption.algorithm": "SSE-C"}))
+    assert store.run(store.store.get("there")) == b"x"
+    for put in (store.store.put, store.store.create_if_absent):
+        with pytest.raises(InvalidRequestError, match=r"give s3\.sse .*value=SSE-C object=pin"):
+            store.run(put("pin", b"x"))
+    with pytest.raises(ObjectNotFoundError):
+        plain.run(plain.store.head("pin"))

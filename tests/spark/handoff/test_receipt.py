@@ -130,6 +130,27 @@ def test_a_receipt_lies_in_a_bucket_that_its_url_says_how_to_reach(s3_bucket: S3
     assert folder.run(folder.store.get("jobs/7/r.json")) == encode_receipt(RECEIPT)
 
 
+def test_what_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError, match=f"the receipt cannot be read receipt={tmp_path} reason=Is a dir"):
+        read_receipt(str(tmp_path), StoreOptions())
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file" / "r.json", tmp_path):
+        with pytest.raises(InvalidRequestError, match=f"the receipt cannot be written receipt={place} reason="):
+            write_receipt(RECEIPT, str(place), StoreOptions())
+
+
+def test_a_receipt_says_whose_history_was_read() -> None:
+    first, second = RECEIPT.brokers
+    known = msgspec.structs.replace(RECEIPT, brokers=(msgspec.structs.replace(first, store_uuid="4711"), second))
+    assert known.stores() == {"broker-a": "4711"}
+    assert decode_receipt(encode_receipt(known), place="r").stores() == {"broker-a": "4711"}
+    older = json.loads(encode_receipt(RECEIPT))
+    del older["crc32"]
+    for broker in older["brokers"]:
+        del broker["store_uuid"]
+    assert decode_receipt(seal_json(msgspec.json.encode(older)), place="r").stores() == {}
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -154,3 +175,8 @@ def test_no_group_goes_on_after_a_partial_load() -> None:
     partial = msgspec.structs.replace(RECEIPT, obstacles=("it ends at a time", "it skips damaged frames"))
     with pytest.raises(InvalidRequestError, match="it ends at a time, it skips damaged frames"):
         hand_off(partial, group="billing", namesrv="127.0.0.1:1")
+
+
+def test_options_of_a_hand_off_say_how_to_reach_a_bucket(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError, match=r"s3\.\* does option=s3\.color"):
+        hand_off(str(tmp_path / "r.json"), group="billing", namesrv="127.0.0.1:1", options={"s3.color": "red"})

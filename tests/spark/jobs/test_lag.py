@@ -76,8 +76,10 @@ def test_with_a_name_server_what_is_hot_counts_too(
     assert [
         (queue.consumer_offset, queue.cold_end_offset, queue.broker_end_offset, queue.behind_count, queue.cold_count)
         for queue in report.queues
-    ] == [(11, 10, 13, 2, 0), (0, 10, 13, 13, 10)]
+    ] == [(11, 10, 13, 2, 0), (None, 10, 13, 13, 10)]
     assert [queue.oldest_timestamp_ms for queue in report.queues] == times
+    with pytest.raises(GroupNotFoundError, match="no position"):
+        lag(spark_session, cluster["cold"], group="strangers", topic="lagging", namesrv=cluster["namesrv"])
     words = [
         "spark",
         "lag",

@@ -160,6 +160,10 @@ def test_a_target_that_has_lost_what_was_sent_is_refused_unless_it_may_repeat(
             spark_session, tier.url, topic="source", namesrv=cluster["namesrv"], target="source", state=str(state)
         )
     arguments = {"topic": "source", "namesrv": cluster["namesrv"], "target": target, "state": str(state)}
+    for batch_bytes in (0, 9 << 30):
+        with pytest.raises(InvalidRequestError, match="more than travels in one request, or nothing"):
+            republish(spark_session, tier.url, **arguments, batch_bytes=batch_bytes)
+    assert not state.exists()
     republish(spark_session, tier.url, **arguments)
     record = state / "_thermocline"
     for name in ("report.json", "done/00000.json"):

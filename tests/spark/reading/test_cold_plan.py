@@ -93,6 +93,20 @@ def test_an_end_before_the_start_is_an_empty_range(tier: ColdTier) -> None:
     assert found.tasks == ()
 
 
+def test_offsets_of_what_is_not_read_are_refused(tier: ColdTier) -> None:
+    """They would be read over, and everything from its beginning."""
+    tier.seal(flights("orders", 100, queue_count=1))
+    for option in ("startingOffsets", "endingOffsets"):
+        with pytest.raises(InvalidRequestError, match=f"said of payments, which is not read option={option}"):
+            plan(tier.url, **{option: '{"payments": {"0": 5}}'})
+        other = {option: '{"orders": {"broker-b:0": 5}}'}
+        with pytest.raises(InvalidRequestError, match=rf"queue broker-b:0, .* option={option} .*brokers=broker-a"):
+            plan(tier.url, **other)
+        assert sliced(plan(tier.url, failOnDataLoss="false", **other)) == 100
+    both = '{"payments": {"0": 5}, "orders": {"broker-a:0": 40}}'
+    assert ranges(plan(tier.url, startingOffsets=both)) == {("broker-a", "orders", 0): (40, 100)}
+
+
 @pytest.mark.parametrize(
     ("option", "offset", "problem"),
     [("startingOffsets", 4, "any more"), ("startingOffsets", 101, "yet"), ("endingOffsets", 101, "yet")],
