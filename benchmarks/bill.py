@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.synthetic_cold_tier import KEYS
@@ -27,16 +27,25 @@ def kind_of(key: str) -> str:
     return "state" if "/state/" in key else "checkpoints"
 
 
+@dataclass(frozen=True, slots=True)
+class RangeRead:
+    """One range of an object that was read."""
+
+    key: str
+    start: int
+    size_bytes: int
+
+
 class KindMeter(WrappingObjectStore):
-    """Counts PUTs and their bytes by kind, and GETs with theirs. `work` goes before the kind: it sets merging and
-    indexing apart. `called` is told of each call that has been answered."""
+    """Counts PUTs and their bytes by kind, and notes ranges that were read. `work` goes before the kind: it sets
+    merging and indexing apart. `called` is told of each call that has been answered."""
 
     def __init__(self, inner: ObjectStore) -> None:
         super().__init__(inner)
         self.puts: Counter[str] = Counter()
         self.put_bytes: Counter[str] = Counter()
         self.largest: Counter[str] = Counter()
-        self.get_sizes: list[int] = []
+        self.ranges: list[RangeRead] = []
         self.work = ""
         self.called: Callable[[], None] = lambda: None
 
@@ -47,33 +56,58 @@ class KindMeter(WrappingObjectStore):
             self.put_bytes[kind] += call.sent_bytes
             self.largest[kind] = max(self.largest[kind], call.sent_bytes)
         result = await attempt()
-        if call.verb in (Verb.GET, Verb.GET_RANGE) and isinstance(result, bytes):
-            self.get_sizes.append(len(result))
         self.called()
         return result
+
+    async def get_range(self, key: str, *, start: int, end: int) -> bytes:
+        """See ObjectStore."""
+        data = await super().get_range(key, start=start, end=end)
+        self.ranges.append(RangeRead(key, start, len(data)))
+        return data
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRead:
-    """One topic read back from its first offset to its end: what was asked for, and what is stored of it."""
+    """One topic read back from its first offset to its end: sizes of the ranges of records that were asked for, and of
+    those of footers alone; and what is stored of it."""
 
-    get_sizes: tuple[int, ...]
-    record_bytes: int
+    record_sizes: tuple[int, ...]
+    footer_sizes: tuple[int, ...]
     stored_bytes: int
+
+    @classmethod
+    def of(cls, ranges: Sequence[RangeRead], *, footer_starts: Mapping[str, int], stored_bytes: int) -> TopicRead:
+        """`footer_starts`: where in each object the records end."""
+        footers = [each.start >= footer_starts[each.key] for each in ranges]
+        return cls(
+            tuple(each.size_bytes for each, is_footer in zip(ranges, footers, strict=True) if not is_footer),
+            tuple(each.size_bytes for each, is_footer in zip(ranges, footers, strict=True) if is_footer),
+            stored_bytes,
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        """All that was read."""
+        return sum(self.record_sizes) + sum(self.footer_sizes)
 
     @property
     def bytes_per_get(self) -> float:
-        """Bytes of a GET, on average."""
-        return sum(self.get_sizes) / len(self.get_sizes)
+        """Bytes of a range of records, on average."""
+        return sum(self.record_sizes) / len(self.record_sizes)
 
     @property
     def read_per_byte(self) -> float:
         """Bytes that were read for each one that is stored."""
-        return sum(self.get_sizes) / self.stored_bytes
+        return self.size_bytes / self.stored_bytes
+
+    @property
+    def footer_part(self) -> float:
+        """The part of the bytes that is footers."""
+        return sum(self.footer_sizes) / self.size_bytes
 
     def small_part(self, size_bytes: int) -> float:
-        """The part of the bytes that came in smaller GETs."""
-        return sum(size for size in self.get_sizes if size < size_bytes) / sum(self.get_sizes)
+        """The part of the bytes that is records in smaller ranges."""
+        return sum(size for size in self.record_sizes if size < size_bytes) / self.size_bytes
 
 
 @dataclass(slots=True)
@@ -137,8 +171,9 @@ class Bill:
             f" checkpoints {100 * self.checkpoint_part:.2f} % of the messages",
         ]
         lines += [
-            f"  {topic} read back: {len(read.get_sizes)} GETs of {read.bytes_per_get / KIB:.0f} KiB,"
-            f" {100 * read.small_part(512 * KIB):.1f} % of the bytes in smaller ones than 512 KiB,"
+            f"  {topic} read back: {len(read.record_sizes)} ranges of {read.bytes_per_get / KIB:.0f} KiB,"
+            f" {100 * read.small_part(512 * KIB):.2f} % of the bytes in smaller ones than 512 KiB,"
+            f" {len(read.footer_sizes)} of footers, {100 * read.footer_part:.2f} % of the bytes;"
             f" {read.read_per_byte:.3f} bytes read a stored byte"
             for topic, read in sorted(self.reads.items())
         ]

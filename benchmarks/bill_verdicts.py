@@ -18,8 +18,9 @@ AGE_S_MAX = 120.0
 ENTRY_KIB_MAX = 256.0
 CHECKPOINT_PERCENT_MAX = 2.0
 RANGE_BYTES_MIN = 512 * KIB
-SMALL_PERCENT_MAX = 10.0
-"""Of the bytes of a large topic in smaller ranges: footers, and what is left at the end of a queue's run."""
+SMALL_PERCENT_MAX = 0.5
+"""Of the bytes of a large topic those of records in smaller ranges: a piece may be smaller as a whole. Footers are read
+apart, and count as bytes read."""
 READ_PER_BYTE_MAX = 1.2
 SHAPES_RATIO_MAX = 1.2
 MEMORY_MB_MAX = 400.0
@@ -45,7 +46,7 @@ def verdicts_of(bill: Bill, *, range_bytes_min: int = RANGE_BYTES_MIN) -> list[V
     if bill.reads:
         found += [
             Verdict(
-                f"bytes of such a topic in ranges below {range_bytes_min // KIB} KiB, the most",
+                f"records of such a topic in ranges below {range_bytes_min // KIB} KiB, the most",
                 max(100 * read.small_part(range_bytes_min) for read in bill.reads.values()),
                 SMALL_PERCENT_MAX,
                 "%",

@@ -9,8 +9,8 @@ spreads the topics over so many TTL classes, the second of which lives for ten m
 
 Judged, of `--gib` GiB: PUTs a GiB by kind; the greatest age of a message when it was committed; how often a record was
 written, and what merges wrote; of each topic with 1 % or more of the bytes, read back as a consumer group reads it,
-bytes a GET and bytes read for each byte stored. `--all` does this for 2 000 topics of 8 queues, 1 of 8, 2 500 of 8, and
-2 000 in three TTL classes, and compares them.
+the sizes of the ranges that it asks for and bytes read for each byte stored. `--all` does this for 2 000 topics of 8
+queues, 1 of 8, 2 500 of 8, and 2 000 in three TTL classes, and compares them.
 
 `--days`: ledger, catalog and checkpoints of that many days at the same rate, with packs and merges of which only the
 entries are made, not the records (`synthetic_packs.py`): the largest entry, bytes of checkpoints against bytes of
@@ -236,14 +236,18 @@ async def _read_back(
     """Read topics as a group of consumers does: one pull of each queue after the other."""
     stored, reads = stored_by_topic(tier.catalog), dict[str, TopicRead]()
     for topic in topics:
-        meter.get_sizes.clear()
+        meter.ranges.clear()
         cache = FrameCache(bytes_max=256 * MIB)
         reader = ColdReader(meter, catalog=lambda: tier.catalog, cache=cache, read_ahead_frames_max=8)
         record_bytes = await _read_topic(reader, topic, queues)
         await reader.close()
         await cache.close()
         if record_bytes:
-            reads[topic] = TopicRead(tuple(meter.get_sizes), record_bytes, stored[topic].stored_bytes)
+            footer_starts = {pack.key: pack.footer_start for pack in tier.catalog.packs.values()}
+            footer_starts |= {each.log.key: each.log.footer_start for each in tier.catalog.topics[topic].segments}
+            reads[topic] = TopicRead.of(
+                meter.ranges, footer_starts=footer_starts, stored_bytes=stored[topic].stored_bytes
+            )
     return reads
 
 

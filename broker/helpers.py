@@ -3,12 +3,12 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from thermocline.broker.helper_process import HelperOptions
-from thermocline.broker.supervisor import HelperStatus
+from thermocline.broker.supervisor import HelperSpec, HelperStatus, Supervisor
 
 
 class Helpers(Protocol):
@@ -70,3 +70,26 @@ class InProcessHelpers:
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
             self._tasks.clear()
+
+
+def make_helpers(
+    *,
+    has_tier: bool,
+    is_follower: bool,
+    in_process: bool,
+    socket_path: str,
+    page_path: str,
+    log_level: str,
+    now_ms: Callable[[], int],
+) -> Helpers:
+    """Those that a broker has. `has_tier`: there is a cold tier; `is_follower`: another broker's, which is followed."""
+    roles = ["index", "tier"] if has_tier else ["index"]
+    if in_process:
+        return InProcessHelpers(roles, socket_path=socket_path, page_path=page_path, is_follower=is_follower)
+    modules = {
+        "index": "thermocline.broker.index_process",
+        "tier": "thermocline.broker.follower.follower_process" if is_follower else "thermocline.broker.tier_process",
+    }
+    arguments = (f"--socket={socket_path}", f"--page={page_path}", f"--log-level={log_level}")
+    specs = [HelperSpec(name=role, module=modules[role], arguments=arguments) for role in roles]
+    return Supervisor(specs, now_ms=now_ms)

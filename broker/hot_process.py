@@ -14,31 +14,31 @@ import contextlib
 import gc
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from thermocline.broker import dropped_ranges, log_reservation
+from thermocline.broker import log_reservation
 from thermocline.broker.advertised_address import advertised_host
 from thermocline.broker.broker_settings import SETTINGS, BrokerSettings, SettingsChange
 from thermocline.broker.build_id import current_build_id
-from thermocline.broker.cluster_queues import ClusterQueues
 from thermocline.broker.cold_reads import ColdReads, NoColdTier
 from thermocline.broker.config_persister import load_file
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.context_builder import build_context, wall_clock_ms
+from thermocline.broker.deletion_gate import DeletionGate, open_drop_oldest
 from thermocline.broker.descriptor_limit import raise_descriptor_limit
 from thermocline.broker.drop_oldest import DropOldest
 from thermocline.broker.dropped_ranges import DroppedRanges
+from thermocline.broker.fence import Fence
 from thermocline.broker.follower.followed_topics import TopicFollower
-from thermocline.broker.follower.read_only_processor import ReadOnlyProcessor
 from thermocline.broker.follower.source import Source
 from thermocline.broker.health import HealthServer
 from thermocline.broker.helper_hub import HelperHub
 from thermocline.broker.helper_process import SOCKET_LIMITS
-from thermocline.broker.helper_protocol import Fenced, HelloReply
-from thermocline.broker.helpers import Helpers, InProcessHelpers
+from thermocline.broker.helper_protocol import HelloReply
+from thermocline.broker.helpers import make_helpers
 from thermocline.broker.hot_server import HotServer
 from thermocline.broker.housekeeping import Housekeeping
 from thermocline.broker.index_link import ROLE as INDEX_ROLE
@@ -48,41 +48,17 @@ from thermocline.broker.log_reservation import LogReservation, reserve_bytes
 from thermocline.broker.long_polling import LongPolling
 from thermocline.broker.metrics.metrics_page import MetricsPage
 from thermocline.broker.pop_service import PopService
-from thermocline.broker.processors.admin import AdminProcessor
-from thermocline.broker.processors.assignment import AssignmentProcessor
-from thermocline.broker.processors.client import ClientProcessor
-from thermocline.broker.processors.consumer_call import ConsumerCallProcessor
-from thermocline.broker.processors.consumer_offset import ConsumerOffsetProcessor
-from thermocline.broker.processors.cost import CostProcessor
-from thermocline.broker.processors.dispatcher import Dispatcher
-from thermocline.broker.processors.flushed_ranges import FlushedRangesProcessor
-from thermocline.broker.processors.group import GroupProcessor
-from thermocline.broker.processors.hand_off import HandOffProcessor
-from thermocline.broker.processors.lock import LockProcessor
-from thermocline.broker.processors.recall import RecallProcessor
-from thermocline.broker.processors.replica import ReplicaProcessor
-from thermocline.broker.processors.scrub import ScrubProcessor
-from thermocline.broker.processors.send_back import SendBackProcessor
-from thermocline.broker.processors.stats import StatsProcessor
-from thermocline.broker.processors.tier import TierProcessor
-from thermocline.broker.processors.topic import TopicProcessor
-from thermocline.broker.processors.ttl import TtlProcessor
+from thermocline.broker.request_families import RunningParts, make_dispatcher
 from thermocline.broker.runtime_folder import runtime_folder, socket_path
 from thermocline.broker.shared_page import SharedPage
 from thermocline.broker.state_link import StateLink
 from thermocline.broker.store_rounds import TICK_MS, StoreRounds
-from thermocline.broker.supervisor import HelperSpec, Supervisor
-from thermocline.broker.tier_explanation import fenced_by
 from thermocline.broker.tier_feed import TierFeed
-from thermocline.broker.tier_link import ROLE as TIER_ROLE
 from thermocline.broker.tier_link import TierLink
-from thermocline.broker.topic_attributes import full_policy
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.server import RemotingServer
 from thermocline.store.disk import RealDisk
 from thermocline.store.message_store import MessageStore
-from thermocline.store.retention import RetentionGate
-from thermocline.tiered.tier_config import FullPolicy
 from thermocline.transactions.settlement import settle_commits
 
 logger = logging.getLogger(__name__)
@@ -116,8 +92,6 @@ class HotProcess:
         self._log_level = log_level
         self._single_process = single_process
         self._resources = AsyncExitStack()
-        self._fenced = ""
-        self._later_epoch = 0
         self.refusal: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Done when this broker must not run: the cold tier's prefix holds another store's history."""
         self._is_closing = False
@@ -155,6 +129,9 @@ class HotProcess:
         connections_max = raise_descriptor_limit()
         store = self._store = MessageStore.open(settings.store, disk=disk, clock=wall_clock_ms, settle=settle_commits)
         resources.callback(store.close)
+        self._fence = Fence(
+            store.commit_log, refusal=self.refusal, unregister=lambda: self._context.registration.unregister()
+        )
         self._dropped = DroppedRanges(incarnation_of=lambda topic: store.incarnations.find(topic).id)
         page = self._make_page(store)
         resources.callback(page.close)
@@ -178,7 +155,15 @@ class HotProcess:
         resources.push_async_callback(helper_server.close)
         index = self._index = IndexLink(hub, flushed=self._flushed, timeout_ms=INDEX_TIMEOUT_MS)
         cold = self._cold = self._make_cold(hub, store)
-        helpers = self._helpers = self._make_helpers(path, page)
+        helpers = self._helpers = make_helpers(
+            has_tier=settings.tier.is_enabled,
+            is_follower=self._source is not None,
+            in_process=self._single_process,
+            socket_path=path,
+            page_path=str(self._page_path),
+            log_level=self._log_level,
+            now_ms=wall_clock_ms,
+        )
         resources.push_async_callback(helpers.stop, timeout_ms=HELPERS_STOP_TIMEOUT_MS)
 
         late = LateHandler()
@@ -214,22 +199,35 @@ class HotProcess:
             kept_clock=context.kept_clock,
             cut_interval_ms=max(TICK_MS, settings.tier.sweep_interval_ms // 4),
         )
+        gate = self._gate = self._make_gate(context)
         rounds = self._rounds = StoreRounds(
             store,
             retention=store.retention,
             page=page,
             clock=wall_clock_ms,
-            gate=self._gate,
+            gate=gate.now,
             index_timestamp_ms=lambda: index.index_timestamp_ms,
             on_tick=self._ticked,
             timers=context.timers,
             on_wanted=context.transactions.release_below,
-            relax=self._make_relax(context) if settings.tier.is_enabled and self._source is None else None,
+            relax=gate.relax if gate.may_relax else None,
         )
         settings.add_listener(self._settings_changed)
         hot = HotServer(context, key_index=index, long_polling=long_polling)
         pop = PopService(context, long_polling)
-        dispatcher = self._make_dispatcher(context, hot, pop, helpers, rounds)
+        parts = RunningParts(
+            hot=hot,
+            pop=pop,
+            hub=hub,
+            helpers=helpers,
+            rounds=rounds,
+            index=index,
+            gate=gate,
+            fence=self._fence,
+            dropped=self._dropped,
+            report_now=self._report_now,
+        )
+        dispatcher = make_dispatcher(context, parts, source=self._source)
         hot.start()
         resources.push_async_callback(hot.close)
         pop.start()
@@ -262,9 +260,12 @@ class HotProcess:
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
+    @property
+    def _page_path(self) -> Path:
+        return Path(self._settings.store.own_path) / "shared-page"
+
     def _make_page(self, store: MessageStore) -> SharedPage:
-        path = Path(store.config.own_path) / "shared-page"
-        page = SharedPage.create(path, generation=time.time_ns(), build_id=current_build_id())
+        page = SharedPage.create(self._page_path, generation=time.time_ns(), build_id=current_build_id())
         log = store.commit_log
         page.publish(append_offset=log.append_offset, flush_offset=log.flush_offset, min_offset=log.min_offset)
         return page
@@ -273,13 +274,13 @@ class HotProcess:
         if not self._settings.tier.is_enabled:
             return NoColdTier()
         if self._source is not None:
-            return self._follower.make_link(hub, timeout_ms=COLD_TIMEOUT_MS, on_fenced=self._fence)
+            return self._follower.make_link(hub, timeout_ms=COLD_TIMEOUT_MS, on_fenced=self._fence.close)
         return TierLink(
             hub,
             incarnation_of=lambda topic: store.incarnations.find(topic).id,
             timeout_ms=COLD_TIMEOUT_MS,
             on_connected=self._tier_connected,
-            on_fenced=self._fence,
+            on_fenced=self._fence.close,
             on_state=lambda code, body: self._state.told(code, body),
         )
 
@@ -296,107 +297,15 @@ class HotProcess:
             reservation.load(load_file(context.disk, path))
         return reservation
 
-    def _make_drop_oldest(self, context: BrokerContext) -> DropOldest:
-        settings, store, persister, cold = self._settings, self._store, context.persister, context.cold
-        assert isinstance(cold, TierLink)
-        ranges = self._dropped
-
-        def policy_of(topic: str) -> FullPolicy:
-            topic_config = context.topics.get(topic)
-            attributes = topic_config.attributes if topic_config is not None else {}
-            return full_policy(attributes, default=settings.tier.full_policy)
-
-        path = store.config.dropped_ranges_path
-        persister.register(dropped_ranges.FILE_NAME, path, ranges.encode)
-        ranges.load(load_file(context.disk, path))
-        ranges.clip(store.queues)
-        return DropOldest(
-            store,
-            bounds=cold.bounds,
-            policy_of=policy_of,
-            visible_start=context.visible.hot_start,
-            ranges=ranges,
-            save=lambda: persister.save(dropped_ranges.FILE_NAME),
-            tell=cold.dropped,
-            clock=context.clock,
-        )
-
-    def _make_relax(self, context: BrokerContext) -> Callable[[RetentionGate], Awaitable[RetentionGate]]:
-        oldest = self._make_drop_oldest(context)
-
-        async def relax(gate: RetentionGate) -> RetentionGate:
-            # Whoever was fenced deletes nothing: it takes no messages either, and its log is to be looked through.
-            return gate if self._fenced else await oldest.relax(gate)
-
-        return relax
-
-    def _make_helpers(self, path: str, page: SharedPage) -> Helpers:
-        roles = ["index", "tier"] if self._settings.tier.is_enabled else ["index"]
-        page_path = str(Path(self._settings.store.own_path) / "shared-page")
-        if self._single_process:
-            return InProcessHelpers(roles, socket_path=path, page_path=page_path, is_follower=self._source is not None)
-        specs = [
-            HelperSpec(
-                name=role,
-                module=self._module_of(role),
-                arguments=(f"--socket={path}", f"--page={page_path}", f"--log-level={self._log_level}"),
+    def _make_gate(self, context: BrokerContext) -> DeletionGate:
+        settings, cold = self._settings, self._cold
+        drop_oldest: DropOldest | None = None
+        if settings.tier.is_enabled and self._source is None:
+            assert isinstance(cold, TierLink)
+            drop_oldest = open_drop_oldest(
+                context, cold, self._dropped, default_policy=lambda: settings.tier.full_policy
             )
-            for role in roles
-        ]
-        return Supervisor(specs, now_ms=wall_clock_ms)
-
-    def _module_of(self, role: str) -> str:
-        if role == TIER_ROLE and self._source is not None:
-            return "thermocline.broker.follower.follower_process"
-        return f"thermocline.broker.{role}_process"
-
-    def _make_dispatcher(
-        self, context: BrokerContext, hot: HotServer, pop: PopService, helpers: Helpers, rounds: StoreRounds
-    ) -> Dispatcher:
-        log = context.store.commit_log
-        return Dispatcher(
-            (
-                *hot.processors,
-                *pop.processors,
-                TopicProcessor(context),
-                GroupProcessor(context),
-                ClientProcessor(context),
-                ConsumerOffsetProcessor(context),
-                HandOffProcessor(context),
-                LockProcessor(context),
-                AssignmentProcessor(
-                    context,
-                    ClusterQueues(
-                        context.topics, context.registration, config=lambda: context.config, clock=context.clock
-                    ),
-                ),
-                SendBackProcessor(context),
-                RecallProcessor(context),
-                StatsProcessor(context),
-                ConsumerCallProcessor(context),
-                ReplicaProcessor(context),
-                AdminProcessor(
-                    context,
-                    run_retention=rounds.run_retention,
-                    dispatch_behind_bytes=lambda: max(0, log.append_offset - self._index.durable_offset),
-                ),
-                TierProcessor(
-                    context,
-                    self._hub,
-                    helpers=helpers.statuses,
-                    report_now=self._report_now,
-                    gate=self._gate,
-                    dropped=self._dropped.live,
-                    fenced_by=lambda: fenced_by(self._later_epoch) if self._fenced else "",
-                ),
-                ScrubProcessor(self._hub),
-                TtlProcessor(context, self._hub, gate=self._gate, report_now=self._report_now),
-                CostProcessor(context, self._hub),
-                FlushedRangesProcessor(context),
-            ),
-            on_closed=(hot.connection_closed, pop.connection_closed, context.clients.connection_closed),
-            before=() if self._source is None else (ReadOnlyProcessor(self._source),),
-        )
+        return DeletionGate(context, cold=cold, index=self._index, fence=self._fence, drop_oldest=drop_oldest)
 
     async def _start_health(self, context: BrokerContext) -> None:
         config = self._settings.broker
@@ -406,8 +315,8 @@ class HotProcess:
             context,
             self._hub,
             helpers=self._helpers.statuses,
-            committed_offset=lambda: self._gate().committed_offset,
-            is_fenced=lambda: bool(self._fenced),
+            committed_offset=lambda: self._gate.now().committed_offset,
+            is_fenced=lambda: bool(self._fence.reason),
             dropped=self._dropped.live,
         )
         health = HealthServer(self._probe, metrics.text)
@@ -440,33 +349,6 @@ class HotProcess:
         self._reservation.check()
         self._feed.ticked(pressure=pressure)
 
-    def _gate(self) -> RetentionGate:
-        """What local deletion has to wait for."""
-        committed_offset: int | None = None
-        if isinstance(self._cold, TierLink):
-            committed_offset = 0 if self._fenced else self._cold.committed_offset
-        return RetentionGate(
-            committed_offset=committed_offset,
-            index_offset=self._index.durable_offset,
-            held_offset=_least(self._context.delays.earliest_undelivered_offset(), self._context.pops.held_offset),
-            timers_offset=None if self._context.timers is None else self._context.timers.held_offset,
-            transactions_offset=self._context.transactions.held_offset,
-        )
-
-    def _fence(self, fenced: Fenced) -> None:
-        """The cold tier is not ours to write: take no message, leave the NameServers or end, delete nothing."""
-        if self._fenced:
-            return
-        reason = self._fenced = fenced.reason
-        self._later_epoch = fenced.later_epoch
-        if fenced.is_refused:
-            self._store.commit_log.pause(reason)
-            self.refusal.set_result(reason)
-            return
-        logger.error("fenced: another broker writes to this cold tier; sends are refused reason=%s", reason)
-        self._store.commit_log.fail(f"fenced: {reason}")
-        self._leaving = asyncio.get_running_loop().create_task(self._context.registration.unregister())
-
     async def _flushed(self) -> int:
         """Make the log durable up to its end now; returns that offset, or what was reached when the flush failed."""
         store = self._store
@@ -491,7 +373,7 @@ class HotProcess:
 
     def _probe(self) -> tuple[bool, Mapping[str, object]]:
         log = self._store.commit_log
-        refusal = self._fenced or log.refusal or ("stopping" if self._is_closing else "")
+        refusal = self._fence.reason or log.refusal or ("stopping" if self._is_closing else "")
         cold = self._cold.health()
         details = {
             "status": "unavailable" if refusal else "degraded" if cold.is_impaired else "ok",
@@ -506,8 +388,3 @@ class HotProcess:
     async def _leave(self) -> None:
         await self._server.stop_accepting()
         await self._context.registration.unregister()
-
-
-def _least(*offsets: int | None) -> int | None:
-    """The least offset that somebody holds the log at; None when nobody does."""
-    return min((offset for offset in offsets if offset is not None), default=None)

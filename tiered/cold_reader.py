@@ -11,15 +11,12 @@ runs through a frame, by looking into that one.
 
 Records in quarantine are errors of their own (QuarantinedError), for whoever wants one of them and nobody else.
 
-Belongs to one event loop. Bounded: frames (FrameCache), footers (SegmentReaders, PackPieces), cursors (ReadAhead). One
-pull passes by no more than `SCAN_RECORDS_MAX` records, and looks into no more than `MATCH_RECORDS_MAX`, in
-`MATCH_FRAMES_MAX` frames; others go on after a few of them. Cancelling any call is safe.
+Belongs to one event loop. Bounded: frames (FrameCache), footers (SegmentReaders, PackPieces), what one pull takes and
+what is read ahead of it (SpanTaker). Cancelling any call is safe.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from bisect import bisect_left, bisect_right
 from collections.abc import Awaitable, Callable, Set
 from enum import Enum
@@ -29,12 +26,11 @@ import numpy as np
 
 from thermocline.remoting.errors import (
     CorruptDataError,
-    MQError,
     ObjectNotFoundError,
     ObjectStoreUnavailableError,
 )
 from thermocline.tiered.catalog import Catalog, TopicEntry
-from thermocline.tiered.cold_pull import ColdPull, ColdPullResult, ColdPullStatus, TakenRecords, take_wanted
+from thermocline.tiered.cold_pull import ColdPull, ColdPullResult, ColdPullStatus, TakenRecords
 from thermocline.tiered.errors import SegmentFormatError
 from thermocline.tiered.frame import DecodedFrame
 from thermocline.tiered.frame_cache import FrameCache
@@ -45,18 +41,12 @@ from thermocline.tiered.indexes.lookup_memory import LookupMemory
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.packs.pack_entry import PackedTopic
 from thermocline.tiered.packs.pack_pieces import PackPieces
-from thermocline.tiered.read_ahead import WINDOW_FRAMES_MAX, Cursor, ReadAhead
+from thermocline.tiered.read_ahead import WINDOW_FRAMES_MAX
 from thermocline.tiered.record_lookups import RecordLookups
-from thermocline.tiered.segment_format import FrameInfo, LogFooter
-from thermocline.tiered.segment_reader import SegmentReader
 from thermocline.tiered.segment_readers import SegmentReaders
+from thermocline.tiered.span_taker import SpanTaker
 from thermocline.tiered.topic_index import PackedSpan, QueueIndex, QueueSpan, TopicIndex
 
-logger = logging.getLogger(__name__)
-
-SCAN_RECORDS_MAX = 65_536
-MATCH_RECORDS_MAX = 8_192
-MATCH_FRAMES_MAX = 4
 TOPIC_INDEX_COUNT_MAX = 256
 
 Result = TypeVar("Result")
@@ -90,7 +80,9 @@ class ColdReader:
         self._catalog = catalog
         self._cache = cache
         self._readers = SegmentReaders(store)
-        self._read_ahead = ReadAhead(window_frames_max=read_ahead_frames_max)
+        self._taker = SpanTaker(
+            cache=cache, readers=self._readers, window_frames_max=read_ahead_frames_max, span_at=self._span
+        )
         self._pieces = PackPieces(store)
         self._lookups = RecordLookups(
             store,
@@ -103,7 +95,6 @@ class ColdReader:
             span_at=self._span,
         )
         self._indexes: dict[str, tuple[PackedTopic | None, TopicIndex]] = {}
-        self._tasks: dict[asyncio.Task[None], str] = {}
 
     async def pull(self, request: ColdPull) -> ColdPullResult:
         """Records from an offset on. The buffers stay valid as long as they are held."""
@@ -202,17 +193,12 @@ class ColdReader:
 
     def reader_left(self, reader: str) -> None:
         """The reader has left: nothing is fetched any more for it alone. Its pulls are their callers' to cancel."""
-        for task, owner in self._tasks.items():
-            if owner == reader:
-                task.cancel()
-        self._cache.reader_left(reader)
+        self._taker.reader_left(reader)
 
     async def close(self) -> None:
         """Stop reading ahead. The cache is its owner's."""
         await self._lookups.memory.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._taker.close()
 
     async def _checked(self, topic: str, read: Callable[[], Awaitable[Result]]) -> Result:
         """Do `read`; if an object is missing, once more with the newest catalog: it may have been dropped meanwhile."""
@@ -309,13 +295,7 @@ class ColdReader:
         if span.quarantine is not None:
             raise span.lost_error(queue_offset=request.offset)
         taken = TakenRecords(request)
-        incarnation = span.segment.incarnation
-        cursor = self._read_ahead.start((request.group, request.topic, incarnation, request.queue_id), request.offset)
-        if request.tags_codes is None:
-            await self._take_all(taken, queue, position, cursor, request.matches)
-        else:
-            await self._take_matching(taken, span, request)
-        cursor.next_offset = taken.next_offset
+        await self._taker.take(taken, queue, position, request)
         return ColdPullResult(
             status=ColdPullStatus.FOUND if taken.message_count else ColdPullStatus.NO_MATCH,
             next_offset=taken.next_offset,
@@ -345,117 +325,8 @@ class ColdReader:
             return info.min_store_ms >= request.cut_ms
         if request.tags_codes is not None:
             return True
-        frame = await self._cache.get(
-            reader, info, ahead=self._of_small_part(reader, footer, info), owner=request.reader
-        )
+        frame = await self._taker.frame_of(span, request.offset, owner=request.reader)
         return frame.store_timestamp_ms(request.offset) >= request.cut_ms
-
-    def _of_small_part(self, reader: SegmentReader, footer: LogFooter, info: FrameInfo) -> list[FrameInfo]:
-        """The other frames of a small part: it is one request, whatever queue of it is wanted, and the others are, too,
-        before long."""
-        if not reader.is_small or self._cache.is_coming(reader, info):
-            return []
-        return [footer.frame(index) for index in range(len(footer.frames)) if index != info.index]
-
-    async def _take_all(
-        self,
-        taken: TakenRecords,
-        queue: QueueIndex,
-        position: int,
-        cursor: Cursor,
-        matches: Callable[[bytes], bool] | None,
-    ) -> None:
-        """Take records of one span, frame by frame, those that match; with some taken only frames that are here."""
-        span = await self._span(queue, position)
-        reader = self._readers.of(span.segment)
-        footer = await reader.frames_for_records()
-        end_offset, frame_count = span.run.end_offset, 0
-        if matches is not None:
-            end_offset = min(end_offset, taken.next_offset + MATCH_RECORDS_MAX)
-        while taken.has_room and taken.next_offset < end_offset:
-            info = footer.frame_of(span.run, taken.next_offset)
-            if taken.message_count and not self._cache.is_ready(reader, info):
-                return
-            ahead = self._of_small_part(reader, footer, info)
-            if self._read_ahead.enter(cursor, (span.segment.segment_id, info.index)):
-                stop = min(info.index + 1 + cursor.window_frames, span.run.frame_end)
-                following = [footer.frame(index) for index in range(info.index + 1, stop)]
-                self._fetch_ahead(queue, position, reader, info, following, cursor, taken.reader)
-                ahead = ahead or following
-            frame = await self._cache.get(reader, info, ahead=ahead, owner=taken.reader)
-            if matches is None:
-                taken.take(frame, min(frame.end_offset, end_offset))
-                continue
-            await take_wanted(taken, frame, min(frame.end_offset, end_offset), matches)
-            frame_count += 1
-            if frame_count >= MATCH_FRAMES_MAX:
-                return
-
-    def _fetch_ahead(
-        self,
-        queue: QueueIndex,
-        position: int,
-        reader: SegmentReader,
-        info: FrameInfo,
-        ahead: list[FrameInfo],
-        cursor: Cursor,
-        owner: str,
-    ) -> None:
-        """Fetch the frames behind `info` once half the window is used up; across the segment's end when it is near."""
-        missing = [frame for frame in ahead if not self._cache.is_coming(reader, frame)]
-        if self._cache.is_coming(reader, info) and len(missing) * 2 >= cursor.window_frames:
-            self._cache.read_ahead(reader, missing, owner=owner)
-        if len(ahead) < cursor.window_frames and position + 1 < len(queue.spans):
-            if queue.spans[position + 1].quarantine is not None:
-                return
-            task = asyncio.get_running_loop().create_task(
-                self._fetch_following(queue, position + 1, cursor.window_frames - len(ahead), owner)
-            )
-            self._tasks[task] = owner
-            task.add_done_callback(self._tasks.pop)
-
-    async def _fetch_following(self, queue: QueueIndex, position: int, frame_count: int, owner: str) -> None:
-        """Fetch the first frames of the next segment; a guess, so a failure is left to the read that needs them."""
-        try:
-            span = await self._span(queue, position)
-            reader = self._readers.of(span.segment)
-            footer = await reader.frames_for_records()
-        except MQError as error:
-            logger.debug("read-ahead failed position=%d: %s", position, error)
-            return
-        stop = min(span.run.frame_start + frame_count, span.run.frame_end)
-        wanted = range(len(footer.frames)) if reader.is_small else range(span.run.frame_start, stop)
-        self._cache.read_ahead(reader, [footer.frame(index) for index in wanted], owner=owner)
-
-    async def _take_matching(self, taken: TakenRecords, span: QueueSpan, request: ColdPull) -> None:
-        """Take the records of one span whose tags code matches, by the columns; only their frames are read."""
-        assert request.tags_codes is not None
-        run, reader = span.run, self._readers.of(span.segment)
-        scan_end = min(run.end_offset, taken.next_offset + SCAN_RECORDS_MAX)
-        columns = await reader.columns(run.queue_id, start_offset=taken.next_offset, end_offset=scan_end)
-        # A unit of a consume queue holds 64 bits, a subscription compares the lower 32.
-        codes = np.array(sorted(request.tags_codes), np.int32)
-        matching = np.flatnonzero(np.isin(columns.tags_codes.astype(np.int32), codes))
-        offsets = (matching + taken.next_offset).tolist()
-        footer = await reader.frames_for_records() if offsets else None
-        frame: DecodedFrame | None = None
-        for queue_offset in offsets:
-            assert footer is not None
-            if not taken.has_room:
-                return
-            if frame is None or queue_offset >= frame.end_offset:
-                info = footer.frame_of(run, queue_offset)
-                if info.max_store_ms < request.cut_ms:
-                    continue
-                if taken.message_count and not self._cache.is_ready(reader, info):
-                    taken.next_offset = queue_offset
-                    return
-                ahead = self._of_small_part(reader, footer, info)
-                frame = await self._cache.get(reader, info, ahead=ahead, owner=taken.reader)
-            taken.next_offset = queue_offset
-            taken.take(frame, queue_offset + 1)
-        if taken.has_room:
-            taken.next_offset = scan_end
 
     async def _first_at_or_after(self, queue: QueueIndex, timestamp_ms: int) -> int | None:
         """The first offset stored at or after a time: with the cut, the least visible one. None when all are older."""

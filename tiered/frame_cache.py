@@ -23,9 +23,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from thermocline.tiered.errors import FrameChecksumError
+from thermocline.tiered.fetch_plan import plan_fetches
 from thermocline.tiered.frame import DecodedFrame, decode_frame
 from thermocline.tiered.segment_format import FrameInfo
-from thermocline.tiered.segment_reader import SegmentReader, plan_fetches
+from thermocline.tiered.segment_reader import SegmentReader
 
 FrameKey = tuple[str, int]
 """Object, and position of the frame in it."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
 from thermocline.tiered.errors import SegmentFormatError
+from thermocline.tiered.fetch_plan import FetchUnits, plan_fetches
 from thermocline.tiered.frame import DecodedFrame, decode_frame, decode_next_frame
 from thermocline.tiered.key_index import KeyIndexFooter, decode_key_index_footer, find_ordinals, key_hash
 from thermocline.tiered.known_frames import GROUP_BYTES_MAX, group_of, known_frames
@@ -70,6 +71,7 @@ class SegmentReader:
         """All of a small `.log` part, until its frames have been taken from it."""
         self._known_frames: LogFooter | None = None
         self._knows_frames: bool | None = None
+        self._fetch_units: FetchUnits | None = None
         self._columns_footer: ColumnsFooter | None = None
         self._key_index_footer: KeyIndexFooter | None = None
         self._blooms = b""
@@ -84,6 +86,7 @@ class SegmentReader:
         footer_bytes = sum(footer.memory_bytes for footer in footers if footer is not None)
         return (
             footer_bytes
+            + (self._fetch_units.memory_bytes if self._fetch_units is not None else 0)
             + len(self._body)
             + len(self._blooms)
             + sum(20 * len(columns.sizes) + 500 for columns in self._column_blocks_kept.values())
@@ -131,6 +134,12 @@ class SegmentReader:
             self._known_frames = known_frames(self.entry)
             self._knows_frames = self._known_frames is not None
         return self._knows_frames
+
+    def fetch_units(self, footer: LogFooter) -> FetchUnits:
+        """Which frames come together for whoever reads on and on; of a small piece all. `footer`: its frames."""
+        if self._fetch_units is None:
+            self._fetch_units = FetchUnits.whole(footer) if self.is_small else FetchUnits.of(footer)
+        return self._fetch_units
 
     async def frame_at(self, run: QueueRun, queue_offset: int) -> DecodedFrame | None:
         """The frame with a record, by one request and without the footer; None when the catalog tells too little, or
@@ -191,7 +200,8 @@ class SegmentReader:
     ) -> AsyncIterator[RecordRun]:
         """Records [start_offset, end_offset) of a queue, frame by frame; one request runs ahead of what is given.
 
-        Memory: two fetches of `fetch_bytes_max` stored bytes and one frame, or what is in use of the frames given.
+        Memory: two fetches of `fetch_bytes_max` stored bytes and an eighth, and one frame, or what is in use of the
+        frames given.
 
         Raises:
             OffsetOutOfRangeError: The segment does not hold all of the range.
@@ -357,22 +367,6 @@ class SegmentReader:
     def _check_id(self, found: SegmentId) -> None:
         if str(found) != self.entry.segment_id:
             raise SegmentFormatError("another segment lies here", expected=self.entry.segment_id, found=str(found))
-
-
-def plan_fetches(frames: Iterable[FrameInfo], *, fetch_bytes_max: int) -> list[list[FrameInfo]]:
-    """Group adjacent frames: each group is one request of at most `fetch_bytes_max`, or one larger frame."""
-    groups: list[list[FrameInfo]] = []
-    for frame in frames:
-        group = groups[-1] if groups else None
-        if (
-            group is not None
-            and group[-1].end_position == frame.position
-            and frame.end_position - group[0].position <= fetch_bytes_max
-        ):
-            group.append(frame)
-        else:
-            groups.append([frame])
-    return groups
 
 
 async def read_segment_id(store: ObjectStore, key: str) -> str:

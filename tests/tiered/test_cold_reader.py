@@ -16,7 +16,7 @@ from thermocline.remoting.errors import (
     QueryNotFoundError,
 )
 from thermocline.remoting.message_record import MessageRecord, decode_record, iterate_records
-from thermocline.tiered import cold_pull, cold_reader
+from thermocline.tiered import cold_pull, fetch_plan, span_taker
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cold_pull import ColdPull, ColdPullStatus
 from thermocline.tiered.cold_reader import Boundary, ColdReader
@@ -211,8 +211,8 @@ async def test_pulls_with_a_condition_on_properties(seed: int, monkeypatch: pyte
     """They find what a plain loop does, whatever the limits; the bounds of one pull only make more pulls of it."""
     tier = await make_tier(seed)
     random = Random(seed)
-    monkeypatch.setattr(cold_reader, "MATCH_RECORDS_MAX", random.choice([7, 100]))
-    monkeypatch.setattr(cold_reader, "MATCH_FRAMES_MAX", random.choice([1, 3]))
+    monkeypatch.setattr(span_taker, "MATCH_RECORDS_MAX", random.choice([7, 100]))
+    monkeypatch.setattr(span_taker, "MATCH_FRAMES_MAX", random.choice([1, 3]))
     monkeypatch.setattr(cold_pull, "MATCH_RECORDS_AT_ONCE", random.choice([1, 10]))
     reader = tier.reader()
     for queue_id in tier.log.queues:
@@ -233,7 +233,7 @@ async def test_pulls_with_a_condition_on_properties(seed: int, monkeypatch: pyte
             result = await reader.pull(request)
             if result.status is ColdPullStatus.ABOVE_END:
                 break
-            assert offset < result.next_offset <= offset + cold_reader.MATCH_RECORDS_MAX
+            assert offset < result.next_offset <= offset + span_taker.MATCH_RECORDS_MAX
             assert (result.status is ColdPullStatus.FOUND) == bool(result.message_count)
             records = [record for buffer in result.buffers for record in iterate_records(buffer)]
             assert len(records) == result.message_count <= count_max
@@ -343,6 +343,13 @@ async def test_requests_of_a_key_lookup() -> None:
     assert metered.counters.since(before).request_count == 0
 
 
+@pytest.fixture
+def single_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames are as large as they would be with a real frame size: none needs others with it."""
+    monkeypatch.setattr(fetch_plan, "RANGE_BYTES_MIN", 1)
+
+
+@pytest.mark.usefixtures("single_frames")
 async def test_sequential_reading_fetches_each_byte_once_in_large_requests() -> None:
     tier = await make_tier(3, count=3_000, segments=3, queue_count=2, options=SegmentOptions(frame_bytes=8_000))
     metered = MeteringObjectStore(tier.store)
@@ -368,6 +375,7 @@ async def frames_of_queue(tier: Tier, queue_id: int) -> list[FrameInfo]:
     return frames
 
 
+@pytest.mark.usefixtures("single_frames")
 async def test_two_groups_share_frames() -> None:
     tier = await make_tier(3)
     metered = MeteringObjectStore(tier.store)

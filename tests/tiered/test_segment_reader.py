@@ -15,7 +15,7 @@ from thermocline.tiered.errors import SegmentFormatError
 from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.segment_entry import PartLocator, SegmentEntry
 from thermocline.tiered.segment_format import SegmentId
-from thermocline.tiered.segment_reader import SegmentReader, plan_fetches, read_log_footer
+from thermocline.tiered.segment_reader import SegmentReader, read_log_footer
 from thermocline.tiered.segment_upload import upload_segment
 from thermocline.tiered.segment_writer import SegmentOptions
 from thermocline.tiered.wrappers import MeteringObjectStore
@@ -134,14 +134,3 @@ async def test_another_segment_in_its_place() -> None:
     other = msgspec.structs.replace(entry, segment_id=str(SegmentId(1, 2)))
     with pytest.raises(SegmentFormatError):
         await SegmentReader(store, other).log_footer()
-
-
-async def test_fetches_are_planned_by_adjacency_and_size() -> None:
-    store = MeteringObjectStore(MemoryObjectStore())
-    reader = SegmentReader(store, await upload(make_log(), store))
-    footer = await reader.log_footer()
-    frames = [footer.frame(index) for index in range(len(footer.frames))]
-    assert plan_fetches(frames, fetch_bytes_max=10**9) == [frames]
-    assert plan_fetches(frames, fetch_bytes_max=1) == [[frame] for frame in frames]
-    assert plan_fetches([frames[0], frames[2], frames[3]], fetch_bytes_max=10**9) == [[frames[0]], frames[2:4]]
-    assert plan_fetches([], fetch_bytes_max=1) == []

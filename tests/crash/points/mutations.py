@@ -16,6 +16,7 @@ from thermocline.broker.tier_indexing import TierIndexing
 from thermocline.store.retention import RetentionGate
 from thermocline.tiered import due_changes, garbage, sealer
 from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.catalog_commits import CatalogCommits
 from thermocline.tiered.errors import AlreadyExistsError
 from thermocline.tiered.garbage import GarbageCollector, GarbageReport
 from thermocline.tiered.indexes.index_builder import IndexBuilder
@@ -38,20 +39,20 @@ from thermocline.tiered.state.newest_state import NewestState, find_newest
 from thermocline.tiered.tier_service import TierService
 from thermocline.tiered.wrappers.wrapping import WrappingObjectStore
 
-_commit = TierService._commit
+_commit = CatalogCommits.commit
 
 
 def _put_when_committed(waiting: list[tuple[ObjectStore, str, bytes]]) -> AbstractContextManager[object]:
     """A commit is followed by the puts that wait for it."""
 
-    async def commit(service: TierService, changes: LedgerChanges) -> None:
-        await _commit(service, changes)
+    async def commit(commits: CatalogCommits, changes: LedgerChanges) -> None:
+        await _commit(commits, changes)
         while waiting:
             store, key, part = waiting[0]
             await store.put(key, part)
             del waiting[0]
 
-    return patch.object(TierService, "_commit", commit)
+    return patch.object(CatalogCommits, "commit", commit)
 
 
 @contextlib.contextmanager
@@ -138,12 +139,12 @@ def index_of_what_is_under_way() -> AbstractContextManager[object]:
 def index_deleted_before_entry() -> Iterator[None]:
     """Index objects that have expired or were merged are deleted, then an entry says so."""
 
-    async def commit(service: TierService, changes: LedgerChanges) -> None:
-        indexes = service.catalog.indexes
-        await service._writer.store.delete_many([indexes[index_id].key for index_id in changes.indexes_out])
-        await _commit(service, changes)
+    async def commit(commits: CatalogCommits, changes: LedgerChanges) -> None:
+        indexes = commits.catalog.indexes
+        await commits.writer.store.delete_many([indexes[index_id].key for index_id in changes.indexes_out])
+        await _commit(commits, changes)
 
-    with patch.object(TierService, "_commit", commit):
+    with patch.object(CatalogCommits, "commit", commit):
         yield
 
 
@@ -151,12 +152,12 @@ def index_deleted_before_entry() -> Iterator[None]:
 def pack_deleted_before_entry() -> Iterator[None]:
     """Packs that have expired or were merged are deleted, then an entry says so."""
 
-    async def commit(service: TierService, changes: LedgerChanges) -> None:
-        packs = service.catalog.packs
-        await service._writer.store.delete_many([packs[pack_id].key for pack_id in changes.packs_out])
-        await _commit(service, changes)
+    async def commit(commits: CatalogCommits, changes: LedgerChanges) -> None:
+        packs = commits.catalog.packs
+        await commits.writer.store.delete_many([packs[pack_id].key for pack_id in changes.packs_out])
+        await _commit(commits, changes)
 
-    with patch.object(TierService, "_commit", commit):
+    with patch.object(CatalogCommits, "commit", commit):
         yield
 
 
@@ -188,15 +189,15 @@ def merge_that_was_overtaken() -> AbstractContextManager[object]:
 def delete_before_entry() -> Iterator[None]:
     """What has expired is deleted, then an entry says so."""
 
-    async def commit(service: TierService, changes: LedgerChanges) -> None:
+    async def commit(commits: CatalogCommits, changes: LedgerChanges) -> None:
         gone = {(out.topic, out.segment_id) for out in changes.segments_out}
-        for topic in service.catalog.topics.values():
+        for topic in commits.catalog.topics.values():
             for segment in topic.segments:
                 if (topic.topic, segment.segment_id) in gone:
-                    await service._writer.store.delete_many(segment.keys)
-        await _commit(service, changes)
+                    await commits.writer.store.delete_many(segment.keys)
+        await _commit(commits, changes)
 
-    with patch.object(TierService, "_commit", commit):
+    with patch.object(CatalogCommits, "commit", commit):
         yield
 
 

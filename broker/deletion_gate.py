@@ -1,0 +1,103 @@
+"""Deletion gate: what the deletion of local files waits for, by what each part of the broker says.
+
+    cold tier      what is committed there; nothing goes once the broker is fenced
+    index          what is durable in it
+    holds          messages that are delayed, timed, popped or in open transactions and that are still needed
+Under disk pressure `relax` lets the oldest go all the same, for topics that allow it (`drop_oldest.py`).
+Belongs to the hot process's loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from thermocline.broker import dropped_ranges
+from thermocline.broker.cold_reads import ColdReads
+from thermocline.broker.config_persister import load_file
+from thermocline.broker.context import BrokerContext
+from thermocline.broker.drop_oldest import DropOldest
+from thermocline.broker.dropped_ranges import DroppedRanges
+from thermocline.broker.fence import Fence
+from thermocline.broker.index_link import IndexLink
+from thermocline.broker.tier_link import TierLink
+from thermocline.broker.topic_attributes import full_policy
+from thermocline.store.retention import RetentionGate
+from thermocline.tiered.tier_config import FullPolicy
+
+
+class DeletionGate:
+    """See the module's header."""
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        *,
+        cold: ColdReads,
+        index: IndexLink,
+        fence: Fence,
+        drop_oldest: DropOldest | None,
+    ) -> None:
+        """Without `drop_oldest` nothing is let go before its time."""
+        self._context = context
+        self._cold = cold
+        self._index = index
+        self._fence = fence
+        self._drop_oldest = drop_oldest
+
+    @property
+    def may_relax(self) -> bool:
+        """Whether `relax` ever lets anything go."""
+        return self._drop_oldest is not None
+
+    def now(self) -> RetentionGate:
+        """What local deletion has to wait for."""
+        context = self._context
+        committed_offset: int | None = None
+        if isinstance(self._cold, TierLink):
+            committed_offset = 0 if self._fence.reason else self._cold.committed_offset
+        return RetentionGate(
+            committed_offset=committed_offset,
+            index_offset=self._index.durable_offset,
+            held_offset=_least(context.delays.earliest_undelivered_offset(), context.pops.held_offset),
+            timers_offset=None if context.timers is None else context.timers.held_offset,
+            transactions_offset=context.transactions.held_offset,
+        )
+
+    async def relax(self, gate: RetentionGate) -> RetentionGate:
+        """The gate of a round while the disk is full; what it lets go is declared lost before it is returned."""
+        # Whoever was fenced deletes nothing: it takes no messages either, and its log is to be looked through.
+        if self._drop_oldest is None or self._fence.reason:
+            return gate
+        return await self._drop_oldest.relax(gate)
+
+
+def open_drop_oldest(
+    context: BrokerContext, cold: TierLink, ranges: DroppedRanges, *, default_policy: Callable[[], str]
+) -> DropOldest:
+    """With the ranges of earlier boots, less what is still here. `default_policy`: of topics that say nothing."""
+    store, persister = context.store, context.persister
+
+    def policy_of(topic: str) -> FullPolicy:
+        topic_config = context.topics.get(topic)
+        attributes = topic_config.attributes if topic_config is not None else {}
+        return full_policy(attributes, default=default_policy())
+
+    path = store.config.dropped_ranges_path
+    persister.register(dropped_ranges.FILE_NAME, path, ranges.encode)
+    ranges.load(load_file(context.disk, path))
+    ranges.clip(store.queues)
+    return DropOldest(
+        store,
+        bounds=cold.bounds,
+        policy_of=policy_of,
+        visible_start=context.visible.hot_start,
+        ranges=ranges,
+        save=lambda: persister.save(dropped_ranges.FILE_NAME),
+        tell=cold.dropped,
+        clock=context.clock,
+    )
+
+
+def _least(*offsets: int | None) -> int | None:
+    """The least offset that somebody holds the log at; None when nobody does."""
+    return min((offset for offset in offsets if offset is not None), default=None)

@@ -1,0 +1,124 @@
+"""Catalog commits: one change of the catalog after another, each made by a look at the newest one, and in before the
+next.
+
+    changing   held from the look that a change is made by until the change is in: by rounds, merges, purges, repairs
+    settle     nothing is begun while an earlier commit's outcome is unknown; if it turns out to be in, every topic goes
+               on from what the catalog says
+    commit     asks on until it is known whether the change is in
+    publish    the hot process is told of queues that reach further, and of a gate of local deletion that has moved
+
+FencedError leaves every call: another writer has taken over. Belongs to the tier service's loop.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from thermocline.remoting.errors import ObjectStoreUnavailableError
+from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.due_changes import DueChanges, changed_topics
+from thermocline.tiered.errors import EarlierCommitUnsettledError
+from thermocline.tiered.ledger_entry import LedgerChanges
+from thermocline.tiered.ledger_writer import LedgerWriter
+from thermocline.tiered.seal_backlog import SealBacklog
+
+logger = logging.getLogger(__name__)
+
+RETRY_DELAY_MS = 500
+RETRY_DELAY_MS_MAX = 10_000
+
+
+class CatalogCommits:
+    """See the module's header. `last_error`: why the store was of no use last; a round that succeeds empties it."""
+
+    def __init__(
+        self,
+        writer: LedgerWriter,
+        backlog: SealBacklog,
+        due: DueChanges,
+        *,
+        on_committed: Callable[[Catalog, frozenset[str]], None],
+        sleep: Callable[[float], Awaitable[None]],
+    ) -> None:
+        """`on_committed`: see TierService. `due`: has the topics as the hot process reports them."""
+        self.writer = writer
+        self.changing = asyncio.Lock()
+        self.last_error = ""
+        self._backlog = backlog
+        self._due = due
+        self._on_committed = on_committed
+        self._sleep = sleep
+        self._published_offset = -1
+
+    @property
+    def catalog(self) -> Catalog:
+        """The newest committed catalog."""
+        return self.writer.catalog
+
+    async def amend(self, change: Callable[[Catalog], LedgerChanges | None]) -> bool:
+        """Commit what `change` makes of the newest catalog; False when that is nothing.
+
+        Raises:
+            ObjectStoreUnavailableError: An earlier commit could not be settled; nothing was begun.
+        """
+        async with self.changing:
+            await self.settle()
+            before = self.catalog
+            changes = change(before)
+            if changes is None or changes.is_empty:
+                return False
+            await self.commit(changes)
+            self.publish(changed_topics(changes, before))
+            return True
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[LedgerWriter]:
+        """The ledger's writer, while nobody else commits or deletes anything. Raises as `amend`."""
+        async with self.changing:
+            await self.settle()
+            yield self.writer
+
+    async def settle(self) -> None:
+        """Find out about an earlier commit whose outcome is unknown. Raises as `amend`."""
+        before = self.catalog.version
+        await self.writer.settle()
+        if self.catalog.version != before:
+            self._resume_after_settling()
+
+    async def commit(self, changes: LedgerChanges) -> None:
+        """Commit, and when nobody knows whether it was carried out, find out before anything else. The caller holds
+        `changing`."""
+        delay_ms = RETRY_DELAY_MS
+        is_begun = False
+        while True:
+            try:
+                if is_begun:
+                    await self.writer.settle()
+                else:
+                    await self.writer.commit(changes)
+                return
+            except ObjectStoreUnavailableError as error:
+                is_begun = is_begun or not isinstance(error, EarlierCommitUnsettledError)
+                logger.debug("commit got no answer: %s", error)
+                self.last_error = str(error)
+                await self._sleep(delay_ms / 1_000)
+                delay_ms = min(delay_ms * 2, RETRY_DELAY_MS_MAX)
+
+    def publish(self, topics: frozenset[str]) -> None:
+        """Tell of topics whose cold ranges changed, and of a gate that moved."""
+        self._backlog.account()  # of what was reported while a seal or a commit was under way
+        committed_offset = self._backlog.committed_offset()
+        if topics or committed_offset != self._published_offset:
+            self._published_offset = committed_offset
+            self._on_committed(self.catalog, topics)
+
+    def _resume_after_settling(self) -> None:
+        """A commit that had got no answer is in: start each topic from what the catalog says."""
+        for report in self._due.reports.values():
+            entry = self.catalog.topics.get(report.topic)
+            progress = self._backlog.topics.get(report.topic)
+            if entry is None or progress is None or entry.incarnation != progress.incarnation:
+                continue
+            self._backlog.set_cold_ends(report.topic, self.catalog.queue_ends(report.topic))
+        self.publish(frozenset(self.catalog.topics))
