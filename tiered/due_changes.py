@@ -148,17 +148,12 @@ class DueChanges:
         if self._segment_sweep.is_on(now_ms=now_ms, is_made=is_made, can_pay=self._can_pay_commit):
             self._segment_sweep.look(cuts_ms, now_ms=now_ms)
             swept = sweep(catalog, cuts_ms)
-        ending = {delete.topic for delete in deletes}
+        ending = frozenset(delete.topic for delete in deletes)
         is_made = is_made or bool(swept.segments_out)
         packs_out: tuple[str, ...] = ()
         if self._pack_sweep.is_on(now_ms=now_ms, is_made=is_made, can_pay=self._can_pay_commit):
             self._pack_sweep.look(cuts_ms, now_ms=now_ms)
-            # Not those that go anyway with a topic that ends in the same commit.
-            packs_out = tuple(
-                pack_id
-                for pack_id in expired_packs(catalog, cuts_ms)
-                if ending.isdisjoint(catalog.packs[pack_id].topics)
-            )
+            packs_out = expired_packs(catalog, cuts_ms, ending=ending)
         grace_ms = self._config.grace_ms
         is_known = catalog.settings.grace_ms == grace_ms
         return LedgerChanges(

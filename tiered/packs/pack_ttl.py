@@ -7,7 +7,7 @@ What has expired is visible nowhere long before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 
 from thermocline.tiered.catalog import Catalog
@@ -49,13 +49,19 @@ class PackedExpiry:
     held_bytes: int
 
 
-def expired_packs(catalog: Catalog, cuts_ms: Mapping[str, int]) -> tuple[str, ...]:
-    """The packs of which every message was stored before the cut of its topic, as the serving broker has said it."""
-    oldest_cut_ms = max(cuts_ms.values(), default=0)
+def expired_packs(
+    catalog: Catalog, cuts_ms: Mapping[str, int], *, ending: Set[str] = frozenset()
+) -> tuple[str, ...]:
+    """The packs of which every message was stored before the cut of its topic, as the serving broker has said it.
+
+    Topics that are `ending` in the same commit keep none; what holds theirs alone goes with them, and is not given."""
+    newest_cut_ms = max(cuts_ms.values(), default=0)
     return tuple(
         pack.pack_id
         for pack in catalog.packs.values()
-        if pack.max_store_ms < oldest_cut_ms and not _keepers(catalog, pack, cuts_ms)
+        if pack.min_store_ms < newest_cut_ms
+        and _keepers(catalog, pack, cuts_ms).keys() <= ending
+        and not (ending and ending.issuperset(live_topics(pack, catalog.packed)))
     )
 
 

@@ -291,6 +291,33 @@ async def test_a_pack_lives_as_long_as_one_topic_in_it(rig: Rig) -> None:
     assert (pack.key,) in [gone.keys for gone in rig.tier.catalog.removed]
 
 
+@pytest.mark.parametrize("is_later", [False, True], ids=["in one commit", "in the next"])
+async def test_what_ends_keeps_no_pack_of_which_all_else_has_expired(rig: Rig, is_later: bool) -> None:
+    """Though the topic that ended has the newest messages in it."""
+    tier = rig.tier
+    record = tier.hot.append("beta", 0, body_bytes=100)
+    tier.hot.now_ms += 5_000
+    cut_ms = tier.hot.now_ms
+    await rig.send_and_pack(20, topics=("alpha",))
+    (pack,) = tier.catalog.packs.values()
+    assert set(pack.topics) == {"alpha", "beta"}
+    assert int.from_bytes(record[56:64], "big") < cut_ms <= pack.max_store_ms
+
+    async def sweep() -> None:
+        tier.report()
+        await tier.service.sweep_now()
+
+    tier.topics["alpha"].deleted = True
+    tier.hot.delete_topic("alpha")
+    if is_later:
+        await sweep()
+        assert list(tier.catalog.packs) == [pack.pack_id]
+    tier.topics["beta"].fixed_cut_ms = cut_ms
+    await sweep()
+    assert not tier.catalog.packs
+    assert [gone.keys for gone in tier.catalog.removed] == [(pack.key,)]
+
+
 async def test_merging_keeps_packs_few_and_records_equal(rig: Rig) -> None:
     for round_number in range(30):
         await rig.send_and_pack(12)
