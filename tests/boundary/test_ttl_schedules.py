@@ -16,8 +16,8 @@ from thermocline.spark.access.blocking_store import close_stores
 
 SEED = 5_300
 SEEDS_FOUND = (6_182, 6_511, 10_393)
-"""Tried first: queue files of a topic made anew that retention took; a purge beside a deletion of its topic that left all;
-a pack whose topics ended and expired in one commit and that stayed."""
+"""Tried first: queue files of a topic made anew went by retention; a purge beside a deletion of its topic left all of
+it; a pack of which topics ended and expired in one commit stayed."""
 STORES_OPEN_MAX = 200
 
 

@@ -49,9 +49,7 @@ class PackedExpiry:
     held_bytes: int
 
 
-def expired_packs(
-    catalog: Catalog, cuts_ms: Mapping[str, int], *, ending: Set[str] = frozenset()
-) -> tuple[str, ...]:
+def expired_packs(catalog: Catalog, cuts_ms: Mapping[str, int], *, ending: Set[str] = frozenset()) -> tuple[str, ...]:
     """The packs of which every message was stored before the cut of its topic, as the serving broker has said it.
 
     Topics that are `ending` in the same commit keep none; what holds theirs alone goes with them, and is not given."""
@@ -61,7 +59,7 @@ def expired_packs(
         for pack in catalog.packs.values()
         if pack.min_store_ms < newest_cut_ms
         and _keepers(catalog, pack, cuts_ms).keys() <= ending
-        and not (ending and ending.issuperset(live_topics(pack, catalog.packed)))
+        and not (ending and ending >= set(live_topics(pack, catalog.packed)))
     )
 
 
