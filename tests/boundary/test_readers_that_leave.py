@@ -23,10 +23,11 @@ from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.object_store_url import ObjectStoreOptions
 from thermocline.tiered.wrappers.wrapping import Result, StoreCall, Verb, WrappingObjectStore
 
-TOPIC = "Steam"
+READ_ON, LOOKED_INTO = "Steam", "Brine"
+"""Each is one segment: of the first all is fetched at once, of the second a frame alone, and the footer."""
 QUEUES = 2
 MESSAGES = 80
-"""For each queue: one segment, whose footer is read before the bucket hangs."""
+"""For each queue."""
 ROUNDS_OF_DELETION = 3
 FREE_WITHIN_S = 1.0
 DEADLINE_S = 20.0
@@ -74,12 +75,14 @@ async def until(condition: Callable[[], bool], *, within_s: float) -> None:
 
 async def fill(broker: WholeBroker) -> None:
     """Messages of which all but the last few are in the bucket alone."""
-    await wire.make_topic(broker.connection, TOPIC, queues=QUEUES)
-    for queue_id in range(QUEUES):
-        for start in range(0, MESSAGES, 10):
-            messages = [(f"{queue_id}/{number}/".encode().ljust(200, b"."), "") for number in range(start, start + 10)]
-            await wire.send_batch(broker.connection, TOPIC, queue_id, messages)
-    await wire.seal(broker.connection, TOPIC)  # by name: into a segment of its own, read frame by frame
+    for topic in (LOOKED_INTO, READ_ON):
+        await wire.make_topic(broker.connection, topic, queues=QUEUES)
+        for queue_id in range(QUEUES):
+            for start in range(0, MESSAGES, 10):
+                numbers = range(start, start + 10)
+                messages = [(f"{queue_id}/{number}/".encode().ljust(200, b"."), "") for number in numbers]
+                await wire.send_batch(broker.connection, topic, queue_id, messages)
+        await wire.seal(broker.connection, topic)  # by name: into a segment of its own
     broker.clock.now_ms += 1_000
     for _ in range(ROUNDS_OF_DELETION):
         await broker.delete_local_files()
@@ -96,14 +99,15 @@ async def test_what_was_read_for_a_client_that_left_is_free_within_a_second(fold
         # One after the other, so that a run of records is kept for the first, and more is read ahead.
         offset = 0
         while not broker.cold.kept_bytes:
-            pulled = await wire.pull(leaving, TOPIC, 0, offset, count=3, group="leaving")
+            pulled = await wire.pull(leaving, READ_ON, 0, offset, count=3, group="leaving")
             assert pulled.code == ResponseCode.SUCCESS
             offset = pulled.next_offset
+        await wire.pull(staying, LOOKED_INTO, 0, 20, count=1, group="staying")
         broker.gate.clear()
         waiting = [
-            asyncio.create_task(wire.pull(leaving, TOPIC, 0, 50, group="leaving")),
-            asyncio.create_task(wire.pull(leaving, TOPIC, 1, 30, group="leaving")),
-            asyncio.create_task(wire.pull(staying, TOPIC, 1, 55, group="staying")),
+            asyncio.create_task(wire.pull(leaving, LOOKED_INTO, 0, 50, group="leaving")),
+            asyncio.create_task(wire.pull(leaving, LOOKED_INTO, 1, 30, group="leaving")),
+            asyncio.create_task(wire.pull(staying, LOOKED_INTO, 1, 55, group="staying")),
         ]
         await until(lambda: budget.used_bytes > 0, within_s=DEADLINE_S)
         await asyncio.sleep(0.05)  # the others are on their way too
