@@ -7,7 +7,7 @@ with MUTATIONS["entry before upload"]():
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Set
 from contextlib import AbstractContextManager
 from unittest.mock import patch
 
@@ -164,11 +164,12 @@ def pack_deleted_before_entry() -> Iterator[None]:
 def pack_dies_with_its_first_topic() -> AbstractContextManager[object]:
     """A pack goes when everything of one topic in it has expired."""
 
-    def expired(catalog: Catalog, cuts_ms: Mapping[str, int]) -> tuple[str, ...]:
+    def expired(catalog: Catalog, cuts_ms: Mapping[str, int], *, ending: Set[str]) -> tuple[str, ...]:
         return tuple(
             pack.pack_id
             for pack in catalog.packs.values()
-            if any(pack.max_store_ms < cuts_ms.get(topic, 0) for topic in live_topics(pack, catalog.packed))
+            if ending.isdisjoint(pack.topics)
+            and any(pack.max_store_ms < cuts_ms.get(topic, 0) for topic in live_topics(pack, catalog.packed))
         )
 
     return patch.object(due_changes, "expired_packs", expired)
