@@ -6,7 +6,8 @@
     everything else                              as `error_table` says          UnavailableError
 
 The first two cannot succeed as they are, and a client must not be told to try again. The last may: what is damaged may
-be mended, what is away may come back, and what a bug of ours has ended is done anew by the next process.
+be mended, what is away may come back, and what a bug of ours has ended is done anew by the next process. An object that
+is not in the bucket is nobody's wrong request either: it may have been replaced, which the next look finds out.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from thermocline.broker.helper_protocol import HelperResponseCode
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.error_table import RESPONSE_CODES, response_code
-from thermocline.remoting.errors import InvalidRequestError, MQError, UnavailableError
+from thermocline.remoting.errors import InvalidRequestError, MQError, ObjectNotFoundError, UnavailableError
 from thermocline.remoting.request_handler import RequestHandler
 from thermocline.remoting.response_code import ResponseCode
 
@@ -54,9 +55,11 @@ class RefusingHandler:
 def refusal(command: RemotingCommand, error: InvalidRequestError) -> RemotingCommand:
     """The answer of a helper whose handler raised `error`."""
     code = response_code(error)
-    return RemotingCommand.response(
-        command, code if code in _REFUSALS else HelperResponseCode.REFUSED, remark=str(error)
-    )
+    if type(error) is ObjectNotFoundError:
+        code = ResponseCode.SYSTEM_BUSY
+    elif code not in _REFUSALS:
+        code = HelperResponseCode.REFUSED
+    return RemotingCommand.response(command, code, remark=str(error))
 
 
 def check_answer(response: RemotingCommand, *, role: str) -> None:

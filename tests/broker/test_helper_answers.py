@@ -17,7 +17,11 @@ from thermocline.remoting.response_code import ResponseCode
 from thermocline.remoting.server import RemotingServer
 from thermocline.tiered.errors import QuarantinedError, UnfitStoreError
 
-REFUSALS = [error for error in RESPONSE_CODES if issubclass(error, errors.InvalidRequestError)]
+REFUSALS = [
+    error
+    for error in RESPONSE_CODES
+    if issubclass(error, errors.InvalidRequestError) and error is not errors.ObjectNotFoundError
+]
 OTHERS = [
     *(
         errors.UnavailableError,
@@ -25,7 +29,7 @@ OTHERS = [
         errors.ObjectStoreUnavailableError,
         errors.ServiceUnavailableError,
     ),
-    *(errors.ClosedError, errors.CorruptDataError, QuarantinedError, ValueError),
+    *(errors.ClosedError, errors.CorruptDataError, errors.ObjectNotFoundError, QuarantinedError, ValueError),
 ]
 
 
