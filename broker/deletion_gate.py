@@ -44,11 +44,6 @@ class DeletionGate:
         self._fence = fence
         self._drop_oldest = drop_oldest
 
-    @property
-    def may_relax(self) -> bool:
-        """Whether `relax` ever lets anything go."""
-        return self._drop_oldest is not None
-
     def now(self) -> RetentionGate:
         """What local deletion has to wait for."""
         context = self._context

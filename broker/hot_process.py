@@ -210,7 +210,7 @@ class HotProcess:
             on_tick=self._ticked,
             timers=context.timers,
             on_wanted=context.transactions.release_below,
-            relax=gate.relax if gate.may_relax else None,
+            relax=gate.relax,
         )
         settings.add_listener(self._settings_changed)
         hot = HotServer(context, key_index=index, long_polling=long_polling)

@@ -44,6 +44,9 @@ logger = logging.getLogger(__name__)
 DISK_NEARLY_FULL = "the disk is nearly full"
 QUEUES_PER_ROUND = 500
 
+QueueFile = tuple[ConsumeQueue, str]
+"""A queue and the path of one of its files: another queue may come to have a file of the same path."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionGate:
@@ -93,7 +96,7 @@ class RetentionPlan:
     """What is to be unlinked; nothing reads it any more."""
 
     log_file_count: int
-    queue_files: tuple[tuple[ConsumeQueue, str], ...]
+    queue_files: tuple[QueueFile, ...]
 
     @property
     def is_empty(self) -> bool:
@@ -124,7 +127,7 @@ class Retention:
         self._doomed: deque[MappedFile] = deque()
         self._executing = threading.Lock()
         # Queue files that may go once a round that began after this one is committed.
-        self._waiting_files: list[tuple[ConsumeQueue, str]] = []
+        self._waiting_files: list[QueueFile] = []
         self._waiting_for_round = 0
 
     def follow(self, config: StoreConfig) -> None:
@@ -257,18 +260,18 @@ class Retention:
             logger.warning("sends are taken again used_ratio=%.3f", used_ratio)
             self._log.resume()
 
-    def _ripe_queue_files(self) -> tuple[tuple[ConsumeQueue, str], ...]:
+    def _ripe_queue_files(self) -> tuple[QueueFile, ...]:
         """Queue files that may go now. Those found in one round wait until the queues' minimums are durable."""
-        files: tuple[tuple[ConsumeQueue, str], ...] = ()
+        files: tuple[QueueFile, ...] = ()
         if self._rounds.committed >= self._waiting_for_round:
             files = tuple(self._waiting_files)
             self._waiting_files = self._queue_files()
             self._waiting_for_round = self._rounds.begun + 1
         return files
 
-    def _queue_files(self) -> list[tuple[ConsumeQueue, str]]:
+    def _queue_files(self) -> list[QueueFile]:
         """Files below the minimum of the next queues in turn that have more than one."""
-        files: list[tuple[ConsumeQueue, str]] = []
+        files: list[QueueFile] = []
         units_per_file = self._queues.files.units_per_file
         for _ in range(QUEUES_PER_ROUND):
             queue = next(self._round, None)
