@@ -13,7 +13,7 @@ from thermocline.remoting.bodies import (
     ProducerInfo,
     ProducerTableInfo,
 )
-from thermocline.remoting.errors import ConsumerOfflineError, ObjectNotFoundError, ResponseError
+from thermocline.remoting.errors import ConsumerOfflineError, ObjectNotFoundError, ResponseError, UnavailableError
 from thermocline.remoting.headers import (
     ConsumeMessageDirectlyRequestHeader,
     GetConsumerConnectionListRequestHeader,
@@ -62,6 +62,7 @@ class MemberAdministration(AdminBase):
         Raises:
             ConsumerOfflineError: It is connected to no broker.
             UnsupportedRequestError: It does not serve such questions.
+            UnavailableError: It could not answer now. Go members cannot for some seconds after their first messages.
         """
         header = GetConsumerRunningInfoRequestHeader(
             consumer_group=group, client_id=client_id, jstack_enable=with_stacks
@@ -73,6 +74,9 @@ class MemberAdministration(AdminBase):
             answer = await self._running().call(
                 master.address, RequestCode.GET_CONSUMER_RUNNING_INFO, header, timeout_ms=MEMBER_TIMEOUT_MS
             )
+            if not answer.body:
+                # The Go client says success, and leaves away what it can't write: a rate between its first two samples.
+                raise UnavailableError("the member cannot tell now how it is", client_id=client_id, why=answer.remark)
             return ConsumerRunningInfo.decode(answer.body)
         raise ConsumerOfflineError("this member is not connected", group=group, client_id=client_id)
 

@@ -180,6 +180,23 @@ def test_a_member_that_does_not_say_how_it_is(
         assert row["state"] != "active"
 
 
+def test_a_member_that_cannot_write_its_rates(
+    broker: FakeBroker, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Go members do for a while: success, and nothing but a remark."""
+
+    def fail(self: AsyncPullConsumer, command: RemotingCommand) -> RemotingCommand:
+        return RemotingCommand.response(command, remark="json marshal error: unsupported value: NaN")
+
+    monkeypatch.setattr(AsyncPullConsumer, "running_info", fail)
+    with PullConsumer(group="audit", namesrv=broker.namesrv_address) as consumer:
+        consumer.subscribe("orders")
+        broker.wait_until(lambda: bool(broker.group_members("audit")))
+        (row,) = shell.json("group", "members", "audit")
+        assert row["queues"] is None
+        assert "NaN" in row["state"]
+
+
 def test_consumers_of_a_topic(broker: FakeBroker, shell: Shell) -> None:
     with member(broker, "shipping"):
         assert shell.json("topic", "consumers", "orders") == [{"group": "shipping"}]

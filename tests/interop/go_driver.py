@@ -149,14 +149,28 @@ class GoDriver:
             received += self.agent.received(consumer, count=1, timeout_s=5)
         return received
 
+    def wait_until_committed(self) -> None:
+        """Wait until the broker knows that the test's group is through: a consumer that stops takes no time for it."""
+        wait_until(lambda: {row.lag for row in self.admin.group_progress(self.group)} == {0}, what="the group's commit")
+
     def stop(self, consumer: str) -> list[ReceivedMessage]:
         """Stop a consumer and take what it holds."""
         self._consumers.discard(consumer)
         return self.agent.stop_consumer(consumer)
 
     def queues_of(self, consumer: str, *, group: str | None = None) -> set[int]:
-        """The queues of the test's topic that a consumer works on, as it tells the broker."""
-        group = group or self.group
+        """The queues of the test's topic that a consumer works on, as it tells the broker once it can."""
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                return self._queues_told(consumer, group or self.group)
+            except UnavailableError:
+                # Between a topic's first two samples, ten seconds apart, this client cannot write its rates.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+
+    def _queues_told(self, consumer: str, group: str) -> set[int]:
         for member in self.admin.consumer_connections(group).connection_set:
             if member.client_id.endswith(f"@{consumer}"):
                 info = self.admin.consumer_running_info(group, member.client_id)

@@ -115,6 +115,7 @@ def test_two_consumers_share_the_queues_and_one_takes_over(go: GoDriver, strateg
         assert {message.queue_id for message in part} == share
         received += part
     check_exact(received, topic, range(40))
+    go.wait_until_committed()
     go.stop(consumers[0])
     wait_until(lambda: go.queues_of(consumers[1]) == {0, 1, 2, 3}, what="the second has taken over")
     go.produce(count=40, start=40)

@@ -29,6 +29,9 @@ final class Consumers {
     /** The delay level of messages that come again: one second. */
     private static final int RETRY_DELAY_LEVEL = 1;
 
+    /** How long a consumer that stops waits for messages in work, so that it tells its group what it has received. */
+    private static final long LAST_WORK_MS = 10_000;
+
     private abstract static class Running {
         private final List<JSONObject> inbox = new ArrayList<>();
 
@@ -150,6 +153,7 @@ final class Consumers {
         };
         handle.refuseFirst = request.getIntValue("refuse_first", 0);
         handle.holdMs = request.getLongValue("hold_ms", 0);
+        consumer.setAwaitTerminationMillisWhenShutdown(handle.holdMs > 0 ? 0 : LAST_WORK_MS);
         handle.refuseAll = request.getBooleanValue("refuse_all");
         if (request.containsKey("journal")) {
             handle.journal = new Journal(request.getString("journal"));
