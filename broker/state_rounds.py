@@ -4,7 +4,8 @@
     half the reserve used   a snapshot at once, so that the log's ceiling moves on (log_reservation.py)
     one of two is no good   as many snapshots as it takes until both that are kept reserve the same (state_log.py)
 
-The first round of a tier process looks at what is in the bucket, so a restart alone saves nothing anew. Failures are
+The first round of a tier process looks at what is in the bucket, so a restart alone saves nothing anew; unless neither
+snapshot there can be read. Failures are
 retried, with pauses that double; one line tells of the first, unless it is the store that is away.
 Belongs to the tier process's loop.
 """
@@ -21,6 +22,7 @@ from thermocline.broker.state_capture import Captured, QueueEnds, StateCapture
 from thermocline.broker.state_documents import PoppedOffsets
 from thermocline.remoting.errors import CorruptDataError, ObjectStoreUnavailableError, UnavailableError
 from thermocline.remoting.message_record import RECORD_BYTES_MIN
+from thermocline.tiered.errors import StateCorruptError, StateTooNewError
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.state.snapshot import STATE_FORMAT, StateSnapshot
 from thermocline.tiered.state.state_log import StateLog
@@ -95,14 +97,14 @@ class StateRounds:
         Raises:
             FencedError: Another writer has taken over this ledger.
             ObjectStoreUnavailableError, UnavailableError: The bucket or the hot process did not answer.
-            CorruptDataError: A state file, or neither of the newest two in the bucket, can be read.
+            CorruptDataError: A state file cannot be read, or a later version has written the state in the bucket.
         """
         async with self._saving:
             return await self._save(is_forced=is_forced)
 
     async def _save(self, *, is_forced: bool) -> bool:
         if not self._has_looked:
-            self._newest = (await self._log.newest()).snapshot
+            self._newest = await self._last_saved()
             self._has_looked = True
         popped = await self._popped()
         captured = await asyncio.to_thread(self._capture.capture, self._ends(), popped=popped)
@@ -117,6 +119,16 @@ class StateRounds:
             self._newest = snapshot
         self._saved(snapshot.log_ceiling)
         return is_news
+
+    async def _last_saved(self) -> StateSnapshot | None:
+        """What the bucket says; None when neither of the two can be read: what the broker is stands on its own disk."""
+        try:
+            return (await self._log.newest()).snapshot
+        except StateTooNewError:
+            raise
+        except StateCorruptError as error:
+            logger.warning("state saved anew: %s", error)
+            return None
 
     def _is_due(self) -> bool:
         if self._clock() >= self._next_ms:

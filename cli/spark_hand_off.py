@@ -28,7 +28,14 @@ def hand_off(app: Application, receipt: str, group: str, force: bool, pairs: tup
     """
     from thermocline.spark.handoff.hand_off import hand_off as run_hand_off
 
-    moved = run_hand_off(receipt, group=group, namesrv=app.namesrv, force=force, options=parse_pairs(pairs))
+    moved = run_hand_off(
+        receipt,
+        group=group,
+        namesrv=app.namesrv,
+        force=force,
+        options=parse_pairs(pairs),
+        timeout_ms=app.timeout_ms,
+    )
     app.output.rows(
         {
             "topic": row.queue.topic,

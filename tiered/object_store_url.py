@@ -100,6 +100,10 @@ def check_store_url(url: str) -> None:
     """
     parts = _split(url)
     is_file = parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path.startswith("/")
+    if is_file and not {"?", "#"}.isdisjoint(url):
+        raise InvalidRequestError(
+            "this URL ends with its path; a ? or # in that is written %3F or %23", url=masked_url(url)
+        )
     if is_file or (parts.scheme == "memory" and parts.netloc):
         return
     if not is_s3_url(url):

@@ -38,7 +38,8 @@ from thermocline.remoting.response_code import ResponseCode
 
 __all__ = ["GroupPlace", "HandOffAdministration", "HandedOver"]
 
-TIMEOUT_MS = 20_000
+TIMEOUT_MS_MIN = 20_000
+"""An answer waits for a disk."""
 ATTEMPTS_MAX = 3
 
 _ERRORS: dict[str, type[MQError]] = {
@@ -214,7 +215,8 @@ class HandOffAdministration(AdminBase):
         ]
 
     async def _hand_off_call(self, master: BrokerAddress, command: RemotingCommand) -> RemotingCommand:
-        answer = await self._running().connections.call(master.address, command, timeout_ms=TIMEOUT_MS)
+        timeout_ms = max(TIMEOUT_MS_MIN, self.request_timeout_ms)
+        answer = await self._running().connections.call(master.address, command, timeout_ms=timeout_ms)
         if answer.code == ResponseCode.SUCCESS:
             return answer
         error_class = _ERRORS.get((answer.ext_fields or {}).get(ERROR_FIELD, ""))

@@ -13,9 +13,9 @@ import atexit
 import contextlib
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from thermocline.spark.access.store_options import BucketOptions, StoreOptions
 from thermocline.spark.access.store_url import open_cold_store, split_url
@@ -41,6 +41,10 @@ class BlockingStore:
     def run(self, call: Coroutine[Any, Any, Answer]) -> Answer:
         """Start a call and wait for its answer."""
         return self.submit(call).result()
+
+
+OpenStore: TypeAlias = Callable[[str, StoreOptions], BlockingStore]
+"""What opens the store of a cold tier's URL, as `blocking_store` does."""
 
 
 class _StoresOfProcess:

@@ -12,6 +12,8 @@ from thermocline.spark.handoff.receipt import Receipt, read_receipt
 if TYPE_CHECKING:
     from thermocline.client.admin.hand_off_administration import HandedOver
 
+TIMEOUT_MS = 5_000
+
 
 def hand_off(
     receipt: Receipt | str,
@@ -20,6 +22,7 @@ def hand_off(
     namesrv: str,
     force: bool = False,
     options: Mapping[str, str] | None = None,
+    timeout_ms: int = TIMEOUT_MS,
 ) -> Sequence[HandedOver]:
     """Move a group in which nobody is; return the queues in which it was moved now.
 
@@ -27,7 +30,8 @@ def hand_off(
     what was done before is not done again, and not returned again. `force` passes over what makes the load no whole
     one, over where the group is, over messages that have expired since, and over a broker that is another than the one
     that was read, as one that was recovered is; never over a live member, another life of the topic, or an offset that
-    is not there. `options` say how to reach the bucket that a receipt lies in.
+    is not there. `options` say how to reach the bucket that a receipt lies in; `timeout_ms` how long a NameServer or
+    broker may take to answer, at least 20 s where it answers when a move is durable.
 
     Raises:
         InvalidRequestError: The load was no whole one, or a broker refuses; see `AdminClient.hand_off`.
@@ -46,7 +50,7 @@ def hand_off(
         raise InvalidRequestError(
             f"no group can go on after this load: {', '.join(receipt.obstacles)}", receipt=receipt.receipt_id
         )
-    with AdminClient(namesrv=namesrv) as admin:
+    with AdminClient(namesrv=namesrv, request_timeout_ms=timeout_ms) as admin:
         return admin.hand_off(
             group, receipt.targets(group), receipt_id=receipt.receipt_id, force=force, stores=receipt.stores()
         )

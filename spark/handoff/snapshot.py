@@ -30,12 +30,12 @@ from thermocline.spark.access.blocking_store import blocking_store
 from thermocline.spark.access.hadoop_options import read_options
 from thermocline.spark.access.store_options import store_options
 from thermocline.spark.cold_table import Engine, read_cold
-from thermocline.spark.handoff.empty_queues import EmptyQueues
 from thermocline.spark.handoff.obstacles import OF_A_CONDITION, obstacles_of
 from thermocline.spark.handoff.pin_keeper import PinKeeper, wall_clock_ms
 from thermocline.spark.handoff.receipt import Receipt, ReceiptBroker, ReceiptQueue, write_receipt
 from thermocline.spark.handoff.same_store import ask_stores, check_same_stores, stores_of
 from thermocline.spark.reading.cold_plan import pinned_options, resolve_plan
+from thermocline.spark.reading.empty_queues import EmptyQueues
 from thermocline.spark.reading.read_plan import QueueRange, ReadPlan
 from thermocline.spark.reading.source_options import ReadOptions, read_options_from
 from thermocline.tiered.errors import VersionExpiredError

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from thermocline.remoting.errors import (
@@ -28,12 +28,12 @@ from thermocline.remoting.errors import (
     OffsetOutOfRangeError,
     TopicNotFoundError,
 )
-from thermocline.spark.access.blocking_store import BlockingStore, blocking_store
+from thermocline.spark.access.blocking_store import BlockingStore, OpenStore, blocking_store
 from thermocline.spark.access.counted_store import CountedStore
 from thermocline.spark.access.request_counts import RequestCounts
-from thermocline.spark.access.store_options import StoreOptions
 from thermocline.spark.access.store_url import broker_roots, possible_prefixes
 from thermocline.spark.decoding.arrow_decoder import RowSelection
+from thermocline.spark.reading.empty_queues import EmptyQueues
 from thermocline.spark.reading.key_places import prune_by_keys
 from thermocline.spark.reading.read_plan import (
     ColdSource,
@@ -60,7 +60,6 @@ from thermocline.tiered.ttl import topic_visible_from_ms
 
 logger = logging.getLogger(__name__)
 
-OpenStore: TypeAlias = Callable[[str, StoreOptions], BlockingStore]
 IsKnown: TypeAlias = Callable[[str, Sequence[ColdSource]], bool]
 
 
@@ -131,6 +130,8 @@ def resolve_plan(
             version=" ".join(f"{source.root}:{source.version}" for source in sources),
         )
     _check_named(options, sources)
+    if options.snapshot_pin is None and options.fail_on_data_loss:
+        _check_queues(options, sources, queues, EmptyQueues(options, open_store=open_store))
     return ReadPlan(
         snapshot_ms=moment_ms,
         sources=tuple(sources),
@@ -308,6 +309,22 @@ def _check_named(options: ReadOptions, sources: Sequence[ColdSource]) -> None:
                     topic=topic,
                     brokers=",".join(sorted(brokers - {""})),
                 )
+
+
+def _check_queues(
+    options: ReadOptions, sources: Sequence[ColdSource], found: Iterable[QueueRange], empty: EmptyQueues
+) -> None:
+    """InvalidRequestError when a queue is asked for that no broker has: nothing would be read, without a word."""
+    names = {(queue.source.broker_name, queue.queue_id) for queue in found}
+    for queue in sorted(options.queues or ()):
+        is_found = any(queue in (QueueName(*name), QueueName("", name[1])) for name in names)
+        if not is_found and not empty.may_have_queue(queue, sources):
+            raise InvalidRequestError(
+                f"no broker in this cold tier has queue {queue}; failOnDataLoss=false reads what is there",
+                option="queues",
+                topic=",".join(options.topics),
+                brokers=",".join(sorted(source.broker_name for source in sources)),
+            )
 
 
 def _holds_visible(run: QueueRun | LostRange, visible_from_ms: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import msgspec
 import pytest
 
 from tests.simulated_disk import SimulatedDisk
@@ -15,11 +16,20 @@ from thermocline.broker.state_documents import document_paths
 from thermocline.broker.state_rounds import StateRounds
 from thermocline.remoting.errors import FencedError, ObjectStoreUnavailableError, UnavailableError
 from thermocline.store.disk import replace_file
+from thermocline.tiered.errors import StateTooNewError
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.object_store import Data, ObjectStore
 from thermocline.tiered.state.newest_state import list_names, read_newest
-from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS, QueueEnd, StateName, StateSnapshot, decode_state
+from thermocline.tiered.state.snapshot import (
+    CONSUMER_OFFSETS,
+    STATE_FORMAT,
+    QueueEnd,
+    StateName,
+    StateSnapshot,
+    decode_state,
+    encode_state,
+)
 from thermocline.tiered.state.state_log import StateLog
 from thermocline.tiered.wrappers import MeteringObjectStore, StoreCounters
 from thermocline.tiered.wrappers.wrapping import WrappingObjectStore
@@ -161,11 +171,15 @@ async def test_a_ceiling_is_promised_only_when_the_second_snapshot_is_there_too(
     assert await list_names(store, KEYS) == [StateName(1, 1), StateName(1, 2)]
 
 
-@pytest.mark.parametrize("damaged", [0, 1])
-async def test_a_restart_beside_a_damaged_snapshot_has_two_whole_ones_again(broker: Broker, damaged: int) -> None:
+@pytest.mark.parametrize("damaged", [(0,), (1,), (0, 1)])
+async def test_a_restart_beside_damaged_snapshots_has_two_whole_ones_again(
+    broker: Broker, damaged: tuple[int, ...]
+) -> None:
     await broker.rounds().save()
-    name = (await list_names(broker.writer.store, KEYS))[damaged]
-    await broker.writer.store.put(KEYS.state(epoch=name.epoch, sequence=name.sequence), b"{}")
+    names = await list_names(broker.writer.store, KEYS)
+    for number in damaged:
+        name = names[number]
+        await broker.writer.store.put(KEYS.state(epoch=name.epoch, sequence=name.sequence), b"{}")
     writer = await open_writer(broker.writer.store, seed=2)
     rounds = broker.rounds(writer)
     assert await rounds.save()
@@ -174,6 +188,18 @@ async def test_a_restart_beside_a_damaged_snapshot_has_two_whole_ones_again(brok
     for name in await list_names(writer.store, KEYS):
         data = await writer.store.get(KEYS.state(epoch=name.epoch, sequence=name.sequence))
         assert decode_state(data, name=name).log_ceiling == 10 + RESERVE
+
+
+async def test_a_restart_beside_a_snapshot_of_a_later_version_saves_nothing(broker: Broker) -> None:
+    """Whoever has written it knows of something that this version would leave out."""
+    await broker.rounds().save()
+    later = msgspec.structs.replace(await broker.newest(), format=STATE_FORMAT + 1)
+    key = KEYS.state(epoch=later.epoch, sequence=later.sequence)
+    await broker.writer.store.put(key, encode_state(later))
+    writer = await open_writer(broker.writer.store, seed=2)
+    with pytest.raises(StateTooNewError):
+        await broker.rounds(writer).save()
+    assert await writer.store.get(key) == encode_state(later)
 
 
 async def test_the_ceiling_moves_on_when_half_is_used_up(broker: Broker) -> None:

@@ -84,6 +84,17 @@ async def test_what_names_no_store(url: str) -> None:
         await open_object_store(url)
 
 
+@pytest.mark.parametrize("character", "#?")
+async def test_a_directory_keeps_all_of_its_name(tmp_path: Path, character: str) -> None:
+    """Else its history would lie in another one than the URL says."""
+    with pytest.raises(InvalidRequestError, match=quote(character)):
+        await open_object_store(f"file://{tmp_path}/cold{character}1")
+    store = await open_object_store(f"file://{tmp_path}/cold{quote(character)}1")
+    await store.put("key", b"value")
+    await store.close()
+    assert (tmp_path / f"cold{character}1" / "key").exists()
+
+
 @pytest.mark.parametrize(
     "place",
     ["ftp://host/x", "s3://", "s3:///x", "http://bucket", "S3//bucket", "s3://[bucket", "file://host/x", "s3://b&x"],

@@ -33,6 +33,7 @@ from thermocline.tiered.ledger_entry import (
     TopicDelete,
 )
 from thermocline.tiered.pins import Pin, encode_pin
+from thermocline.tiered.state.snapshot import TOPICS
 
 _names = itertools.count()
 
@@ -84,6 +85,18 @@ def test_offsets_bound_the_range_of_each_queue(tier: ColdTier) -> None:
         ("broker-a", "orders", 2): (0, 0),
     }
     assert sliced(found) == 140
+
+
+def test_a_queue_that_no_broker_has_is_refused(tier: ColdTier) -> None:
+    """Nothing would be read, without a word. One that is only empty is read, and the broker's saved state knows it."""
+    tier.seal(flights("orders", 100, queue_count=1))
+    assert ranges(plan(tier.url, queues="77")) == {}, "nothing is saved that would tell"
+    tier.save_state({TOPICS: {"topicConfigTable": {"orders": {"readQueueNums": 2, "writeQueueNums": 4}}}})
+    assert ranges(plan(tier.url, queues="0,broker-a:3")) == {("broker-a", "orders", 0): (0, 100)}
+    for queue in ("4", "broker-a:4", "broker-b:0"):
+        with pytest.raises(InvalidRequestError, match=rf"has queue {queue};.* option=queues .*brokers=broker-a"):
+            plan(tier.url, queues=f"0,{queue}")
+        assert sliced(plan(tier.url, queues=f"0,{queue}", failOnDataLoss="false")) == 100
 
 
 def test_an_end_before_the_start_is_an_empty_range(tier: ColdTier) -> None:
