@@ -8,6 +8,7 @@ It signs requests anew, so that a server that checks signatures takes those from
 
 from __future__ import annotations
 
+import asyncio
 import io
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -85,6 +86,7 @@ class S3Proxy:
     ) -> None:
         await self._runner.cleanup()
         await self._session.close()
+        await asyncio.sleep(0)  # what is closed lets go of its sockets in the loop's next round
 
     async def _handle(self, request: web.Request) -> web.Response:
         self.methods[request.method] += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -50,6 +51,8 @@ class StubServer:
             return
         finally:
             writer.close()
+            with contextlib.suppress(ConnectionError):  # who asked has gone
+                await writer.wait_closed()
 
 
 @asynccontextmanager
