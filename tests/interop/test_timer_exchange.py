@@ -31,7 +31,7 @@ TOPIC = "TimedExchange"
 HOST = ("127.0.0.1", 10911)
 LOG_FILE_BYTES = 4 << 20
 TIMER_LOG_FILE_BYTES = 1 << 20
-DELAYS_MS = (40_000, 40_300, 41_999, 45_000, 55_500)
+DELAYS_MS = (25_000, 25_300, 26_999, 30_000, 38_500)
 RECALLED = 2
 START_TIMEOUT_S = 120.0
 
@@ -116,7 +116,7 @@ def test_the_official_broker_delivers_what_we_left(
 # -- whole brokers, with messages of the official client ---------------------------------------------------------------
 
 SENT = 12
-FIRST_DELAY_MS, STEP_MS = 60_000, 500
+FIRST_DELAY_MS, STEP_MS = 35_000, 500
 """The other broker has that long to start."""
 FILE_SIZES = (
     "mappedFileSizeCommitLog",

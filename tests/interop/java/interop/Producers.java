@@ -18,6 +18,11 @@ import org.apache.rocketmq.common.message.Message;
 final class Producers {
     private static final int SEND_TIMEOUT_MS = 10_000;
 
+    /** What fails is avoided, and nothing else: by default a client avoids what answers slowly on a busy machine. */
+    private static final long[] LATENCIES_MS = {0, 10_000};
+
+    private static final long[] AVOIDED_FOR_MS = {0, 600_000};
+
     private final Map<String, DefaultMQProducer> producers = new HashMap<>();
 
     /**
@@ -162,6 +167,8 @@ final class Producers {
                 producer.setCompressMsgBodyOverHowmuch(request.getIntValue("compress_over_bytes"));
             }
             producer.setSendLatencyFaultEnable(request.getBooleanValue("send_latency_fault"));
+            producer.setLatencyMax(LATENCIES_MS);
+            producer.setNotAvailableDuration(AVOIDED_FOR_MS);
             producer.setRetryTimesWhenSendFailed(request.getIntValue("retries", producer.getRetryTimesWhenSendFailed()));
             producer.setPollNameServerInterval(
                     request.getIntValue("poll_namesrv_ms", producer.getPollNameServerInterval()));
