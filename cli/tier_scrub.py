@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -13,7 +13,9 @@ import msgspec
 from thermocline.cli.application import Application, uses_cluster
 from thermocline.cli.output import bytes_text, snake_names
 from thermocline.cli.parsing import SIZE
-from thermocline.client.admin.admin_client import AdminClient
+
+if TYPE_CHECKING:
+    from thermocline.client.admin.admin_client import AdminClient
 
 __all__ = ["scrub"]
 
