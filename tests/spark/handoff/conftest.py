@@ -18,7 +18,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Brokers with small files that go to the cold tier at once. Whoever kills one starts it again."""
+def cluster_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Brokers with small files that go to the cold tier at once."""
     with Cluster(tmp_path_factory.mktemp("handoff"), broker_count=2, settings=SMALL) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def cluster(cluster_of_all: Cluster) -> Cluster:
+    """The same, once their tiers are there: whoever kills one of them starts it again, and does not wait for that."""
+    cluster_of_all.wait_for_tiers()
+    return cluster_of_all
