@@ -67,9 +67,9 @@ def status(app: Application, topic: str | None) -> None:
             ]
     app.output.rows(rows)
     for broker, answer in answers.items():
-        app.output.note(
-            f"{broker}: cold tier {answer.get('coldUrl') or 'off'}, ledger version {answer.get('ledgerVersion')}"
-        )
+        version = answer.get("ledgerVersion")
+        place = f"{broker}: cold tier {answer.get('coldUrl') or 'off'}"
+        app.output.note(place if version is None else f"{place}, ledger version {version}")
         cold = answer.get("cold") or {}
         if cold.get("state") == "degraded":
             since = time_text(cold["sinceMs"])

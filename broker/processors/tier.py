@@ -103,7 +103,7 @@ class TierProcessor:
         states, reply = await self._states(header.topic, None)
         body = {
             "coldUrl": masked_url(self._context.settings.tier.cold_url),
-            "ledgerVersion": reply.version if reply else None,
+            "ledgerVersion": reply.version if reply and reply.version >= 0 else None,
             "lastError": reply.last_error if reply else "the tier process is away",
             "cold": self._context.cold.health().fields(),
             "requests": reply.requests if reply else {},
