@@ -366,8 +366,8 @@ class RequestBudgetState(msgspec.Struct, frozen=True, kw_only=True, rename="came
 
 
 class TierReportReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """Answer to TIER_REPORT. `version`: -1 before the ledger is open. `requests` (by verb) and bytes: of the object store
-    since the tier process began."""
+    """Answer to TIER_REPORT. `version`: -1 before the ledger is open. `requests` (by verb) and bytes: of the object
+    store since the tier process began."""
 
     version: int
     last_error: str
