@@ -5,8 +5,8 @@
     one of two is no good   as many snapshots as it takes until both that are kept reserve the same (state_log.py)
 
 The first round of a tier process looks at what is in the bucket, so a restart alone saves nothing anew; unless neither
-snapshot there can be read. Failures are
-retried, with pauses that double; one line tells of the first, unless it is the store that is away.
+snapshot there can be read. Failures are retried, with pauses that double; one line tells of the first, unless it is the
+store that is away.
 Belongs to the tier process's loop.
 """
 

@@ -315,10 +315,9 @@ def _check_queues(
     options: ReadOptions, sources: Sequence[ColdSource], found: Iterable[QueueRange], empty: EmptyQueues
 ) -> None:
     """InvalidRequestError when a queue is asked for that no broker has: nothing would be read, without a word."""
-    names = {(queue.source.broker_name, queue.queue_id) for queue in found}
-    for queue in sorted(options.queues or ()):
-        is_found = any(queue in (QueueName(*name), QueueName("", name[1])) for name in names)
-        if not is_found and not empty.may_have_queue(queue, sources):
+    names = {QueueName(name, each.queue_id) for each in found for name in (each.source.broker_name, "")}
+    for queue in sorted((options.queues or frozenset()) - names):
+        if not empty.may_have_queue(queue, sources):
             raise InvalidRequestError(
                 f"no broker in this cold tier has queue {queue}; failOnDataLoss=false reads what is there",
                 option="queues",

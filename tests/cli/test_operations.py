@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -27,6 +28,7 @@ from thermocline.remoting.errors import UnsupportedRequestError
 from thermocline.remoting.request_code import RequestCode
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+RunningInfo: TypeAlias = Callable[[AsyncPullConsumer, RemotingCommand], RemotingCommand]
 
 
 @pytest.fixture
@@ -165,19 +167,28 @@ def test_a_pull_consumer_says_how_it_is(broker: FakeBroker, shell: Shell) -> Non
         assert row["state"] == "active"
 
 
+def row_of_member(
+    broker: FakeBroker, shell: Shell, monkeypatch: pytest.MonkeyPatch, running_info: RunningInfo
+) -> dict[str, Any]:
+    """What is shown of a member that answers so."""
+    monkeypatch.setattr(AsyncPullConsumer, "running_info", running_info)
+    with PullConsumer(group="audit", namesrv=broker.namesrv_address) as consumer:
+        consumer.subscribe("orders")
+        broker.wait_until(lambda: bool(broker.group_members("audit")))
+        rows: list[dict[str, Any]] = shell.json("group", "members", "audit")
+    (row,) = rows
+    return row
+
+
 def test_a_member_that_does_not_say_how_it_is(
     broker: FakeBroker, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(self: AsyncPullConsumer, command: RemotingCommand) -> RemotingCommand:
         raise UnsupportedRequestError(code=command.code)
 
-    monkeypatch.setattr(AsyncPullConsumer, "running_info", refuse)
-    with PullConsumer(group="audit", namesrv=broker.namesrv_address) as consumer:
-        consumer.subscribe("orders")
-        broker.wait_until(lambda: bool(broker.group_members("audit")))
-        (row,) = shell.json("group", "members", "audit")
-        assert row["queues"] is None
-        assert row["state"] != "active"
+    row = row_of_member(broker, shell, monkeypatch, refuse)
+    assert row["queues"] is None
+    assert row["state"] != "active"
 
 
 def test_a_member_that_cannot_write_its_rates(
@@ -188,13 +199,9 @@ def test_a_member_that_cannot_write_its_rates(
     def fail(self: AsyncPullConsumer, command: RemotingCommand) -> RemotingCommand:
         return RemotingCommand.response(command, remark="json marshal error: unsupported value: NaN")
 
-    monkeypatch.setattr(AsyncPullConsumer, "running_info", fail)
-    with PullConsumer(group="audit", namesrv=broker.namesrv_address) as consumer:
-        consumer.subscribe("orders")
-        broker.wait_until(lambda: bool(broker.group_members("audit")))
-        (row,) = shell.json("group", "members", "audit")
-        assert row["queues"] is None
-        assert "NaN" in row["state"]
+    row = row_of_member(broker, shell, monkeypatch, fail)
+    assert row["queues"] is None
+    assert "NaN" in row["state"]
 
 
 def test_consumers_of_a_topic(broker: FakeBroker, shell: Shell) -> None:
