@@ -57,6 +57,8 @@ class BrokerConfig:
     """HTTP health endpoint on `listen_host`; 0 takes a free port, -1 opens none."""
     metrics_topics_max: int = setting(200, "metricsTopicsMax", least=0, most=10_000)
     """Topics that have a label of their own in `GET /metrics` of that endpoint; the others are summed up."""
+    helper_nice: int = setting(19, "helperNice", least=0, most=19)
+    """How much the helper processes give way; 19: they compute when nobody else on the machine wants to."""
     region_id: str = setting("DefaultRegion", "regionId")
     zone_name: str = setting("", "zoneName")
     """Told to NameServers, for clients that want brokers of their own zone only; empty: in none."""

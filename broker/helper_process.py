@@ -1,8 +1,8 @@
 """Helper process: what the index and tier processes have in common.
 
-Start: bind to the parent's life, attach the shared page, connect to the hot process's socket, say HELLO, get the
-settings in the answer. End: on SIGTERM, or when the connection closes (the hot process is gone, or has taken another
-helper of this role). A refusal ends it with EXIT_REFUSED, so that the supervisor does not try again.
+Start: bind to the parent's life, give way to it, attach the shared page, connect to the hot process's socket, say
+HELLO, get the settings in the answer. End: on SIGTERM, or when the connection closes (the hot process is gone, or has
+taken another helper of this role). A refusal ends it with EXIT_REFUSED, so that the supervisor does not try again.
 """
 
 import argparse
@@ -87,9 +87,11 @@ def main(role: str, serve: Callable[[HelperOptions, asyncio.Event], Awaitable[No
     parser.add_argument("--parent-pid", type=int, required=True)
     parser.add_argument("--socket", required=True)
     parser.add_argument("--page", required=True)
+    parser.add_argument("--nice", type=int, required=True)
     parser.add_argument("--log-level", default="INFO")
     arguments = parser.parse_args()
     bind_to_parent(arguments.parent_pid)
+    os.nice(arguments.nice)
     configure_logging(arguments.log_level, process_name=role)
     options = HelperOptions(
         parent_pid=arguments.parent_pid, socket_path=arguments.socket, page_path=Path(arguments.page)

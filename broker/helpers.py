@@ -79,10 +79,15 @@ def make_helpers(
     in_process: bool,
     socket_path: str,
     page_path: str,
+    nice: int,
     log_level: str,
     now_ms: Callable[[], int],
 ) -> Helpers:
-    """Those that a broker has. `has_tier`: there is a cold tier; `is_follower`: another broker's, which is followed."""
+    """Those that a broker has.
+
+    `has_tier`: there is a cold tier; `is_follower`: another broker's, which is followed. `nice`: how much a process of
+    its own gives way.
+    """
     roles = ["index", "tier"] if has_tier else ["index"]
     if in_process:
         return InProcessHelpers(roles, socket_path=socket_path, page_path=page_path, is_follower=is_follower)
@@ -90,6 +95,6 @@ def make_helpers(
         "index": "thermocline.broker.index_process",
         "tier": "thermocline.broker.follower.follower_process" if is_follower else "thermocline.broker.tier_process",
     }
-    arguments = (f"--socket={socket_path}", f"--page={page_path}", f"--log-level={log_level}")
+    arguments = (f"--socket={socket_path}", f"--page={page_path}", f"--nice={nice}", f"--log-level={log_level}")
     specs = [HelperSpec(name=role, module=modules[role], arguments=arguments) for role in roles]
     return Supervisor(specs, now_ms=now_ms)

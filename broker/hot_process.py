@@ -161,6 +161,7 @@ class HotProcess:
             in_process=self._single_process,
             socket_path=path,
             page_path=str(self._page_path),
+            nice=settings.broker.helper_nice,
             log_level=self._log_level,
             now_ms=wall_clock_ms,
         )

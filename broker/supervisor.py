@@ -26,15 +26,13 @@ logger = logging.getLogger(__name__)
 
 EXIT_REFUSED = 78
 PR_SET_PDEATHSIG = 1
-NICE_HELPER = 19
 
 
 def bind_to_parent(parent_pid: int) -> None:
-    """Called first in a helper: die with the parent, give way to it. Exits when the parent is gone already."""
+    """Called first in a helper: die with the parent. Exits when the parent is gone already."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent_pid:
         sys.exit(1)  # it died before the line above could bind us to it
-    os.nice(NICE_HELPER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

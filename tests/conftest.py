@@ -22,11 +22,16 @@ pytest_plugins = [
 DISK_RATIOS = ("MAX_USED_SPACE", "SPACE_CLEAN_FORCIBLY", "SPACE_WARNING_LEVEL")
 
 
+# Helper processes compete on equal terms with the tests beside them; else those are all that a busy machine computes.
+HELPER_NICE = "0"
+
+
 def pytest_configure() -> None:
     # How long an example takes says how busy the machine is.
     hypothesis.settings.register_profile("any machine", deadline=None)
     hypothesis.settings.load_profile("any machine")
     os.environ.update({f"THERMOCLINE_DISK_{name}_RATIO": "99" for name in DISK_RATIOS})
+    os.environ["THERMOCLINE_HELPER_NICE"] = HELPER_NICE
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -18,6 +18,7 @@ import json
 import select
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -128,13 +129,21 @@ class JavaAgent:
     def __init__(self, process: subprocess.Popen[bytes], log_path: Path) -> None:
         self._process = process
         self._log_path = log_path
+        self._calling = threading.Lock()
 
     def call(self, operation: str, *, timeout_s: float = ANSWER_TIMEOUT_S, **arguments: Any) -> Any:
-        """Have the agent do something and return its answer.
+        """Have the agent do something and return its answer. Calls from several threads wait for one another.
 
         Raises:
             JavaAgentError: The official client threw.
         """
+        with self._calling:
+            answer = self._ask(operation, arguments, timeout_s)
+        if "error" in answer:
+            raise JavaAgentError(answer["error"])
+        return answer.get("result")
+
+    def _ask(self, operation: str, arguments: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
@@ -150,10 +159,8 @@ class JavaAgent:
                 piece = process.stdout.read1()  # type: ignore[attr-defined]  # a buffered reader
                 assert piece, f"the Java agent ended during {operation}\n{self._last_words()}"
                 pieces.append(piece)
-        answer = json.loads(b"".join(pieces))
-        if "error" in answer:
-            raise JavaAgentError(answer["error"])
-        return answer.get("result")
+        answer: dict[str, Any] = json.loads(b"".join(pieces))
+        return answer
 
     def admin(self, namesrv: str, command: str, *arguments: str) -> str:
         """Run one mqadmin command and return what it printed. (It has no exit status worth reading.)"""
