@@ -14,7 +14,7 @@ import pytest
 from tests.boundary.whole_broker import WholeBroker
 from tests.crash import wire
 from tests.crash.bucket import newest
-from thermocline.tiered.indexes.indexed_parts import items_between
+from thermocline.tiered.indexes.log_items import LogItems
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.object_store_url import ObjectStoreOptions
 from thermocline.tiered.wrappers import MeteringObjectStore
@@ -91,7 +91,7 @@ async def test_the_newest_costs_no_more_than_the_rest(broker: MeteredBroker) -> 
     await broker.stop_tier()
     await broker.start_tier()
     catalog = await newest(broker.objects)
-    items = list(items_between(catalog, catalog.indexed_to, 1 << 62))
+    items = list(LogItems.of_catalog(catalog).between(catalog.indexed_to, 1 << 62).items)
     assert len(items) == SEALS
     work = broker.tier_role._work
     assert work is not None

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.synthetic_cold_tier import SyntheticColdTier, SyntheticTopic, opened
 from benchmarks.synthetic_hot_tier import SyntheticHotTier
-from thermocline.tiered.indexes.indexed_parts import items_between
+from thermocline.tiered.indexes.log_items import LogItems
 from thermocline.tiered.indexes.range_cut import records_behind
 from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.tier_config import TierConfig
@@ -38,7 +38,7 @@ def ahead(tier: SyntheticColdTier) -> float:
     """How many committed records lie behind the first one that waits."""
     tier.service.backlog.account()
     gate = tier.service.backlog.committed_offset()
-    return sum(records_behind(item, gate) for item in items_between(tier.catalog, gate, 1 << 62))
+    return sum(records_behind(item, gate) for item in LogItems.of_catalog(tier.catalog).between(gate, 1 << 62).items)
 
 
 @pytest.mark.parametrize("is_indexed", [True, False], ids=["indexed", "without merging"])

@@ -33,8 +33,8 @@ from thermocline.tiered.cold_reader import Boundary, ColdReader
 from thermocline.tiered.indexes.fresh_index import FreshIndex
 from thermocline.tiered.indexes.index_object import IndexObject
 from thermocline.tiered.indexes.index_policy import ITEMS_MIN
-from thermocline.tiered.indexes.indexed_parts import items_between
 from thermocline.tiered.indexes.key_pages import index_hash
+from thermocline.tiered.indexes.log_items import LogItems
 from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.segment_entry import SegmentEntry
@@ -131,7 +131,7 @@ class Blooms:
 
 def fresh_items(catalog: Catalog) -> list[SegmentEntry | PackEntry]:
     """What no index object covers."""
-    return list(items_between(catalog, catalog.indexed_to, 1 << 62))
+    return list(LogItems.of_catalog(catalog).between(catalog.indexed_to, 1 << 62).items)
 
 
 async def look_up(history: History, start: LaterReader, blooms: Blooms, seen: Seen) -> None:

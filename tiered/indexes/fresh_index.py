@@ -10,17 +10,16 @@ same. Belongs to one event loop, but for `read`.
 
 from __future__ import annotations
 
-import heapq
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.indexes.fresh_records import RECORD_BYTES, FreshRecords
 from thermocline.tiered.indexes.index_object import IndexedPlace
 from thermocline.tiered.indexes.indexed_parts import PartBytes
+from thermocline.tiered.indexes.log_items import Item, Unindexed, item_id
 from thermocline.tiered.indexes.range_cut import records_behind
-from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.segment_entry import SegmentEntry
 
 FRESH_BYTES_MAX = 16 * 1024 * 1024
@@ -30,8 +29,6 @@ ITEMS_MAX = 256
 OVERHEAD_BYTES = 1_000
 SIZES_MAX = 4_096
 """Of so many the sizes are remembered, kept or not: what has turned out too large is not fetched again."""
-
-Item = SegmentEntry | PackEntry
 
 
 @dataclass(slots=True)
@@ -52,6 +49,8 @@ class FreshIndex:
         self._sizes: dict[str, int] = {}
         self._catalog: Catalog | None = None
         self._indexed_to = 0
+        self.unindexed = Unindexed()
+        """Whoever looks for something to index looks there, too."""
         self.size_bytes = 0
 
     @property
@@ -124,14 +123,10 @@ class FreshIndex:
 
     def missing(self, catalog: Catalog) -> list[Item]:
         """What no index object covers and is not here, the newest first, no more than there might be room for."""
-        segments: Iterator[Item] = (segment for topic in catalog.topics.values() for segment in topic.segments)
-        ends = (
-            (item.end_physical_offset, item)
-            for item in itertools.chain(segments, catalog.packs.values())
-            if item_id(item) not in self._kept
+        newest_first = self.unindexed.of(catalog).newest_first()
+        return list(
+            itertools.islice((item for item in newest_first if item_id(item) not in self._kept), self._items_max)
         )
-        fresh = ((end, item) for end, item in ends if end > catalog.indexed_to)
-        return [item for _, item in heapq.nlargest(self._items_max, fresh, key=lambda each: each[0])]
 
     def _guess(self, item: Item) -> int:
         """About how many bytes the records take that no index object covers."""
@@ -139,8 +134,3 @@ class FreshIndex:
 
     def _drop(self, name: str) -> None:
         self.size_bytes -= self._kept.pop(name).size_bytes
-
-
-def item_id(item: Item) -> str:
-    """The id of a segment or pack."""
-    return item.segment_id if isinstance(item, SegmentEntry) else item.pack_id

@@ -20,8 +20,9 @@ from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.indexes.chapters import CHAPTER_RECORDS, Life, PlaceRows
 from thermocline.tiered.indexes.index_entry import PLACES, IndexEntry, IndexGap, encode_topics
 from thermocline.tiered.indexes.index_writer import FinishedIndex, IndexRange, IndexWriter
-from thermocline.tiered.indexes.indexed_parts import IndexedPart, PartBytes, decode_part, items_between, stored_parts
+from thermocline.tiered.indexes.indexed_parts import IndexedPart, PartBytes, decode_part, stored_parts
 from thermocline.tiered.indexes.key_pages import KeyEntries, PageShape
+from thermocline.tiered.indexes.log_items import LogItems
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.packs.ttl_class import FOREVER
 from thermocline.tiered.segment_format import SegmentId
@@ -94,6 +95,7 @@ class IndexBuilder:
     async def build(
         self,
         catalog: Catalog,
+        items: LogItems,
         *,
         start: int,
         end: int,
@@ -102,7 +104,7 @@ class IndexBuilder:
         only: str | None = None,
     ) -> IndexResult:
         """Write the objects of [start, end): of topics that are wanted, whose class is given; or `only` one, of all of
-        these, of the class that is named.
+        these, of the class that is named. `items`: the catalog's, at least those with places in it.
 
         Raises:
             ObjectStoreUnavailableError: No answer; what was written has been given up.
@@ -110,7 +112,7 @@ class IndexBuilder:
             CorruptDataError: A part is damaged.
         """
         parts: list[IndexedPart] = []
-        for item in items_between(catalog, start, end):
+        for item in items.between(start, end).items:
             stored = await stored_parts(self._writer.store, catalog, item, wants=wants)
             parts += await asyncio.to_thread(_decode_all, stored, start, end)
         gaps = [kept for kept in gaps_between(catalog, start=start, end=end) if wants(kept.gap.topic)]

@@ -19,10 +19,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeVar
 
+import numpy as np
+
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.indexes.index_entry import PLACES, IndexEntry
-from thermocline.tiered.indexes.indexed_parts import items_between
-from thermocline.tiered.indexes.range_cut import RECORDS_MAX, records_behind
+from thermocline.tiered.indexes.log_items import LogItems
+from thermocline.tiered.indexes.range_cut import RECORDS_MAX
 from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.packs.ttl_class import longest_ttl_ms, ttl_class
 
@@ -32,19 +34,18 @@ SLOTS = 12
 OBJECTS_MAX = 28
 
 
-def is_range_due(catalog: Catalog, gate: int) -> bool:
-    """Whether what lies below the gate and is not indexed is worth an object."""
+def is_range_due(unindexed: LogItems, *, start: int, gate: int) -> bool:
+    """Whether what lies below the gate and is not indexed, from `start` on, is worth an object."""
+    below = unindexed.where((unindexed.ends > start) & (unindexed.ends <= gate))
+    if (below.densities * (below.ends - np.maximum(below.starts, start))).sum() >= RECORDS_MAX:
+        return True
     packs, segments = Counter[str](), Counter[str]()
-    start, record_count = catalog.indexed_to, 0.0
-    for item in items_between(catalog, start, gate):
-        if item.end_physical_offset <= gate:
-            record_count += records_behind(item, start)
-            if isinstance(item, PackEntry):
-                packs[item.ttl_class] += 1
-            else:
-                segments[item.topic] += 1
-    is_many = max(packs.values(), default=0) + max(segments.values(), default=0) >= ITEMS_MIN
-    return is_many or record_count >= RECORDS_MAX
+    for item in below.items:
+        if isinstance(item, PackEntry):
+            packs[item.ttl_class] += 1
+        else:
+            segments[item.topic] += 1
+    return max(packs.values(), default=0) + max(segments.values(), default=0) >= ITEMS_MIN
 
 
 def next_merge(catalog: Catalog) -> list[IndexEntry] | None:

@@ -56,17 +56,6 @@ def part_bytes(columns: Iterable[tuple[SegmentEntry, bytes, bytes]]) -> Iterator
     return (PartBytes(entry, memoryview(cq), memoryview(idx)) for entry, cq, idx in columns)
 
 
-def items_between(catalog: Catalog, start: int, end: int) -> Iterator[SegmentEntry | PackEntry]:
-    """Live segments and packs with places in [start, end)."""
-    for topic in catalog.topics.values():
-        for segment in topic.segments:
-            if segment.min_physical_offset < end and segment.end_physical_offset > start:
-                yield segment
-    for pack in catalog.packs.values():
-        if pack.min_physical_offset < end and pack.end_physical_offset > start:
-            yield pack
-
-
 async def stored_parts(
     store: ObjectStore, catalog: Catalog, item: SegmentEntry | PackEntry, *, wants: Callable[[str], bool]
 ) -> list[PartBytes]:

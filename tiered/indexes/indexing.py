@@ -127,14 +127,17 @@ class Indexing:
         """One build or merge, whatever may be written now; False when none is due, or it was overtaken. Raises as
         `run_once`."""
         catalog, gate = self._catalog(), self._gate()
-        if is_range_due(catalog, gate):
+        if self._is_range_due(catalog, gate):
             return await self._build(catalog, gate)
         names = self._next_merge(catalog)
         return await self._merge(catalog, names) if names else False
 
     def _is_due(self) -> bool:
         catalog = self._catalog()
-        return bool(self._next_merge(catalog)) or is_range_due(catalog, self._gate())
+        return bool(self._next_merge(catalog)) or self._is_range_due(catalog, self._gate())
+
+    def _is_range_due(self, catalog: Catalog, gate: int) -> bool:
+        return is_range_due(self._fresh.unindexed.of(catalog), start=catalog.indexed_to, gate=gate)
 
     def _cost(self) -> int:
         """Requests of a build or a merge at most: an object for each class, one of places, the commit."""
@@ -149,10 +152,11 @@ class Indexing:
 
     async def _build(self, catalog: Catalog, gate: int) -> bool:
         start = catalog.indexed_to
-        end = cut(catalog, start=start, end=gate)
+        items = self._fresh.unindexed.of(catalog)
+        end = cut(items, start=start, end=gate)
         assert start < end, "a range that is due holds records"
         try:
-            result = await self._builder.build(catalog, start=start, end=end, class_of=self._class_of)
+            result = await self._builder.build(catalog, items, start=start, end=end, class_of=self._class_of)
         except ObjectNotFoundError as error:
             logger.info("parts went while they were indexed: %s", error)
             return False

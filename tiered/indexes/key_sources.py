@@ -17,11 +17,11 @@ from typing import Protocol
 
 from thermocline.tiered.catalog import Catalog, TopicEntry
 from thermocline.tiered.indexes.chapters import Life
-from thermocline.tiered.indexes.fresh_index import Item, item_id
 from thermocline.tiered.indexes.fresh_records import FreshRecords
 from thermocline.tiered.indexes.index_entry import IndexEntry
 from thermocline.tiered.indexes.index_object import IndexObject, QueueOffset
 from thermocline.tiered.indexes.key_pages import index_hash
+from thermocline.tiered.indexes.log_items import Item, item_id
 from thermocline.tiered.indexes.lookup_memory import LookupMemory
 from thermocline.tiered.key_index import decode_key_index_footer, find_ordinals, key_hash
 from thermocline.tiered.object_store import ObjectStore

@@ -17,11 +17,12 @@ from collections.abc import Callable
 from thermocline.remoting.errors import MQError
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.indexes.bloom_cache import BloomCache
-from thermocline.tiered.indexes.fresh_index import FreshIndex, Item
+from thermocline.tiered.indexes.fresh_index import FreshIndex
 from thermocline.tiered.indexes.fresh_records import FreshRecords
 from thermocline.tiered.indexes.index_entry import IndexEntry
 from thermocline.tiered.indexes.index_object import IndexedPlace, IndexObject
 from thermocline.tiered.indexes.indexed_parts import stored_parts
+from thermocline.tiered.indexes.log_items import Item
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.parallel import run_all
 

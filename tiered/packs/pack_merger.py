@@ -22,8 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from thermocline.tiered.catalog import Catalog
-from thermocline.tiered.indexes.fresh_index import FreshIndex, Item
+from thermocline.tiered.indexes.fresh_index import FreshIndex
 from thermocline.tiered.indexes.indexed_parts import part_bytes
+from thermocline.tiered.indexes.log_items import Item
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.packs.merge_policy import MergePlan
 from thermocline.tiered.packs.pack_entry import PackEntry, topic_key

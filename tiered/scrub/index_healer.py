@@ -12,6 +12,7 @@ import logging
 from thermocline.remoting.errors import MQError
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.indexes.index_builder import IndexBuilder, IndexResult, topic_filter
+from thermocline.tiered.indexes.log_items import LogItems
 from thermocline.tiered.indexes.range_cut import cut
 from thermocline.tiered.ledger_entry import LedgerChanges
 from thermocline.tiered.ledger_writer import LedgerWriter
@@ -43,15 +44,16 @@ class IndexHealer:
         if index is None:
             return None
         results: list[IndexResult] = []
+        items = LogItems.of_catalog(catalog).between(index.start, index.end)
         try:
             start = index.start
             while start < index.end:
-                end = cut(catalog, start=start, end=index.end)
+                end = cut(items, start=start, end=index.end)
                 if end <= start:
                     end = index.end  # no record lies behind it, but perhaps one in quarantine
                 results.append(
                     await self._builder.build(
-                        catalog, start=start, end=end, only=index.ttl_class, wants=topic_filter(index)
+                        catalog, items, start=start, end=end, only=index.ttl_class, wants=topic_filter(index)
                     )
                 )
                 start = end

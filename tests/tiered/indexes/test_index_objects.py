@@ -23,6 +23,7 @@ from thermocline.tiered.indexes.index_object import IndexObject
 from thermocline.tiered.indexes.index_policy import FAN_IN, OBJECTS_MAX, SLOTS, is_range_due, next_merge
 from thermocline.tiered.indexes.indexed_parts import IndexedPart
 from thermocline.tiered.indexes.key_pages import index_hash, salt_of, salted
+from thermocline.tiered.indexes.log_items import LogItems
 from thermocline.tiered.indexes.range_cut import RECORDS_MAX, cut
 from thermocline.tiered.key_index import key_hash
 from thermocline.tiered.ledger_entry import LedgerChanges
@@ -235,16 +236,15 @@ def pack_of(number: int, *, start: int, end: int, record_count: int) -> PackEntr
     )
 
 
-async def test_a_range_is_cut_where_an_item_ends_before_there_are_too_many_records() -> None:
+def test_a_range_is_cut_where_an_item_ends_before_there_are_too_many_records() -> None:
     """Or in the midst of the first one, when that alone is too much; never behind what lies there."""
-    random, empty = Random(7), (await open_writer(MemoryObjectStore())).catalog
-    assert cut(empty, start=5, end=100) == 5
+    random = Random(7)
+    assert cut(LogItems.of(()), start=5, end=100) == 5
     for _ in range(300):
         packs = [
             pack_of(number, start=start, end=start + random.randint(1, 400), record_count=random.randint(1, 100))
             for number, start in enumerate(random.sample(range(1_000), random.randint(1, 8)))
         ]
-        catalog = msgspec.structs.replace(empty, packs={pack.pack_id: pack for pack in packs})
         start, gate = random.randint(0, 500), random.randint(600, 1_500)
         there = [each for each in packs if each.min_physical_offset < gate and each.end_physical_offset > start]
         ends = sorted(min(gate, each.end_physical_offset) for each in there)
@@ -258,7 +258,7 @@ async def test_a_range_is_cut_where_an_item_ends_before_there_are_too_many_recor
                 for each in there
             )
 
-        found = cut(catalog, start=start, end=gate, records_max=60)
+        found = cut(LogItems.of(packs), start=start, end=gate, records_max=60)
         fitting = [end for end in ends if count(end) <= 60]
         if fitting or not ends:
             assert found == max(fitting, default=start)
@@ -267,17 +267,15 @@ async def test_a_range_is_cut_where_an_item_ends_before_there_are_too_many_recor
             assert count(found) <= 60 < count(found + 2) or found == start + 1
 
 
-async def test_a_range_is_due_by_its_items_or_by_its_records() -> None:
+def test_a_range_is_due_by_its_items_or_by_its_records() -> None:
     """Those that lie wholly below the gate, as far as they are not indexed."""
-    empty = (await open_writer(MemoryObjectStore())).catalog
 
     def is_due(*counts: int, gate: int = 1 << 40, indexed_to: int = 0) -> bool:
         packs = [
             pack_of(number, start=number * 100, end=(number + 1) * 100, record_count=count)
             for number, count in enumerate(counts)
         ]
-        by_id = {pack.pack_id: pack for pack in packs}
-        return is_range_due(msgspec.structs.replace(empty, packs=by_id, indexed_to=indexed_to), gate)
+        return is_range_due(LogItems.of(packs), start=indexed_to, gate=gate)
 
     assert not is_due()
     assert not is_due(1, 1, 1)
@@ -292,13 +290,11 @@ async def test_a_range_is_due_by_its_items_or_by_its_records() -> None:
     assert is_due(2 * RECORDS_MAX, indexed_to=50)
 
 
-async def test_a_long_history_that_is_not_indexed_is_cut_at_once() -> None:
+def test_a_long_history_that_is_not_indexed_is_cut_at_once() -> None:
     """As of a bucket that was written before there were index objects."""
     packs = [pack_of(number, start=number * 50, end=number * 50 + 120, record_count=10) for number in range(30_000)]
-    catalog = (await open_writer(MemoryObjectStore())).catalog
-    catalog = msgspec.structs.replace(catalog, packs={pack.pack_id: pack for pack in packs})
     began = process_time()
-    assert cut(catalog, start=0, end=1 << 40, records_max=1 << 30) == 30_000 * 50 + 70
+    assert cut(LogItems.of(packs), start=0, end=1 << 40, records_max=1 << 30) == 30_000 * 50 + 70
     assert process_time() - began < 5
 
 

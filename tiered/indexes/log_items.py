@@ -1,0 +1,137 @@
+"""LogItems: segments and packs with where each of them lies in the log, as columns; Unindexed: those that no index
+object covers.
+
+A catalog may have 100 000 segments, and whoever looks for something to index looks after every commit: so what has been
+looked at once is not looked at again, and the rest is arithmetic on columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.packs.pack_entry import PackEntry
+from thermocline.tiered.segment_entry import SegmentEntry
+
+Item = SegmentEntry | PackEntry
+Longs = npt.NDArray[np.int64]
+
+
+def item_id(item: Item) -> str:
+    """The id of a segment or pack."""
+    return item.segment_id if isinstance(item, SegmentEntry) else item.pack_id
+
+
+@dataclass(frozen=True, slots=True)
+class LogItems:
+    """In the order in which a catalog has them; places [start, end), and how many records each holds."""
+
+    items: Sequence[Item]
+    starts: Longs
+    ends: Longs
+    record_counts: Longs
+
+    @classmethod
+    def of(cls, items: Iterable[Item]) -> LogItems:
+        """These."""
+        there = list(items)
+        columns = [(each.min_physical_offset, each.end_physical_offset, each.record_count) for each in there]
+        starts, ends, counts = np.array(columns, np.int64).reshape(-1, 3).T
+        return cls(there, starts, ends, counts)
+
+    @classmethod
+    def of_catalog(cls, catalog: Catalog) -> LogItems:
+        """All that live."""
+        segments: Iterable[Item] = (segment for topic in catalog.topics.values() for segment in topic.segments)
+        return cls.of([*segments, *catalog.packs.values()])
+
+    @classmethod
+    def joined(cls, parts: Sequence[LogItems]) -> LogItems:
+        """One part after another."""
+        return cls(
+            [item for part in parts for item in part.items],
+            np.concatenate([part.starts for part in parts]),
+            np.concatenate([part.ends for part in parts]),
+            np.concatenate([part.record_counts for part in parts]),
+        )
+
+    @property
+    def densities(self) -> npt.NDArray[np.float64]:
+        """Records a byte of log, as if the records of each lay evenly."""
+        found: npt.NDArray[np.float64] = self.record_counts / np.maximum(1, self.ends - self.starts)
+        return found
+
+    def where(self, wanted: npt.NDArray[np.bool_]) -> LogItems:
+        """Those of which it is said."""
+        if wanted.all():
+            return self
+        (rows,) = wanted.nonzero()
+        return LogItems(
+            [self.items[row] for row in rows.tolist()], self.starts[rows], self.ends[rows], self.record_counts[rows]
+        )
+
+    def between(self, start: int, end: int) -> LogItems:
+        """Those with places in [start, end)."""
+        return self.where((self.starts < end) & (self.ends > start))
+
+    def newest_first(self) -> Iterator[Item]:
+        """By where they end."""
+        return (self.items[row] for row in np.argsort(-self.ends, kind="stable").tolist())
+
+
+NOTHING = LogItems.of(())
+
+
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    """A topic's segments, and those of them that no index object covers."""
+
+    segments: tuple[SegmentEntry, ...]
+    unindexed: LogItems
+
+    def changed(self, segments: tuple[SegmentEntry, ...]) -> _Topic:
+        """With these in the place of those before, most of which are among them."""
+        count = len(self.segments)
+        if segments[:count] == self.segments:
+            staying, coming = self.unindexed, segments[count:]
+        else:
+            before, now = set(map(id, self.segments)), set(map(id, segments))
+            is_here = np.array([id(item) in now for item in self.unindexed.items], np.bool_)
+            staying = self.unindexed.where(is_here)
+            coming = tuple(segment for segment in segments if id(segment) not in before)
+        return _Topic(segments, LogItems.joined([staying, LogItems.of(coming)]) if coming else staying)
+
+
+class Unindexed:
+    """Follows one ledger from version to version; belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._catalog: Catalog | None = None
+        self._topics: dict[str, _Topic] = {}
+        self._found = NOTHING
+
+    def of(self, catalog: Catalog) -> LogItems:
+        """What of a catalog lies behind `indexed_to`, if only in part."""
+        if catalog is self._catalog:
+            return self._found
+        known = self._topics
+        if self._catalog is not None and catalog.indexed_to < self._catalog.indexed_to:
+            known = {}
+        self._catalog, self._topics = catalog, {}
+        packs = LogItems.of(pack for pack in catalog.packs.values() if pack.end_physical_offset > catalog.indexed_to)
+        parts = []
+        for name, entry in catalog.topics.items():
+            topic = known.get(name) or _Topic((), NOTHING)
+            if topic.segments is not entry.segments:
+                topic = topic.changed(entry.segments)
+            unindexed = topic.unindexed
+            if unindexed.items:
+                unindexed = unindexed.where(unindexed.ends > catalog.indexed_to)
+                parts.append(unindexed)
+            self._topics[name] = _Topic(entry.segments, unindexed)
+        self._found = LogItems.joined([*parts, packs])
+        return self._found
