@@ -16,6 +16,7 @@ from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess, unt
 from tests.crash.bucket import KEYS, newest
 from tests.crash.recovery_load import (
     FLEETING,
+    GROUPS,
     ORDERS,
     TOPICS,
     RecoveryLoad,
@@ -64,15 +65,26 @@ async def lose_disk(broker: BrokerProcess) -> None:
 
 
 async def saved_since(bucket: ObjectStore, version: int) -> Remains:
-    """What is in the bucket once a commit behind `version` and a state of the present writer are."""
+    """What is in the bucket once a commit behind `version` and a state of the present writer with all groups are."""
     async with asyncio.timeout(wire.PATIENCE_S):
         while True:
             catalog = await newest(bucket)
             if catalog.version > version and catalog.packs:
                 remains = await Remains.look(bucket)
-                if remains.state.epoch == catalog.epoch and any(topic.ends for topic in remains.state.topics):
+                groups = {group for group, _, _ in remains.group_offsets()}
+                is_filled = groups == GROUPS.keys() and any(topic.ends for topic in remains.state.topics)
+                if remains.state.epoch == catalog.epoch and is_filled:
                     return remains
             await asyncio.sleep(0.05)
+
+
+async def saved_again(bucket: ObjectStore, before: Remains) -> None:
+    """Return once there is a later state."""
+
+    async def is_there() -> bool:
+        return (await list_names(bucket, KEYS))[-1] > before.state.name
+
+    await wire.until_true(is_there)
 
 
 async def send_for_ever(load: RecoveryLoad, connection: ClientConnection) -> None:
@@ -164,7 +176,7 @@ async def test_without_its_newest_state_a_broker_comes_back_by_the_one_before(
     for _ in range(case_count(quick=1, soak=12)):
         load.start()
         await load.reach(150)
-        await saved_since(bucket, version)
+        await saved_again(bucket, await saved_since(bucket, version))
         await load.reach(50)
         await lose_disk(broker)
         await load.stop()
