@@ -14,6 +14,7 @@ import pytest
 
 from tests.crash import wire
 from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess, until
+from tests.crash.bucket import newest
 from tests.crash.mixed_load import KEYED, MixedLoad
 from tests.crash.test_kill_nine import move_to_cold, write_log_files
 from thermocline.remoting.client import ClientConnection
@@ -25,8 +26,7 @@ from thermocline.tiered.file import FileObjectStore
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.indexes.bloom_cache import BloomCache
 from thermocline.tiered.indexes.fresh_index import FreshIndex
-from thermocline.tiered.ledger_reader import open_catalog
-from thermocline.tiered.object_keys import BrokerKeys
+from thermocline.tiered.object_store import ObjectStore
 
 SEED = 20_261_122
 KEYS_ASKED = 100
@@ -43,15 +43,19 @@ def newest_index(cold: Path) -> str:
 async def test_no_key_is_lost_by_kills_while_indexing(tmp_path: Path, case_count: Callable[..., int]) -> None:
     chance = random.Random(SEED)
     cold = tmp_path / "cold"
+    store = FileObjectStore(str(cold), disk=RealDisk())
     broker = BrokerProcess(tmp_path / "broker", {**SETTINGS, "coldUrl": f"file://{cold}"})
     await broker.start()
     load = MixedLoad(broker, SEED, large_bytes_max=4_000, pause_s=0.005)
     await load.start(4)
     try:
         for number in range(case_count(quick=4, soak=60)):
-            before = newest_index(cold)
-            # As soon as one more has been written: its commit is under way, or the next one's upload.
-            await until(lambda before=before: newest_index(cold) > before, timeout_s=wire.PATIENCE_S)
+            if chance.random() < 0.5:
+                # As soon as one more has been written: its commit is under way, or the next one's upload.
+                before = newest_index(cold)
+                await until(lambda before=before: newest_index(cold) > before, timeout_s=wire.PATIENCE_S)
+            else:
+                await until_indexed(store, beyond=(await newest(store)).indexed_to)
             if chance.random() < 0.7:
                 broker.kill_helper("tier")
             else:
@@ -61,7 +65,8 @@ async def test_no_key_is_lost_by_kills_while_indexing(tmp_path: Path, case_count
         await write_log_files(broker, 2)
         await load.stop()
         await move_to_cold(broker)
-        await check_bucket(cold, load)
+        await until_indexed(store)
+        await check_bucket(store, load)
         await check_answers(broker, load, chance)
         broker.check_log()
     finally:
@@ -70,14 +75,22 @@ async def test_no_key_is_lost_by_kills_while_indexing(tmp_path: Path, case_count
         finally:
             if broker.is_running:
                 await broker.kill()
+            await store.close()
 
 
-async def check_bucket(cold: Path, load: MixedLoad) -> None:
+async def until_indexed(store: ObjectStore, *, beyond: int = 0) -> None:
+    """Wait until the ledger names index objects of what lies behind a place."""
+
+    async def is_indexed() -> bool:
+        return (await newest(store)).indexed_to > beyond
+
+    await wire.until_true(is_indexed)
+
+
+async def check_bucket(store: ObjectStore, load: MixedLoad) -> None:
     """Each acknowledged key finds its message alone, with in memory what lookups keep there, and with nothing; the
     message is found by its place."""
-    store, cache = FileObjectStore(str(cold), disk=RealDisk()), FrameCache()
-    catalog = await open_catalog(store, BrokerKeys.of(cluster="DefaultCluster", broker_name="broker-a"))
-    assert catalog.indexed_to > 0
+    cache, catalog = FrameCache(), await newest(store)
     assert {index.ttl_class for index in catalog.indexes.values()} == {"forever", "places"}
     assert load.keyed
     for blooms, fresh in ((BloomCache(), FreshIndex()), (None, None)):
@@ -91,7 +104,6 @@ async def check_bucket(cold: Path, load: MixedLoad) -> None:
             assert bytes(viewed) == bytes(found[0])
         await reader.close()
     await cache.close()
-    await store.close()
 
 
 async def check_answers(broker: BrokerProcess, load: MixedLoad, chance: random.Random) -> None:
