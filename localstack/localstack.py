@@ -68,7 +68,10 @@ class LocalStackRecipe:
         return [str(launch.executable), "-m", "localstack.runtime.main"]
 
     def environment(self, launch: Launch) -> Mapping[str, str]:
-        """S3 alone, loaded at once, on the port; nothing fetched, nothing sent, nothing left in the home directory."""
+        """S3 alone, loaded at once, on the port; nothing fetched, nothing sent, nothing left in the home directory.
+
+        Nor are packages of others: where a path leads to a directory `localstack`, that would be taken for its own.
+        """
         home = launch.scratch_directory / "home"
         home.mkdir(exist_ok=True)
         return {
@@ -80,6 +83,7 @@ class LocalStackRecipe:
             "GATEWAY_LISTEN": f"127.0.0.1:{launch.port}",
             "HOME": str(home),
             "TMPDIR": os.environ.get("TMPDIR") or str(home),
+            "PYTHONPATH": "",
             "PYTHONWARNINGS": "ignore",
         }
 
