@@ -156,6 +156,18 @@ def test_a_hole_begins_behind_the_one_before() -> None:
     assert topic.queues == (QueuePlan(queue_id=0, cold_end=90, hole_start=300, next_offset=400, known_lost_count=0),)
 
 
+def test_what_a_try_that_was_cut_off_has_declared_is_still_told_as_lost() -> None:
+    """It was cut off before it saved a state that says so: the next one goes by the same snapshot, and the hole."""
+    snapshot, known = state(orders((0, 195))), catalog(cold(0, 90, holes=(QueueHole(0, 90, 150),)))
+    first = plan(snapshot, known)
+    (queue,) = first.topics[0].queues
+    assert queue == QueuePlan(queue_id=0, cold_end=90, hole_start=150, next_offset=300, known_lost_count=45)
+    (changes,) = first.changes(known)
+    declared = catalog(cold(0, 90, holes=(QueueHole(0, 90, 150), *changes.topics[0].holes)))
+    (queue,) = plan(snapshot, declared).topics[0].queues
+    assert queue == QueuePlan(queue_id=0, cold_end=90, hole_start=300, next_offset=300, known_lost_count=45)
+
+
 def test_a_topic_that_only_the_catalog_knows() -> None:
     (topic,) = plan(state(), catalog(cold(0, 30, incarnation=6, ttl_ms=5, expired_before_ms=3))).topics
     assert not topic.is_known

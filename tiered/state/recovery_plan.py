@@ -172,24 +172,29 @@ def _plan_topic(
     start_offset = min(places, default=snapshot.log_offset)
     ends = {end.queue_id: end.end_offset for end in state.ends} if state is not None else {}
     cold_ends = catalog.queue_ends(topic) if entry is not None else {}
-    hole_ends: dict[int, int] = {}
+    hole_ends: dict[int, list[int]] = {}
     for hole in entry.holes if entry is not None else ():
-        hole_ends[hole.queue_id] = max(hole.end_offset, hole_ends.get(hole.queue_id, 0))
+        hole_ends.setdefault(hole.queue_id, []).append(hole.end_offset)
     queues: list[QueuePlan] = []
     for queue_id in sorted(ends.keys() | cold_ends.keys() | hole_ends.keys() | group_ends.keys()):
         end, cold_end = ends.get(queue_id), cold_ends.get(queue_id, 0)
-        hole_start = max(cold_end, hole_ends.get(queue_id, 0))
+        hole_start = max([cold_end, *hole_ends.get(queue_id, ())])
         reached = max(hole_start, new_queue_offset, group_ends.get(queue_id, 0))
         if end is not None:
             reached = max(reached, snapshot.queue_ceiling(end))
-        first_unheld = max(hole_start, 0 if cold_end else snapshot.new_queue_offset)
+        lost_count = 0
+        if end is not None:
+            # A hole that ends behind it was declared after the snapshot, by a try of this very recovery: nobody has
+            # been told of what was lost in it.
+            told = (hole_end for hole_end in hole_ends.get(queue_id, ()) if hole_end <= end)
+            lost_count = max(0, end - max([cold_end, 0 if cold_end else snapshot.new_queue_offset, *told]))
         queues.append(
             QueuePlan(
                 queue_id=queue_id,
                 cold_end=cold_end,
                 hole_start=hole_start,
                 next_offset=_round_up(reached, units_per_file),
-                known_lost_count=max(0, end - first_unheld) if end is not None else 0,
+                known_lost_count=lost_count,
             )
         )
     cuts = [known.expired_before_ms for known in (state, entry) if known is not None]
