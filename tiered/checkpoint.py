@@ -324,7 +324,8 @@ def _decode_object(data: bytes, reference: BucketReference, decoder: msgspec.jso
 
 
 def _shared(catalog: Catalog) -> tuple[object, ...]:
-    return catalog.packs, catalog.indexes, catalog.indexed_to
+    """What is in the object of packs; who lives in one may change though the packs stay."""
+    return catalog.packs, catalog.packed, catalog.indexes, catalog.indexed_to
 
 
 def _buckets(catalog: Catalog, count: int) -> dict[int, BucketContent]:

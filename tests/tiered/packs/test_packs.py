@@ -14,6 +14,7 @@ from thermocline.remoting.errors import ObjectStoreUnavailableError, QueryNotFou
 from thermocline.remoting.string_hash import tags_code
 from thermocline.tiered.cold_pull import ColdPull, ColdPullStatus
 from thermocline.tiered.cold_reader import Boundary
+from thermocline.tiered.ledger_entry import LedgerChanges, TopicDelete
 from thermocline.tiered.ledger_reader import open_catalog
 from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.object_store import ObjectStore
@@ -172,6 +173,19 @@ async def test_another_reader_opens_the_same_catalog(rig: Rig) -> None:
             found.setdefault(run.queue_id, []).extend([bytes(each.data) async for each in part])
     for queue_id, parts in found.items():
         assert b"".join(parts) == b"".join(rig.sent["alpha", queue_id])
+
+
+async def test_a_topic_that_ended_is_in_no_pack_of_a_checkpoint(rig: Rig) -> None:
+    """Though all packs are there as before, for the other topics in them."""
+    await rig.send_and_pack(30)
+    writer, packs = rig.tier.writer, rig.tier.catalog.packs
+    await writer.write_checkpoint()
+    life = rig.tier.catalog.packed["alpha"].incarnation
+    await writer.commit(LedgerChanges(topics_deleted=(TopicDelete("alpha", life),)))
+    await writer.write_checkpoint()
+    assert writer.catalog.packs == packs
+    assert "alpha" not in writer.catalog.packed
+    assert await open_catalog(store_of(rig.tier), KEYS) == writer.catalog
 
 
 async def test_a_later_writer_goes_on_where_packs_end() -> None:
