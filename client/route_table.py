@@ -72,12 +72,21 @@ class RouteTable:
         route = self._routes.get(queue.topic)
         return queue.broker_name if route is None else route.broker_of(queue)
 
-    def reader_of(self, queue: MessageQueue, broker_id: int = 0) -> str:
-        """Return the address to read a queue from.
+    async def find_reader(self, queue: MessageQueue, broker_id: int = 0) -> str:
+        """Return the address to read a queue from, if need be after one more look at the topic's route.
+
+        One that was fetched while a broker was away would hide it for up to 30 s after its return.
 
         Raises:
-            UnavailableError: No route knows its broker, or nobody leads it now.
+            UnavailableError: No route knows its broker, or nobody leads it now; or no NameServer answers.
         """
+        try:
+            return self.reader(self.broker_of(queue), broker_id)
+        except UnavailableError as error:
+            try:
+                await self.refresh(queue.topic)
+            except TopicNotFoundError:
+                raise error from None
         return self.reader(self.broker_of(queue), broker_id)
 
     async def get(self, topic: str) -> TopicRoute:

@@ -183,10 +183,11 @@ class MessageLookup(AdminBase):
 
     async def earliest_store_time(self, queue: MessageQueue) -> int | None:
         """Return when a queue's first message was stored, in ms since 1970; None when it is empty."""
-        await self._calls(queue)
         header = GetEarliestMsgStoretimeRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
         session = self._running()
-        answer = await session.call(session.routes.reader_of(queue), RequestCode.GET_EARLIEST_MSG_STORETIME, header)
+        await session.routes.get(queue.topic)
+        address = await session.routes.find_reader(queue)
+        answer = await session.call(address, RequestCode.GET_EARLIEST_MSG_STORETIME, header)
         timestamp_ms = answer.header(GetEarliestMsgStoretimeResponseHeader).timestamp
         return timestamp_ms if timestamp_ms >= 0 else None
 

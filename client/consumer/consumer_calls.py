@@ -27,6 +27,7 @@ from thermocline.remoting.bodies import (
 )
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import MQError, QueryNotFoundError, TopicNotFoundError, UnavailableError
+from thermocline.remoting.header_codec import Header
 from thermocline.remoting.headers import (
     ConsumerSendMsgBackRequestHeader,
     GetConsumerListByGroupRequestHeader,
@@ -121,7 +122,7 @@ class ConsumerCalls:
             CorruptDataError: The messages that came are damaged; none of them is given.
         """
         broker_id = self._suggested_broker_ids.get(queue, MASTER_ID)
-        address = self._session.routes.reader_of(queue, broker_id)
+        address = await self._session.routes.find_reader(queue, broker_id)
         is_master = broker_id == MASTER_ID
         sys_flag = PULL_SUSPEND if suspend_ms else 0
         if tells_subscription:
@@ -198,7 +199,7 @@ class ConsumerCalls:
             consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
         )
         try:
-            answer = await self._session.call(self._master(queue), RequestCode.QUERY_CONSUMER_OFFSET, header)
+            answer = await self._ask_master(queue, RequestCode.QUERY_CONSUMER_OFFSET, header)
         except QueryNotFoundError:
             return None
         return answer.header(OffsetResponseHeader).offset
@@ -213,20 +214,21 @@ class ConsumerCalls:
             broker_name=queue.broker_name,
         )
         if is_confirmed:
-            await self._session.call(self._master(queue), RequestCode.UPDATE_CONSUMER_OFFSET, header)
+            await self._ask_master(queue, RequestCode.UPDATE_CONSUMER_OFFSET, header)
         else:
-            await self._session.tell(self._master(queue), RequestCode.UPDATE_CONSUMER_OFFSET, header)
+            address = await self._session.routes.find_reader(queue)
+            await self._session.tell(address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """Return the offset that the queue's next message will have."""
         header = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name)
-        answer = await self._session.call(self._master(queue), RequestCode.GET_MAX_OFFSET, header)
+        answer = await self._ask_master(queue, RequestCode.GET_MAX_OFFSET, header)
         return answer.header(OffsetResponseHeader).offset
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """Return the first offset that the queue still holds."""
         header = GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name)
-        answer = await self._session.call(self._master(queue), RequestCode.GET_MIN_OFFSET, header)
+        answer = await self._ask_master(queue, RequestCode.GET_MIN_OFFSET, header)
         return answer.header(OffsetResponseHeader).offset
 
     async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int, *, boundary: str = "LOWER") -> int:
@@ -238,7 +240,7 @@ class ConsumerCalls:
             boundary_type=boundary,
             broker_name=queue.broker_name,
         )
-        answer = await self._session.call(self._master(queue), RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+        answer = await self._ask_master(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
         return answer.header(OffsetResponseHeader).offset
 
     # -- the group ---------------------------------------------------------------------------------------------------
@@ -329,7 +331,7 @@ class ConsumerCalls:
         )
         try:
             await self._session.call(
-                self._master(message.queue),
+                await self._session.routes.find_reader(message.queue),
                 RequestCode.CONSUMER_SEND_MSG_BACK,
                 header,
                 timeout_ms=SEND_BACK_TIMEOUT_MS,
@@ -380,8 +382,8 @@ class ConsumerCalls:
             grouped.setdefault(self._session.routes.broker_of(queue), []).append(queue)
         return grouped
 
-    def _master(self, queue: MessageQueue) -> str:
-        return self._session.routes.reader_of(queue)
+    async def _ask_master(self, queue: MessageQueue, code: int, header: Header) -> RemotingCommand:
+        return await self._session.call(await self._session.routes.find_reader(queue), code, header)
 
 
 _STORED_FLAGS = 0x4 | 0x8 | 0x10 | 0x20 | 0x40 | 0x80

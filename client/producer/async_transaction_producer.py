@@ -170,7 +170,7 @@ class AsyncTransactionProducer(TransactionProducerOptions, AsyncProducer):
         )
         is_confirmed = False
         try:
-            address = session.routes.reader_of(half.queue)
+            address = await session.routes.find_reader(half.queue)
             if state is LocalTransactionState.UNKNOWN:
                 await session.tell(address, RequestCode.END_TRANSACTION, header)
             else:

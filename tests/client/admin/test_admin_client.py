@@ -23,6 +23,7 @@ from thermocline.remoting.errors import (
     InvalidRequestError,
     ObjectNotFoundError,
     TopicNotFoundError,
+    UnavailableError,
     UnsupportedRequestError,
 )
 from thermocline.remoting.request_code import RequestCode
@@ -205,6 +206,20 @@ def test_reading_a_queue_from_anywhere(broker: FakeBroker, admin: AdminClient, p
     assert admin.earliest_store_time(queue(0, "broker-b")) is None
     assert admin.search_offset(queue(0), first_ms) == 0
     assert admin.search_offset(queue(0), first_ms + 3_600_000) == 10
+
+
+def test_a_broker_that_was_away_when_the_route_was_fetched(
+    broker: FakeBroker, admin: AdminClient, producer: Producer
+) -> None:
+    broker.create_topic("orders", queue_nums=1)
+    producer.send(Message("orders", b"one"), queue=queue(0, "broker-b"))
+    broker.hide_broker("broker-b")
+    assert admin.max_offset(queue(0)) == 0
+    with pytest.raises(UnavailableError, match="no route knows this broker"):
+        admin.max_offset(queue(0, "broker-b"))
+    broker.hide_broker("broker-b", hidden=False)
+    assert admin.max_offset(queue(0, "broker-b")) == 1
+    assert [message.body for message in admin.pull(queue(0, "broker-b"), 0).messages] == [b"one"]
 
 
 # -- brokers -----------------------------------------------------------------------------------------------------------
