@@ -28,7 +28,11 @@ EARLIEST_OFFSET = -2
 @click.option("--partition-by", metavar="day|tag|day,tag", help="One folder for each day of store time (UTC), or tag.")
 @click.option("--columns", help="Columns to write, comma separated, in this order.")
 @click.option("--receipt", metavar="PLACE", help="Path or URL of the receipt; beside the files when absent.")
-@click.option("--from-group", metavar="GROUP", help="Start where this consumer group is.")
+@click.option(
+    "--from-group",
+    metavar="GROUP",
+    help="Start where this consumer group is; at the oldest message where it has no position.",
+)
 @click.option("--seal", is_flag=True, help="First move what the brokers have flushed until now to the cold tier.")
 @click.option(
     "--namesrv",

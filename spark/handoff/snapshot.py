@@ -228,8 +228,9 @@ def open(
 ) -> ColdSnapshot:
     """Resolve and pin a read of `topic` (one or several, comma separated) under `url`.
 
-    `options` are those of the data source. `from_group` begins where a consumer group is; `seal` takes what the brokers
-    have flushed until now along. Both ask the brokers, by way of `namesrv`.
+    `options` are those of the data source. `from_group` begins where a consumer group is, in queues without
+    a position of it at their oldest message; `seal` takes what the brokers have flushed until now along. Both ask the
+    brokers, by way of `namesrv`.
 
     Raises:
         InvalidRequestError: An option is wrong, a topic or version is not there, an offset is out of range, brokers and
