@@ -24,7 +24,9 @@ async def test_sends_are_refused_once_the_store_directory_is_gone(tmp_path: Path
             other = BrokerProcess(tmp_path / "second", {})
             await other.start()
             assert await other.stop() == 0
-        shutil.rmtree(broker.store)
+        # In one step: the broker may be writing a file there while a tree of many is removed.
+        broker.store.rename(tmp_path / "removed")
+        shutil.rmtree(tmp_path / "removed")
         if has_successor:
             shutil.move(tmp_path / "second" / "store", broker.store)
 
