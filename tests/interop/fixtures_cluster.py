@@ -30,7 +30,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.config.getoption("--official-peer") or metafunc.config.getoption("--soak"):
         kinds.append(OFFICIAL)
     parameters = [pytest.param(kind, marks=pytest.mark.xdist_group(f"interop-{kind}")) for kind in kinds]
-    metafunc.parametrize("cluster_kind", parameters, scope="session")
+    # Through the fixture: what is not would have another number in each case of a test that has cases of its own, and
+    # pytest, which puts cases of the same number together, would start the clusters of a module several times.
+    metafunc.parametrize("cluster_kind", parameters, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def cluster_kind(request: pytest.FixtureRequest) -> str:
+    """Whose NameServer and broker a test runs on: `THERMOCLINE` or `OFFICIAL`."""
+    kind: str = request.param
+    return kind
 
 
 @pytest.fixture(scope="session")
