@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
 
+from tests.any_disk import ANY_DISK_ENVIRONMENT
 from thermocline.store.disk import RealDisk
 
 pytest_plugins = [
@@ -17,11 +19,8 @@ pytest_plugins = [
     "tests.interop.fixtures_go",
 ]
 
-# How full the disk of the machine that runs the tests is decides nothing: else a broker on a disk three quarters full
-# seals at once what a test means to seal, and at nine tenths takes no message.
-DISK_RATIOS = ("MAX_USED_SPACE", "SPACE_CLEAN_FORCIBLY", "SPACE_WARNING_LEVEL")
-
-
+LARGE_BYTES = 16 << 20
+"""Log files of brokers are larger, what explains a failure is not."""
 # Helper processes compete on equal terms with the tests beside them; else those are all that a busy machine computes.
 HELPER_NICE = "0"
 
@@ -30,7 +29,7 @@ def pytest_configure() -> None:
     # How long an example takes says how busy the machine is.
     hypothesis.settings.register_profile("any machine", deadline=None)
     hypothesis.settings.load_profile("any machine")
-    os.environ.update({f"THERMOCLINE_DISK_{name}_RATIO": "99" for name in DISK_RATIOS})
+    os.environ.update(ANY_DISK_ENVIRONMENT)
     os.environ["THERMOCLINE_HELPER_NICE"] = HELPER_NICE
 
 
@@ -57,6 +56,20 @@ def case_count(request: pytest.FixtureRequest) -> Callable[..., int]:
         return soak if is_soak else quick
 
     return choose
+
+
+@pytest.fixture(scope="module")
+def module_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder for the brokers that the tests of a module share.
+
+    A broker takes a gigabyte of the disk for its first log file, and pytest would keep the folder until the run ends:
+    what is large in it goes with the module.
+    """
+    folder = tmp_path_factory.mktemp("module")
+    yield folder
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink() and path.stat().st_size >= LARGE_BYTES:
+            path.unlink()
 
 
 @pytest.fixture(autouse=True)

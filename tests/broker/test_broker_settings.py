@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.any_disk import ANY_DISK_PROPERTIES
 from tests.broker.control_broker import Clock, ControlBroker, control_broker
 from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.broker_settings import SETTINGS, BrokerSettings, decode_changes
@@ -200,7 +199,7 @@ async def test_settings_are_shown_under_their_names(broker: ControlBroker) -> No
     assert values["brokerName"] == "broker-a"
     assert values["fileReservedTime"] == "72"
     assert values["deleteWhen"] == "04"
-    assert values["diskMaxUsedSpaceRatio"] == ANY_DISK_PROPERTIES["diskMaxUsedSpaceRatio"]
+    assert values["diskMaxUsedSpaceRatio"] == "75"
     assert values["flushDiskType"] == "ASYNC_FLUSH"
     assert values["autoCreateTopicEnable"] == "true"
     assert values["brokerRole"] == "ASYNC_MASTER"

@@ -60,10 +60,9 @@ class Daemon:
 
 
 @pytest.fixture(scope="module")
-def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def dev(module_folder: Path) -> Iterator[dict[str, str]]:
     """A running `thermocline dev`, which stops cleanly in the end."""
-    directory = tmp_path_factory.mktemp("dev")
-    daemon = Daemon(["dev", "--data", "data", "--namesrv", "127.0.0.1:0", "--listen", "127.0.0.1:0"], directory)
+    daemon = Daemon(["dev", "--data", "data", "--namesrv", "127.0.0.1:0", "--listen", "127.0.0.1:0"], module_folder)
     try:
         yield daemon.ready()
     finally:

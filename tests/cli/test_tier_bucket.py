@@ -24,12 +24,12 @@ COUNT = 30
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def served(module_folder: Path) -> Iterator[dict[str, str]]:
     """A running `thermocline dev` with messages in its cold tier; `metrics` is where it shows figures."""
-    directory, port = tmp_path_factory.mktemp("bucket"), free_port()
+    port = free_port()
     arguments = ["dev", "--data", "data", "--namesrv", "127.0.0.1:0", "--listen", "127.0.0.1:0"]
     arguments += ["--set", f"healthPort={port}", "--set", "coldRequestsPerHour=5000"]
-    daemon = Daemon(arguments, directory)
+    daemon = Daemon(arguments, module_folder)
     try:
         ready = daemon.ready()
         with Producer(namesrv=ready["namesrv"]) as producer:

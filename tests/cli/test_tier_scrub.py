@@ -30,12 +30,11 @@ Result = TypeVar("Result")
 
 
 @pytest.fixture(scope="module")
-def served(s3_servers: Callable[[str], S3Server], tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def served(s3_servers: Callable[[str], S3Server], module_folder: Path) -> Iterator[dict[str, str]]:
     """A running `thermocline dev` whose cold tier is in MinIO; `url` is that."""
     url = new_bucket(s3_servers("minio")).cold_url
-    directory = tmp_path_factory.mktemp("scrub")
     arguments = ["dev", "--data", "data", "--namesrv", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--cold", url]
-    daemon = Daemon([*arguments, "--set", "coldFrameBytes=4096"], directory)
+    daemon = Daemon([*arguments, "--set", "coldFrameBytes=4096"], module_folder)
     try:
         yield daemon.ready() | {"url": url}
     finally:

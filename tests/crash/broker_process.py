@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tests.any_disk import ANY_DISK_PROPERTIES
-
 START_TIMEOUT_S = 60.0
 HELPERS = ("index", "tier")
 SMALL_FILES = {
@@ -57,7 +55,6 @@ class BrokerProcess:
             "bindAddress": "127.0.0.1",
             "storePathRootDir": str(self.store),
             "brokerName": "broker-a",
-            **ANY_DISK_PROPERTIES,
             **properties,
         }
         self.arguments: tuple[str, ...] = ()

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.any_disk import ANY_DISK_PROPERTIES
 from tests.crash import wire
 from tests.crash.broker_process import BrokerProcess
 from thermocline.remoting.client import ClientConnection
@@ -32,6 +31,7 @@ FULL = {
     "diskSpaceCleanForciblyRatio": "0.0001",
     "diskSpaceWarningLevelRatio": "0.0001",
 }
+ROOM = {"diskSpaceWarningLevelRatio": "99.9", "diskSpaceCleanForciblyRatio": "99.8", "diskMaxUsedSpaceRatio": "99.7"}
 
 
 @pytest.fixture
@@ -53,6 +53,7 @@ async def full_disk_broker(
             "mappedFileSizeCommitLog": str(FILE_BYTES),
             "mappedFileSizeConsumeQueue": "6000",
             "coldUrl": f"s3://away/cold?endpoint={endpoint}&region=us-east-1&path_style=true&access_key=a&secret_key=b",
+            **ROOM,
             **settings,
         },
     )
@@ -143,7 +144,7 @@ async def test_a_topic_that_refuses_loses_nothing_beside_one_that_drops_its_olde
         assert dropped(broker, REFUSING) >= 1
         assert await local_min(connection, DROPPING) > going
 
-        await change(connection, ANY_DISK_PROPERTIES)
+        await change(connection, ROOM)
         await wire.until_true(lambda: _is_taken(connection, REFUSING))
         await wire.until_true(lambda: _is_taken(connection, DROPPING))
 

@@ -59,16 +59,13 @@ def is_official(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture(scope="module")
-def addresses(
-    request: pytest.FixtureRequest, is_official: bool, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Mapping[str, str]]:
-    directory = tmp_path_factory.mktemp("dialogues")
+def addresses(request: pytest.FixtureRequest, is_official: bool, module_folder: Path) -> Iterator[Mapping[str, str]]:
     if is_official:
         software = request.getfixturevalue("official_software")
-        with official_daemons(software, directory, properties=SETTINGS) as daemons:
+        with official_daemons(software, module_folder, properties=SETTINGS) as daemons:
             yield {"namesrv": daemons.namesrv, "broker": daemons.broker_address}
     else:
-        with thermocline_daemons(directory, settings=SETTINGS) as daemons:
+        with thermocline_daemons(module_folder, settings=SETTINGS) as daemons:
             yield {"namesrv": daemons.namesrv, "broker": daemons.broker_address}
 
 

@@ -138,17 +138,14 @@ def test_code_cells_are_whole() -> None:
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("docs")
-
-
-@pytest.fixture(scope="module")
-def cluster(directory: Path) -> Iterator[dict[str, str]]:
+def cluster(module_folder: Path) -> Iterator[dict[str, str]]:
     """`thermocline dev` with what the examples speak of: topic orders, groups billing and shipping with a member each,
     a producer of group shop.
     """
     traces = ["--set", "traceTopicEnable=true"]
-    daemon = Daemon(["dev", "--data", "data", "--namesrv", FREE_ADDRESS, "--listen", FREE_ADDRESS, *traces], directory)
+    daemon = Daemon(
+        ["dev", "--data", "data", "--namesrv", FREE_ADDRESS, "--listen", FREE_ADDRESS, *traces], module_folder
+    )
     try:
         ready = daemon.ready()
         with AdminClient(namesrv=ready["namesrv"]) as admin:
@@ -267,12 +264,12 @@ def _at(words: Sequence[str], cluster: dict[str, str]) -> list[str]:
 def test_a_command_that_is_shown_works(
     words: list[str],
     cluster: dict[str, str],
-    directory: Path,
+    module_folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     request: pytest.FixtureRequest,
 ) -> None:
-    monkeypatch.chdir(directory)
+    monkeypatch.chdir(module_folder)
     monkeypatch.setenv("NAMESRV_ADDR", cluster["namesrv"])
     if words[0] == "tier" and words[1] in ("ls", "cat", "verify"):
         assert run(["tier", "seal", "orders"]) == 0
@@ -284,7 +281,7 @@ def test_a_command_that_is_shown_works(
         words[words.index("$SENT_ID")] = sent(cluster["namesrv"])
     if "$MESSAGE_ID" in words:
         words[words.index("$MESSAGE_ID")] = undecided(cluster["namesrv"])
-    arguments = [word.replace("$PWD", str(directory)) for word in words]
+    arguments = [word.replace("$PWD", str(module_folder)) for word in words]
     if words[0] == "spark":
         status, out, err = request.getfixturevalue("spark_answers")[tuple(words)]
     else:

@@ -46,8 +46,8 @@ def test_every_request_code_has_its_row() -> None:
 
 
 @pytest.fixture(scope="module")
-def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
-    with thermocline_daemons(tmp_path_factory.mktemp("compatibility")) as daemons:
+def addresses(module_folder: Path) -> Iterator[Mapping[str, str]]:
+    with thermocline_daemons(module_folder) as daemons:
         yield {"NameServer": daemons.namesrv, "broker": daemons.broker_address}
 
 

@@ -45,18 +45,17 @@ def shell_lines() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def quick_start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def quick_start(module_folder: Path) -> Iterator[Running]:
     """What the README starts, on free ports."""
     (line,) = [line for line in shell_lines() if line.startswith(PASTED_COMMAND) and is_daemon(shlex.split(line)[1:])]
     assert NAME_SERVER in line
     assert BROKER in line
-    directory = tmp_path_factory.mktemp("readme")
     words = shlex.split(line.replace(NAME_SERVER, FREE_ADDRESS).replace(BROKER, FREE_ADDRESS))
-    daemon = Daemon([word.replace("$PWD", str(directory)) for word in words[1:]], directory)
+    daemon = Daemon([word.replace("$PWD", str(module_folder)) for word in words[1:]], module_folder)
     try:
         ready = daemon.ready()
         assert list(ready) == re.findall(r"(\w+)=\.\.\.", README.read_text())
-        yield Running(namesrv=ready["namesrv"], cold_url=ready["cold"], directory=directory)
+        yield Running(namesrv=ready["namesrv"], cold_url=ready["cold"], directory=module_folder)
     finally:
         status = daemon.stop()
     assert status == 0

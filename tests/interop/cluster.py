@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.any_disk import ANY_DISK_PROPERTIES
 from tests.interop.java_agent import JavaAgent, ReceivedMessage
 from thermocline.localstack.child_process import ChildProcess
 from tooling.official_rocketmq import OfficialSoftware, official_broker, official_namesrv
@@ -158,7 +157,7 @@ def thermocline_daemons(
         ],
         log_path=directory / "dev.log",
         working_directory=directory,
-        environment=settings_environment({**ANY_DISK_PROPERTIES, **(settings or {})}),
+        environment=settings_environment(settings or {}),
     )
     try:
         process.wait_until(lambda: READY_LINE.search(process.output()) is not None, timeout_s=READY_TIMEOUT_S)

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.any_disk import ANY_DISK_PROPERTIES
 from tests.interop.cluster import BROKER_NAME, FREE_PORT, READY_TIMEOUT_S
 from thermocline.localstack.child_process import ChildProcess
 
@@ -29,7 +28,7 @@ class KillableBroker:
         self.address = FREE_PORT
         self._directory = directory
         self._namesrv = namesrv
-        self._settings = {**ANY_DISK_PROPERTIES, **(settings or {})}
+        self._settings = dict(settings or {})
         self._process: ChildProcess | None = None
 
     def __enter__(self) -> Self:

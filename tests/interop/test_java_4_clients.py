@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -46,10 +47,10 @@ def cluster(
     cluster_kind: str,
     official_software: OfficialSoftware,
     java_agent_process: JavaAgent,
-    tmp_path_factory: pytest.TempPathFactory,
+    module_folder: Path,
 ) -> Iterator[Cluster]:
     """A NameServer and a broker of today, with mqadmin 4.9 beside the clients."""
-    directory = tmp_path_factory.mktemp(f"java-4-{cluster_kind}")
+    directory = module_folder / cluster_kind
     notes = test_java_transactions.OFFICIAL_NOTES
     with cluster_of(
         cluster_kind, official_software, java_agent_process, directory, settings=SETTINGS, official_settings=notes

@@ -48,8 +48,8 @@ class ColdTopic:
 
 
 @pytest.fixture(scope="module")
-def cluster(java_agent_process: JavaAgent, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with thermocline_cluster(java_agent_process, tmp_path_factory.mktemp("cold"), settings=SETTINGS) as cluster:
+def cluster(java_agent_process: JavaAgent, module_folder: Path) -> Iterator[Cluster]:
+    with thermocline_cluster(java_agent_process, module_folder, settings=SETTINGS) as cluster:
         yield cluster
 
 

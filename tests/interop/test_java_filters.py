@@ -30,10 +30,10 @@ def cluster(
     cluster_kind: str,
     official_software: OfficialSoftware,
     java_agent_process: JavaAgent,
-    tmp_path_factory: pytest.TempPathFactory,
+    module_folder: Path,
 ) -> Iterator[Cluster]:
     """A broker that chooses messages by their properties."""
-    directory = tmp_path_factory.mktemp(f"{cluster_kind}-filters")
+    directory = module_folder / cluster_kind
     with cluster_of(cluster_kind, official_software, java_agent_process, directory, settings=SETTING) as found:
         yield found
 

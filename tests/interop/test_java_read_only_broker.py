@@ -110,16 +110,15 @@ def daemon(
 
 
 @pytest.fixture(scope="module")
-def read_only(java_agent_process: JavaAgent, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReadOnly]:
+def read_only(java_agent_process: JavaAgent, module_folder: Path) -> Iterator[ReadOnly]:
     """Both brokers; the topic has `COUNT` messages, all of which are served."""
-    directory = tmp_path_factory.mktemp("read-only")
     with contextlib.ExitStack() as stack:
         writer = stack.enter_context(
-            thermocline_cluster(java_agent_process, directory / "writer", settings=WRITER_SETTINGS)
+            thermocline_cluster(java_agent_process, module_folder / "writer", settings=WRITER_SETTINGS)
         )
         namesrv = stack.enter_context(
             daemon(
-                directory,
+                module_folder,
                 "namesrv",
                 ["namesrv", "--listen", "127.0.0.1:0"],
                 settings={},
@@ -129,11 +128,12 @@ def read_only(java_agent_process: JavaAgent, tmp_path_factory: pytest.TempPathFa
         writer.make_topic(TOPIC, queue_count=QUEUE_COUNT)
         both = ReadOnly(writer, namesrv)
         both.produce(start=0, count=COUNT)
-        source = (directory / "writer" / "cold").as_uri()
-        arguments = ["broker", "--read-only-from", source, "--data", str(directory / "reader"), "--namesrv", namesrv]
+        source = (module_folder / "writer" / "cold").as_uri()
+        data = str(module_folder / "reader")
+        arguments = ["broker", "--read-only-from", source, "--data", data, "--namesrv", namesrv]
         stack.enter_context(
             daemon(
-                directory,
+                module_folder,
                 "reader",
                 [*arguments, "--listen", "127.0.0.1:0"],
                 settings=READER_SETTINGS,

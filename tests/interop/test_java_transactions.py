@@ -42,10 +42,10 @@ def asking_cluster(
     cluster_kind: str,
     official_software: OfficialSoftware,
     java_agent_process: JavaAgent,
-    tmp_path_factory: pytest.TempPathFactory,
+    module_folder: Path,
 ) -> Iterator[Cluster]:
     """A broker that asks soon."""
-    directory = tmp_path_factory.mktemp(f"transactions-{cluster_kind}")
+    directory = module_folder / cluster_kind
     # With its usual 3 s the official one asks again about what was committed since, and shows that twice.
     more = {"transactionOpBatchInterval": "500"}
     with cluster_of(

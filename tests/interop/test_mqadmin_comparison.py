@@ -248,15 +248,12 @@ DIFFERENT: Mapping[str, str] = {
 
 
 @pytest.fixture(scope="module")
-def pair(
-    official_software: OfficialSoftware, java_agent_process: JavaAgent, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Pair]:
-    directory: Path = tmp_path_factory.mktemp("mqadmin-pair")
+def pair(official_software: OfficialSoftware, java_agent_process: JavaAgent, module_folder: Path) -> Iterator[Pair]:
     with (
-        official_cluster(official_software, java_agent_process, directory / OFFICIAL) as official,
-        thermocline_cluster(java_agent_process, directory / THERMOCLINE) as ours,
+        official_cluster(official_software, java_agent_process, module_folder / OFFICIAL) as official,
+        thermocline_cluster(java_agent_process, module_folder / THERMOCLINE) as ours,
     ):
-        sides = {cluster.kind: prepare(cluster, directory / cluster.kind / "files") for cluster in (official, ours)}
+        sides = {cluster.kind: prepare(cluster, module_folder / cluster.kind / "files") for cluster in (official, ours)}
         for side in sides.values():
             for name, content in FILES.items():
                 (side.directory / name).write_text(json.dumps(content))

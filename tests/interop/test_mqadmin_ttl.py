@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,9 +19,9 @@ SETTINGS = {"coldSweepIntervalMs": "200", "coldSealAgeMs": "200"}
 
 
 @pytest.fixture(scope="module")
-def brief(java_agent_process: JavaAgent, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def brief(java_agent_process: JavaAgent, module_folder: Path) -> Iterator[Cluster]:
     """A cluster whose cold tier seals and sweeps all the time."""
-    with thermocline_cluster(java_agent_process, tmp_path_factory.mktemp("ttl"), settings=SETTINGS) as cluster:
+    with thermocline_cluster(java_agent_process, module_folder, settings=SETTINGS) as cluster:
         yield cluster
 
 

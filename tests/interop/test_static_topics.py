@@ -41,12 +41,12 @@ class Brokers:
 
 
 @pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory, java_agent_process: JavaAgent) -> Iterator[Brokers]:
-    root = tmp_path_factory.mktemp("static-topics")
+def brokers(module_folder: Path, java_agent_process: JavaAgent) -> Iterator[Brokers]:
     with ExitStack() as stack:
-        namesrv = stack.enter_context(name_server(root / "namesrv"))
+        namesrv = stack.enter_context(name_server(module_folder / "namesrv"))
         a, b = (
-            stack.enter_context(KillableBroker(root / name, namesrv, name=name)) for name in ("broker-a", "broker-b")
+            stack.enter_context(KillableBroker(module_folder / name, namesrv, name=name))
+            for name in ("broker-a", "broker-b")
         )
         with AdminClient(namesrv=namesrv) as admin:
             wait_until(lambda: len(admin.cluster_info()) == 2, what="both brokers are registered")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -28,9 +29,9 @@ pytestmark = [pytest.mark.java, pytest.mark.xdist_group("interop-trace")]
 
 
 @pytest.fixture(scope="module")
-def cluster(java_agent_process: JavaAgent, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(java_agent_process: JavaAgent, module_folder: Path) -> Iterator[Cluster]:
     settings = {"traceTopicEnable": "true"}
-    with thermocline_cluster(java_agent_process, tmp_path_factory.mktemp("trace"), settings=settings) as cluster:
+    with thermocline_cluster(java_agent_process, module_folder, settings=settings) as cluster:
         yield cluster
 
 

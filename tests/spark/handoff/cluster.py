@@ -12,7 +12,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.any_disk import ANY_DISK_PROPERTIES
 from thermocline.client.admin.admin_client import AdminClient
 from thermocline.remoting.errors import MQError
 
@@ -130,7 +129,6 @@ class Cluster:
             "namesrvAddr": self.namesrv,
             "storePathRootDir": str(self.folder / name),
             "coldUrl": self.url,
-            **ANY_DISK_PROPERTIES,
             **self._settings,
         }
         path.write_text("".join(f"{key}={value}\n" for key, value in values.items()))

@@ -50,9 +50,8 @@ class Shop:
 
 
 @pytest.fixture(scope="module")
-def shops(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Shop, Shop]]:
-    folder = tmp_path_factory.mktemp("shops")
-    ours, theirs = Shop(folder / "ours"), Shop(folder / "theirs")
+def shops(module_folder: Path) -> Iterator[tuple[Shop, Shop]]:
+    ours, theirs = Shop(module_folder / "ours"), Shop(module_folder / "theirs")
     yield ours, theirs
     assert [ours.stop(), theirs.stop()] == [0, 0]
 

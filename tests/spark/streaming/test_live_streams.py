@@ -33,9 +33,9 @@ def clients_closed() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
+def cluster(module_folder: Path) -> Iterator[LiveCluster]:
     """Two brokers with one cold tier; each test has a topic of its own."""
-    with live_cluster(tmp_path_factory.mktemp("cluster"), "broker-a", "broker-b") as cluster:
+    with live_cluster(module_folder, "broker-a", "broker-b") as cluster:
         yield cluster
 
 

@@ -32,9 +32,9 @@ SAMPLE_PAUSE_S = 0.05
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
+def cluster(module_folder: Path) -> Iterator[LiveCluster]:
     """Of topic `orders`: 10 MB in the bucket, then 96 MB of large messages and a few small ones on the broker."""
-    with live_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+    with live_cluster(module_folder) as cluster:
         for topic in ("few", "orders"):
             cluster.make_topic(topic, queues=1)
         random = Random(1)

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
-    with live_cluster(tmp_path_factory.mktemp("cluster"), "broker-a", "broker-b") as cluster:
+def cluster(module_folder: Path) -> Iterator[LiveCluster]:
+    with live_cluster(module_folder, "broker-a", "broker-b") as cluster:
         yield cluster
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -52,11 +53,10 @@ class WriteCluster:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WriteCluster]:
-    directory = tmp_path_factory.mktemp("write")
+def cluster(module_folder: Path) -> Iterator[WriteCluster]:
     with (
-        name_server(directory / "namesrv") as namesrv,
-        KillableBroker(directory / "broker", namesrv) as broker,
+        name_server(module_folder / "namesrv") as namesrv,
+        KillableBroker(module_folder / "broker", namesrv) as broker,
         AdminClient(namesrv=namesrv) as admin,
     ):
         while not _has_broker(admin):
