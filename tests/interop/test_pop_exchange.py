@@ -5,6 +5,7 @@ rest comes back when its time is up. Queues that are popped in order go on where
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,8 @@ ORDERED_TOPIC = "PopExchangeOrdered"
 GROUP, ORDERED_GROUP = "pop-exchange", "pop-exchange-ordered"
 SENT = 12
 INVISIBLE_MS, SHORT_INVISIBLE_MS = 45_000, 15_000
-"""The other broker has that long to start: a JVM, or ours."""
+"""The other broker has that long to start, a JVM or ours; on a slow machine twice that, and twice that again."""
+TRIES = 3
 COME_BACK_S = 120.0
 FILE_SIZES = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")
 
@@ -30,7 +32,22 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def leave_in_flight(cluster: Cluster, *, invisible_ms: int = INVISIBLE_MS) -> None:
+class TooSlowError(Exception):
+    """What was popped is visible before the other broker serves."""
+
+
+def with_time_to_start(check: Callable[[Path, int], None], folder: Path, *, invisible_ms: int) -> None:
+    """`check(folder, invisible_ms)` with a time in which the other broker does start."""
+    for number in range(TRIES):
+        try:
+            check(folder / str(number), invisible_ms << number)
+        except TooSlowError:
+            continue
+        return
+    raise AssertionError("no broker starts that late")
+
+
+def leave_in_flight(cluster: Cluster, *, invisible_ms: int) -> None:
     """Pop two topics, one of them in order, and acknowledge the messages of even number."""
     cluster.make_topic(TOPIC)
     cluster.make_topic(ORDERED_TOPIC, queue_count=1)
@@ -43,15 +60,18 @@ def leave_in_flight(cluster: Cluster, *, invisible_ms: int = INVISIBLE_MS) -> No
                 assert popping.ack(message) == OK
 
 
-def check_in_flight(
-    cluster: Cluster, *, popped_ms: int, acked_come_again: bool, invisible_ms: int = INVISIBLE_MS
-) -> None:
-    """Everything that was not acknowledged comes, not before its time; what was does not."""
+def check_in_flight(cluster: Cluster, *, popped_ms: int, acked_come_again: bool, invisible_ms: int) -> None:
+    """Everything that was not acknowledged comes, not before its time; what was does not.
+
+    Raises:
+        TooSlowError: Its time had come already.
+    """
     popping = Popping(cluster, TOPIC, GROUP)
-    assert popping.pop() == []
     ordered = Popping(cluster, ORDERED_TOPIC, ORDERED_GROUP)
-    assert ordered.pop(order=True) == []
-    assert wall_clock_ms() < popped_ms + invisible_ms, "this machine is too slow for this test"
+    early = popping.pop() + ordered.pop(order=True)
+    if wall_clock_ms() >= popped_ms + invisible_ms:
+        raise TooSlowError
+    assert early == []
     again = popping.pop_all(SENT // 2, timeout_s=COME_BACK_S)
     assert indexes(again) == list(range(1, SENT, 2))
     assert {message.reconsume_times for message in again} == {1}
@@ -71,49 +91,58 @@ def check_in_flight(
 def test_the_official_broker_goes_on_where_our_broker_ended(
     ending: str, official_software: OfficialSoftware, java_agent_process: JavaAgent, tmp_path: Path
 ) -> None:
-    with thermocline_cluster(java_agent_process, tmp_path / "ours") as cluster:
-        popped_ms = wall_clock_ms()
-        leave_in_flight(cluster)
-        config = broker_config(cluster)
-        if ending == "killed":
-            time.sleep(2 * int(config["flushConsumerOffsetInterval"]) / 1_000)  # its files are all that it reads
-            cluster.process.kill()
-    with official_cluster(
-        official_software,
-        java_agent_process,
-        tmp_path / "official",
-        store_directory=Path(config["storePathRootDir"]),
-        properties={name: config[name] for name in FILE_SIZES},
-    ) as cluster:
-        check_in_flight(cluster, popped_ms=popped_ms, acked_come_again=True)
+    def check(folder: Path, invisible_ms: int) -> None:
+        with thermocline_cluster(java_agent_process, folder / "ours") as cluster:
+            popped_ms = wall_clock_ms()
+            leave_in_flight(cluster, invisible_ms=invisible_ms)
+            config = broker_config(cluster)
+            if ending == "killed":
+                time.sleep(2 * int(config["flushConsumerOffsetInterval"]) / 1_000)  # its files are all that it reads
+                cluster.process.kill()
+        with official_cluster(
+            official_software,
+            java_agent_process,
+            folder / "official",
+            store_directory=Path(config["storePathRootDir"]),
+            properties={name: config[name] for name in FILE_SIZES},
+        ) as cluster:
+            check_in_flight(cluster, popped_ms=popped_ms, acked_come_again=True, invisible_ms=invisible_ms)
+
+    with_time_to_start(check, tmp_path, invisible_ms=INVISIBLE_MS)
 
 
 @pytest.mark.parametrize("ending", ["stopped", "killed"])
 def test_our_broker_goes_on_where_it_ended(ending: str, java_agent_process: JavaAgent, tmp_path: Path) -> None:
-    with thermocline_cluster(java_agent_process, tmp_path) as cluster:
-        popped_ms = wall_clock_ms()
-        leave_in_flight(cluster, invisible_ms=SHORT_INVISIBLE_MS)
-        if ending == "killed":
-            cluster.process.kill()
-    with thermocline_cluster(java_agent_process, tmp_path) as cluster:
-        check_in_flight(cluster, popped_ms=popped_ms, acked_come_again=False, invisible_ms=SHORT_INVISIBLE_MS)
+    def check(folder: Path, invisible_ms: int) -> None:
+        with thermocline_cluster(java_agent_process, folder) as cluster:
+            popped_ms = wall_clock_ms()
+            leave_in_flight(cluster, invisible_ms=invisible_ms)
+            if ending == "killed":
+                cluster.process.kill()
+        with thermocline_cluster(java_agent_process, folder) as cluster:
+            check_in_flight(cluster, popped_ms=popped_ms, acked_come_again=False, invisible_ms=invisible_ms)
+
+    with_time_to_start(check, tmp_path, invisible_ms=SHORT_INVISIBLE_MS)
 
 
 def test_our_broker_goes_on_where_the_official_one_ended(
     official_software: OfficialSoftware, java_agent_process: JavaAgent, tmp_path: Path
 ) -> None:
     """Its check points and acknowledgements wait in its timer wheel."""
-    pytest.importorskip("thermocline.timers")
     sizes = {"mappedFileSizeCommitLog": str(4 << 20), "mappedFileSizeTimerLog": str(1 << 20)}
-    with official_cluster(
-        official_software,
-        java_agent_process,
-        tmp_path / "official",
-        store_directory=tmp_path / "ours" / "data" / "store",
-        properties=sizes,
-        ends_cleanly=True,
-    ) as cluster:
-        popped_ms = wall_clock_ms()
-        leave_in_flight(cluster)
-    with thermocline_cluster(java_agent_process, tmp_path / "ours", settings=sizes) as cluster:
-        check_in_flight(cluster, popped_ms=popped_ms, acked_come_again=False)
+
+    def check(folder: Path, invisible_ms: int) -> None:
+        with official_cluster(
+            official_software,
+            java_agent_process,
+            folder / "official",
+            store_directory=folder / "ours" / "data" / "store",
+            properties=sizes,
+            ends_cleanly=True,
+        ) as cluster:
+            popped_ms = wall_clock_ms()
+            leave_in_flight(cluster, invisible_ms=invisible_ms)
+        with thermocline_cluster(java_agent_process, folder / "ours", settings=sizes) as cluster:
+            check_in_flight(cluster, popped_ms=popped_ms, acked_come_again=False, invisible_ms=invisible_ms)
+
+    with_time_to_start(check, tmp_path, invisible_ms=INVISIBLE_MS)
