@@ -39,7 +39,7 @@ async def registered_broker(root: Path, *addresses: str) -> AsyncIterator[Contro
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline, "it did not come true"
         await asyncio.sleep(0.005)

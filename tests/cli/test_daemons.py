@@ -23,7 +23,7 @@ from thermocline.client.producer.producer import Producer
 
 COMMAND = [sys.executable, "-m", "thermocline.cli"]
 START_TIMEOUT_S = 120
-STOP_TIMEOUT_S = 20
+STOP_TIMEOUT_S = 60
 
 
 class Daemon:
