@@ -78,11 +78,13 @@ def test_cold_then_live_on_two_brokers_is_one_line(
     cluster.seal("orders")
     for broker in ("broker-a", "broker-b"):
         cluster.send("orders", bodies(200, start=2_000), broker=broker, queue_id=0)
+    cluster.wait_until_flushed("orders")
     stream = load_stream(spark_session, cluster.cold_url, namesrvAddr=cluster.namesrv, maxOffsetsPerTrigger="500")
     progress = run_available(stream, tmp_path)
     assert max(each["numInputRows"] for each in progress) <= 500
     assert by_queue(sink_rows(tmp_path)) == cluster.expected("orders")
     cluster.send("orders", bodies(50, start=3_000), broker="broker-b", queue_id=1)
+    cluster.wait_until_flushed("orders")
     run_available(stream, tmp_path)
     assert by_queue(sink_rows(tmp_path)) == cluster.expected("orders")
 
