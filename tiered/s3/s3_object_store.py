@@ -35,6 +35,7 @@ from thermocline.tiered.errors import ObjectStoreRefusedError
 from thermocline.tiered.object_keys import keeps_history
 from thermocline.tiered.object_store import Data, ObjectInfo, ObjectSuffix, check_key
 from thermocline.tiered.parallel import run_all
+from thermocline.tiered.s3.orphaned_writes import pass_over_orphaned_writes
 from thermocline.tiered.s3.s3_credentials import credentials_for, shared_session
 from thermocline.tiered.s3.s3_errors import RETRY_CODES, translated
 from thermocline.tiered.s3.s3_options import S3Options
@@ -92,6 +93,7 @@ class S3ObjectStore:
             s3={"addressing_style": "path" if path_style else "auto", "payload_signing_enabled": False},
             **credentials.config,
         )
+        pass_over_orphaned_writes(asyncio.get_running_loop())
         stack = AsyncExitStack()
         region = options.region or ("us-east-1" if options.endpoint is not None else None)
         client = await stack.enter_async_context(
