@@ -211,10 +211,11 @@ COMMANDS = (
     Command(f"queryCq -t {TOPIC} -q 9 -i 0 -c 5 -b {{broker}}"),
     Command(f"checkRocksdbCqWriteProgress -c {CLUSTER} -t {TOPIC}"),
     Command(f"statsAll -t {TOPIC}", keeps=without_numbers),
-    Command("statsAll -a true", keeps=without_those_who_left),
     # what sends to queues of its own choice
     Command(f"queryMsgById -t {TOPIC} -i {{offset_id}} -s true", keeps=without_numbers),
     Command(f"sendMessage -t {TOPIC} -p hello", keeps=without_numbers),
+    # Active is what moved within a minute, as far as the samples of every ten seconds tell.
+    Command("statsAll -a true", until=rf"{TOPIC}\s+{GROUP}", keeps=without_those_who_left),
     Command(f"checkMsgSendRT -t {TOPIC} -a 3 -s 16", keeps=without_numbers),
     Command("sendMsgStatus -b broker-a -s 16 -c 2", keeps=without_numbers),
     # export
