@@ -249,9 +249,9 @@ def test_a_message_is_sent_once_more(broker: FakeBroker, shell: Shell) -> None:
 
 def test_a_dead_letter_goes_back_to_its_topic(broker: FakeBroker, shell: Shell) -> None:
     broker.create_group("billing", retry_max_times=0)
-    fill(broker, count=1)
     with member(broker) as one:
         one.answer = ConsumeResult.RECONSUME_LATER
+        fill(broker, count=1)
         broker.wait_until(lambda: bool(broker.messages("%DLQ%billing")))
     (dead,) = broker.messages("%DLQ%billing")
     told = shell.json("message", "resend", "%DLQ%billing", dead.message_id)
