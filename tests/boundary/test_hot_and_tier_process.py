@@ -31,7 +31,7 @@ from thermocline.tiered.wrappers.wrapping import Result, StoreCall, WrappingObje
 
 TOPIC = "Steam"
 MESSAGES = 60
-DEADLINE_S = 60
+DEADLINE_S = 20.0
 MIB = 1 << 20
 
 

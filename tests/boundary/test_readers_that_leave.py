@@ -30,7 +30,7 @@ MESSAGES = 80
 """For each queue."""
 ROUNDS_OF_DELETION = 3
 FREE_WITHIN_S = 1.0
-DEADLINE_S = 60
+DEADLINE_S = 20.0
 
 
 class HangingStore(WrappingObjectStore):

@@ -54,7 +54,7 @@ NEVER_MS = 1 << 40
 GRACE_MS = 1_000
 START_MS = 4_000_000_000_000
 """Far in the future, so that no file seems to be written to later than now."""
-DEADLINE_S = 60
+DEADLINE_S = 20.0
 _names = itertools.count()
 
 

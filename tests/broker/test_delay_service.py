@@ -182,7 +182,7 @@ async def test_the_task_delivers_by_itself(broker: ControlBroker, monkeypatch: p
     send_delayed(broker, 1, b"x")
     broker.clock.now_ms += 1_000
     broker.housekeeping.start()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(5):
         while delivered(broker) != [b"x"]:  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.001)
     await broker.housekeeping.close()

@@ -17,7 +17,7 @@ from thermocline.remoting.message_record import iterate_records
 from thermocline.store.store_config import FlushDiskType
 
 TOPIC = "TopicA"
-DEADLINE_S = 60
+DEADLINE_S = 20
 
 
 async def read_answers(reader: asyncio.StreamReader, count: int) -> dict[int, RemotingCommand]:

@@ -39,7 +39,7 @@ async def registered_broker(root: Path, *addresses: str) -> AsyncIterator[Contro
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 10
     while not condition():
         assert time.monotonic() < deadline, "it did not come true"
         await asyncio.sleep(0.005)
@@ -167,10 +167,10 @@ async def test_five_thousand_topics_do_not_stall_the_loop(tmp_path: Path) -> Non
             context.topics._publish(TopicConfig(topic_name=f"Topic{number}", read_queue_nums=10, write_queue_nums=10))
         elapsed_ms = []
         for _ in range(5):
-            started = time.thread_time()
+            started = time.perf_counter()
             command = context.registration.command(None)
             command.encode()
-            elapsed_ms.append((time.thread_time() - started) * 1_000)
+            elapsed_ms.append((time.perf_counter() - started) * 1_000)
         assert min(elapsed_ms) < 50
         body = RegisterBrokerBody.decode(command.body)
         assert len(body.topic_config_serialize_wrapper.topic_config_table) == len(context.topics)

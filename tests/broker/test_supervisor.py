@@ -40,7 +40,7 @@ def helper_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110 - another process makes it true
             await asyncio.sleep(0.01)
 

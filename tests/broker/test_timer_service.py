@@ -145,7 +145,7 @@ async def test_the_task_delivers_by_itself(broker: ControlBroker) -> None:
     put_timed(broker.context, b"x", 1_000)
     broker.clock.now_ms += 3_000
     broker.housekeeping.start()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(5):
         while bodies_in(broker.context, "T", 1) != [b"x"]:  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.001)
     await broker.housekeeping.close()
@@ -156,7 +156,7 @@ async def test_a_message_that_is_stored_ends_the_rest(broker: ControlBroker, mon
     broker.clock.now_ms -= 86_400_000  # set back: until the open tick is over, nothing is due
     broker.housekeeping.start()
     timers = open_timers(broker.context)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(5):
         while timers.has_more:  # noqa: ASYNC110 - until it rests
             await asyncio.sleep(0.001)
         assert timers.idle_ms > 80_000_000
@@ -241,7 +241,7 @@ async def test_a_damaged_timer_log_stops_deliveries_and_says_so(
         with pytest.raises(CorruptDataError):
             deliver_all(service)
         task = asyncio.create_task(service.run())
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(5):
             while caplog.text.count("timed messages are not delivered") < 2:  # noqa: ASYNC110 - it only logs
                 await asyncio.sleep(0.001)
         task.cancel()

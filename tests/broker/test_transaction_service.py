@@ -153,7 +153,7 @@ async def test_rounds_recur_and_outlive_failures(broker: DataBroker, caplog: pyt
 
 
 async def wait_for_notes(broker: DataBroker, count: int) -> list[bytes]:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(5):
         while len(bodies(broker, OP)) < count:  # noqa: ASYNC110 - what a timer of the loop does
             await asyncio.sleep(0)
     return bodies(broker, OP)
@@ -192,7 +192,7 @@ async def test_notes_that_cannot_be_written_are_tried_again(
     half = await producer.send_half()
     producer.end_one_way(half, ROLL_BACK)
     broker.store.commit_log.pause("disk is full")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(5):
         while "will try again" not in caplog.text:  # noqa: ASYNC110 - what a timer of the loop does
             await asyncio.sleep(0)
     broker.store.commit_log.resume()

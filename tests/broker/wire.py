@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from thermocline.remoting.command import RemotingCommand, decode_command
 from thermocline.remoting.connection import ChunkHandler, Connection, RequestHandler
 
-DEADLINE_S = 60
+DEADLINE_S = 10
 HIGH_WATER_BYTES = 1 << 20
 PEER = ("10.7.0.1", 4711)
 

@@ -23,7 +23,7 @@ from thermocline.client.producer.producer import Producer
 
 COMMAND = [sys.executable, "-m", "thermocline.cli"]
 START_TIMEOUT_S = 120
-STOP_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 20
 
 
 class Daemon:

@@ -149,7 +149,7 @@ class BrokerProcess:
         assert self._process is not None
         if self._process.returncode is None:
             self._process.terminate()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(20):
             return await self._process.wait()
 
     async def wait(self) -> int:

@@ -17,7 +17,7 @@ async def test_a_foreign_prefix_ends_the_broker_with_one_sentence(tmp_path: Path
     history = {path: path.read_bytes() for path in cold.rglob("ledger/*.json")}
     second = BrokerProcess(tmp_path / "second", {"coldUrl": cold.as_uri()})
     await second.start()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(30):
         assert await second.wait() == 1
     last_line = second.log_tail().splitlines()[-1]
     assert last_line.startswith("thermocline: this prefix holds the history of another store directory")

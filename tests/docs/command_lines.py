@@ -16,7 +16,7 @@ DAEMONS = ("dev", "namesrv", "broker")
 SUBCOMMANDS = ("config", "runtime", "stats", "clean", "kv", "wipe-write-perm", "add-write-perm")
 """Of daemons that run."""
 FREE_ADDRESS = "127.0.0.1:0"
-STOP_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 20
 
 
 def command_lines(page: Path) -> list[tuple[CodeBlock, list[str]]]:

@@ -20,7 +20,7 @@ from thermocline.localstack.loopback_port import is_listening
 
 pytestmark = pytest.mark.s3
 
-DEADLINE_S = 60.0
+DEADLINE_S = 20.0
 
 
 def wait_until_gone(process_id: int) -> None:

@@ -60,7 +60,7 @@ async def has_route(connection: ClientConnection, topic: str) -> bool:
 
 
 async def until_gone(connection: ClientConnection, topic: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 5
     while await has_route(connection, topic):
         assert time.monotonic() < deadline, "the route did not go"
 
@@ -81,7 +81,7 @@ async def test_a_silent_broker_is_forgotten_and_its_connection_closed(address: s
     broker = await ClientConnection.open(address, on_closed=lambda _: closed.set())
     await broker.call(registration("T", "U"), timeout_ms=TIMEOUT_MS)
     clock.now_ms += 120_001
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(5):
         await closed.wait()
     assert not await has_route(client, "T")
     client.close()

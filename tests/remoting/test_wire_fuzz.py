@@ -130,7 +130,7 @@ async def test_server_survives(case_count: Callable[..., int], caplog: pytest.Lo
         assert report.answered
         assert report.closed
         assert not caplog.records, "a hostile peer caused what we take for a bug of ours"
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(10):
             await handler.nearly_alone.wait()  # resets are on their way
         gc.collect()
         assert len(gc.get_objects()) < objects_before + 5_000

@@ -20,7 +20,7 @@ from thermocline.tiered.tier_config import TierConfig
 
 MINUTE_MS = 60_000
 TOPIC = "Followed"
-DEADLINE_S = 60
+DEADLINE_S = 10.0
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def heartbeat(client_id: str, *topics: str, group: str = "G", fingerprint: int =
 
 
 async def until(condition: Any) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(5):
         while not condition():  # noqa: ASYNC110 - what is waited for happens behind a socket
             await asyncio.sleep(0.002)
 

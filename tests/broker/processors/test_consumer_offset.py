@@ -241,7 +241,7 @@ async def join(broker: ControlBroker, client: Client, *, version: int = 513) -> 
 
 
 async def pushed(client: Client) -> Any:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(5):
         while not any(command.code == 220 for command in client.requests):  # noqa: ASYNC110 - behind a socket
             await asyncio.sleep(0.002)
     return next(command for command in client.requests if command.code == 220)

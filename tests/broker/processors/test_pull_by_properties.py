@@ -487,7 +487,7 @@ async def test_a_hostile_expression_is_refused_in_bounded_time(broker: DataBroke
     assert answer.remark is not None
     assert answer.remark.startswith("parse the consumer's subscription failed: ")
     assert len(answer.remark) < 300
-    assert elapsed_s < 20  # on a busy machine, too
+    assert elapsed_s < 2.0
     assert offsets(consumer.pull(0)) == [0]
 
 

@@ -42,7 +42,7 @@ def records(broker: FakeBroker) -> list[TraceRecord]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(10):
         while not condition():  # noqa: ASYNC110 - any condition, with a deadline
             await asyncio.sleep(0.005)
 

@@ -25,7 +25,7 @@ CONFIG = TierConfig(
     cold_url="memory://budgets", segment_bytes=1 << 20, seal_age_ms=10_000, pack_bytes=1 << 20, merge_fan_in=FAN_IN
 )
 UNMERGED = replace(CONFIG, merge_fan_in=16)
-DEADLINE_S = 60.0
+DEADLINE_S = 30.0
 
 
 class StoreWithScales(MemoryObjectStore):
