@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.any_disk import ANY_DISK
 from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.broker_settings import BrokerSettings
 from thermocline.broker.cluster_queues import ClusterQueues
@@ -64,6 +63,16 @@ def shape(value: Any) -> Any:
     if isinstance(value, list):
         return [shape(value[0])] if value else []
     return type(value).__name__
+
+
+class HalfFullDisk(RealDisk):
+    """The file system of this machine, whose fullness decides nothing in a test."""
+
+    def free_bytes(self, path: str) -> int:
+        return 1 << 40
+
+    def total_bytes(self, path: str) -> int:
+        return 1 << 41
 
 
 class Clock:
@@ -155,12 +164,11 @@ async def control_broker(
 ) -> AsyncIterator[ControlBroker]:
     """Open, serve, and stop cleanly."""
     clock = clock or Clock()
-    room = {} if disk is not None else ANY_DISK
-    disk = disk or RealDisk()
+    disk = disk or HalfFullDisk()
     config = config or BrokerConfig(listen_host="127.0.0.1")
     store_config = StoreConfig(
         root_path=str(root),
-        **{"log_file_bytes": 1 << 20, "queue_file_bytes": 20 * 1_000, **room, **store_settings},
+        **{"log_file_bytes": 1 << 20, "queue_file_bytes": 20 * 1_000, **store_settings},
     )
     store = MessageStore.open(store_config, disk=disk, clock=clock, settle=settle_commits)
     settings = BrokerSettings(broker=config, store=store_config, tier=TierConfig(), clock=clock)

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.any_disk import ANY_DISK
-from tests.broker.control_broker import STORE_HOST, TIMEOUT_MS, Clock
+from tests.broker.control_broker import STORE_HOST, TIMEOUT_MS, Clock, HalfFullDisk
 from tests.broker.wire import Wire
 from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.broker_settings import BrokerSettings
@@ -29,7 +28,7 @@ from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.message_record import MessageRecord, iterate_records
 from thermocline.remoting.server import RemotingServer
-from thermocline.store.disk import Disk, RealDisk
+from thermocline.store.disk import Disk
 from thermocline.store.message_store import MessageStore
 from thermocline.store.store_config import StoreConfig
 from thermocline.tiered.tier_config import TierConfig
@@ -153,11 +152,10 @@ async def data_broker(
 ) -> AsyncIterator[DataBroker]:
     """Open, serve on a free port, and stop cleanly. Without `start` nothing keeps time, and flushes run in place."""
     clock = clock or Clock()
-    room = {} if disk is not None else ANY_DISK
-    disk = disk or RealDisk()
+    disk = disk or HalfFullDisk()
     config = config or BrokerConfig(listen_host="127.0.0.1")
     store_config = StoreConfig(
-        root_path=str(root), **{"log_file_bytes": 1 << 20, "queue_file_bytes": 20 * 1_000, **room, **store_settings}
+        root_path=str(root), **{"log_file_bytes": 1 << 20, "queue_file_bytes": 20 * 1_000, **store_settings}
     )
     store = MessageStore.open(store_config, disk=disk, clock=clock, settle=settle_commits)
     settings = BrokerSettings(broker=config, store=store_config, tier=TierConfig(), clock=clock)

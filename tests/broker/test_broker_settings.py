@@ -199,7 +199,7 @@ async def test_settings_are_shown_under_their_names(broker: ControlBroker) -> No
     assert values["brokerName"] == "broker-a"
     assert values["fileReservedTime"] == "72"
     assert values["deleteWhen"] == "04"
-    assert values["diskMaxUsedSpaceRatio"] == "99"
+    assert values["diskMaxUsedSpaceRatio"] == "75"
     assert values["flushDiskType"] == "ASYNC_FLUSH"
     assert values["autoCreateTopicEnable"] == "true"
     assert values["brokerRole"] == "ASYNC_MASTER"

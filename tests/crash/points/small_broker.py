@@ -19,7 +19,6 @@ from random import Random
 
 import msgspec
 
-from tests.any_disk import ANY_DISK
 from tests.boundary.whole_broker import BuiltIndex
 from tests.crash.bucket import KEYS
 from tests.crash.points.direct_hub import DirectHub
@@ -154,7 +153,9 @@ class World:
             flush_disk_type=self.flush,
             file_reserved_ms=0,
             delete_when_hours=(),
-            **ANY_DISK,
+            disk_used_ratio_max=0.99,
+            disk_used_ratio_force=0.99,
+            disk_used_ratio_refuse=0.99,
         )
 
     @property
