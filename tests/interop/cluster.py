@@ -25,6 +25,13 @@ BROKER_NAME = "broker-a"
 READY_TIMEOUT_S = 60.0
 FREE_PORT = "127.0.0.1:0"
 REGISTERED_TIMEOUT_S = 60.0
+FILE_SIZES = (
+    "mappedFileSizeCommitLog",
+    "mappedFileSizeConsumeQueue",
+    "mappedFileSizeTimerLog",
+    "maxHashSlotNum",
+    "maxIndexNum",
+)
 # Small files, so that rolling to the next one is part of every test.
 OFFICIAL_PROPERTIES: Mapping[str, str] = {
     "mappedFileSizeCommitLog": str(4 << 20),
@@ -236,6 +243,12 @@ def broker_config(cluster: Cluster) -> dict[str, str]:
     """The broker's settings as it shows them to mqadmin."""
     printed = cluster.admin("getBrokerConfig", "-b", cluster.broker_address)
     return {name.strip(): value.strip() for name, _, value in (line.partition("=") for line in printed.splitlines())}
+
+
+def store_directory_of(cluster: Cluster) -> tuple[Path, dict[str, str]]:
+    """Where the cluster's broker keeps its store, and the file sizes that whoever opens it must be given."""
+    config = broker_config(cluster)
+    return Path(config["storePathRootDir"]), {name: config[name] for name in FILE_SIZES}
 
 
 def read_store_with_official_broker(

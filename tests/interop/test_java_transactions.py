@@ -15,9 +15,9 @@ from tests.interop.cluster import (
     OFFICIAL_PROPERTIES,
     THERMOCLINE,
     Cluster,
-    broker_config,
     cluster_of,
     official_cluster,
+    store_directory_of,
     thermocline_cluster,
     wait_until,
 )
@@ -30,7 +30,6 @@ pytestmark = [pytest.mark.java, pytest.mark.xdist_group("java-transactions")]
 SETTINGS = {"transactionTimeOut": "3000", "transactionCheckInterval": "2000", "transactionCheckMax": "4"}
 OFFICIAL_NOTES = {"transactionOpBatchInterval": "500"}
 """The official broker notes what has ended before its next round: else it asks, and commits, again."""
-FILE_SIZES = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")
 CHECK_TIMEOUT_S = 60.0
 _numbers = itertools.count(1)
 
@@ -250,9 +249,7 @@ def test_the_other_broker_goes_on_with_open_transactions(
         producers.transact(cluster, count=12, **words)
         # Some are asked about here, and put again.
         wait_until(lambda: len(producers.checks()) == 6, what="the first checks", timeout_s=CHECK_TIMEOUT_S)
-        config = broker_config(cluster)
-        store = Path(config["storePathRootDir"])
-        sizes = {key: config[key] for key in FILE_SIZES}
+        store, sizes = store_directory_of(cluster)
         producers.stop("one")
     with continued(second, official_software, agent, tmp_path / "ends", store, {**settings, **sizes}) as cluster:
         producers.start(cluster, "two")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.cluster import Cluster, broker_config, official_cluster, thermocline_cluster
+from tests.interop.cluster import Cluster, broker_config, official_cluster, store_directory_of, thermocline_cluster
 from tests.interop.java_agent import JavaAgent, ReceivedMessage
 from tests.interop.popping import OK, Popping, indexes, produce
 from tooling.official_rocketmq import OfficialSoftware
@@ -25,7 +25,6 @@ INVISIBLE_MS, SHORT_INVISIBLE_MS = 45_000, 15_000
 """The other broker has that long to start, a JVM or ours; on a slow machine twice that, and twice that again."""
 TRIES = 3
 COME_BACK_S = 120.0
-FILE_SIZES = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")
 
 
 def wall_clock_ms() -> int:
@@ -95,16 +94,17 @@ def test_the_official_broker_goes_on_where_our_broker_ended(
         with thermocline_cluster(java_agent_process, folder / "ours") as cluster:
             popped_ms = wall_clock_ms()
             leave_in_flight(cluster, invisible_ms=invisible_ms)
-            config = broker_config(cluster)
+            store_directory, sizes = store_directory_of(cluster)
             if ending == "killed":
-                time.sleep(2 * int(config["flushConsumerOffsetInterval"]) / 1_000)  # its files are all that it reads
+                interval_ms = int(broker_config(cluster)["flushConsumerOffsetInterval"])
+                time.sleep(2 * interval_ms / 1_000)  # the official broker has nothing but the files, written so often
                 cluster.process.kill()
         with official_cluster(
             official_software,
             java_agent_process,
             folder / "official",
-            store_directory=Path(config["storePathRootDir"]),
-            properties={name: config[name] for name in FILE_SIZES},
+            store_directory=store_directory,
+            properties=sizes,
         ) as cluster:
             check_in_flight(cluster, popped_ms=popped_ms, acked_come_again=True, invisible_ms=invisible_ms)
 

@@ -8,10 +8,9 @@ import pytest
 
 from tests.interop.cluster import (
     OFFICIAL,
-    Cluster,
-    broker_config,
     official_cluster,
     read_store_with_official_broker,
+    store_directory_of,
     thermocline_cluster,
 )
 from tests.interop.java_agent import JavaAgent, message_body
@@ -39,13 +38,6 @@ def fill(agent: JavaAgent, namesrv: str) -> None:
         arguments = {"name": name, "group": name, "namesrv": namesrv, "topic": TOPIC, "prefix": TOPIC, **extra}
         agent.produce(kind=kind, count=count, start=number * count, body_bytes=BODY_BYTES, tags=["A", "B"], **arguments)
         agent.call("stop_producer", name=name)
-
-
-def store_directory_of(cluster: Cluster) -> tuple[Path, dict[str, str]]:
-    """Where the cluster's broker keeps its store, and the file sizes that whoever opens it must be given."""
-    config = broker_config(cluster)
-    sizes = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")
-    return Path(config["storePathRootDir"]), {name: config[name] for name in sizes}
 
 
 @pytest.mark.parametrize("ending", ["stopped", "killed"])

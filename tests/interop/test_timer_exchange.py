@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.cluster import Cluster, broker_config, official_cluster, thermocline_cluster, wait_until
+from tests.interop.cluster import Cluster, official_cluster, store_directory_of, thermocline_cluster, wait_until
 from tests.interop.java_agent import JavaAgent
 from thermocline.remoting.properties import PropertyName, encode_properties
 from thermocline.remoting.recall_handle import decode_recall_handle
@@ -118,13 +118,6 @@ def test_the_official_broker_delivers_what_we_left(
 SENT = 12
 FIRST_DELAY_MS, STEP_MS = 35_000, 500
 """The other broker has that long to start."""
-FILE_SIZES = (
-    "mappedFileSizeCommitLog",
-    "mappedFileSizeConsumeQueue",
-    "mappedFileSizeTimerLog",
-    "maxHashSlotNum",
-    "maxIndexNum",
-)
 EARLY_MS_MAX = {"official": 1_000, "thermocline": 0}
 """The official broker rounds down to a tick."""
 
@@ -168,7 +161,7 @@ def test_the_official_broker_goes_on_where_our_broker_ended(
     with thermocline_cluster(java_agent_process, tmp_path / "ours") as cluster:
         cluster.make_topic(TOPIC)
         times = send_timed(java_agent_process, cluster.namesrv)
-        config = broker_config(cluster)
+        store_directory, sizes = store_directory_of(cluster)
         if ending == "killed":
             time.sleep(2)  # for a round: what is not durable then is enqueued again, which takes as long
             cluster.process.kill()
@@ -176,8 +169,8 @@ def test_the_official_broker_goes_on_where_our_broker_ended(
         official_software,
         java_agent_process,
         tmp_path / "official",
-        store_directory=Path(config["storePathRootDir"]),
-        properties={name: config[name] for name in FILE_SIZES},
+        store_directory=store_directory,
+        properties=sizes,
     ) as cluster:
         assert read_when_due(java_agent_process, cluster, times) == sorted(times)
 
