@@ -18,7 +18,7 @@ from thermocline.namesrv.name_server_settings import (
 )
 from thermocline.namesrv.server import NameServer
 from thermocline.namesrv.state_file import StateFile
-from thermocline.remoting.errors import InvalidParameterError
+from thermocline.remoting.errors import SettingError
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,8 @@ def load_config(
     """Put the sources of settings together; `flags` are settings by property name.
 
     Raises:
-        InvalidParameterError: A name is unknown or a value cannot be one; the error names the place.
+        SettingError: A name is unknown, or a value cannot be one or promises what is not built; the error names the
+            place.
         UnavailableError: The file of changed settings cannot be read.
     """
     sources = [environment_properties(environment), PropertySource(place="flag", values=flags)]
@@ -37,7 +38,7 @@ def load_config(
         try:
             sources.insert(0, file_properties(str(config_path), config_path.read_bytes()))
         except OSError as error:
-            raise InvalidParameterError(
+            raise SettingError(
                 f"the configuration file cannot be read: {error.strerror}", path=str(config_path)
             ) from error
     loaded = load_name_server_config(sources)

@@ -237,9 +237,14 @@ def test_name_server_and_broker_run_apart_and_stop_on_interrupt(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "status", "expected"),
     [
-        (["broker", "--set", "listenPort=many"], 1, "listenPort"),
-        (["broker", "--set", "lisenPort=1"], 1, "listenPort"),
-        (["broker", "--config", "missing.conf"], 1, "missing.conf"),
+        (["broker", "--set", "listenPort=many"], 2, "listenPort"),
+        (["broker", "--set", "lisenPort=1"], 2, "listenPort"),
+        (["broker", "--set", "listenPort=99999"], 2, "listenPort"),
+        (["broker", "--config", "missing.conf"], 2, "missing.conf"),
+        (["broker", "--set", "inSyncReplicas=2"], 2, "inSyncReplicas=2 is refused: it would promise"),
+        (["dev", "--set", "brokerRole=SYNC_MASTER"], 2, "brokerRole=SYNC_MASTER is refused: it would promise"),
+        (["namesrv", "--set", "enableControllerInNamesrv=true"], 2, "enableControllerInNamesrv=true is refused"),
+        (["namesrv", "--set", "listenPort=many"], 2, "listenPort"),
         (["broker", "--listen", "nonsense"], 2, "HOST:PORT"),
         (["namesrv", "--listen", "nonsense"], 2, "HOST:PORT"),
     ],
