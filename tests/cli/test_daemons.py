@@ -4,6 +4,7 @@ only a Thermocline broker serves.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import signal
@@ -29,9 +30,14 @@ STOP_TIMEOUT_S = 20
 class Daemon:
     """One process of the command and what it printed."""
 
-    def __init__(self, arguments: Sequence[str], directory: Path) -> None:
+    def __init__(self, arguments: Sequence[str], directory: Path, *, open_files: tuple[int, int] | None = None) -> None:
+        """`open_files`: its soft and hard limit, if not those of this process."""
         self._log = (directory / f"{arguments[0]}.err").open("w+b")
-        self.process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=self._log, cwd=directory)
+        command = [*COMMAND, *arguments]
+        if open_files is not None:
+            soft, hard = open_files
+            command = ["sh", "-c", f'ulimit -S -n {soft} && ulimit -H -n {hard} && exec "$@"', "sh", *command]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._log, cwd=directory)
 
     def ready(self) -> dict[str, str]:
         """Wait for the line that says that it serves, and return its fields."""
@@ -75,6 +81,16 @@ def eventually(condition: Callable[[], bool], *, what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.05)
+
+
+def children_of(process_id: int) -> list[int]:
+    """The processes that a process has started and that run."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # ended meanwhile
+            if int(path.read_text().rpartition(")")[2].split()[1]) == process_id:
+                found.append(int(path.parent.name))
+    return found
 
 
 def waiting(capsys: pytest.CaptureFixture[str], dev: dict[str, str], topic: str) -> int | None:
@@ -232,6 +248,23 @@ def test_name_server_and_broker_run_apart_and_stop_on_interrupt(tmp_path: Path) 
             assert broker.stop(signal.SIGINT) == 0, broker.errors()
     finally:
         assert name_server.stop(signal.SIGINT) == 0
+
+
+@pytest.mark.parametrize("daemon", ["namesrv", "broker"])
+def test_the_limit_of_open_files_is_raised_by_itself(tmp_path: Path, daemon: str) -> None:
+    """In the daemon and its helper processes, and without a warning as long as little is open."""
+    options = {"namesrv": [], "broker": ["--data", "store", "--cold", f"file://{tmp_path}/cold"]}[daemon]
+    limited = Daemon([daemon, "--listen", "127.0.0.1:0", *options], tmp_path, open_files=(256, 4_000))
+    try:
+        limited.ready()
+        process_id, helper_count = limited.process.pid, {"namesrv": 0, "broker": 2}[daemon]
+        eventually(lambda: len(children_of(process_id)) == helper_count, what="the helpers run")
+        for each in (process_id, *children_of(process_id)):
+            limits = Path(f"/proc/{each}/limits").read_text()
+            assert re.search(r"^Max open files +4000 +4000 ", limits, re.MULTILINE), limits
+        assert "open files" not in limited.errors()
+    finally:
+        assert limited.stop() == 0
 
 
 @pytest.mark.parametrize(
