@@ -20,7 +20,9 @@ _UNREAD = "release 5.5.0 does not read it"
 _METRICS_ADVICE = (
     "healthPort opens GET /metrics for Prometheus, with names that begin with thermocline_ instead of rocketmq_"
 )
-_REPLICAS_ADVICE = "flushDiskType=SYNC_FLUSH and coldUrl protect acknowledged messages on one broker"
+_REPLICAS_ADVICE = (
+    "flushDiskType=SYNC_FLUSH guards against a power cut; coldUrl keeps what is committed when the disk is lost"
+)
 _ADDRESS_ADVICE = "namesrvAddr names the NameServers"
 _LOG_ADVICE = "--log-level says how much is logged"
 

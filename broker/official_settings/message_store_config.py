@@ -15,12 +15,18 @@ _UNREAD = "release 5.5.0 does not read it"
 _LOCK = "lock between threads: one thread appends"
 _TRANSIENT_POOL = "buffer in front of the log: messages are written to the log itself"
 
-_DISK_ADVICE = "flushDiskType=SYNC_FLUSH and coldUrl protect acknowledged messages on one broker"
+_DISK_ADVICE = (
+    "flushDiskType=SYNC_FLUSH guards against a power cut; coldUrl keeps what is committed when the disk is lost"
+)
 _LOG_ADVICE = "--log-level says how much is logged"
 
 MESSAGE_STORE_CONFIG: tuple[OfficialSetting, ...] = (
     # -- replicas
-    *refused("a second copy of each message, or to be one", {"brokerRole": "ASYNC_MASTER"}, advice=_DISK_ADVICE),
+    *refused(
+        "that sends wait for a replica (SYNC_MASTER), or a replica of another broker (SLAVE)",
+        {"brokerRole": "ASYNC_MASTER"},
+        advice=_DISK_ADVICE,
+    ),
     *refused(
         "that a send is answered when that many brokers have the message",
         {"inSyncReplicas": "1", "minInSyncReplicas": "1", "totalReplicas": "1"},
