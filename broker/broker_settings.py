@@ -26,6 +26,7 @@ import msgspec
 from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.config_persister import ConfigPersister
 from thermocline.broker.official_settings import BROKER_SETTINGS, FIXED
+from thermocline.broker.store_places import PLACES_IN_STORE, check_place
 from thermocline.broker.version_counter import VersionCounter
 from thermocline.remoting.bodies import DataVersion
 from thermocline.remoting.config_text import format_config_text
@@ -299,6 +300,8 @@ class BrokerSettings:
         if (BLACK_LIST | self.broker.black_list) & properties.keys():
             raise PermissionDeniedError("Can not update config in black list.")
         resolved = dict(resolve(BROKER_SETTINGS, name, text, source="update") for name, text in properties.items())
+        for name in PLACES_IN_STORE.keys() & properties.keys():
+            check_place(name, properties[name], root_path=self.store.root_path, source="update")
         known = {name: text for name, text in resolved.items() if name in SETTINGS}
         if _COLD_URL in known and is_masked(known[_COLD_URL]):
             self._check_unchanged(known.pop(_COLD_URL))

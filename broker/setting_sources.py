@@ -30,6 +30,7 @@ from typing import Any
 from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.broker_settings import SECTIONS, SETTINGS, parse_value
 from thermocline.broker.official_settings import BROKER_SETTINGS
+from thermocline.broker.store_places import PLACES_IN_STORE, check_place
 from thermocline.remoting.config_text import parse_config_text
 from thermocline.remoting.errors import InvalidRequestError, SettingError
 from thermocline.remoting.official_settings import Treatment, resolve
@@ -42,8 +43,6 @@ ENVIRONMENT_OTHERS = frozenset({"THERMOCLINE_LOG_LEVEL", "THERMOCLINE_RUNTIME_DI
 """Variables of the prefix that are no settings."""
 ENVIRONMENT_OTHER_PREFIX = "THERMOCLINE_NAME_SERVER_"
 """Settings of the NameServer, which may run beside the broker."""
-LOG_PATH = "storePathCommitLog"
-"""Carried by storePathRootDir, and not by a setting of its own."""
 
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -110,14 +109,15 @@ def load_settings(sources: Iterable[SettingSource]) -> LoadedSettings:
     """
     values: dict[str, Any] = {}
     ignored: dict[str, None] = {}
+    places: list[tuple[str, str, str]] = []
     for source in sources:
         for given_name, text in source.values.items():
             property_name = _property_name(given_name)
             name, resolved = resolve(BROKER_SETTINGS, property_name, text, source=source.place)
             if name in SETTINGS:
                 values[name] = parse_value(name, resolved, source=source.place, is_field=property_name != given_name)
-            elif name == LOG_PATH:
-                _check_log_path(text, values, source=source.place)
+            elif name in PLACES_IN_STORE:
+                places.append((name, text, source.place))
             elif name not in BROKER_SETTINGS:
                 raise _unknown(given_name, source.place)
             elif BROKER_SETTINGS[name].treatment is Treatment.WITHOUT_EFFECT:
@@ -127,6 +127,8 @@ def load_settings(sources: Iterable[SettingSource]) -> LoadedSettings:
         sections[SETTINGS[name].section][SETTINGS[name].field] = value
     if "root_path" not in sections["store"]:
         raise SettingError("a folder for the store is needed", setting="storePathRootDir")
+    for name, text, source_place in places:
+        check_place(name, text, root_path=sections["store"]["root_path"], source=source_place)
     try:
         return LoadedSettings(
             broker=BrokerConfig(**sections["broker"]),
@@ -166,15 +168,6 @@ def _toml_text(value: object) -> str:
     if isinstance(value, list):
         return ";".join(str(item) for item in value)
     return str(value)
-
-
-def _check_log_path(text: str, values: Mapping[str, Any], *, source: str) -> None:
-    """RocketMQ can keep the log elsewhere; here it is in the store's folder."""
-    root_path = str(values.get("storePathRootDir", ""))
-    if text.strip() and text.rstrip("/") != f"{root_path.rstrip('/')}/commitlog":
-        raise SettingError(
-            "storePathCommitLog can only be the folder commitlog of storePathRootDir here", value=text, source=source
-        )
 
 
 def _unknown(name: str, place: str) -> SettingError:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from thermocline.broker.official_settings import BROKER_CLASSES
 from thermocline.broker.official_settings.address_server import ADDRESS_SERVER
+from thermocline.broker.official_settings.older_names import OLDER_NAMES
 from thermocline.namesrv.official_settings import NAME_SERVER_CLASSES
 from thermocline.remoting.official_network_settings import TLS_PROPERTIES
 from thermocline.remoting.official_settings import MACHINE, OfficialSetting, Treatment
@@ -45,6 +46,7 @@ def page_text() -> str:
     for class_name, table in BROKER_CLASSES.items():
         lines += _class_section(class_name, table)
     lines += _section("Address server", "Read by the start-up class `BrokerStartup` itself.", ADDRESS_SERVER)
+    lines += _section("Older names", "Of older releases, and of guides; release 5.5.0 does not read them.", OLDER_NAMES)
     lines.append("## Settings of RocketMQ's NameServer\n")
     for class_name, table in NAME_SERVER_CLASSES.items():
         if class_name not in BROKER_CLASSES:
@@ -86,7 +88,8 @@ def _why(setting: OfficialSetting) -> str:
         advice = f" {_sentence(setting.advice)}" if setting.advice else ""
         return f"Only {accepted}: another value would promise {setting.note}.{advice}"
     if setting.carrier:
-        return f"Carried by `{setting.carrier}`, times {setting.factor}."
+        unit = f", times {setting.factor}" if setting.factor != 1 else ""
+        return f"Carried by `{setting.carrier}`{unit}."
     return _sentence(setting.note) if setting.note else ""
 
 

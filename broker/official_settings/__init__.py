@@ -8,6 +8,7 @@ from thermocline.broker.official_settings.access_control import AUTH_CONFIG
 from thermocline.broker.official_settings.address_server import ADDRESS_SERVER
 from thermocline.broker.official_settings.broker_config import BROKER_CONFIG
 from thermocline.broker.official_settings.message_store_config import MESSAGE_STORE_CONFIG
+from thermocline.broker.official_settings.older_names import OLDER_NAMES
 from thermocline.broker.official_settings.tiered_store import TIERED_STORE_CONFIG
 from thermocline.remoting.official_network_settings import NETTY_CLIENT_CONFIG, NETTY_SERVER_CONFIG, TLS_PROPERTIES
 from thermocline.remoting.official_settings import OfficialSetting, by_name, fixed_values
@@ -24,7 +25,9 @@ BROKER_CLASSES: Mapping[str, tuple[OfficialSetting, ...]] = {
 }
 """By the full name of the official class."""
 
-BROKER_SETTINGS: Mapping[str, OfficialSetting] = by_name(*BROKER_CLASSES.values(), ADDRESS_SERVER, TLS_PROPERTIES)
+BROKER_SETTINGS: Mapping[str, OfficialSetting] = by_name(
+    *BROKER_CLASSES.values(), ADDRESS_SERVER, OLDER_NAMES, TLS_PROPERTIES
+)
 """Every setting of RocketMQ that a broker's configuration file may name, by its name."""
 
 FIXED: Mapping[str, str] = fixed_values(

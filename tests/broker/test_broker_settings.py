@@ -131,7 +131,8 @@ def test_the_environment_stands_above_files_and_below_flags() -> None:
         ("bindAddress", "localhost", "an IP address"),
         ("brokerIP1", "broker.example", "an IP address is needed"),
         ("deleteWhen", "25", "hours of the day"),
-        ("storePathCommitLog", "/elsewhere", "storePathCommitLog"),
+        ("storePathCommitLog", "/elsewhere", "storePathCommitLog can only be commitlog in storePathRootDir"),
+        ("storePathIndex", "/elsewhere/index", "storePathIndex can only be index in storePathRootDir"),
         ("messageDelayLevel", "1s 5x", "delay level"),
         ("coldSegmentBytes", "1", "too small"),
         ("coldUrl", "ftp://elsewhere", "an object store is"),
@@ -166,6 +167,21 @@ def test_an_unknown_variable_of_ours_is_an_error() -> None:
 def test_a_folder_is_needed() -> None:
     with pytest.raises(InvalidParameterError, match="a folder for the store is needed"):
         load_settings([])
+
+
+def test_places_in_the_store_may_be_named_before_its_folder() -> None:
+    text = b"""
+        storePathCommitLog=/data/store/commitlog
+        storePathConsumeQueue=/data/store/consumequeue
+        storePathIndex=/data/store/index/
+        storeCheckpoint=/data/store/checkpoint
+        abortFile=/data/store/abort
+        storePathRootDir=/data/store
+        mapedFileSizeCommitLog=67108864
+    """
+    default = SettingSource(place="default", values={"storePathRootDir": "/home/someone/store"})
+    loaded = load_settings([default, file_source("broker.conf", text)])
+    assert (loaded.store.root_path, loaded.store.log_file_bytes, loaded.ignored) == ("/data/store", 1 << 26, ())
 
 
 def test_a_setting_in_rocketmqs_unit_is_carried_by_ours() -> None:
@@ -239,6 +255,7 @@ async def test_another_setting_counts_from_the_next_start(tmp_path: Path) -> Non
         (b"autoCreateTopicEnable=false\naclEnable=true\n", 29),
         (b"autoCreateTopicEnable=false\nbrokerRole=SYNC_MASTER\n", 29),
         (b"autoCreateTopicEnable=false\nserverChannelMaxIdleTimeSeconds=0\n", 29),
+        (b"autoCreateTopicEnable=false\nstorePathCommitLog=/elsewhere\n", 29),
     ],
 )
 async def test_a_refused_change_changes_nothing(broker: ControlBroker, body: bytes, code: int) -> None:

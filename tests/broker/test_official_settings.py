@@ -14,13 +14,13 @@ from tests.broker.control_broker import ControlBroker, control_broker
 from thermocline.broker.broker_settings import SETTINGS
 from thermocline.broker.official_settings import BROKER_CLASSES, BROKER_SETTINGS, FIXED
 from thermocline.broker.setting_sources import (
-    LOG_PATH,
     SettingSource,
     environment_source,
     environment_variable,
     file_source,
     load_settings,
 )
+from thermocline.broker.store_places import PLACES_IN_STORE
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.name_server_settings import PropertySource, environment_properties, load_name_server_config
 from thermocline.namesrv.name_server_settings import environment_variable as name_server_variable
@@ -108,7 +108,7 @@ def test_each_setting_says_why() -> None:
 
 def test_what_is_honoured_is_a_setting_of_ours() -> None:
     honoured = {each.carrier or name for name, each in BROKER_SETTINGS.items() if each.treatment is Treatment.HONOURED}
-    assert honoured - SETTINGS.keys() == {LOG_PATH}
+    assert honoured - SETTINGS.keys() == PLACES_IN_STORE.keys()
     # brokerId is a setting of ours, which has one value.
     assert (SETTINGS.keys() & BROKER_SETTINGS.keys()) - honoured == {"brokerId"}
     of_name_server = NameServerConfig().shown().keys()

@@ -114,6 +114,16 @@ def test_dev_serves_what_its_line_says(dev: dict[str, str], capsys: pytest.Captu
     assert row["address"] == dev["broker"]
 
 
+def test_a_change_that_would_promise_more_than_is_built_is_refused(
+    dev: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for daemon, change in (("broker", "inSyncReplicas=2"), ("namesrv", "enableControllerInNamesrv=true")):
+        named = ["broker-a"] if daemon == "broker" else []
+        status = run([daemon, "config", "set", *named, change, "--namesrv", dev["namesrv"]])
+        assert status == 1
+        assert f"{change} is refused: it would promise" in capsys.readouterr().err
+
+
 def test_messages_go_to_the_cold_tier_and_come_back(dev: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     ask(capsys, dev, "topic", "create", "orders", "--queues", "2")
     with Producer(namesrv=dev["namesrv"]) as producer:
