@@ -110,7 +110,7 @@ class Housekeeping:
             self._scan_due_ms = now + CLIENT_SCAN_MS
             context.clients.expire(context.config.client_expiry_ms)
             context.locks.expire()
-            self._descriptors.check()
+            await asyncio.to_thread(self._descriptors.check)
             await self._try_to_save(consumer_filter_table.FILE_NAME, context.consumer_filters)
         if now >= self._heap_due_ms:
             self._heap_due_ms = now + HEAP_ADVICE_MS

@@ -61,7 +61,7 @@ def open_descriptors() -> int:
 
 
 class DescriptorWatch:
-    """Warns when what is open comes near the limit. Owner: the event loop that calls `check`."""
+    """Warns when what is open comes near the limit. One caller at a time, on any thread."""
 
     def __init__(
         self, *, count: Callable[[], int] = open_descriptors, limit: Callable[[], int] = descriptor_limit
@@ -71,7 +71,7 @@ class DescriptorWatch:
         self._is_near = False
 
     def check(self) -> None:
-        """Look at what is open; to be called every few seconds."""
+        """Look at what is open; to be called every few seconds. Before Linux 6.2 it lists all of it."""
         count, limit = self._count(), self._limit()
         if not self._is_near and count * 100 >= limit * WARN_PERCENT:
             self._is_near = True

@@ -387,7 +387,9 @@ BROKER_CONFIG: tuple[OfficialSetting, ...] = (
     *refused("a log of client connections by group", {"printChannelGroups": "false"}, advice=_LOG_ADVICE),
     *without_effect("counts only with printChannelGroups, which is refused", {"printChannelGroupsMinNum": "5"}),
     # -- threads
-    *without_effect("recovery of one log", {"recoverConcurrently": "false"}),
+    *without_effect(
+        "how many threads recover queues: recovery is one pass over the log", {"recoverConcurrently": "false"}
+    ),
     *without_effect(
         _POOL,
         {

@@ -196,7 +196,7 @@ MESSAGE_STORE_CONFIG: tuple[OfficialSetting, ...] = (
     *without_effect("consumers read what the log holds", {"readUnCommitted": "false"}),
     # -- recovery
     *without_effect(
-        "recovery checks every record behind the checkpoint, offsets and checksums included",
+        "recovery checks offset and checksum of every record that it scans",
         {"checkCRCOnRecover": "true", "checkCommitLogOffsetOnRecover": "false"},
     ),
     *without_effect(
