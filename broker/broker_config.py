@@ -59,6 +59,8 @@ class BrokerConfig:
     """Topics that have a label of their own in `GET /metrics` of that endpoint; the others are summed up."""
     helper_nice: int = setting(19, "helperNice", least=0, most=19)
     """How much the helper processes give way; 19: they compute when nobody else on the machine wants to."""
+    config_black_list: str = setting("configBlackList;brokerConfigPath", "configBlackList")
+    """Settings that no remote caller may change, separated by semicolons; some never can be (broker_settings.py)."""
     region_id: str = setting("DefaultRegion", "regionId")
     zone_name: str = setting("", "zoneName")
     """Told to NameServers, for clients that want brokers of their own zone only; empty: in none."""
@@ -67,6 +69,8 @@ class BrokerConfig:
     permission: int = setting(PERM_READ | PERM_WRITE, "brokerPermission", least=0, most=7, live=True)
     auto_create_topic: bool = setting(True, "autoCreateTopicEnable", live=True)
     auto_create_group: bool = setting(True, "autoCreateSubscriptionGroup", live=True)
+    create_system_groups: bool = setting(True, "enableCreateSysGroup", live=True)
+    """Create groups of RocketMQ's own tools by their first use, also without `auto_create_group`."""
     default_topic_queues: int = setting(8, "defaultTopicQueueNums", least=1, most=1024)
     cluster_topic: bool = setting(True, "clusterTopicEnable")
     broker_topic: bool = setting(True, "brokerTopicEnable")
@@ -164,7 +168,11 @@ class BrokerConfig:
     """Sends that wait for the flush before their answers; beyond that the broker is busy."""
     send_wait_ms_max: int = setting(200, "waitTimeMillsInSendQueue", least=1, live=True)
     """Sends that have to wait for longer are refused."""
+    fast_failure: bool = setting(True, "brokerFastFailureEnable", live=True)
+    """Whether that is so; else sends wait for as long as it takes."""
     default_query_count: int = setting(32, "defaultQueryMaxNum", least=1, live=True)
+    query_count_max: int = setting(64, "maxMsgsNumBatch", least=1, most=1_024, live=True)
+    """Messages in the answer to a query, whatever the client asks for."""
     memory_percent: int = setting(40, "accessMessageInMemoryMaxRatio", least=1, most=95, live=True)
     """What counts as in memory: this share of the machine's memory, counted back from the end of the log."""
     pull_bytes_max: int = setting(262_144, "maxTransferBytesOnMessageInMemory", least=1, live=True)
@@ -209,6 +217,11 @@ class BrokerConfig:
     def name_servers(self) -> tuple[str, ...]:
         """The NameServers' addresses, host:port."""
         return tuple(part.strip() for part in self.name_server_addresses.split(";") if part.strip())
+
+    @property
+    def black_list(self) -> frozenset[str]:
+        """The names in `configBlackList`."""
+        return frozenset(name.strip() for name in self.config_black_list.split(";") if name.strip())
 
     @property
     def is_writable(self) -> bool:

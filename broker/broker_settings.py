@@ -8,8 +8,9 @@ RocketMQ's `fileReservedTime` is in hours. `Setting.parse` and `Setting.show` tu
 A running broker
   - shows all settings, in properties text (`mqadmin getBrokerConfig`), keys in a URL masked;
   - takes changes of them (`mqadmin updateBrokerConfig`): checked as a whole, durable before they count, in effect at
-    once where a setting is live and at the next start elsewhere. Names that are unknown are passed over, as RocketMQ
-    does. A URL that comes back as it was shown, masked, is no change.
+    once where a setting is live and at the next start elsewhere. Names that are unknown, or without effect here, are
+    passed over, as RocketMQ does; a value that promises what is not built (official_settings/) is refused. A URL that
+    comes back as it was shown, masked, is no change.
 Changes are kept in thermocline/settings.json of the store and stand above the configuration file at the next start;
 flags and environment stand above them.
 Source: remoting/Configuration.java, Apache RocketMQ 5.3.
@@ -24,11 +25,13 @@ import msgspec
 
 from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.config_persister import ConfigPersister
-from thermocline.broker.rocketmq_properties import REQUIRED
+from thermocline.broker.official_settings import BROKER_SETTINGS, FIXED
+from thermocline.broker.store_places import PLACES_IN_STORE, check_place
 from thermocline.broker.version_counter import VersionCounter
 from thermocline.remoting.bodies import DataVersion
 from thermocline.remoting.config_text import format_config_text
-from thermocline.remoting.errors import CorruptDataError, InvalidParameterError, PermissionDeniedError
+from thermocline.remoting.errors import CorruptDataError, InvalidParameterError, PermissionDeniedError, SettingError
+from thermocline.remoting.official_settings import resolve
 from thermocline.store.store_config import FlushDiskType, StoreConfig
 from thermocline.tiered.masked_url import MASK, is_masked, masked_url
 from thermocline.tiered.tier_config import TierConfig
@@ -36,14 +39,8 @@ from thermocline.tiered.tier_config import TierConfig
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "settings"
-FIXED: Mapping[str, str] = {
-    **{name: next(iter(values)) for name, values in REQUIRED.items() if len(values) == 1},
-    "brokerRole": "ASYNC_MASTER",
-    "slaveReadEnable": "false",
-}
-"""What is so and cannot be otherwise: shown, as tools look for it."""
 BLACK_LIST = frozenset({"configBlackList", "brokerConfigPath", "rocketmqHome", "storePathRootDir"})
-"""What no remote caller may change."""
+"""What no remote caller may change, whatever `configBlackList` says."""
 
 HOUR_MS = 3_600_000
 
@@ -162,6 +159,7 @@ _STORE_NAMES: Mapping[str, str] = {
     "disk_used_ratio_max": "diskMaxUsedSpaceRatio",
     "disk_used_ratio_force": "diskSpaceCleanForciblyRatio",
     "disk_used_ratio_refuse": "diskSpaceWarningLevelRatio",
+    "clean_forcibly": "cleanFileForciblyEnable",
     "delete_files_max": "deleteFileBatchMax",
 }
 _STORE_TEXTS: Mapping[str, tuple[Callable[[str], Any], Callable[[Any], str]]] = {
@@ -171,7 +169,14 @@ _STORE_TEXTS: Mapping[str, tuple[Callable[[str], Any], Callable[[Any], str]]] = 
     "disk_used_ratio_refuse": (_parse_ratio, _show_ratio),
 }
 _STORE_LIVE = frozenset(
-    {"file_reserved_ms", "delete_when_hours", "disk_used_ratio_max", "disk_used_ratio_force", "disk_used_ratio_refuse"}
+    {
+        "file_reserved_ms",
+        "delete_when_hours",
+        "disk_used_ratio_max",
+        "disk_used_ratio_force",
+        "disk_used_ratio_refuse",
+        "clean_forcibly",
+    }
 )
 _COLD_URL = "coldUrl"
 """The one setting that may hold keys."""
@@ -246,28 +251,13 @@ def parse_value(name: str, text: str, *, source: str, is_field: bool = False) ->
     """The value of a setting's text; `is_field`: written in the unit of the field, not of the property.
 
     Raises:
-        InvalidParameterError: It cannot be one; `source` (a file's line, a flag) stands in the error.
+        SettingError: It cannot be one; `source` (a file's line, a flag) stands in the error.
     """
     try:
         setting = SETTINGS[name]
         return setting.parse_field(text) if is_field else setting.parse(text)
     except ValueError as error:
-        raise InvalidParameterError(f"{name}: {error}", value=text, source=source) from None
-
-
-def check_required(name: str, text: str, *, source: str) -> None:
-    """Refuse values that would promise what is not built.
-
-    Raises:
-        InvalidParameterError: The value is not the one that is true of this broker.
-    """
-    allowed = REQUIRED[name]
-    if text.strip().lower() not in allowed:
-        raise InvalidParameterError(
-            f"{name} can only be {' or '.join(sorted(allowed)) or 'empty'} here: what else it means is not built",
-            value=text,
-            source=source,
-        )
+        raise SettingError(f"{name}: {error}", value=text, source=source) from None
 
 
 class _SettingsFile(msgspec.Struct, rename="camel"):
@@ -304,16 +294,17 @@ class BrokerSettings:
 
         Raises:
             PermissionDeniedError: A name may not be changed from afar; nothing changes.
-            InvalidParameterError: A value is none; nothing changes.
+            InvalidParameterError: A value is none, or promises what is not built; nothing changes.
             UnavailableError: The change could not be written; nothing changes.
         """
-        if BLACK_LIST & properties.keys():
+        if (BLACK_LIST | self.broker.black_list) & properties.keys():
             raise PermissionDeniedError("Can not update config in black list.")
-        known = {name: text for name, text in properties.items() if name in SETTINGS}
+        resolved = dict(resolve(BROKER_SETTINGS, name, text, source="update") for name, text in properties.items())
+        for name in PLACES_IN_STORE.keys() & properties.keys():
+            check_place(name, properties[name], root_path=self.store.root_path, source="update")
+        known = {name: text for name, text in resolved.items() if name in SETTINGS}
         if _COLD_URL in known and is_masked(known[_COLD_URL]):
             self._check_unchanged(known.pop(_COLD_URL))
-        for name in properties.keys() & REQUIRED.keys():
-            check_required(name, properties[name], source="update")
         changed = {
             section: replace(
                 getattr(self, section),

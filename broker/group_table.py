@@ -33,6 +33,7 @@ from thermocline.remoting.topic_validation import (
     TOOLS_CONSUMER_GROUP,
     TRANSACTION_GROUP,
     check_group,
+    is_system_group,
 )
 
 logger = logging.getLogger(__name__)
@@ -90,17 +91,20 @@ class GroupTable:
     def find_or_create(self, group: str) -> SubscriptionGroupConfig | None:
         """A group's configuration, made with defaults when it is missing and may be made; else None."""
         found = self._groups.get(group)
-        if found is not None or not self._config().auto_create_group:
+        if found is not None:
             return found
+        config = self._config()
+        if not (config.auto_create_group or (config.create_system_groups and is_system_group(group))):
+            return None
         try:
             check_group(group)
         except InvalidParameterError:
             return None
-        config = SubscriptionGroupConfig(group_name=group)
-        self._put(config)
+        created = SubscriptionGroupConfig(group_name=group)
+        self._put(created)
         self._persister.request(FILE_NAME)
         logger.info("group created by its first use group=%s", group)
-        return config
+        return created
 
     def encoded(self, group: str) -> bytes:
         """A group as it stands in the table's JSON: `"name":{...}`."""

@@ -28,7 +28,6 @@ from thermocline.broker.config_persister import load_file
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.context_builder import build_context, wall_clock_ms
 from thermocline.broker.deletion_gate import DeletionGate, open_drop_oldest
-from thermocline.broker.descriptor_limit import raise_descriptor_limit
 from thermocline.broker.drop_oldest import DropOldest
 from thermocline.broker.dropped_ranges import DroppedRanges
 from thermocline.broker.fence import Fence
@@ -55,6 +54,7 @@ from thermocline.broker.state_link import StateLink
 from thermocline.broker.store_rounds import TICK_MS, StoreRounds
 from thermocline.broker.tier_feed import TierFeed
 from thermocline.broker.tier_link import TierLink
+from thermocline.remoting.descriptor_limit import raise_descriptor_limit
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.server import RemotingServer
 from thermocline.store.disk import RealDisk
@@ -63,6 +63,9 @@ from thermocline.transactions.settlement import settle_commits
 
 logger = logging.getLogger(__name__)
 
+DESCRIPTORS_MIN = 1_024
+DESCRIPTORS_FOR_FILES = 3_000
+"""Kept free of connections, if the limit allows it."""
 INDEX_TIMEOUT_MS = 10_000
 COLD_TIMEOUT_MS = 20_000
 REGISTERED_TIMEOUT_S = 5.0
@@ -126,7 +129,7 @@ class HotProcess:
     async def _start(self) -> str:
         settings, resources = self._settings, self._resources
         config, disk = settings.broker, RealDisk()
-        connections_max = raise_descriptor_limit()
+        connections_max = raise_descriptor_limit(files=DESCRIPTORS_FOR_FILES, least=DESCRIPTORS_MIN)
         store = self._store = MessageStore.open(settings.store, disk=disk, clock=wall_clock_ms, settle=settle_commits)
         resources.callback(store.close)
         self._fence = Fence(

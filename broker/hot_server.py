@@ -26,7 +26,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 
 from thermocline.broker.acknowledgements import Acknowledgements
-from thermocline.broker.broker_config import PERM_WRITE
+from thermocline.broker.broker_config import INT_MAX, PERM_WRITE
 from thermocline.broker.cold_pull_limits import ColdPullLimits
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.key_index import KeyIndex
@@ -88,7 +88,7 @@ class HotServer:
             clock=context.clock,
             call_soon=asyncio.get_running_loop().call_soon,
             sends_waiting_max=lambda: context.config.sends_waiting_max,
-            send_wait_ms_max=lambda: context.config.send_wait_ms_max,
+            send_wait_ms_max=lambda: context.config.send_wait_ms_max if context.config.fast_failure else INT_MAX,
         )
         self._waits_for_flush = self._acknowledgements.waits_for_flush
         self._targets = SendTargets(context.topics, context.static_topics, context.store.queues)

@@ -4,6 +4,7 @@
     every second       statistics take their samples; old check points of POP are put anew where that is due
     every 5 s          consumer offsets and order infos that changed are written (flushConsumerOffsetInterval)
     every 10 s         clients that fell silent leave; expired queue locks are dropped; filters that changed are written
+    every 10 s         open files are counted
     every 30 s         huge pages are asked for, for what the heap has grown by
     every 5 min        mappings of static topics are cleaned, in the hours of deleteWhen
     always             delayed and timed messages are delivered (delay_service.py, timer_service.py), open transactions
@@ -28,6 +29,7 @@ from thermocline.broker.timer_service import TimerService
 from thermocline.broker.transaction_service import TransactionService
 from thermocline.pop import order_table
 from thermocline.pop.order_table import OrderTable
+from thermocline.remoting.descriptor_limit import DescriptorWatch
 from thermocline.remoting.errors import MQError, UnavailableError
 
 logger = logging.getLogger(__name__)
@@ -46,6 +48,7 @@ class Housekeeping:
         self._context = context
         self._tasks: list[asyncio.Task[None]] = []
         self.transactions = TransactionService(context)
+        self._descriptors = DescriptorWatch()
         self._offsets_due_ms = 0
         self._scan_due_ms = 0
         self._heap_due_ms = 0
@@ -107,6 +110,7 @@ class Housekeeping:
             self._scan_due_ms = now + CLIENT_SCAN_MS
             context.clients.expire(context.config.client_expiry_ms)
             context.locks.expire()
+            await asyncio.to_thread(self._descriptors.check)
             await self._try_to_save(consumer_filter_table.FILE_NAME, context.consumer_filters)
         if now >= self._heap_due_ms:
             self._heap_due_ms = now + HEAP_ADVICE_MS

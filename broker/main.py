@@ -29,7 +29,7 @@ from thermocline.broker.setting_sources import (
 )
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
-from thermocline.remoting.errors import InvalidParameterError, InvalidRequestError
+from thermocline.remoting.errors import InvalidParameterError, InvalidRequestError, SettingError
 from thermocline.store.disk import RealDisk
 from thermocline.tiered.masked_url import masked_url
 
@@ -76,7 +76,8 @@ def load_broker_settings(arguments: BrokerArguments, environment: Mapping[str, s
     The store's folder is, as RocketMQ's, ~/store when nothing says another.
 
     Raises:
-        InvalidParameterError: A name is unknown or a value cannot be one; the error names the place.
+        SettingError: A name is unknown, or a value cannot be one or promises what is not built; the error names the
+            place.
         CorruptDataError: The file of changes cannot be read.
     """
     first: list[SettingSource] = []
@@ -87,7 +88,7 @@ def load_broker_settings(arguments: BrokerArguments, environment: Mapping[str, s
         try:
             first.append(file_source(arguments.config_path, Path(arguments.config_path).read_bytes()))
         except OSError as error:
-            raise InvalidParameterError(
+            raise SettingError(
                 f"the configuration file cannot be read: {error.strerror}", path=arguments.config_path
             ) from error
     last = [environment_source(environment), SettingSource(place="flag", values=arguments.flags)]

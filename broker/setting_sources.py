@@ -15,8 +15,9 @@ Environment: THERMOCLINE_ and the property name in capitals (THERMOCLINE_BROKER_
 RocketMQ's own NAMESRV_ADDR and ROCKETMQ_ZONE.
 Flags: property names, or `section.field`.
 
-A name that nobody knows is an error with the nearest known ones; so is a value that cannot be one, with the place
-where it stands. Names of RocketMQ that have no effect here are collected in `ignored`.
+A name that does not exist is an error with the nearest known ones; so is a value that cannot be one, or that promises
+what is not built (official_settings/), with the place where it stands. Names of RocketMQ that have no effect here are
+collected in `ignored`.
 """
 
 import difflib
@@ -27,10 +28,12 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from thermocline.broker.broker_config import BrokerConfig
-from thermocline.broker.broker_settings import SECTIONS, SETTINGS, check_required, parse_value
-from thermocline.broker.rocketmq_properties import REQUIRED, WITHOUT_EFFECT
+from thermocline.broker.broker_settings import SECTIONS, SETTINGS, parse_value
+from thermocline.broker.official_settings import BROKER_SETTINGS
+from thermocline.broker.store_places import PLACES_IN_STORE, check_place
 from thermocline.remoting.config_text import parse_config_text
-from thermocline.remoting.errors import InvalidParameterError, InvalidRequestError
+from thermocline.remoting.errors import InvalidRequestError, SettingError
+from thermocline.remoting.official_settings import Treatment, resolve
 from thermocline.store.store_config import StoreConfig
 from thermocline.tiered.tier_config import TierConfig
 
@@ -66,7 +69,7 @@ def file_source(path: str, data: bytes) -> SettingSource:
     """The settings in a configuration file.
 
     Raises:
-        InvalidParameterError: The file cannot be read as what its name says.
+        SettingError: The file cannot be read as what its name says.
     """
     try:
         text = data.decode()
@@ -74,12 +77,12 @@ def file_source(path: str, data: bytes) -> SettingSource:
             return SettingSource(place=path, values=dict(_flatten_toml(tomllib.loads(text), path)))
         return SettingSource(place=path, values=parse_config_text(text))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InvalidParameterError(f"the configuration file cannot be read: {error}", path=path) from error
+        raise SettingError(f"the configuration file cannot be read: {error}", path=path) from error
 
 
 def environment_source(environment: Mapping[str, str]) -> SettingSource:
     """The settings in the environment; variables of other programs are passed over."""
-    names = {ENVIRONMENT_PREFIX + _CAPITAL.sub("_", name).upper(): name for name in SETTINGS}
+    names = {environment_variable(name): name for name in (*BROKER_SETTINGS, *SETTINGS)}
     values: dict[str, str] = {}
     for variable, text in environment.items():
         name = ENVIRONMENT_ALIASES.get(variable) or names.get(variable)
@@ -92,32 +95,40 @@ def environment_source(environment: Mapping[str, str]) -> SettingSource:
     return SettingSource(place="environment", values=values)
 
 
+def environment_variable(name: str) -> str:
+    """The variable of a property."""
+    return ENVIRONMENT_PREFIX + _CAPITAL.sub("_", name).upper()
+
+
 def load_settings(sources: Iterable[SettingSource]) -> LoadedSettings:
     """Put sources together, the later one winning.
 
     Raises:
-        InvalidParameterError: A name is unknown, a value cannot be one, or values contradict each other.
+        SettingError: A name is unknown, a value cannot be one or promises what is not built, or values contradict each
+            other.
     """
     values: dict[str, Any] = {}
     ignored: dict[str, None] = {}
+    places: list[tuple[str, str, str]] = []
     for source in sources:
         for given_name, text in source.values.items():
-            name = _property_name(given_name)
+            property_name = _property_name(given_name)
+            name, resolved = resolve(BROKER_SETTINGS, property_name, text, source=source.place)
             if name in SETTINGS:
-                values[name] = parse_value(name, text, source=source.place, is_field=name != given_name)
-            elif name in REQUIRED:
-                check_required(name, text, source=source.place)
-            elif name in WITHOUT_EFFECT:
-                ignored[name] = None
-            elif name == "storePathCommitLog":
-                _check_log_path(text, values, source=source.place)
-            else:
+                values[name] = parse_value(name, resolved, source=source.place, is_field=property_name != given_name)
+            elif name in PLACES_IN_STORE:
+                places.append((name, text, source.place))
+            elif name not in BROKER_SETTINGS:
                 raise _unknown(given_name, source.place)
+            elif BROKER_SETTINGS[name].treatment is Treatment.WITHOUT_EFFECT:
+                ignored[name] = None
     sections: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
     for name, value in values.items():
         sections[SETTINGS[name].section][SETTINGS[name].field] = value
     if "root_path" not in sections["store"]:
-        raise InvalidParameterError("a folder for the store is needed", setting="storePathRootDir")
+        raise SettingError("a folder for the store is needed", setting="storePathRootDir")
+    for name, text, source_place in places:
+        check_place(name, text, root_path=sections["store"]["root_path"], source=source_place)
     try:
         return LoadedSettings(
             broker=BrokerConfig(**sections["broker"]),
@@ -125,10 +136,8 @@ def load_settings(sources: Iterable[SettingSource]) -> LoadedSettings:
             tier=TierConfig(**sections["tier"]),
             ignored=tuple(ignored),
         )
-    except InvalidParameterError:
-        raise
     except InvalidRequestError as error:
-        raise InvalidParameterError(error.message, **error.context) from error
+        raise SettingError(error.message, **error.context) from error
 
 
 def _property_name(given: str) -> str:
@@ -145,7 +154,7 @@ def _flatten_toml(table: Mapping[str, Any], path: str) -> Iterable[tuple[str, st
         if isinstance(value, dict):
             if name not in SECTIONS:
                 known = ", ".join(f"[{section}]" for section in SECTIONS)
-                raise InvalidParameterError(f"unknown table [{name}]; known are {known}", path=path)
+                raise SettingError(f"unknown table [{name}]; known are {known}", path=path)
             known_fields = {item.name for item in fields(SECTIONS[name])}
             for field, member in value.items():
                 yield (f"{name}.{field}" if field in known_fields else field), _toml_text(member)
@@ -161,18 +170,9 @@ def _toml_text(value: object) -> str:
     return str(value)
 
 
-def _check_log_path(text: str, values: Mapping[str, Any], *, source: str) -> None:
-    """RocketMQ can keep the log elsewhere; here it lies in the store's folder."""
-    root_path = str(values.get("storePathRootDir", ""))
-    if text.strip() and text.rstrip("/") != f"{root_path.rstrip('/')}/commitlog":
-        raise InvalidParameterError(
-            "storePathCommitLog can only be the folder commitlog of storePathRootDir here", value=text, source=source
-        )
-
-
-def _unknown(name: str, place: str) -> InvalidParameterError:
-    candidates = [*SETTINGS, *WITHOUT_EFFECT, *REQUIRED, *(setting.field for setting in SETTINGS.values())]
+def _unknown(name: str, place: str) -> SettingError:
+    candidates = [*SETTINGS, *BROKER_SETTINGS, *(setting.field for setting in SETTINGS.values())]
     asked = name.removeprefix(ENVIRONMENT_PREFIX).lower() if name.startswith(ENVIRONMENT_PREFIX) else name
     near = difflib.get_close_matches(asked, candidates, n=3)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    return InvalidParameterError(f"unknown setting {name}{hint}", source=place)
+    return SettingError(f"unknown setting {name}{hint}", source=place)

@@ -1,7 +1,8 @@
 """The command `thermocline`: one file per command group, this one puts them together.
 
-Exit status: 0 done, 1 failed (one sentence on stderr), 2 misused (what was wrong with the command line). Results go to
-stdout, everything else to stderr. There is never a traceback for what the cluster, the network or the user did.
+Exit status: 0 done, 1 failed (one sentence on stderr), 2 misused (what was wrong with the command line, or with a
+setting of a daemon). Results go to stdout, everything else to stderr. There is never a traceback for what the cluster,
+the network or the user did.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from thermocline.cli.store import store
 from thermocline.cli.tier import tier
 from thermocline.cli.topic import topic
 from thermocline.cli.ttl import ttl
-from thermocline.remoting.errors import MQError
+from thermocline.remoting.errors import MQError, SettingError
 
 __all__ = ["command_line", "main"]
 
@@ -81,6 +82,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.Abort:
         sys.stderr.write("thermocline: interrupted.\n")
         return EXIT_FAILED
+    except SettingError as error:
+        sys.stderr.write(f"thermocline: {error}.\n")
+        return EXIT_MISUSED
     except MQError as error:
         sys.stderr.write(f"thermocline: {error}.\n")
         return EXIT_FAILED

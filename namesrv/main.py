@@ -18,9 +18,14 @@ from thermocline.namesrv.name_server_settings import (
 )
 from thermocline.namesrv.server import NameServer
 from thermocline.namesrv.state_file import StateFile
-from thermocline.remoting.errors import InvalidParameterError
+from thermocline.remoting.descriptor_limit import DescriptorWatch, raise_descriptor_limit
+from thermocline.remoting.errors import SettingError
 
 logger = logging.getLogger(__name__)
+
+DESCRIPTORS_MIN = 128
+DESCRIPTORS_FOR_FILES = 64
+"""Kept free of connections."""
 
 
 def load_config(
@@ -29,7 +34,8 @@ def load_config(
     """Put the sources of settings together; `flags` are settings by property name.
 
     Raises:
-        InvalidParameterError: A name is unknown or a value cannot be one; the error names the place.
+        SettingError: A name is unknown, or a value cannot be one or promises what is not built; the error names the
+            place.
         UnavailableError: The file of changed settings cannot be read.
     """
     sources = [environment_properties(environment), PropertySource(place="flag", values=flags)]
@@ -37,7 +43,7 @@ def load_config(
         try:
             sources.insert(0, file_properties(str(config_path), config_path.read_bytes()))
         except OSError as error:
-            raise InvalidParameterError(
+            raise SettingError(
                 f"the configuration file cannot be read: {error.strerror}", path=str(config_path)
             ) from error
     loaded = load_name_server_config(sources)
@@ -63,6 +69,10 @@ async def run(config: NameServerConfig, *, on_ready: Callable[[str], None] | Non
     """Serve until SIGTERM or SIGINT, then stop cleanly.
 
     `on_ready` is told `host:port` once requests are served.
+
+    Raises:
+        InvalidRequestError: Too few open files are allowed.
+        OSError: The port is taken.
     """
     if not __debug__:
         raise SystemExit("assertions are part of this program: do not run it with -O")
@@ -70,7 +80,8 @@ async def run(config: NameServerConfig, *, on_ready: Callable[[str], None] | Non
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    server = NameServer(config)
+    connections_max = raise_descriptor_limit(files=DESCRIPTORS_FOR_FILES, least=DESCRIPTORS_MIN)
+    server = NameServer(config, connections_max=connections_max, descriptors=DescriptorWatch())
     try:
         port = await server.start()
         if on_ready is not None:

@@ -1,9 +1,10 @@
 """Settings of a NameServer, with the names and defaults of Apache RocketMQ's.
 
-`getNamesrvConfig` shows them and `updateNamesrvConfig` changes those that a running NameServer can follow; unknown
-names are passed over, as RocketMQ does, so that one tool can talk to both. Changes are kept in the file that
-`configStorePath` names, and stand above the configuration file at the next start; environment and flags stand above
-them. Without a path a NameServer has its start settings again after a restart.
+`getNamesrvConfig` shows them and `updateNamesrvConfig` changes those that a running NameServer can follow. A change of
+one that is read at the start alone is refused, and so is a value that promises what is not built
+(official_settings.py); unknown names are passed over, as RocketMQ does, so that one tool can talk to both. Changes are
+kept in the file that `configStorePath` names, and stand above the configuration file at the next start; environment and
+flags stand above them. Without a path a NameServer has its start settings again after a restart.
 Source: common/namesrv/NamesrvConfig.java, Apache RocketMQ 5.3.
 """
 
@@ -11,7 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from thermocline.namesrv.official_settings import NAME_SERVER_SETTINGS
 from thermocline.remoting.errors import InvalidParameterError, PermissionDeniedError
+from thermocline.remoting.official_settings import resolve
 
 
 def _setting(default: Any, name: str, *, least: int | None = None, is_live: bool = True) -> Any:
@@ -69,20 +72,28 @@ class NameServerConfig:
         return {item.metadata["name"] for item in fields(self) if item.metadata["is_live"]} & properties.keys()
 
     def updated(self, properties: Mapping[str, str]) -> "NameServerConfig":
-        """The settings after an update; names that are unknown or fixed at start are passed over.
+        """The settings after an update; names that are unknown or without effect are passed over.
 
         Raises:
             PermissionDeniedError: A name is black-listed; nothing changes.
-            InvalidParameterError: A value cannot be read, or is outside its range.
+            InvalidParameterError: A value cannot be read, is outside its range, or promises what is not built; or the
+                setting is read at the start alone, and this would change it.
         """
         black_list = {*self.config_black_list.split(";"), "rocketmqHome"}
         if black_list & properties.keys():
             raise PermissionDeniedError("Can not update config in black list.")
+        resolved = dict(resolve(NAME_SERVER_SETTINGS, name, text, source="update") for name, text in properties.items())
         changes: dict[str, Any] = {}
         for item in fields(self):
-            text = properties.get(item.metadata["name"])
-            if text is not None and item.metadata["is_live"]:
-                changes[item.name] = _from_text(item.metadata["name"], text, getattr(self, item.name))
+            name, present = item.metadata["name"], getattr(self, item.name)
+            if name not in resolved:
+                continue
+            value = _from_text(name, resolved[name], present)
+            if not item.metadata["is_live"] and value != present:
+                raise InvalidParameterError(
+                    f"{name} is read at the start: set it in the configuration file and start again", value=value
+                )
+            changes[item.name] = value
         return replace(self, **changes) if changes else self
 
 

@@ -2,11 +2,11 @@
 
 Configuration file, told by its ending: `*.toml` has property names at the top; anything else is properties text with
 Apache RocketMQ's names, so that a `namesrv.conf` written for it works. Names of RocketMQ that have no effect here
-are collected in `ignored`.
+are collected in `ignored`; a value that promises what is not built is refused (official_settings.py).
 Environment: THERMOCLINE_NAME_SERVER_ and the property name in capitals (THERMOCLINE_NAME_SERVER_BROKER_EXPIRY_MS for
 brokerExpiryMs).
 
-A name that nobody knows is an error with the nearest known ones; so is a value that cannot be one, with the place
+A name that does not exist is an error with the nearest known ones; so is a value that cannot be one, with the place
 where it stands.
 Source: common/namesrv/NamesrvConfig.java, NettyServerConfig.java, Apache RocketMQ 5.3.
 """
@@ -19,23 +19,12 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from thermocline.namesrv.name_server_config import NameServerConfig
+from thermocline.namesrv.official_settings import NAME_SERVER_SETTINGS
 from thermocline.remoting.config_text import parse_config_text
-from thermocline.remoting.errors import InvalidParameterError
+from thermocline.remoting.errors import InvalidRequestError, SettingError
+from thermocline.remoting.official_settings import Treatment, resolve
 
 ENVIRONMENT_PREFIX = "THERMOCLINE_NAME_SERVER_"
-
-_NAMES_WITHOUT_EFFECT = """
-    clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity clusterTest
-    defaultThreadPoolNums defaultThreadPoolQueueCapacity enableControllerInNamesrv enableShutdownGracefully
-    notifyMinBrokerIdChanged productEnvName rocketmqHome serverAsyncSemaphoreValue
-    serverCallbackExecutorThreads serverChannelMaxIdleTimeSeconds serverNettyWorkerGroupEnable
-    serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog
-    serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads shutdownWaitTimeSeconds
-    unRegisterBrokerQueueCapacity useEpollNativeSelector writeBufferHighWaterMark writeBufferLowWaterMark
-"""
-
-WITHOUT_EFFECT = frozenset(_NAMES_WITHOUT_EFFECT.split())
-"""Properties of RocketMQ's NameServer for thread pools and buffers that do not exist here."""
 
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _FIELDS = {item.metadata["name"]: item for item in fields(NameServerConfig)}
@@ -61,7 +50,7 @@ def file_properties(path: str, data: bytes) -> PropertySource:
     """The settings in a configuration file.
 
     Raises:
-        InvalidParameterError: The file cannot be read as what its name says.
+        SettingError: The file cannot be read as what its name says.
     """
     try:
         text = data.decode()
@@ -69,12 +58,12 @@ def file_properties(path: str, data: bytes) -> PropertySource:
             return PropertySource(place=path, values=_toml_properties(tomllib.loads(text), path))
         return PropertySource(place=path, values=parse_config_text(text))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InvalidParameterError(f"the configuration file cannot be read: {error}", path=path) from error
+        raise SettingError(f"the configuration file cannot be read: {error}", path=path) from error
 
 
 def environment_properties(environment: Mapping[str, str]) -> PropertySource:
     """The settings in the environment; variables of other programs are passed over."""
-    names = {environment_variable(name): name for name in _FIELDS}
+    names = {environment_variable(name): name for name in (*NAME_SERVER_SETTINGS, *_FIELDS)}
     values = {
         names.get(variable, variable): text
         for variable, text in environment.items()
@@ -92,47 +81,51 @@ def load_name_server_config(sources: Iterable[PropertySource]) -> LoadedNameServ
     """Put sources together, the later one winning.
 
     Raises:
-        InvalidParameterError: A name is unknown, or a value cannot be one.
+        SettingError: A name is unknown, or a value cannot be one or promises what is not built.
     """
     values: dict[str, Any] = {}
     ignored: dict[str, None] = {}
     for source in sources:
         for name, text in source.values.items():
-            item = _FIELDS.get(name)
+            carrier, resolved = resolve(NAME_SERVER_SETTINGS, name, text, source=source.place)
+            item = _FIELDS.get(carrier)
             if item is not None:
-                values[item.name] = _parse(name, text, default=item.default, place=source.place)
-            elif name in WITHOUT_EFFECT:
-                ignored[name] = None
-            else:
+                values[item.name] = _parse(carrier, resolved, default=item.default, place=source.place)
+            elif name not in NAME_SERVER_SETTINGS:
                 raise _unknown(name, source.place)
-    return LoadedNameServerConfig(config=NameServerConfig(**values), ignored=tuple(ignored))
+            elif NAME_SERVER_SETTINGS[name].treatment is Treatment.WITHOUT_EFFECT:
+                ignored[name] = None
+    try:
+        return LoadedNameServerConfig(config=NameServerConfig(**values), ignored=tuple(ignored))
+    except InvalidRequestError as error:
+        raise SettingError(error.message, **error.context) from error
 
 
 def _parse(name: str, text: str, *, default: object, place: str) -> object:
     word = text.strip()
     if isinstance(default, bool):
         if word.lower() not in ("true", "false"):
-            raise InvalidParameterError(f"{name}: true or false is needed", value=text, source=place)
+            raise SettingError(f"{name}: true or false is needed", value=text, source=place)
         return word.lower() == "true"
     if isinstance(default, int):
         try:
             return int(word.replace("_", ""))
         except ValueError:
-            raise InvalidParameterError(f"{name}: a whole number is needed", value=text, source=place) from None
+            raise SettingError(f"{name}: a whole number is needed", value=text, source=place) from None
     return word
 
 
 def _toml_properties(table: Mapping[str, Any], path: str) -> dict[str, str]:
     for name, value in table.items():
         if isinstance(value, dict):
-            raise InvalidParameterError(f"unknown table [{name}]; settings stand at the top", path=path)
+            raise SettingError(f"unknown table [{name}]; settings stand at the top", path=path)
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in table.items()}
 
 
-def _unknown(name: str, place: str) -> InvalidParameterError:
+def _unknown(name: str, place: str) -> SettingError:
     if name.startswith(ENVIRONMENT_PREFIX):
         near = difflib.get_close_matches(name, [environment_variable(known) for known in _FIELDS], n=2)
     else:
-        near = difflib.get_close_matches(name, [*_FIELDS, *WITHOUT_EFFECT], n=2)
+        near = difflib.get_close_matches(name, [*_FIELDS, *NAME_SERVER_SETTINGS], n=2)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    return InvalidParameterError(f"unknown setting {name}{hint}", source=place)
+    return SettingError(f"unknown setting {name}{hint}", source=place)

@@ -18,6 +18,7 @@ from collections.abc import Callable
 
 from thermocline.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KVConfig
 from thermocline.namesrv.name_server_config import NameServerConfig
+from thermocline.namesrv.official_settings import FIXED
 from thermocline.namesrv.route_answer import encode_route, route_in_zone
 from thermocline.namesrv.route_registry import BrokerRegistration, RouteRegistry
 from thermocline.namesrv.state_file import StateFile
@@ -350,8 +351,8 @@ class NameServerProcessor:
         return RemotingCommand.response(command)
 
     def get_config(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """319: all settings."""
-        return RemotingCommand.response(command, body=format_config_text(self.config.shown()).encode())
+        """319: all settings, and what cannot be otherwise."""
+        return RemotingCommand.response(command, body=format_config_text({**FIXED, **self.config.shown()}).encode())
 
     def _check_topic_list(self) -> None:
         if not self.config.topic_list:

@@ -23,6 +23,7 @@ from thermocline.namesrv.processor import NameServerProcessor
 from thermocline.namesrv.route_registry import RouteRegistry
 from thermocline.namesrv.state_file import StateFile
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.descriptor_limit import CONNECTIONS_MOST, DescriptorWatch
 from thermocline.remoting.server import RemotingServer
 
 logger = logging.getLogger(__name__)
@@ -36,7 +37,15 @@ def wall_clock_ms() -> int:
 class NameServer:
     """One NameServer. `start` once, `close` as often as wanted; both on one event loop."""
 
-    def __init__(self, config: NameServerConfig, *, clock: Callable[[], int] = wall_clock_ms) -> None:
+    def __init__(
+        self,
+        config: NameServerConfig,
+        *,
+        clock: Callable[[], int] = wall_clock_ms,
+        connections_max: int = CONNECTIONS_MOST,
+        descriptors: DescriptorWatch | None = None,
+    ) -> None:
+        """`descriptors` is asked to look at each scan; none where another part of the process has one."""
         self._clock = clock
         self.registry = RouteRegistry(clock=clock, config=lambda: self._processor.config)
         self._processor = NameServerProcessor(
@@ -46,7 +55,10 @@ class NameServer:
             clock=clock,
             changes=StateFile(config.config_store_path),
         )
-        self._server = RemotingServer(self._processor, idle_timeout_ms=config.server_idle_ms)
+        self._server = RemotingServer(
+            self._processor, idle_timeout_ms=config.server_idle_ms, connections_max=connections_max
+        )
+        self._descriptors = descriptors
         self._scan: asyncio.Task[None] | None = None
 
     @property
@@ -81,3 +93,5 @@ class NameServer:
         while True:
             await asyncio.sleep(self.config.scan_interval_ms / 1000)
             self.expire_brokers()
+            if self._descriptors is not None:
+                self._descriptors.check()

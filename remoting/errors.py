@@ -59,6 +59,10 @@ class InvalidParameterError(InvalidRequestError):
     """A topic or group name, a queue id or another parameter breaks the rules."""
 
 
+class SettingError(InvalidParameterError):
+    """A setting is unknown, its value cannot be one, or it asks for what is not built: correct the configuration."""
+
+
 class MessageIllegalError(InvalidRequestError):
     """The message itself cannot be stored: a broken batch, a property that contradicts another."""
 

@@ -10,7 +10,8 @@ A log file goes when it is old enough or the disk is too full, AND nothing needs
 The tail file stays always. At most ten files go in one round, the oldest first.
 
 Age: last written to longer ago than `file_reserved_ms`, and it is one of the hours for deleting, or the disk is over
-`disk_used_ratio_max`. Over `disk_used_ratio_force` age does not count. Over `disk_used_ratio_refuse` sends are refused,
+`disk_used_ratio_max`. Over `disk_used_ratio_force` age does not count, if
+`clean_forcibly` is set. Over `disk_used_ratio_refuse` sends are refused,
 too, unless what goes in this round brings the disk back under it: the log is paused until room has come back, since a
 broker that cannot delete must not fill the disk. Who may lose messages instead asks `drop_border`, and gives `plan` a
 gate that lets them go.
@@ -188,7 +189,7 @@ class Retention:
         for file in files:
             modified_ms = self._disk.modified_ms(f"{self._log.files.directory}/{file.name}")
             old_at_ms = modified_ms + config.file_reserved_ms
-            if used_ratio > config.disk_used_ratio_force:
+            if config.clean_forcibly and used_ratio > config.disk_used_ratio_force:
                 old_at_ms = min(old_at_ms, now_ms)
             yield FileVerdict(
                 file_name=file.name,
@@ -237,7 +238,7 @@ class Retention:
         limit = min(gate.offset, self._log.flush_offset, self._rounds.recovery_offset)
         is_time = not config.delete_when_hours or hour in config.delete_when_hours
         by_age = is_time or used_ratio > config.disk_used_ratio_max
-        by_force = used_ratio > config.disk_used_ratio_force
+        by_force = config.clean_forcibly and used_ratio > config.disk_used_ratio_force
         min_offset = self._log.min_offset
         for file in list(self._log.files)[:-1][: config.delete_files_max]:
             is_old = (

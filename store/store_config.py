@@ -72,6 +72,8 @@ class StoreConfig:
     """diskMaxUsedSpaceRatio: above it, files past their age are deleted at any hour."""
     disk_used_ratio_force: float = 0.85
     """diskSpaceCleanForciblyRatio: above it, whatever their age."""
+    clean_forcibly: bool = True
+    """cleanFileForciblyEnable: whether that is so; else files stay until they are past their age."""
     disk_used_ratio_refuse: float = 0.90
     """diskSpaceWarningLevelRatio: above it, sends are refused."""
     delete_files_max: int = 10

@@ -21,6 +21,7 @@ REMOTING_SHELLS = frozenset(
         "remoting.server",
         "remoting.client",
         "remoting.connection",
+        "remoting.descriptor_limit",
         "remoting.listener",
         "remoting.outbox",
         "remoting.pending_calls",

@@ -12,7 +12,7 @@ Rules
   - A record in both tiers is one record: its place in the log says so.
   - The cold tier is asked unless the local answer is full, or a unique id was found; while it cannot be asked, the
     answer is a retryable error, as half an answer would look like a whole one.
-  - At most 64 records and 8 MiB; for a unique id `defaultQueryMaxNum`, whatever the client says.
+  - At most `maxMsgsNumBatch` records and 8 MiB; for a unique id `defaultQueryMaxNum`, whatever the client says.
 Source: QueryMessageProcessor.java, DefaultMessageStore.java (queryMessage), IndexService.java, Apache RocketMQ 5.3.
 """
 
@@ -34,7 +34,6 @@ from thermocline.remoting.properties import KEY_SEPARATOR
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 
-COUNT_MAX = 64
 BODY_BYTES_MAX = 8 * 1024 * 1024
 
 INDEX_KEY = "K"
@@ -62,7 +61,7 @@ class QueryProcessor:
         if index_type not in (INDEX_KEY, INDEX_UNIQUE, INDEX_TAG):
             raise InvalidRequestError("unknown index type", index_type=index_type)
         count_max = self._context.config.default_query_count if is_unique else header.max_num
-        count_max = max(0, min(count_max, COUNT_MAX))
+        count_max = max(0, min(count_max, self._context.config.query_count_max))
         matches = await self._index.find(
             KeyQuery(
                 topic=header.topic,

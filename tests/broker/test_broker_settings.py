@@ -7,10 +7,9 @@ import pytest
 
 from tests.broker.control_broker import Clock, ControlBroker, control_broker
 from thermocline.broker.broker_config import BrokerConfig
-from thermocline.broker.broker_settings import SETTINGS, BrokerSettings, decode_changes
+from thermocline.broker.broker_settings import BLACK_LIST, SETTINGS, BrokerSettings, decode_changes
 from thermocline.broker.context_builder import settings_path
 from thermocline.broker.main import BrokerArguments, load_broker_settings
-from thermocline.broker.rocketmq_properties import REQUIRED, WITHOUT_EFFECT
 from thermocline.broker.setting_sources import (
     LoadedSettings,
     SettingSource,
@@ -19,7 +18,7 @@ from thermocline.broker.setting_sources import (
     load_settings,
 )
 from thermocline.remoting.config_text import parse_config_text
-from thermocline.remoting.errors import InvalidParameterError
+from thermocline.remoting.errors import InvalidParameterError, SettingError
 from thermocline.remoting.json_dialect import loads
 from thermocline.store.store_config import FlushDiskType
 
@@ -126,12 +125,14 @@ def test_the_environment_stands_above_files_and_below_flags() -> None:
         ("brokerRole", "SLAVE", "not built"),
         ("aclEnable", "true", "not built"),
         ("enablePropertyFilter", "SQL92", "true or false is needed"),
-        ("brokerId", "1", "brokerId must be 0"),
+        ("brokerId", "1", "brokerId=1 is refused: it would promise a replica"),
+        ("serverChannelMaxIdleTimeSeconds", "long", "serverChannelMaxIdleTimeSeconds: a whole number is needed"),
         ("brokerName", "no spaces", "a name of letters"),
         ("bindAddress", "localhost", "an IP address"),
         ("brokerIP1", "broker.example", "an IP address is needed"),
         ("deleteWhen", "25", "hours of the day"),
-        ("storePathCommitLog", "/elsewhere", "storePathCommitLog"),
+        ("storePathCommitLog", "/elsewhere", "storePathCommitLog can only be commitlog in storePathRootDir"),
+        ("storePathIndex", "/elsewhere/index", "storePathIndex can only be index in storePathRootDir"),
         ("messageDelayLevel", "1s 5x", "delay level"),
         ("coldSegmentBytes", "1", "too small"),
         ("coldUrl", "ftp://elsewhere", "an object store is"),
@@ -140,7 +141,7 @@ def test_the_environment_stands_above_files_and_below_flags() -> None:
     ],
 )
 def test_a_wrong_setting_is_told_with_its_name(name: str, value: str, error: str) -> None:
-    with pytest.raises(InvalidParameterError, match=error):
+    with pytest.raises(SettingError, match=error):
         load(flags(**{name: value}))
 
 
@@ -168,10 +169,23 @@ def test_a_folder_is_needed() -> None:
         load_settings([])
 
 
-def test_no_name_means_two_things() -> None:
-    assert not SETTINGS.keys() & WITHOUT_EFFECT
-    assert not SETTINGS.keys() & REQUIRED.keys()
-    assert not WITHOUT_EFFECT & REQUIRED.keys()
+def test_places_in_the_store_may_be_named_before_its_folder() -> None:
+    text = b"""
+        storePathCommitLog=/data/store/commitlog
+        storePathConsumeQueue=/data/store/consumequeue
+        storePathIndex=/data/store/index/
+        storeCheckpoint=/data/store/checkpoint
+        abortFile=/data/store/abort
+        storePathRootDir=/data/store
+        mapedFileSizeCommitLog=67108864
+    """
+    default = SettingSource(place="default", values={"storePathRootDir": "/home/someone/store"})
+    loaded = load_settings([default, file_source("broker.conf", text)])
+    assert (loaded.store.root_path, loaded.store.log_file_bytes, loaded.ignored) == ("/data/store", 1 << 26, ())
+
+
+def test_a_setting_in_rocketmqs_unit_is_carried_by_ours() -> None:
+    assert load(flags(serverChannelMaxIdleTimeSeconds="60")).broker.server_idle_ms == 60_000
 
 
 def test_every_setting_is_shown_as_it_is_read() -> None:
@@ -239,6 +253,9 @@ async def test_another_setting_counts_from_the_next_start(tmp_path: Path) -> Non
         (b"autoCreateTopicEnable=false\nregisterNameServerPeriod=soon\n", 29),
         (b"autoCreateTopicEnable=false\nregisterNameServerPeriod=0\n", 29),
         (b"autoCreateTopicEnable=false\naclEnable=true\n", 29),
+        (b"autoCreateTopicEnable=false\nbrokerRole=SYNC_MASTER\n", 29),
+        (b"autoCreateTopicEnable=false\nserverChannelMaxIdleTimeSeconds=0\n", 29),
+        (b"autoCreateTopicEnable=false\nstorePathCommitLog=/elsewhere\n", 29),
     ],
 )
 async def test_a_refused_change_changes_nothing(broker: ControlBroker, body: bytes, code: int) -> None:
@@ -249,6 +266,23 @@ async def test_a_refused_change_changes_nothing(broker: ControlBroker, body: byt
     assert broker.context.settings.version.current.counter == 0
 
 
+async def test_a_black_list_is_added_to_the_names_that_are_never_changed_from_afar(tmp_path: Path) -> None:
+    config = BrokerConfig(listen_host="127.0.0.1", config_black_list="autoCreateTopicEnable; configBlackList")
+    async with control_broker(tmp_path, config=config) as broker:
+        for name in ("autoCreateTopicEnable", "configBlackList", "storePathRootDir", "rocketmqHome"):
+            assert (await broker.ask(25, body=f"{name}=false\n".encode())).code == 16
+        assert (await broker.ask(25, body=b"traceOn=false\n")).code == 0
+        assert broker.context.config.auto_create_topic
+
+
+async def test_what_cannot_be_otherwise_is_shown_and_may_come_back(broker: ControlBroker) -> None:
+    values = await shown(broker)
+    assert (values["inSyncReplicas"], values["metricsExporterType"], values["aclEnable"]) == ("1", "DISABLE", "false")
+    every_one = "".join(f"{name}={text}\n" for name, text in values.items() if name not in NEVER_FROM_AFAR)
+    assert (await broker.ask(25, body=every_one.encode())).code == 0
+
+
+NEVER_FROM_AFAR = BLACK_LIST | BrokerConfig().black_list
 KEYS = "access_key=AKIDSECRET&secret_key=TOPSECRET&session_token=TOKENSECRET"
 WITH_KEYS = f"s3://history/p?endpoint=https://host&{KEYS}"
 MASKED = "s3://history/p?endpoint=https://host&access_key=***&secret_key=***&session_token=***"

@@ -4,6 +4,7 @@ only a Thermocline broker serves.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import signal
@@ -29,9 +30,14 @@ STOP_TIMEOUT_S = 20
 class Daemon:
     """One process of the command and what it printed."""
 
-    def __init__(self, arguments: Sequence[str], directory: Path) -> None:
+    def __init__(self, arguments: Sequence[str], directory: Path, *, open_files: tuple[int, int] | None = None) -> None:
+        """`open_files`: its soft and hard limit, if not those of this process."""
         self._log = (directory / f"{arguments[0]}.err").open("w+b")
-        self.process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=self._log, cwd=directory)
+        command = [*COMMAND, *arguments]
+        if open_files is not None:
+            soft, hard = open_files
+            command = ["sh", "-c", f'ulimit -S -n {soft} && ulimit -H -n {hard} && exec "$@"', "sh", *command]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._log, cwd=directory)
 
     def ready(self) -> dict[str, str]:
         """Wait for the line that says that it serves, and return its fields."""
@@ -77,6 +83,16 @@ def eventually(condition: Callable[[], bool], *, what: str) -> None:
         time.sleep(0.05)
 
 
+def children_of(process_id: int) -> list[int]:
+    """The processes that a process has started and that run."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # ended meanwhile
+            if int(path.read_text().rpartition(")")[2].split()[1]) == process_id:
+                found.append(int(path.parent.name))
+    return found
+
+
 def waiting(capsys: pytest.CaptureFixture[str], dev: dict[str, str], topic: str) -> int | None:
     """How many messages of a topic wait for the cold tier, None while the tier process has not said."""
     (state,) = ask(capsys, dev, "tier", "status", topic)["broker-a"]["topics"]
@@ -96,6 +112,16 @@ def test_dev_serves_what_its_line_says(dev: dict[str, str], capsys: pytest.Captu
     assert re.fullmatch(r"file:///.*/data/cold", dev["cold"])
     (row,) = ask(capsys, dev, "cluster", "list")
     assert row["address"] == dev["broker"]
+
+
+def test_a_change_that_would_promise_more_than_is_built_is_refused(
+    dev: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for daemon, change in (("broker", "inSyncReplicas=2"), ("namesrv", "enableControllerInNamesrv=true")):
+        named = ["broker-a"] if daemon == "broker" else []
+        status = run([daemon, "config", "set", *named, change, "--namesrv", dev["namesrv"]])
+        assert status == 1
+        assert f"{change} is refused: it would promise" in capsys.readouterr().err
 
 
 def test_messages_go_to_the_cold_tier_and_come_back(dev: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -234,12 +260,34 @@ def test_name_server_and_broker_run_apart_and_stop_on_interrupt(tmp_path: Path) 
         assert name_server.stop(signal.SIGINT) == 0
 
 
+@pytest.mark.parametrize("daemon", ["namesrv", "broker"])
+def test_the_limit_of_open_files_is_raised_by_itself(tmp_path: Path, daemon: str) -> None:
+    """In the daemon and its helper processes, and without a warning as long as little is open."""
+    options = {"namesrv": [], "broker": ["--data", "store", "--cold", f"file://{tmp_path}/cold"]}[daemon]
+    limited = Daemon([daemon, "--listen", "127.0.0.1:0", *options], tmp_path, open_files=(256, 4_000))
+    try:
+        limited.ready()
+        process_id, helper_count = limited.process.pid, {"namesrv": 0, "broker": 2}[daemon]
+        eventually(lambda: len(children_of(process_id)) == helper_count, what="the helpers run")
+        for each in (process_id, *children_of(process_id)):
+            limits = Path(f"/proc/{each}/limits").read_text()
+            assert re.search(r"^Max open files +4000 +4000 ", limits, re.MULTILINE), limits
+        assert "open files" not in limited.errors()
+    finally:
+        assert limited.stop() == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "expected"),
     [
-        (["broker", "--set", "listenPort=many"], 1, "listenPort"),
-        (["broker", "--set", "lisenPort=1"], 1, "listenPort"),
-        (["broker", "--config", "missing.conf"], 1, "missing.conf"),
+        (["broker", "--set", "listenPort=many"], 2, "listenPort"),
+        (["broker", "--set", "lisenPort=1"], 2, "listenPort"),
+        (["broker", "--set", "listenPort=99999"], 2, "listenPort"),
+        (["broker", "--config", "missing.conf"], 2, "missing.conf"),
+        (["broker", "--set", "inSyncReplicas=2"], 2, "inSyncReplicas=2 is refused: it would promise"),
+        (["dev", "--set", "brokerRole=SYNC_MASTER"], 2, "brokerRole=SYNC_MASTER is refused: it would promise"),
+        (["namesrv", "--set", "enableControllerInNamesrv=true"], 2, "enableControllerInNamesrv=true is refused"),
+        (["namesrv", "--set", "listenPort=many"], 2, "listenPort"),
         (["broker", "--listen", "nonsense"], 2, "HOST:PORT"),
         (["namesrv", "--listen", "nonsense"], 2, "HOST:PORT"),
     ],

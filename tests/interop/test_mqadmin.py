@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.interop.cluster import Cluster, wait_until
+from tests.interop.cluster import THERMOCLINE, Cluster, wait_until
 from tests.interop.java_agent import ReceivedMessage, SendAnswer, message_body
 
 pytestmark = pytest.mark.java
@@ -246,6 +246,19 @@ def test_broker_config_is_readable_and_changeable(cluster: Cluster) -> None:
     assert "success" in printed
     config = properties(cluster.admin("getBrokerConfig", "-b", cluster.broker_address))
     assert config["fileReservedTime"] == "71"
+
+
+def test_what_would_promise_more_than_is_built_is_refused(cluster: Cluster) -> None:
+    if cluster.kind != THERMOCLINE:
+        pytest.skip("the official broker has replicas")
+    broker = ("-b", cluster.broker_address)
+    printed = cluster.admin("updateBrokerConfig", *broker, "-k", "inSyncReplicas", "-v", "2")
+    assert "CODE: 29" in printed
+    assert "inSyncReplicas=2 is refused: it would promise" in printed
+    assert properties(cluster.admin("getBrokerConfig", *broker))["inSyncReplicas"] == "1"
+    printed = cluster.admin("updateNamesrvConfig", "-k", "enableControllerInNamesrv", "-v", "true")
+    assert "CODE: 29" in printed
+    assert "enableControllerInNamesrv=true is refused: it would promise" in printed
 
 
 def test_consumer_progress_shows_no_lag(cluster: Cluster, live: LiveTopic) -> None:

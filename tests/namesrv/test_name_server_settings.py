@@ -15,7 +15,7 @@ from thermocline.namesrv.name_server_settings import (
     file_properties,
     load_name_server_config,
 )
-from thermocline.remoting.errors import InvalidParameterError
+from thermocline.remoting.errors import SettingError
 
 NAMESRV_CONF = b"""
 # as Apache RocketMQ reads it
@@ -23,21 +23,26 @@ listenPort = 9877
 bindAddress=127.0.0.1
 orderMessageEnable = true
 serverWorkerThreads = 8
+serverChannelMaxIdleTimeSeconds = 30
+clientWorkerThreads = 4
+enableControllerInNamesrv = false
 """
 
 
 def test_a_namesrv_conf_of_rocketmq_is_understood() -> None:
     loaded = load_name_server_config([file_properties("namesrv.conf", NAMESRV_CONF)])
-    assert loaded.config == NameServerConfig(listen_host="127.0.0.1", listen_port=9877, order_message=True)
-    assert loaded.ignored == ("serverWorkerThreads",)
+    assert loaded.config == NameServerConfig(
+        listen_host="127.0.0.1", listen_port=9877, order_message=True, server_idle_ms=30_000
+    )
+    assert loaded.ignored == ("serverWorkerThreads", "clientWorkerThreads")
 
 
 def test_toml_has_property_names() -> None:
     source = file_properties("namesrv.toml", b"listenPort = 9877\nenableTopicList = false\n")
     assert load_name_server_config([source]).config == NameServerConfig(listen_port=9877, topic_list=False)
-    with pytest.raises(InvalidParameterError, match="unknown table"):
+    with pytest.raises(SettingError, match="unknown table"):
         file_properties("namesrv.toml", b"[broker]\nname = 1\n")
-    with pytest.raises(InvalidParameterError, match="cannot be read"):
+    with pytest.raises(SettingError, match="cannot be read"):
         file_properties("namesrv.toml", b"listenPort 9877")
 
 
@@ -62,16 +67,16 @@ def test_the_later_source_wins(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_are_named(name: str, text: str, error: str) -> None:
-    with pytest.raises(InvalidParameterError, match=error):
+    with pytest.raises(SettingError, match=error):
         load_name_server_config([PropertySource(place="flag", values={name: text})])
 
 
 def test_mistakes_in_the_environment_are_named() -> None:
     source = environment_properties({"THERMOCLINE_NAME_SERVER_LISTEN_PROT": "1"})
-    with pytest.raises(InvalidParameterError, match="did you mean THERMOCLINE_NAME_SERVER_LISTEN_PORT"):
+    with pytest.raises(SettingError, match="did you mean THERMOCLINE_NAME_SERVER_LISTEN_PORT"):
         load_name_server_config([source])
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidParameterError, match="cannot be read"):
+    with pytest.raises(SettingError, match="cannot be read"):
         load_config(config_path=tmp_path / "none.conf", environment={}, flags={})

@@ -233,6 +233,13 @@ def test_settings_are_shown_and_changed(server: NameServerUnderTest) -> None:
     assert server.processor.config.order_message
     assert server.ask(318, body=b"kvConfigPath=/elsewhere\n").code == 16
     assert server.ask(318, body=b"scanNotActiveBrokerInterval=soon\n").code == 29
+    refused = server.ask(318, body=b"orderMessageEnable=false\nenableControllerInNamesrv=true\n")
+    assert refused.code == 29
+    assert "enableControllerInNamesrv=true is refused: it would promise a controller" in str(refused.remark)
+    for change in (b"listenPort=1\n", b"serverChannelMaxIdleTimeSeconds=7\n"):
+        refused = server.ask(318, body=change)
+        assert refused.code == 29
+        assert "is read at the start" in str(refused.remark)
 
 
 @pytest.mark.parametrize(

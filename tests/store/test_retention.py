@@ -69,6 +69,13 @@ def test_age_does_not_count_on_a_full_disk(disk: SimulatedDisk) -> None:
     assert run(store, now_ms=0, hour=OTHER_HOUR) == 1
 
 
+def test_files_stay_for_their_age_on_a_full_disk_when_that_is_asked_for(disk: SimulatedDisk) -> None:
+    store = full_store(disk, clean_forcibly=False)
+    disk.free_bytes_left = disk.total_bytes_there * 14 // 100
+    assert run(store, now_ms=0, hour=OTHER_HOUR) == 6
+    assert run(store, hour=OTHER_HOUR) == 1
+
+
 @pytest.mark.parametrize("name", ["committed_offset", "index_offset", "held_offset", "timers_offset"])
 def test_nothing_goes_that_somebody_needs(disk: SimulatedDisk, name: str) -> None:
     """However full the disk is."""

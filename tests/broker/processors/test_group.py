@@ -45,6 +45,9 @@ async def test_groups_are_made_by_use_unless_switched_off(broker: ControlBroker)
     await broker.ask(25, body=b"autoCreateSubscriptionGroup=false\n")
     answer = await broker.ask(352, {"group": "NotMade"})
     assert (answer.code, answer.remark) == (26, "No group in this broker")
+    assert (await broker.ask(352, {"group": "CID_RMQ_SYS_made"})).code == 0
+    await broker.ask(25, body=b"enableCreateSysGroup=false\n")
+    assert (await broker.ask(352, {"group": "CID_RMQ_SYS_not_made"})).code == 26
     assert (await broker.ask(352, {"group": "Made"})).code == 0
 
 

@@ -106,6 +106,9 @@ async def test_query_in_both_tiers(tmp_path: Path) -> None:
         everything = messages(await query(broker, "shared", maxNum=64))
         assert [record.queue_offset for record in everything] == list(range(59, -1, -1))
         assert [r.queue_offset for r in messages(await query(broker, "shared", maxNum=5))] == [59, 58, 57, 56, 55]
+        broker.change_config(query_count_max=3)
+        assert [r.queue_offset for r in messages(await query(broker, "shared", maxNum=5))] == [59, 58, 57]
+        broker.change_config(query_count_max=64)
         assert [r.queue_offset for r in messages(await query(broker, unique_key(3), indexType="U"))] == [3]
         cold.is_away = True
         assert (await query(broker, "shared", maxNum=64)).code == 2

@@ -569,8 +569,12 @@ async def test_sends_that_have_waited_for_too_long_are_refused(broker: DataBroke
         2,
         "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: 250ms, size of queue: 0",
     )
+    broker.change_config(fast_failure=False)
+    broker.hot.came_late(250)
+    assert (await producer.send(send_frame(opaque=3))).code == 0, "brokerFastFailureEnable=false: they wait"
+    broker.change_config(fast_failure=True)
     broker.hot.came_late(0)
-    assert (await producer.send(send_frame(opaque=3))).code == 0
+    assert (await producer.send(send_frame(opaque=4))).code == 0
 
 
 async def test_one_way_sends_are_never_answered(broker: DataBroker) -> None:
