@@ -12,7 +12,9 @@ import msgspec
 from msgspec import field
 
 from thermocline.remoting.bodies.body import Body
-from thermocline.remoting.errors import InvalidRequestError
+from thermocline.remoting.bodies.client import MessageRequestModeName
+from thermocline.remoting.header_codec import Int, Long
+from thermocline.remoting.json_conversion import convert
 from thermocline.remoting.json_dialect import loads_as
 
 REQUEST_MODE_PULL = "PULL"
@@ -25,12 +27,12 @@ class BatchAck(Body, kw_only=True):
 
     bits: str = field(default="", name="b")
     consumer_group: str = field(default="", name="c")
-    invisible_ms: int = field(default=0, name="it")
-    pop_time_ms: int = field(default=0, name="pt")
-    queue_id: int = field(default=0, name="q")
+    invisible_ms: Long = field(default=0, name="it")
+    pop_time_ms: Long = field(default=0, name="pt")
+    queue_id: Int = field(default=0, name="q")
     retry: str = field(default="0", name="r")
-    revive_queue_id: int = field(default=0, name="rq")
-    start_offset: int = field(default=0, name="so")
+    revive_queue_id: Int = field(default=0, name="rq")
+    start_offset: Long = field(default=0, name="so")
     topic: str = field(default="", name="t")
 
 
@@ -63,10 +65,7 @@ class BatchAckMessageRequestBody(Body, kw_only=True):
         """
         raw = loads_as(data, _RawBatchAcks)
         acks = [{_LONG_NAMES.get(name, name): value for name, value in ack.items()} for ack in raw.acks or ()]
-        try:
-            return cls(acks=msgspec.convert(acks, list[BatchAck]), broker_name=raw.broker_name or "")
-        except msgspec.ValidationError as error:
-            raise InvalidRequestError("a batch acknowledgement cannot be read", reason=str(error)) from error
+        return cls(acks=convert(acks, list[BatchAck]), broker_name=raw.broker_name or "")
 
 
 class _RawBatchAcks(msgspec.Struct, rename="camel", kw_only=True):
@@ -81,8 +80,8 @@ class SetMessageRequestModeRequestBody(Body, kw_only=True):
     """
 
     consumer_group: str = ""
-    mode: str = REQUEST_MODE_PULL
-    pop_share_queue_num: int = 0
+    mode: MessageRequestModeName = REQUEST_MODE_PULL
+    pop_share_queue_num: Int = 0
     topic: str = ""
 
 
