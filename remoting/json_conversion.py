@@ -5,7 +5,7 @@ numbers. What fastjson takes is taken here, with the same value:
 
     member      is taken from
     number      a number, its fraction cut off; its text; true and false; the only item of a list; {"val": number}
-    flag        true, false; a number, of which only 1 is true; "true" and "false" in any case, "1", "Y", "0", "N"
+    flag        true, false; a number, of which only 1 and -1 are true; "true" and "false" in any case, "1", "Y", "0", "N"
     text        a text; a number or flag, as it is written in Java; an object or list, as JSON
     enum        a constant's name in any case; its ordinal, as number or text; of a name not known: not sent
     list, set   a list; a single item where a list belongs
@@ -14,9 +14,9 @@ numbers. What fastjson takes is taken here, with the same value:
 
 Anything else does not fit: an ordinal that does not exist, a number beyond its type, a text that is no number.
 
-Two rules are ours, where the official decoders of releases 5.5.0 and before differ, or take what their broker then fails
-on. null, and for all but text an empty text, counts as not sent, and what is not sent has its default: 5.5.0 reads such
-a number as 0, releases before as its default. null is left out of lists and maps: the official broker keeps it and
+Two rules are ours, where the official decoders of releases 5.5.0 and before differ, or take what their broker then
+fails on. null, and for all but text an empty text, counts as not sent, and what is not sent has its default: 5.5.0 reads
+such a number as 0, releases before as its default. null is left out of lists and maps: the official broker keeps it and
 fails with a NullPointerException when it comes to it.
 Source: fastjson 2.0.59 (JSONReader.java, ObjectReaderImplEnum.java, ObjectReaderImplList.java), as RemotingSerializable
 of Apache RocketMQ 5.5.0 uses it; fastjson 1.2 in releases before. Held against both by
@@ -223,15 +223,13 @@ def _collection_converter(
     holds_texts = item_converter is _text
 
     def collection(value: Any) -> Any:
-        if value is None:
+        if value is None or value == "null":
             return NOT_SENT
         if isinstance(value, list):
             items = value
         elif value == "":
             return make() if holds_texts else NOT_SENT
         elif holds_texts and not isinstance(value, str | dict):
-            raise _MisfitError("a list is expected")
-        elif value == "null":
             raise _MisfitError("a list is expected")
         else:
             items = [value]
@@ -324,11 +322,9 @@ def _flag(value: Any) -> Any:
     if value is None:
         return NOT_SENT
     if isinstance(value, int | float | Decimal):
-        return isinstance(value, int) and value == 1
+        return isinstance(value, int) and abs(value) == 1
     if isinstance(value, str):
         return _flag_from_text(value)
-    if isinstance(value, list) and len(value) == 1:
-        return _flag(value[0])
     raise _MisfitError("true or false is expected")
 
 

@@ -142,7 +142,7 @@ def loads(data: bytes | memoryview) -> Any:
     Raises:
         InvalidRequestError: It is neither.
     """
-    return plain(_read(data))
+    return plain(read_exactly(data))
 
 
 def loads_as(data: bytes | memoryview, value_type: type[T]) -> T:
@@ -156,11 +156,11 @@ def loads_as(data: bytes | memoryview, value_type: type[T]) -> T:
             return msgspec.json.decode(data, type=value_type)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             pass  # the dialect, members of other types, or not JSON at all: the slow way decides
-    return convert(_read(data), value_type)
+    return convert(read_exactly(data), value_type)
 
 
-def _read(data: bytes | memoryview) -> Any:
-    """As `loads`, fractions as exact as they are written."""
+def read_exactly(data: bytes | memoryview) -> Any:
+    """As `loads`, fractions as exact as they are written, for `convert`."""
     try:
         value = _exact_decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -38,7 +38,7 @@ ConsumeFromWhereName = Annotated[
 ]
 ConsumeTypeName = Annotated[str, enum_names(CONSUME_ACTIVELY, CONSUME_PASSIVELY, CONSUME_POP)]
 LanguageName = Annotated[str, enum_names(*(language.name for language in LanguageCode))]
-MessageModelName = Annotated[str, enum_names(BROADCASTING, CLUSTERING)]
+MessageModelName = Annotated[str, enum_names(BROADCASTING, CLUSTERING, "LITE_SELECTIVE")]
 MessageRequestModeName = Annotated[str, enum_names("PULL", "POP")]
 
 

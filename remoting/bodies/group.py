@@ -21,7 +21,7 @@ class ExponentialRetryPolicy(Body, kw_only=True):
 
     initial: Long = 5_000
     max: Long = 7_200_000
-    multiplier: Int = 2
+    multiplier: Long = 2
 
 
 class CustomizedRetryPolicy(Body, kw_only=True):
@@ -44,7 +44,7 @@ class SimpleSubscriptionData(FrozenBody, frozen=True, kw_only=True):
     expression: str = "*"
     expression_type: str = "TAG"
     topic: str = ""
-    version: Int = 0
+    version: Long = 0
 
 
 class SubscriptionGroupConfig(Body, kw_only=True):

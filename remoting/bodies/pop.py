@@ -6,16 +6,16 @@ MessageRequestModeManager.java, Apache RocketMQ 5.3.
 
 from __future__ import annotations
 
-from typing import Any, Self
+import re
+from typing import Self
 
-import msgspec
 from msgspec import field
 
 from thermocline.remoting.bodies.body import Body
 from thermocline.remoting.bodies.client import MessageRequestModeName
 from thermocline.remoting.header_codec import Int, Long
 from thermocline.remoting.json_conversion import convert
-from thermocline.remoting.json_dialect import loads_as
+from thermocline.remoting.json_dialect import loads_as, read_exactly
 
 REQUEST_MODE_PULL = "PULL"
 REQUEST_MODE_POP = "POP"
@@ -48,6 +48,7 @@ _LONG_NAMES = {
     "topic": "t",
 }
 """Names that RocketMQ reads as well."""
+_LONG_NAME = re.compile(rf"\b(?:{'|'.join(_LONG_NAMES)})\b".encode())
 
 
 class BatchAckMessageRequestBody(Body, kw_only=True):
@@ -63,14 +64,15 @@ class BatchAckMessageRequestBody(Body, kw_only=True):
         Raises:
             InvalidRequestError: It is none.
         """
-        raw = loads_as(data, _RawBatchAcks)
-        acks = [{_LONG_NAMES.get(name, name): value for name, value in ack.items()} for ack in raw.acks or ()]
-        return cls(acks=convert(acks, list[BatchAck]), broker_name=raw.broker_name or "")
-
-
-class _RawBatchAcks(msgspec.Struct, rename="camel", kw_only=True):
-    acks: list[dict[str, Any]] | None = None
-    broker_name: str | None = None
+        if not _LONG_NAME.search(data):
+            return loads_as(data, cls)
+        body = read_exactly(data)
+        acks = body.get("acks") if isinstance(body, dict) else None
+        for ack in acks if isinstance(acks, list) else [acks]:
+            if isinstance(ack, dict):
+                for long_name in _LONG_NAMES.keys() & ack.keys():
+                    ack[_LONG_NAMES[long_name]] = ack.pop(long_name)
+        return convert(body, cls)
 
 
 class SetMessageRequestModeRequestBody(Body, kw_only=True):

@@ -36,6 +36,7 @@ public final class Decoder {
     public static void main(String[] arguments) throws Exception {
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         BufferedWriter output = new BufferedWriter(new OutputStreamWriter(System.out, StandardCharsets.UTF_8));
+        System.setOut(System.err); // the software's logging writes to it
         for (String line = input.readLine(); line != null; line = input.readLine()) {
             if (line.isEmpty()) {
                 output.flush();
@@ -90,8 +91,12 @@ public final class Decoder {
             write(decode.call(), value, new IdentityHashMap<>());
             out.append(value).append('}');
         } catch (Throwable error) {
+            Throwable cause = error;
+            while (cause.getCause() != null) {
+                cause = cause.getCause();
+            }
             out.append("{\"refused\":");
-            text(String.valueOf(error), out);
+            text(String.valueOf(cause), out);
             out.append('}');
         }
     }
@@ -114,6 +119,8 @@ public final class Decoder {
             text((String) value, out);
         } else if (value instanceof Enum) {
             text(((Enum<?>) value).name(), out);
+        } else if (value instanceof long[]) {
+            out.append(java.util.Arrays.toString((long[]) value));
         } else if (value instanceof java.util.BitSet) {
             java.util.BitSet bits = (java.util.BitSet) value;
             out.append("{\"@bits\":").append(java.util.Arrays.toString(bits.stream().toArray())).append('}');
