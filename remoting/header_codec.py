@@ -6,9 +6,9 @@ otherwise. A field without default is one that the request makes no sense withou
 send but other clients may not has RocketMQ's default here.
 
 A number that is none counts as not there, as in RocketMQ; only the headers of sends, pulls and a few more, which decode
-themselves there (`decodes_itself`), are refused for it. RocketMQ reads a field that is needed and not there as null or 0
-and fails later, or takes the request for another one's: here such a request is refused. A flag that is neither true nor
-false is false; 1 is true, which RocketMQ's C++ client writes for it and RocketMQ reads as false.
+themselves there (`decodes_itself`), are refused for it. RocketMQ reads a field that is needed and not there as null or
+0 and fails later, or does something else than was asked for: here such a request is refused. A flag that is neither
+true nor false is false; 1 is true, which RocketMQ's C++ client writes for it and RocketMQ reads as false.
 
     class GetMinOffsetRequestHeader(TopicQueueHeader):
         topic: str

@@ -5,7 +5,7 @@ numbers. What fastjson takes is taken here, with the same value:
 
     member      is taken from
     number      a number, its fraction cut off; its text; true and false; the only item of a list; {"val": number}
-    flag        true, false; a number, of which only 1 and -1 are true; "true" and "false" in any case, "1", "Y", "0", "N"
+    flag        true, false; a number, of which only 1 and -1 are true; "true", "false" in any case, "1", "Y", "0", "N"
     text        a text; a number or flag, as it is written in Java; an object or list, as JSON
     enum        a constant's name in any case; its ordinal, as number or text; of a name not known: not sent
     list, set   a list; a single item where a list belongs
@@ -15,9 +15,9 @@ numbers. What fastjson takes is taken here, with the same value:
 Anything else does not fit: an ordinal that does not exist, a number beyond its type, a text that is no number.
 
 Two rules are ours, where the official decoders of releases 5.5.0 and before differ, or take what their broker then
-fails on. null, and for all but text an empty text, counts as not sent, and what is not sent has its default: 5.5.0 reads
-such a number as 0, releases before as its default. null is left out of lists and maps: the official broker keeps it and
-fails with a NullPointerException when it comes to it.
+fails on. null, and for all but text an empty text, counts as not sent, and what is not sent has its default: 5.5.0
+reads such a number as 0, releases before as its default. null is left out of lists and maps: the official broker keeps
+it and fails with a NullPointerException when it comes to it.
 Source: fastjson 2.0.59 (JSONReader.java, ObjectReaderImplEnum.java, ObjectReaderImplList.java), as RemotingSerializable
 of Apache RocketMQ 5.5.0 uses it; fastjson 1.2 in releases before. Held against both by
 `tests/interop/test_official_decoder.py`.

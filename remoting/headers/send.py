@@ -8,7 +8,6 @@ Source: SendMessageRequestHeader.java, SendMessageRequestHeaderV2.java, Apache R
 from __future__ import annotations
 
 from collections.abc import Mapping
-
 from typing import ClassVar
 
 import msgspec

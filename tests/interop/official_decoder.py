@@ -1,4 +1,4 @@
-"""The JVM that reads bodies and headers with RocketMQ's own decoders; its other half is `java5/interop/Decoder.java`."""
+"""The JVM that reads bodies and headers with RocketMQ's decoders; its other half is `java5/interop/Decoder.java`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Our reading of JSON bodies and headers beside RocketMQ's own, on bodies as clients in any language might write them.
 
-What release 5.5.0 takes is taken, with the same value; what it refuses is refused, unless the releases before it take it
-and give the value that we give. The exceptions are those that `json_conversion.py` names.
+What release 5.5.0 takes is taken, with the same value; what it refuses is refused, unless the releases before it take
+it and give the value that we give. The exceptions are those that `json_conversion.py` names.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tests.interop.official_decoder import OfficialDecoder, Verdict, official_de
 from thermocline.remoting import bodies, headers
 from thermocline.remoting.bit_set import decode_bit_set
 from thermocline.remoting.bodies import Body
+from thermocline.remoting.bodies.client import LanguageName
 from thermocline.remoting.command import RemotingCommand, decode_command
 from thermocline.remoting.errors import HeaderDecodeError, InvalidRequestError
 from thermocline.remoting.frames import HEADER_WORD
-from thermocline.remoting.bodies.client import LanguageName
 from thermocline.remoting.header_codec import Header, Int, decode_header
 from thermocline.remoting.language_code import LANGUAGE_BY_NAME, LANGUAGE_BY_NUMBER, LanguageCode
 from thermocline.remoting.request_code import RequestCode
