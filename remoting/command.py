@@ -29,9 +29,10 @@ from enum import IntEnum
 
 import msgspec
 
-from thermocline.remoting.errors import HeaderDecodeError
+from thermocline.remoting.errors import HeaderDecodeError, InvalidRequestError
 from thermocline.remoting.frames import HEADER_WORD, LENGTH
 from thermocline.remoting.header_codec import H, Header, Int, decode_header, encode_header
+from thermocline.remoting.json_dialect import loads_as
 from thermocline.remoting.language_code import LANGUAGE_BY_NAME, LANGUAGE_BY_NUMBER, LanguageCode
 
 FLAG_RESPONSE = 0x1
@@ -234,11 +235,12 @@ def _decode_json_header(header: memoryview) -> RemotingCommand:
         fields = _json_header_decoder.decode(header)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         fields = _decode_odd_json_header(header)
+    language = LANGUAGE_BY_NAME.get(fields.language)
     return RemotingCommand(
         fields.code,
         fields.opaque,
         fields.flag,
-        LANGUAGE_BY_NAME.get(fields.language, LanguageCode.OTHER),
+        _odd_language(fields.language) if language is None else language,
         fields.version,
         fields.remark,
         fields.ext_fields,
@@ -246,22 +248,18 @@ def _decode_json_header(header: memoryview) -> RemotingCommand:
 
 
 def _decode_odd_json_header(header: memoryview) -> _JsonHeaderIn:
-    """A header as some clients write it: null members, numbers among the ext fields, other types where text belongs."""
+    """A header as some clients write it: null members, numbers among the ext fields, languages by number."""
     try:
-        members = msgspec.json.decode(header, type=dict[str, object])
-        ext_fields = members.get("extFields")
-        if isinstance(ext_fields, dict):
-            members["extFields"] = {
-                name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
-                for name, value in ext_fields.items()
-                if value is not None
-            }
-        if not isinstance(members.get("language") or "", str):
-            members["language"] = LanguageCode.OTHER.name
-        members = {name: value for name, value in members.items() if value is not None}
-        return msgspec.convert(members, _JsonHeaderIn, strict=False)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        return loads_as(header, _JsonHeaderIn)
+    except InvalidRequestError as error:
         raise HeaderDecodeError("the JSON header cannot be read", cause=error) from error
+
+
+def _odd_language(text: str) -> LanguageCode:
+    """By its name in any case or by its number; OTHER if there is none such."""
+    if text.isascii() and text.isdecimal():
+        return LANGUAGE_BY_NUMBER.get(int(text[:9]), LanguageCode.OTHER)
+    return LANGUAGE_BY_NAME.get(text.upper(), LanguageCode.OTHER)
 
 
 # -- binary --------------------------------------------------------------------------------------------------------

@@ -5,6 +5,11 @@ is a `Header` with one attribute a field; attributes are snake_case, names on th
 otherwise. A field without default is one that the request makes no sense without; what RocketMQ's own clients always
 send but other clients may not has RocketMQ's default here.
 
+A number that is none counts as not there, as in RocketMQ; only the headers of sends, pulls and a few more, which decode
+themselves there (`decodes_itself`), are refused for it. RocketMQ reads a field that is needed and not there as null or
+0 and fails later, or does something else than was asked for: here such a request is refused. A flag that is neither
+true nor false is false; 1 is true, which RocketMQ's C++ client writes for it and RocketMQ reads as false.
+
     class GetMinOffsetRequestHeader(TopicQueueHeader):
         topic: str
         queue_id: Int
@@ -14,10 +19,12 @@ Source: RemotingCommand.java (decodeCommandCustomHeader), FastCodesHeader.java, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import msgspec
+from msgspec import inspect
 
 from thermocline.remoting.errors import InvalidRequestError
 
@@ -30,6 +37,9 @@ Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 class Header(msgspec.Struct, rename="camel", kw_only=True):
     """Base of every header type."""
+
+    decodes_itself: ClassVar[bool] = False
+    """Whether its class in RocketMQ is a FastCodesHeader, for which a number that is none is an error."""
 
 
 class RpcHeader(Header, kw_only=True):
@@ -67,14 +77,40 @@ def decode_header(header_type: type[H], ext_fields: Mapping[str, str] | None) ->
     try:
         return msgspec.convert(fields, header_type, strict=False)
     except msgspec.ValidationError as error:
-        raise _invalid_header(header_type, fields, error) from error
+        return _decode_odd_header(header_type, fields, error)
 
 
-def _invalid_header(header_type: type[Header], fields: Mapping[str, str], cause: Exception) -> InvalidRequestError:
+_INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
+
+
+def _decode_odd_header(header_type: type[H], fields: Mapping[str, str], cause: Exception) -> H:
+    values: dict[str, Any] = {}
     for field in msgspec.structs.fields(header_type):
-        if field.required and field.encode_name not in fields:
-            return InvalidRequestError(f"the custom field <{field.encode_name}> is null")
-    return InvalidRequestError(f"a custom field cannot be read: {cause}")
+        text = fields.get(field.encode_name)
+        value = None if text is None else _read_field(inspect.type_info(field.type), text)
+        if value is not None:
+            values[field.encode_name] = value
+        elif text is not None and (header_type.decodes_itself or field.required):
+            raise InvalidRequestError(f"a custom field cannot be read: {cause}") from cause
+        elif field.required:
+            raise InvalidRequestError(f"the custom field <{field.encode_name}> is null") from cause
+    try:
+        return msgspec.convert(values, header_type)
+    except msgspec.ValidationError as error:
+        raise InvalidRequestError(f"a custom field cannot be read: {error}") from error
+
+
+def _read_field(described: inspect.Type, text: str) -> object:
+    """The value of a field as Java parses it; None if it has none."""
+    if isinstance(described, inspect.UnionType):
+        (described,) = (kind for kind in described.types if not isinstance(kind, inspect.NoneType))
+    if isinstance(described, inspect.BoolType):
+        return text.lower() in ("true", "1")
+    if isinstance(described, inspect.IntType):
+        number = int(text) if _INTEGER.fullmatch(text) else None
+        assert described.le is not None
+        return number if number is not None and -described.le - 1 <= number <= described.le else None
+    return text
 
 
 def encode_header(header: Header) -> dict[str, str]:

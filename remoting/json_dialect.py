@@ -6,12 +6,14 @@ Written like standard JSON, but
   - a map keyed by objects has the objects as keys:   {{"brokerName":"b","queueId":0,"topic":"t"}:7}
 Read as well
   - an object met before may be written as a reference to it: {"$ref":"$.path.to[0]"}, also "$", "@" and "..".
-  - names without quotes, texts in single quotes, a comma too many.
+  - names without quotes, texts in single quotes, commas too many or missing, comments, numbers as Java writes them.
 
 `dumps` writes standard JSON (what new clients ask of the NameServer; every map has text keys there), `dumps_dialect`
 the Java form, which only differs for integer and object keys. `loads` reads all of it: standard text at msgspec's
 speed, the rest with a parser of our own. That one is slow, so it has bounds: size, depth, references followed.
-Source: fastjson 1.2 as RemotingSerializable.java uses it, Apache RocketMQ 5.3.
+`loads_as` reads a structure: at msgspec's speed when the text is standard and every member of its type, else member by
+member as leniently as RocketMQ does (json_conversion.py).
+Source: fastjson 1.2 and fastjson 2 as RemotingSerializable.java uses them, Apache RocketMQ 5.3 and 5.5.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from thermocline.remoting.errors import InvalidRequestError
+from thermocline.remoting.json_conversion import convert, number_from_text, plain
 
 DEPTH_MAX = 64
 DIALECT_BYTES_MAX = 4 * 1024 * 1024
@@ -139,13 +142,7 @@ def loads(data: bytes | memoryview) -> Any:
     Raises:
         InvalidRequestError: It is neither.
     """
-    try:
-        value = msgspec.json.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return loads_dialect(data)
-    if b"$ref" in bytes(data):
-        return _resolve_references(value)
-    return value
+    return plain(read_exactly(data))
 
 
 def loads_as(data: bytes | memoryview, value_type: type[T]) -> T:
@@ -156,33 +153,49 @@ def loads_as(data: bytes | memoryview, value_type: type[T]) -> T:
     """
     if b"$ref" not in bytes(data):
         try:
-            return msgspec.json.decode(data, type=value_type, strict=False)
+            return msgspec.json.decode(data, type=value_type)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            pass  # the dialect, null where a default belongs, or not JSON at all: the slow way decides
+            pass  # the dialect, members of other types, or not JSON at all: the slow way decides
+    return convert(read_exactly(data), value_type)
+
+
+def read_exactly(data: bytes | memoryview) -> Any:
+    """As `loads`, fractions as exact as they are written, for `convert`."""
     try:
-        return msgspec.convert(_without_nulls(loads(data)), value_type, strict=False)
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise InvalidRequestError(f"the JSON body does not fit: {error}") from error
+        value = _exact_decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _parse(data)
+    if b"$ref" in bytes(data):
+        return _resolve_references(value)
+    return value
+
+
+_exact_decoder = msgspec.json.Decoder(float_hook=number_from_text)
 
 
 def loads_dialect(data: bytes | memoryview) -> Any:
     """As `loads`, always with the tolerant parser."""
+    return plain(_parse(data))
+
+
+def _parse(data: bytes | memoryview) -> Any:
     if len(data) > DIALECT_BYTES_MAX:
         raise InvalidRequestError("the body is too large", size_bytes=len(data), size_bytes_max=DIALECT_BYTES_MAX)
     try:
         text = bytes(data).decode()
     except UnicodeDecodeError as error:
         raise InvalidRequestError("the body is not UTF-8") from error
-    parser = _Parser(text)
+    parser = _Parser(text.removeprefix("\ufeff"))
     value = parser.parse()
     return _resolve_references(value) if parser.has_references else value
 
 
-_SPACE = re.compile(r"[ \t\r\n\f\b]*")
+_SPACE = re.compile(r"(?:[ \t\r\n\f\b\0]+|/\*(?s:.*?)\*/|//[^\n]*(?:\n|$))*")
 _BARE = re.compile(r"[A-Za-z0-9_$.+\-]+")
 _TEXT_CHUNK = {'"': re.compile(r'[^"\\]*'), "'": re.compile(r"[^'\\]*")}
-_INTEGER = re.compile(r"-?[0-9]{1,40}")
-_ESCAPES = {'"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
+_ESCAPES = {'"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_ESCAPES |= {"F": "\f", **{str(code): chr(code) for code in range(8)}}
 _WORDS: dict[str, object] = {"true": True, "false": False, "null": None}
 
 
@@ -221,6 +234,8 @@ class _Parser:
             return self._object(depth)
         if first == "[":
             return self._array(depth)
+        if first == "":
+            raise self._error("it ends too early")
         if first in ('"', "'"):
             return self._string(first)
         return self._bare_value()
@@ -238,7 +253,7 @@ class _Parser:
             return _WORDS[word]
         number = word[:-1] if word[-1] in "LSBFD" else word  # Java's suffixes, which fastjson reads
         try:
-            return int(number) if _INTEGER.fullmatch(number) else float(number)
+            return number_from_text(number)
         except ValueError:
             raise self._error("neither a number nor a word") from None
 
@@ -254,8 +269,6 @@ class _Parser:
                 self._position += 1
                 continue
             items.append(self._value(depth - 1))
-            if self._peek() not in (",", "]"):
-                raise self._error("an array is not closed")
 
     def _object(self, depth: int) -> dict[Any, Any]:
         self._position += 1
@@ -275,16 +288,14 @@ class _Parser:
             members[key] = self._value(depth - 1)
             if key == "$ref":
                 self.has_references = True
-            if self._peek() not in (",", "}"):
-                raise self._error("an object is not closed")
 
     def _key(self, first: str, depth: int) -> Any:
         if first in ('"', "'"):
             return self._string(first)
         if first == "{":
             return ObjectKey(self._value(depth - 1))
-        if first == "[":
-            raise self._error("an array cannot be a key")
+        if first in ("[", ""):
+            raise self._error("a name is missing")
         word = self._bare_word()
         return int(word) if _INTEGER.fullmatch(word) else word
 
@@ -309,11 +320,13 @@ class _Parser:
         self._position += 1
         if letter in _ESCAPES and letter:
             return _ESCAPES[letter]
+        if letter == "x":
+            return chr(self._hexadecimal(2))
         if letter == "u":
-            unit = self._hexadecimal()
+            unit = self._hexadecimal(4)
             if 0xD800 <= unit < 0xDC00 and self._text.startswith("\\u", self._position):
                 self._position += 2
-                low = self._hexadecimal()
+                low = self._hexadecimal(4)
                 if 0xDC00 <= low < 0xE000:
                     return chr(0x10000 + (unit - 0xD800 << 10) + (low - 0xDC00))
                 raise self._error("half of a surrogate pair")
@@ -322,11 +335,11 @@ class _Parser:
             return chr(unit)
         raise self._error("an unknown escape")
 
-    def _hexadecimal(self) -> int:
-        digits = self._text[self._position : self._position + 4]
-        if len(digits) != 4 or not all(digit in "0123456789abcdefABCDEF" for digit in digits):
-            raise self._error("four hexadecimal digits are missing")
-        self._position += 4
+    def _hexadecimal(self, count: int) -> int:
+        digits = self._text[self._position : self._position + count]
+        if len(digits) != count or not all(digit in "0123456789abcdefABCDEF" for digit in digits):
+            raise self._error(f"{count} hexadecimal digits are missing")
+        self._position += count
         return int(digits, 16)
 
 

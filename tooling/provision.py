@@ -15,8 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from thermocline.localstack import RECIPES, UNFIT_RECIPES, LocalStackError
 from thermocline.localstack.cache_directory import default_cache_directory
 from tooling.java_libraries import OFFICIAL_ROCKETMQ, OFFICIAL_ROCKETMQ_4, SPARK_S3A, ensure_jars
-from tooling.pyspark_overlay import NAME as PYSPARK_NEXT
-from tooling.pyspark_overlay import ensure_overlay
+from tooling.pinned_wheels import PYSPARK_NEXT, ROCKETMQ_CPP
 from tooling.system_packages import ensure_c_compiler, ensure_go, ensure_java_home
 
 GOALS = ("demo", "test", "bench")
@@ -62,7 +61,7 @@ def _cached_parts(goal: str, cold: str) -> dict[str, Part]:
     if goal == "test":
         parts[OFFICIAL_ROCKETMQ_4] = lambda: ensure_jars(OFFICIAL_ROCKETMQ_4)
         parts[SPARK_S3A] = lambda: ensure_jars(SPARK_S3A)
-        parts[PYSPARK_NEXT] = ensure_overlay
+        parts |= {wheels.name: wheels.ensure for wheels in (PYSPARK_NEXT, ROCKETMQ_CPP)}
     return parts
 
 

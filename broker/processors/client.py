@@ -67,10 +67,18 @@ class ClientProcessor:
     def heartbeat(self, connection: Connection, command: RemotingCommand) -> Answer:
         """34: note a client's producers and consumers."""
         data = HeartbeatData.decode(command.body)
+        self._date_subscriptions(data)
         consumers = self._accepted(data)
         if all(self._has_retry_topic(consumer, config) for consumer, config in consumers):
             return self._register(connection, command, data, consumers)
         return self._make_topics_then_register(connection, command, data, consumers)
+
+    def _date_subscriptions(self, data: HeartbeatData) -> None:
+        """Give subscriptions that came without a version the time as theirs, as RocketMQ does: the latest counts."""
+        now_ms = self._context.clock()
+        for consumer in data.consumer_data_set:
+            for subscription in consumer.subscription_data_set:
+                subscription.sub_version = subscription.sub_version or now_ms
 
     async def _make_topics_then_register(
         self,

@@ -5,10 +5,15 @@ Source: HeartbeatData.java, SubscriptionData.java and the body classes of the sa
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from msgspec import field
 
 from thermocline.remoting.bodies.body import Body, FrozenBody
 from thermocline.remoting.bodies.topic import MessageQueue
+from thermocline.remoting.header_codec import Int, Long
+from thermocline.remoting.json_conversion import enum_names
+from thermocline.remoting.language_code import LanguageCode
 
 SUBSCRIBE_ALL = "*"
 EXPRESSION_TAG = "TAG"
@@ -20,15 +25,31 @@ CONSUME_POP = "CONSUME_POP"
 CLUSTERING = "CLUSTERING"
 BROADCASTING = "BROADCASTING"
 
+ConsumeFromWhereName = Annotated[
+    str,
+    enum_names(
+        "CONSUME_FROM_LAST_OFFSET",
+        "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+        "CONSUME_FROM_MIN_OFFSET",
+        "CONSUME_FROM_MAX_OFFSET",
+        "CONSUME_FROM_FIRST_OFFSET",
+        "CONSUME_FROM_TIMESTAMP",
+    ),
+]
+ConsumeTypeName = Annotated[str, enum_names(CONSUME_ACTIVELY, CONSUME_PASSIVELY, CONSUME_POP)]
+LanguageName = Annotated[str, enum_names(*(language.name for language in LanguageCode))]
+MessageModelName = Annotated[str, enum_names(BROADCASTING, CLUSTERING, "LITE_SELECTIVE")]
+MessageRequestModeName = Annotated[str, enum_names("PULL", "POP")]
+
 
 class SubscriptionData(Body, kw_only=True):
     """What one group wants of one topic. Equality is by every member; see `subscription.py` for making one."""
 
     class_filter_mode: bool = False
-    code_set: set[int] = field(default_factory=set)
+    code_set: set[Int] = field(default_factory=set)
     expression_type: str = EXPRESSION_TAG
     sub_string: str = SUBSCRIBE_ALL
-    sub_version: int = 0
+    sub_version: Long = 0
     tags_set: set[str] = field(default_factory=set)
     topic: str = ""
 
@@ -42,10 +63,10 @@ class ProducerData(FrozenBody, frozen=True, kw_only=True):
 class ConsumerData(Body, kw_only=True):
     """One consumer group of a client."""
 
-    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
-    consume_type: str = CONSUME_PASSIVELY
+    consume_from_where: ConsumeFromWhereName = "CONSUME_FROM_LAST_OFFSET"
+    consume_type: ConsumeTypeName = CONSUME_PASSIVELY
     group_name: str = ""
-    message_model: str = CLUSTERING
+    message_model: MessageModelName = CLUSTERING
     subscription_data_set: list[SubscriptionData] = field(default_factory=list)
     unit_mode: bool = False
 
@@ -55,7 +76,7 @@ class HeartbeatData(Body, kw_only=True):
 
     client_id: str = field(default="", name="clientID")
     consumer_data_set: list[ConsumerData] = field(default_factory=list)
-    heartbeat_fingerprint: int = 0
+    heartbeat_fingerprint: Int = 0
     producer_data_set: list[ProducerData] = field(default_factory=list)
     without_sub: bool = False
 
@@ -98,17 +119,17 @@ class ClientConnection(Body, kw_only=True):
 
     client_addr: str = ""
     client_id: str = ""
-    language: str = "OTHER"
-    version: int = 0
+    language: LanguageName = "OTHER"
+    version: Int = 0
 
 
 class ConsumerConnection(Body, kw_only=True):
     """The answer to GET_CONSUMER_CONNECTION_LIST."""
 
     connection_set: list[ClientConnection] = field(default_factory=list)
-    consume_from_where: str | None = None
-    consume_type: str | None = None
-    message_model: str | None = None
+    consume_from_where: ConsumeFromWhereName | None = None
+    consume_type: ConsumeTypeName | None = None
+    message_model: MessageModelName | None = None
     subscription_table: dict[str, SubscriptionData] = field(default_factory=dict)
 
 
@@ -122,10 +143,10 @@ class ProducerInfo(Body, kw_only=True):
     """One connected producer."""
 
     client_id: str = ""
-    language: str = "OTHER"
-    last_update_timestamp: int = 0
+    language: LanguageName = "OTHER"
+    last_update_timestamp: Long = 0
     remote_ip: str = field(default="", name="remoteIP")
-    version: int = 0
+    version: Int = 0
 
 
 class ProducerTableInfo(Body, kw_only=True):
@@ -139,7 +160,7 @@ class QueryAssignmentRequestBody(Body, kw_only=True):
 
     client_id: str = ""
     consumer_group: str = ""
-    message_model: str = CLUSTERING
+    message_model: MessageModelName = CLUSTERING
     strategy_name: str | None = None
     topic: str = ""
 
@@ -149,7 +170,7 @@ class MessageQueueAssignment(Body, kw_only=True):
 
     attachments: dict[str, str] | None = None
     message_queue: MessageQueue | None = None
-    mode: str = "PULL"
+    mode: MessageRequestModeName = "PULL"
 
 
 class QueryAssignmentResponseBody(Body, kw_only=True):

@@ -5,25 +5,29 @@ Source: SubscriptionGroupConfig.java, ConsumeStats.java, ConsumerRunningInfo.jav
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from msgspec import field
 
 from thermocline.remoting.bodies.body import Body, DialectBody, FrozenBody
 from thermocline.remoting.bodies.client import SubscriptionData
 from thermocline.remoting.bodies.topic import DataVersion, MessageQueue
+from thermocline.remoting.header_codec import Int, Long
+from thermocline.remoting.json_conversion import enum_names
 
 
 class ExponentialRetryPolicy(Body, kw_only=True):
     """Wait `initial * multiplier^n` ms before the n-th repetition, at most `max`."""
 
-    initial: int = 5_000
-    max: int = 7_200_000
-    multiplier: int = 2
+    initial: Long = 5_000
+    max: Long = 7_200_000
+    multiplier: Long = 2
 
 
 class CustomizedRetryPolicy(Body, kw_only=True):
     """Wait these ms, one after another."""
 
-    next: list[int] = field(default_factory=list)
+    next: list[Long] = field(default_factory=list)
 
 
 class GroupRetryPolicy(Body, kw_only=True):
@@ -31,7 +35,7 @@ class GroupRetryPolicy(Body, kw_only=True):
 
     customized_retry_policy: CustomizedRetryPolicy | None = None
     exponential_retry_policy: ExponentialRetryPolicy | None = None
-    type: str = "CUSTOMIZED"
+    type: Annotated[str, enum_names("EXPONENTIAL", "CUSTOMIZED")] = "CUSTOMIZED"
 
 
 class SimpleSubscriptionData(FrozenBody, frozen=True, kw_only=True):
@@ -40,27 +44,27 @@ class SimpleSubscriptionData(FrozenBody, frozen=True, kw_only=True):
     expression: str = "*"
     expression_type: str = "TAG"
     topic: str = ""
-    version: int = 0
+    version: Long = 0
 
 
 class SubscriptionGroupConfig(Body, kw_only=True):
     """How a consumer group is set up on one broker."""
 
     attributes: dict[str, str] = field(default_factory=dict)
-    broker_id: int = 0
+    broker_id: Long = 0
     consume_broadcast_enable: bool = True
     consume_enable: bool = True
     consume_from_min_enable: bool = True
     consume_message_orderly: bool = False
-    consume_timeout_minute: int = 15
+    consume_timeout_minute: Int = 15
     group_name: str = ""
     group_retry_policy: GroupRetryPolicy = field(default_factory=GroupRetryPolicy)
-    group_sys_flag: int = 0
+    group_sys_flag: Int = 0
     notify_consumer_ids_changed_enable: bool = True
-    retry_max_times: int = 16
-    retry_queue_nums: int = 1
+    retry_max_times: Int = 16
+    retry_queue_nums: Int = 1
     subscription_data_set: list[SimpleSubscriptionData] | None = None
-    which_broker_when_consume_slowly: int = 1
+    which_broker_when_consume_slowly: Long = 1
 
 
 class SubscriptionGroupListBody(Body, kw_only=True):
@@ -73,7 +77,7 @@ class SubscriptionGroupTableBody(Body, kw_only=True):
     """The answer to GET_ALL_SUBSCRIPTIONGROUP_CONFIG, and `config/subscriptionGroup.json`."""
 
     data_version: DataVersion = DataVersion()
-    forbidden_table: dict[str, dict[str, int]] = field(default_factory=dict)
+    forbidden_table: dict[str, dict[str, Int]] = field(default_factory=dict)
     subscription_group_table: dict[str, SubscriptionGroupConfig] = field(default_factory=dict)
 
 
@@ -94,10 +98,10 @@ class GroupList(Body, kw_only=True):
 class OffsetWrapper(Body, kw_only=True):
     """How far a group is in one queue."""
 
-    broker_offset: int = 0
-    consumer_offset: int = 0
-    last_timestamp: int = 0
-    pull_offset: int = 0
+    broker_offset: Long = 0
+    consumer_offset: Long = 0
+    last_timestamp: Long = 0
+    pull_offset: Long = 0
 
 
 class ConsumeStats(DialectBody, kw_only=True):
@@ -112,22 +116,22 @@ class ConsumeStatsList(DialectBody, kw_only=True):
 
     broker_addr: str | None = None
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(default_factory=list)
-    total_diff: int = 0
-    total_inflight_diff: int = 0
+    total_diff: Long = 0
+    total_inflight_diff: Long = 0
 
 
 class ResetOffsetBody(DialectBody, kw_only=True):
     """The answer to INVOKE_BROKER_TO_RESET_OFFSET, the request body of RESET_CONSUMER_CLIENT_OFFSET."""
 
-    offset_table: dict[MessageQueue, int] = field(default_factory=dict)
+    offset_table: dict[MessageQueue, Long] = field(default_factory=dict)
 
 
 class MessageQueueForC(Body, kw_only=True):
     """One queue and its offset, for clients that cannot read objects as keys."""
 
     broker_name: str = ""
-    offset: int = 0
-    queue_id: int = 0
+    offset: Long = 0
+    queue_id: Int = 0
     topic: str = ""
 
 
@@ -140,51 +144,56 @@ class ResetOffsetBodyForC(Body, kw_only=True):
 class GetConsumerStatusBody(DialectBody, kw_only=True):
     """The answers to GET_CONSUMER_STATUS_FROM_CLIENT and INVOKE_BROKER_TO_GET_CONSUMER_STATUS."""
 
-    consumer_table: dict[str, dict[MessageQueue, int]] = field(default_factory=dict)
-    message_queue_table: dict[MessageQueue, int] = field(default_factory=dict)
+    consumer_table: dict[str, dict[MessageQueue, Long]] = field(default_factory=dict)
+    message_queue_table: dict[MessageQueue, Long] = field(default_factory=dict)
+
+
+ConsumeResultName = Annotated[
+    str, enum_names("CR_SUCCESS", "CR_LATER", "CR_ROLLBACK", "CR_COMMIT", "CR_THROW_EXCEPTION", "CR_RETURN_NULL")
+]
 
 
 class ConsumeMessageDirectlyResult(Body, kw_only=True):
     """A client's answer to CONSUME_MESSAGE_DIRECTLY."""
 
     auto_commit: bool = True
-    consume_result: str | None = None
+    consume_result: ConsumeResultName | None = None
     order: bool = False
     remark: str | None = None
-    spent_time_mills: int = 0
+    spent_time_mills: Long = 0
 
 
 class ProcessQueueInfo(Body, kw_only=True):
     """What a push consumer holds of one queue."""
 
-    cached_msg_count: int = 0
-    cached_msg_max_offset: int = 0
-    cached_msg_min_offset: int = 0
-    cached_msg_size_in_mib: int = field(default=0, name="cachedMsgSizeInMiB")
-    commit_offset: int = 0
+    cached_msg_count: Int = 0
+    cached_msg_max_offset: Long = 0
+    cached_msg_min_offset: Long = 0
+    cached_msg_size_in_mib: Int = field(default=0, name="cachedMsgSizeInMiB")
+    commit_offset: Long = 0
     droped: bool = False
-    last_consume_timestamp: int = 0
-    last_lock_timestamp: int = 0
-    last_pull_timestamp: int = 0
+    last_consume_timestamp: Long = 0
+    last_lock_timestamp: Long = 0
+    last_pull_timestamp: Long = 0
     locked: bool = False
-    transaction_msg_count: int = 0
-    transaction_msg_max_offset: int = 0
-    transaction_msg_min_offset: int = 0
-    try_unlock_times: int = 0
+    transaction_msg_count: Int = 0
+    transaction_msg_max_offset: Long = 0
+    transaction_msg_min_offset: Long = 0
+    try_unlock_times: Long = 0
 
 
 class PopProcessQueueInfo(Body, kw_only=True):
     """What a POP consumer holds of one queue."""
 
     droped: bool = False
-    last_pop_timestamp: int = 0
-    wait_ack_count: int = 0
+    last_pop_timestamp: Long = 0
+    wait_ack_count: Int = 0
 
 
 class ConsumeStatus(Body, kw_only=True):
     """How a consumer is doing with one topic."""
 
-    consume_failed_msgs: int = 0
+    consume_failed_msgs: Long = 0
     consume_failed_tps: float = field(default=0.0, name="consumeFailedTPS")
     consume_ok_tps: float = field(default=0.0, name="consumeOKTPS")
     consume_rt: float = field(default=0.0, name="consumeRT")
@@ -215,11 +224,11 @@ class QuerySubscriptionResponseBody(Body, kw_only=True):
 class QueueTimeSpan(Body, kw_only=True):
     """The times of what one queue holds, and where a group is in it."""
 
-    consume_time_stamp: int = 0
-    delay_time: int = 0
-    max_time_stamp: int = 0
+    consume_time_stamp: Long = 0
+    delay_time: Long = 0
+    max_time_stamp: Long = 0
     message_queue: MessageQueue | None = None
-    min_time_stamp: int = 0
+    min_time_stamp: Long = 0
 
 
 class QueryConsumeTimeSpanBody(Body, kw_only=True):
@@ -231,7 +240,7 @@ class QueryConsumeTimeSpanBody(Body, kw_only=True):
 class QueryCorrectionOffsetBody(DialectBody, kw_only=True):
     """The answer to QUERY_CORRECTION_OFFSET."""
 
-    correction_offsets: dict[int, int] = field(default_factory=dict)
+    correction_offsets: dict[Int, Long] = field(default_factory=dict)
 
 
 class ConsumeQueueData(Body, kw_only=True):
@@ -241,16 +250,16 @@ class ConsumeQueueData(Body, kw_only=True):
     eval: bool = False
     extend_data_json: str | None = None
     msg: str | None = None
-    physic_offset: int = 0
-    physic_size: int = 0
-    tags_code: int = 0
+    physic_offset: Long = 0
+    physic_size: Int = 0
+    tags_code: Long = 0
 
 
 class QueryConsumeQueueResponseBody(Body, kw_only=True):
     """The answer to QUERY_CONSUME_QUEUE."""
 
     filter_data: str | None = None
-    max_queue_index: int = 0
-    min_queue_index: int = 0
+    max_queue_index: Long = 0
+    min_queue_index: Long = 0
     queue_data: list[ConsumeQueueData] = field(default_factory=list)
     subscription_data: SubscriptionData | None = None

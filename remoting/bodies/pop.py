@@ -6,14 +6,16 @@ MessageRequestModeManager.java, Apache RocketMQ 5.3.
 
 from __future__ import annotations
 
-from typing import Any, Self
+import re
+from typing import Self
 
-import msgspec
 from msgspec import field
 
 from thermocline.remoting.bodies.body import Body
-from thermocline.remoting.errors import InvalidRequestError
-from thermocline.remoting.json_dialect import loads_as
+from thermocline.remoting.bodies.client import MessageRequestModeName
+from thermocline.remoting.header_codec import Int, Long
+from thermocline.remoting.json_conversion import convert
+from thermocline.remoting.json_dialect import loads_as, read_exactly
 
 REQUEST_MODE_PULL = "PULL"
 REQUEST_MODE_POP = "POP"
@@ -25,12 +27,12 @@ class BatchAck(Body, kw_only=True):
 
     bits: str = field(default="", name="b")
     consumer_group: str = field(default="", name="c")
-    invisible_ms: int = field(default=0, name="it")
-    pop_time_ms: int = field(default=0, name="pt")
-    queue_id: int = field(default=0, name="q")
+    invisible_ms: Long = field(default=0, name="it")
+    pop_time_ms: Long = field(default=0, name="pt")
+    queue_id: Int = field(default=0, name="q")
     retry: str = field(default="0", name="r")
-    revive_queue_id: int = field(default=0, name="rq")
-    start_offset: int = field(default=0, name="so")
+    revive_queue_id: Int = field(default=0, name="rq")
+    start_offset: Long = field(default=0, name="so")
     topic: str = field(default="", name="t")
 
 
@@ -46,6 +48,7 @@ _LONG_NAMES = {
     "topic": "t",
 }
 """Names that RocketMQ reads as well."""
+_LONG_NAME = re.compile(rf"\b(?:{'|'.join(_LONG_NAMES)})\b".encode())
 
 
 class BatchAckMessageRequestBody(Body, kw_only=True):
@@ -61,17 +64,15 @@ class BatchAckMessageRequestBody(Body, kw_only=True):
         Raises:
             InvalidRequestError: It is none.
         """
-        raw = loads_as(data, _RawBatchAcks)
-        acks = [{_LONG_NAMES.get(name, name): value for name, value in ack.items()} for ack in raw.acks or ()]
-        try:
-            return cls(acks=msgspec.convert(acks, list[BatchAck]), broker_name=raw.broker_name or "")
-        except msgspec.ValidationError as error:
-            raise InvalidRequestError("a batch acknowledgement cannot be read", reason=str(error)) from error
-
-
-class _RawBatchAcks(msgspec.Struct, rename="camel", kw_only=True):
-    acks: list[dict[str, Any]] | None = None
-    broker_name: str | None = None
+        if not _LONG_NAME.search(data):
+            return loads_as(data, cls)
+        body = read_exactly(data)
+        acks = body.get("acks") if isinstance(body, dict) else None
+        for ack in acks if isinstance(acks, list) else [acks]:
+            if isinstance(ack, dict):
+                for long_name in _LONG_NAMES.keys() & ack.keys():
+                    ack[_LONG_NAMES[long_name]] = ack.pop(long_name)
+        return convert(body, cls)
 
 
 class SetMessageRequestModeRequestBody(Body, kw_only=True):
@@ -81,8 +82,8 @@ class SetMessageRequestModeRequestBody(Body, kw_only=True):
     """
 
     consumer_group: str = ""
-    mode: str = REQUEST_MODE_PULL
-    pop_share_queue_num: int = 0
+    mode: MessageRequestModeName = REQUEST_MODE_PULL
+    pop_share_queue_num: Int = 0
     topic: str = ""
 
 

@@ -8,28 +8,29 @@ from __future__ import annotations
 from msgspec import field
 
 from thermocline.remoting.bodies.body import Body
+from thermocline.remoting.header_codec import Int, Long
 
 
 class HAClientRuntimeInfo(Body, kw_only=True):
     """How a replica follows its master."""
 
-    last_read_timestamp: int = 0
-    last_write_timestamp: int = 0
+    last_read_timestamp: Long = 0
+    last_write_timestamp: Long = 0
     master_addr: str | None = None
-    master_flush_offset: int = 0
-    max_offset: int = 0
-    transferred_byte_in_second: int = 0
+    master_flush_offset: Long = 0
+    max_offset: Long = 0
+    transferred_byte_in_second: Long = 0
 
 
 class HAConnectionRuntimeInfo(Body, kw_only=True):
     """How far one replica is, as its master sees it."""
 
     addr: str = ""
-    diff: int = 0
+    diff: Long = 0
     in_sync: bool = False
-    slave_ack_offset: int = 0
-    transfer_from_where: int = 0
-    transferred_byte_in_second: int = 0
+    slave_ack_offset: Long = 0
+    transfer_from_where: Long = 0
+    transferred_byte_in_second: Long = 0
 
 
 class HARuntimeInfo(Body, kw_only=True):
@@ -37,6 +38,6 @@ class HARuntimeInfo(Body, kw_only=True):
 
     ha_client_runtime_info: HAClientRuntimeInfo = field(default_factory=HAClientRuntimeInfo)
     ha_connection_info: list[HAConnectionRuntimeInfo] = field(default_factory=list)
-    in_sync_slave_nums: int = 0
+    in_sync_slave_nums: Int = 0
     master: bool = False
-    master_commit_log_max_offset: int = 0
+    master_commit_log_max_offset: Long = 0

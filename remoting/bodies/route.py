@@ -19,6 +19,7 @@ from thermocline.remoting.bodies.body import Body, DialectBody
 from thermocline.remoting.bodies.topic import DataVersion, TopicConfig, TopicQueueMappingDetail, TopicQueueMappingInfo
 from thermocline.remoting.compression import decompress
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
+from thermocline.remoting.header_codec import Int, Long
 from thermocline.remoting.json_dialect import dumps, dumps_dialect, loads_as
 from thermocline.remoting.sys_flag import CompressionType
 
@@ -27,16 +28,16 @@ class QueueData(Body, kw_only=True):
     """How many queues of a topic one broker has, and what may be done with them."""
 
     broker_name: str = ""
-    perm: int = 0
-    read_queue_nums: int = 0
-    topic_sys_flag: int = 0
-    write_queue_nums: int = 0
+    perm: Int = 0
+    read_queue_nums: Int = 0
+    topic_sys_flag: Int = 0
+    write_queue_nums: Int = 0
 
 
 class BrokerData(DialectBody, kw_only=True):
     """The addresses of one broker name: id 0 is the master."""
 
-    broker_addrs: dict[int, str] = field(default_factory=dict)
+    broker_addrs: dict[Long, str] = field(default_factory=dict)
     broker_name: str = ""
     cluster: str = ""
     enable_acting_master: bool = False
@@ -67,7 +68,7 @@ class ClusterInfo(DialectBody, kw_only=True):
 class BrokerMemberGroup(DialectBody, kw_only=True):
     """The brokers under one broker name."""
 
-    broker_addrs: dict[int, str] = field(default_factory=dict)
+    broker_addrs: dict[Long, str] = field(default_factory=dict)
     broker_name: str = ""
     cluster: str = ""
 

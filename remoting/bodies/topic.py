@@ -5,10 +5,14 @@ Source: TopicConfig.java, DataVersion.java and the body classes of the same name
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from msgspec import field
 
 from thermocline.remoting.bodies.body import Body, DialectBody, FrozenBody
 from thermocline.remoting.errors import InvalidRequestError
+from thermocline.remoting.header_codec import Int, Long
+from thermocline.remoting.json_conversion import enum_names
 from thermocline.remoting.json_dialect import dumps, loads_as
 
 PERM_INHERIT = 1
@@ -23,9 +27,9 @@ TOPIC_SYS_FLAG_UNIT_SUB = 2
 class DataVersion(FrozenBody, frozen=True, kw_only=True):
     """Version of a table; two are equal when all three members are."""
 
-    counter: int = 0
-    state_version: int = 0
-    timestamp: int = 0
+    counter: Long = 0
+    state_version: Long = 0
+    timestamp: Long = 0
 
 
 class TopicConfig(Body, kw_only=True):
@@ -33,12 +37,12 @@ class TopicConfig(Body, kw_only=True):
 
     attributes: dict[str, str] = field(default_factory=dict)
     order: bool = False
-    perm: int = PERM_READ | PERM_WRITE
-    read_queue_nums: int = 16
-    topic_filter_type: str = "SINGLE_TAG"
+    perm: Int = PERM_READ | PERM_WRITE
+    read_queue_nums: Int = 16
+    topic_filter_type: Annotated[str, enum_names("SINGLE_TAG", "MULTI_TAG")] = "SINGLE_TAG"
     topic_name: str = ""
-    topic_sys_flag: int = 0
-    write_queue_nums: int = 16
+    topic_sys_flag: Int = 0
+    write_queue_nums: Int = 16
 
     def encode_line(self) -> str:
         """The form inside a compressed registration: words joined by spaces. Order and system flag are not in it."""
@@ -97,31 +101,31 @@ class LogicQueueMappingItem(Body, kw_only=True):
     """One stretch of a static topic's logical queue."""
 
     broker_name: str | None = field(default=None, name="bname")
-    end_offset: int = -1
-    gen: int = 0
-    logic_offset: int = 0
-    queue_id: int = 0
-    start_offset: int = 0
-    time_of_end: int = -1
-    time_of_start: int = -1
+    end_offset: Long = -1
+    gen: Int = 0
+    logic_offset: Long = 0
+    queue_id: Int = 0
+    start_offset: Long = 0
+    time_of_end: Long = -1
+    time_of_start: Long = -1
 
 
 class TopicQueueMappingInfo(DialectBody, kw_only=True):
     """Which logical queues of a static topic a broker has."""
 
     broker_name: str | None = field(default=None, name="bname")
-    curr_id_map: dict[int, int] = field(default_factory=dict)
+    curr_id_map: dict[Int, Int] = field(default_factory=dict)
     dirty: bool = False
-    epoch: int = 0
+    epoch: Long = 0
     scope: str | None = "__global__"
     topic: str | None = None
-    total_queues: int = 0
+    total_queues: Int = 0
 
 
 class TopicQueueMappingDetail(TopicQueueMappingInfo, kw_only=True):
     """The same with the stretches; its integer keys are to be quoted, or new tools refuse it."""
 
-    hosted_queues: dict[int, list[LogicQueueMappingItem]] = field(default_factory=dict)
+    hosted_queues: dict[Int, list[LogicQueueMappingItem]] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """Standard JSON."""
@@ -148,16 +152,16 @@ class MessageQueue(FrozenBody, frozen=True, kw_only=True):
     """One queue of a topic on one broker."""
 
     broker_name: str = ""
-    queue_id: int = 0
+    queue_id: Int = 0
     topic: str = ""
 
 
 class TopicOffset(Body, kw_only=True):
     """What one queue holds."""
 
-    last_update_timestamp: int = 0
-    max_offset: int = 0
-    min_offset: int = 0
+    last_update_timestamp: Long = 0
+    max_offset: Long = 0
+    min_offset: Long = 0
 
 
 class TopicStatsTable(DialectBody, kw_only=True):
@@ -171,7 +175,7 @@ class BrokerStatsItem(Body, kw_only=True):
     """One statistic over one span."""
 
     avgpt: float = 0.0
-    sum: int = 0
+    sum: Long = 0
     tps: float = 0.0
 
 

@@ -5,6 +5,8 @@ Source: PullMessageRequestHeader.java and its neighbours, Apache RocketMQ 5.3; Q
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 from thermocline.remoting.header_codec import Header, Int, Long, TopicHeader, TopicQueueHeader
@@ -12,6 +14,8 @@ from thermocline.remoting.header_codec import Header, Int, Long, TopicHeader, To
 
 class PullMessageRequestHeader(TopicQueueHeader, kw_only=True):
     """PULL_MESSAGE 11, LITE_PULL_MESSAGE 361."""
+
+    decodes_itself: ClassVar[bool] = True
 
     consumer_group: str
     topic: str
@@ -31,6 +35,8 @@ class PullMessageRequestHeader(TopicQueueHeader, kw_only=True):
 
 class PullMessageResponseHeader(Header, kw_only=True):
     """The answer to a pull."""
+
+    decodes_itself: ClassVar[bool] = True
 
     suggest_which_broker_id: Long
     next_begin_offset: Long

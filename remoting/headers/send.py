@@ -8,6 +8,7 @@ Source: SendMessageRequestHeader.java, SendMessageRequestHeaderV2.java, Apache R
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import msgspec
 
@@ -49,6 +50,8 @@ class SendMessageRequestHeader(TopicQueueHeader, kw_only=True):
 
 class SendMessageRequestHeaderV2(Header, kw_only=True):
     """SEND_MESSAGE_V2 310, SEND_BATCH_MESSAGE 320, SEND_REPLY_MESSAGE_V2 325: the same with one letter a field."""
+
+    decodes_itself: ClassVar[bool] = True
 
     producer_group: str = msgspec.field(name="a")
     topic: str = msgspec.field(name="b")
@@ -119,6 +122,8 @@ def encode_send_header(code: int, header: SendMessageRequestHeader) -> dict[str,
 
 class SendMessageResponseHeader(Header, kw_only=True):
     """The answer to every send; `msg_id` holds several ids, joined by commas, for a batch."""
+
+    decodes_itself: ClassVar[bool] = True
 
     msg_id: str
     queue_id: Int

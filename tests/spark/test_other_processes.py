@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures_tools import have
-from tooling.pyspark_overlay import find_overlay
+from tooling.pinned_wheels import PYSPARK_NEXT
 from tooling.system_packages import find_java_home
 
 pytest.importorskip("pyspark")
@@ -71,7 +71,7 @@ def test_executors_in_processes_of_their_own(tmp_path: Path) -> None:
 @pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(TIMEOUT_S + 60)
 def test_the_next_pyspark(tmp_path: Path) -> None:
-    overlay = have(find_overlay)
+    overlay = have(PYSPARK_NEXT.find)
     assert f"checked {NEXT_VERSION}" in check(tmp_path, "--version", NEXT_VERSION, python_path=(overlay,))
 
 
@@ -79,7 +79,7 @@ def test_the_next_pyspark(tmp_path: Path) -> None:
 @pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(SUITE_TIMEOUT_S + 60)
 def test_the_next_pyspark_passes_the_tests_of_this_one(tmp_path: Path, case_count: Callable[..., int]) -> None:
-    overlay = have(find_overlay)
+    overlay = have(PYSPARK_NEXT.find)
     whole = bool(case_count(quick=0, soak=1))
     chosen = [ROOT / "tests/spark"] if whole else [ROOT / "tests/spark" / each for each in SAMPLE]
     output = run(

@@ -1,0 +1,92 @@
+"""Wheels that tests run beside our own environment: each set in a directory of its own, for PYTHONPATH.
+
+A set comes from a lock file with its hashes checked. The directory's name carries the interpreter and a digest of the
+lock file, so a changed pin never meets an old directory; a directory under its final name is complete.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from thermocline.localstack import LocalStackError, ToolMissingError
+
+TOOLING = Path(__file__).resolve().parent
+CACHE = TOOLING.parent / ".cache"
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedWheels:
+    """The set that `tooling/<name>.lock` pins."""
+
+    name: str
+
+    @property
+    def lock(self) -> Path:
+        """The lock file."""
+        return TOOLING / f"{self.name}.lock"
+
+    @property
+    def directory(self) -> Path:
+        """Where it is, once installed."""
+        digest = hashlib.sha256(self.lock.read_bytes()).hexdigest()[:12]
+        return CACHE / f"{self.name}-python{sys.version_info.major}.{sys.version_info.minor}-{digest}"
+
+    def find(self) -> Path:
+        """The directory.
+
+        Raises:
+            ToolMissingError: It has not been installed.
+        """
+        directory = self.directory
+        if not directory.is_dir():
+            raise ToolMissingError(f"{self.name} is not installed: `make test` does it.")
+        return directory
+
+    def ensure(self) -> Path:
+        """Install it unless it is there (at most a minute or two, once).
+
+        Raises:
+            LocalStackError: pip failed; the message ends with what it said.
+        """
+        target = self.directory
+        if target.is_dir():
+            return target
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with (target.parent / f"{self.name}.lock").open("w") as lock_file:
+            fcntl.flock(lock_file, fcntl.LOCK_EX)
+            if target.is_dir():
+                return target
+            print(f"installing {self.name} (once)", file=sys.stderr, flush=True)
+            partial = target.with_suffix(".partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-cache-dir"]
+            options = [
+                "--no-deps",
+                "--no-compile",
+                "--no-build-isolation",
+                "--require-hashes",
+                "--target",
+                str(partial),
+            ]
+            command = [*pip, *options, "--requirement", str(self.lock)]
+            answer = subprocess.run(command, capture_output=True, text=True, check=False)
+            if answer.returncode != 0 or not partial.is_dir():
+                shutil.rmtree(partial, ignore_errors=True)
+                raise LocalStackError(
+                    f"{self.name} could not be installed:\n{(answer.stdout + answer.stderr)[-2_000:]}"
+                )
+            partial.rename(target)
+        return target
+
+
+PYSPARK_NEXT = PinnedWheels("pyspark-next")
+"""The next PySpark, for the test that runs under it before the pinned one."""
+
+ROCKETMQ_CPP = PinnedWheels("rocketmq-cpp")
+"""RocketMQ's C++ client, librocketmq, with the Python binding that its wheel for Linux on x86-64 carries."""
