@@ -151,13 +151,15 @@ class QueueTable(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 class ColdRange(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """What the cold tier serves of one queue: [min_offset, end_offset) of this incarnation."""
+    """What the cold tier serves of one queue: [min_offset, end_offset) of this incarnation. `gaps`: the queue's
+    declared holes, [start, end) each."""
 
     topic: str
     incarnation: int
     queue_id: int
     min_offset: int
     end_offset: int
+    gaps: tuple[tuple[int, int], ...] = ()
 
 
 class TierSettings(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

@@ -216,7 +216,7 @@ class TierRole:
             entry = catalog.topics.get(topic)
             if entry is None:
                 continue
-            bounds = catalog.queue_bounds(topic)
+            bounds, gaps = catalog.queue_bounds(topic), catalog.queue_gaps(topic)
             # A queue that was told of and has lost its last segment is told of once more, as empty.
             known = self._told.pop(topic, set())
             ranges.extend(
@@ -226,6 +226,7 @@ class TierRole:
                     queue_id=queue_id,
                     min_offset=bounds.get(queue_id, (0, 0))[0],
                     end_offset=bounds.get(queue_id, (0, 0))[1],
+                    gaps=gaps[queue_id].spans if queue_id in gaps else (),
                 )
                 for queue_id in known | bounds.keys()
             )

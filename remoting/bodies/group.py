@@ -92,12 +92,14 @@ class GroupList(Body, kw_only=True):
 
 
 class OffsetWrapper(Body, kw_only=True):
-    """How far a group is in one queue."""
+    """How far a group is in one queue. Tools work out a lag as `broker_offset - consumer_offset`; `end_offset`, a
+    member of ours: the queue's end, where that is not the broker offset (broker/processors/stats.py)."""
 
     broker_offset: int = 0
     consumer_offset: int = 0
     last_timestamp: int = 0
     pull_offset: int = 0
+    end_offset: int | None = None
 
 
 class ConsumeStats(DialectBody, kw_only=True):

@@ -153,11 +153,13 @@ class MessageQueue(FrozenBody, frozen=True, kw_only=True):
 
 
 class TopicOffset(Body, kw_only=True):
-    """What one queue holds."""
+    """What one queue holds. `message_count`, a member of ours: how many messages these are, where some of the offsets
+    between the two have none."""
 
     last_update_timestamp: int = 0
     max_offset: int = 0
     min_offset: int = 0
+    message_count: int | None = None
 
 
 class TopicStatsTable(DialectBody, kw_only=True):
