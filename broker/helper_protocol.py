@@ -46,6 +46,7 @@ import msgspec
 from thermocline.broker.cold_reads import ColdKeyQuery, ColdPull, ColdTimeSearch
 from thermocline.broker.dropped_ranges import DroppedRange
 from thermocline.broker.key_index import KeyQuery
+from thermocline.broker.steady_report import SteadyReport
 from thermocline.broker.tier_holds import PinHold, QuarantinedRange
 from thermocline.remoting.header_codec import Header
 from thermocline.store.store_config import StoreConfig
@@ -384,6 +385,7 @@ class TierReportReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True
     """Topics that are due, and wait for the request budget."""
     oldest_waiting: str = ""
     """The topic whose message holds back the local log; empty when none does."""
+    steady_scrub: SteadyReport | None = None
 
 
 class PurgeRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
