@@ -147,7 +147,7 @@ class Progress:
 class NameServerList:
     """The NameServers that clients and brokers were started with.
 
-    Where the list can be changed while they run (`config set namesrvAddr`), that belongs into `take_out` and
+    Where the list can be changed while they run (`broker config set`), that belongs into `take_out` and
     `put_back`: everything else of the test stays as it is.
     """
 
