@@ -190,6 +190,7 @@ _TIER_LIVE = frozenset(
         "upload_budget_bytes",
         "spool_bytes",
         "full_policy",
+        "scrub_bytes_per_day",
     }
 )
 

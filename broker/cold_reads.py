@@ -23,6 +23,7 @@ from enum import Enum
 from typing import Protocol
 
 from thermocline.broker.cold_state import ColdHealth, ColdState
+from thermocline.tiered.queue_gaps import NO_GAPS, QueueGaps
 
 
 class Boundary(Enum):
@@ -34,10 +35,12 @@ class Boundary(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColdBounds:
-    """The queue offsets `[min_offset, end_offset)` that the tier serves; the TTL cut is not yet applied."""
+    """The queue offsets `[min_offset, end_offset)` that the tier serves; the TTL cut is not yet applied. `gaps`: the
+    declared holes, offsets that hold no message; some may reach beyond the bounds."""
 
     min_offset: int
     end_offset: int
+    gaps: QueueGaps = NO_GAPS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

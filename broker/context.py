@@ -28,6 +28,7 @@ from thermocline.broker.message_request_modes import RequestModeTable
 from thermocline.broker.queue_locks import QueueLocks
 from thermocline.broker.queue_lookup import QueueLookup
 from thermocline.broker.registration import Registration
+from thermocline.broker.remaining_messages import RemainingMessages
 from thermocline.broker.static_topics.peer_brokers import PeerBrokers
 from thermocline.broker.static_topics.physical_queues import LocalQueues, PhysicalQueues, RemoteQueues
 from thermocline.broker.static_topics.static_topic_table import LedQueue, StaticTopicTable
@@ -75,6 +76,7 @@ class BrokerContext:
     cold_quota: ColdReadQuota
     visible: VisibleQueues
     lookup: QueueLookup
+    remaining: RemainingMessages
     appender: MessageAppender
     registration: Registration
     clock: Callable[[], int]

@@ -47,6 +47,7 @@ from thermocline.broker.open_transactions import open_transactions
 from thermocline.broker.queue_locks import QueueLocks
 from thermocline.broker.queue_lookup import QueueLookup
 from thermocline.broker.registration import Registration
+from thermocline.broker.remaining_messages import RemainingMessages
 from thermocline.broker.static_topics import static_topic_table
 from thermocline.broker.static_topics.peer_brokers import PeerBrokers
 from thermocline.broker.static_topics.static_topic_table import StaticTopicTable
@@ -227,6 +228,7 @@ async def build_context(
         cold_quota=ColdReadQuota(config=lambda: settings.broker, clock=clock),
         visible=visible,
         lookup=QueueLookup(store, visible, cold),
+        remaining=RemainingMessages(visible, cold),
         appender=appender,
         registration=registration,
         clock=clock,

@@ -46,6 +46,7 @@ import msgspec
 from thermocline.broker.cold_reads import ColdKeyQuery, ColdPull, ColdTimeSearch
 from thermocline.broker.dropped_ranges import DroppedRange
 from thermocline.broker.key_index import KeyQuery
+from thermocline.broker.steady_report import SteadyReport
 from thermocline.broker.tier_holds import PinHold, QuarantinedRange
 from thermocline.remoting.header_codec import Header
 from thermocline.store.store_config import StoreConfig
@@ -151,13 +152,15 @@ class QueueTable(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 class ColdRange(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """What the cold tier serves of one queue: [min_offset, end_offset) of this incarnation."""
+    """What the cold tier serves of one queue: [min_offset, end_offset) of this incarnation. `gaps`: the queue's
+    declared holes, [start, end) each."""
 
     topic: str
     incarnation: int
     queue_id: int
     min_offset: int
     end_offset: int
+    gaps: tuple[tuple[int, int], ...] = ()
 
 
 class TierSettings(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -382,6 +385,7 @@ class TierReportReply(msgspec.Struct, array_like=True, frozen=True, kw_only=True
     """Topics that are due, and wait for the request budget."""
     oldest_waiting: str = ""
     """The topic whose message holds back the local log; empty when none does."""
+    steady_scrub: SteadyReport | None = None
 
 
 class PurgeRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

@@ -49,6 +49,7 @@ from thermocline.broker.helper_protocol import (
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.header_codec import decode_header
+from thermocline.tiered.queue_gaps import QueueGaps
 from thermocline.tiered.tier_config import TierConfig
 
 logger = logging.getLogger(__name__)
@@ -172,7 +173,9 @@ class TierLink:
         cold_range = self._ranges.get((topic, queue_id))
         if cold_range is None or cold_range.incarnation != self._incarnation_of(topic):
             return NOTHING
-        return ColdBounds(min_offset=cold_range.min_offset, end_offset=cold_range.end_offset)
+        return ColdBounds(
+            min_offset=cold_range.min_offset, end_offset=cold_range.end_offset, gaps=QueueGaps(cold_range.gaps)
+        )
 
     def held(self, pull: ColdPull) -> ColdPullResult | None:
         """Messages that the tier process has sent already; see ColdReads."""

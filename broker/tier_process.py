@@ -113,6 +113,7 @@ class TierRole:
         """How much may pass in a second."""
         self.budgets = TierBudgets()
         """How many bytes are held now."""
+        self._config = TierConfig()
         self._pending = PendingTables()
         self._dropped = DroppedRanges(incarnation_of=lambda _: 0)
         self._hot_state = HotState()
@@ -179,6 +180,7 @@ class TierRole:
                     on_committed=self._committed,
                     budgets=self.budgets,
                     check_store=watched.check,
+                    scrub_bytes_per_day=lambda: self._config.scrub_bytes_per_day,
                 )
                 try:
                     await self._run(work)
@@ -216,7 +218,7 @@ class TierRole:
             entry = catalog.topics.get(topic)
             if entry is None:
                 continue
-            bounds = catalog.queue_bounds(topic)
+            bounds, gaps = catalog.queue_bounds(topic), catalog.queue_gaps(topic)
             # A queue that was told of and has lost its last segment is told of once more, as empty.
             known = self._told.pop(topic, set())
             ranges.extend(
@@ -226,6 +228,7 @@ class TierRole:
                     queue_id=queue_id,
                     min_offset=bounds.get(queue_id, (0, 0))[0],
                     end_offset=bounds.get(queue_id, (0, 0))[1],
+                    gaps=gaps[queue_id].spans if queue_id in gaps else (),
                 )
                 for queue_id in known | bounds.keys()
             )
@@ -244,6 +247,7 @@ class TierRole:
 
     def _follow(self, config: TierConfig) -> None:
         """Keep to these limits and budgets; what else settings say counts from the broker's next start on."""
+        self._config = config
         self.rates.set(config.limits)
         self.budgets.resize(config)
 
@@ -399,6 +403,7 @@ class TierRole:
             budget=self._account.budget_state() if self._account else None,
             waits_for_budget=self._account.topics_waiting_for_budget if self._account else [],
             oldest_waiting=(service.backlog.oldest_waiting() or "") if service else "",
+            steady_scrub=self._work.scrub.steady_report() if self._work else None,
         )
         return RemotingCommand.response(command, body=msgspec.msgpack.encode(reply))
 

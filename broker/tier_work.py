@@ -82,6 +82,7 @@ class TierWork:
         on_committed: Callable[[Catalog, frozenset[str]], None],
         budgets: TierBudgets,
         check_store: Callable[[], Awaitable[None]],
+        scrub_bytes_per_day: Callable[[], int],
     ) -> None:
         """`budgets`: how many bytes may be held at a time. `check_store`: see TierService."""
         self.account = account
@@ -93,6 +94,7 @@ class TierWork:
         self._on_committed = on_committed
         self._budgets = budgets
         self._check_store = check_store
+        self._scrub_bytes_per_day = scrub_bytes_per_day
         self._changed = asyncio.Event()
         self._forgotten_version = -1
         local, config = link.settings.store, link.settings.tier
@@ -139,15 +141,17 @@ class TierWork:
         merging: asyncio.Task[None] | None = None
         if self._link.settings.tier.merge_bytes_per_second:
             merging = asyncio.create_task(self._merging.run(self._changed), name="merging")
+        scrubbing = asyncio.create_task(self.scrub.run_steadily(), name="steady-scrub")
         self.indexing.start()
         self._reader.load_lookups_soon()
         try:
             await first_to_end(self.service.run(), self._state_rounds.run())
         finally:
             await self.indexing.stop()
-            if merging is not None:
-                merging.cancel()
-                await asyncio.gather(merging, return_exceptions=True)
+            beside = [task for task in (merging, scrubbing) if task is not None]
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
 
     def figures(self, request: TierFiguresRequest) -> TierFigures:
         """What TIER_METRICS asks for."""
@@ -170,6 +174,7 @@ class TierWork:
             yielded_requests=None if budget is None else budget.yielded_requests,
             scrub_ms=None if report is None else report.finished_ms,
             scrub_broken=self.scrub.broken_count,
+            steady=self.scrub.steady_report(),
             cache_bytes=cache.size_bytes,
             cache_hits=cache.hit_count,
             cache_misses=cache.miss_count,
@@ -342,6 +347,8 @@ class TierWork:
             disk=self._disk,
             state_path=f"{self._link.settings.store.own_path}/scrub.json",
             spool_folder=self._spool_folder,
+            bytes_per_day=self._scrub_bytes_per_day,
+            requests=self.account.requests,
         )
 
     def _new_state_rounds(self) -> StateRounds:

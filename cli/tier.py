@@ -11,6 +11,7 @@ from thermocline.cli.application import Application, uses_cluster
 from thermocline.cli.cold_read_limits import clear_read_limit, reads, set_read_limit
 from thermocline.cli.output import time_text
 from thermocline.cli.parsing import duration_text
+from thermocline.cli.steady_scrub_notes import steady_notes
 from thermocline.cli.tier_bucket import cat, ls, verify
 from thermocline.cli.tier_cost import cost
 from thermocline.cli.tier_scrub import scrub
@@ -95,8 +96,13 @@ def status(app: Application, topic: str | None) -> None:
             app.output.note(f"{broker}: local files are held by {answer['oldestWaiting']}, which waits longest")
         if answer.get("lastScrub"):
             scrubbed = answer["lastScrub"]
-            found = f"{scrubbed['broken']} broken" if scrubbed["broken"] else "nothing broken"
-            app.output.note(f"{broker}: last scrub {time_text(scrubbed['finishedMs'])}, {found}")
+            unread = scrubbed.get("unreadCount", 0)
+            extent = f"names and sizes, without the bytes of {unread} objects" if unread else "every byte read"
+            found = f"{scrubbed['broken']} broken" if scrubbed["broken"] else "nothing broken in that"
+            app.output.note(f"{broker}: last scrub {time_text(scrubbed['finishedMs'])} ({extent}), {found}")
+        if answer.get("steadyScrub"):
+            for line in steady_notes(answer["steadyScrub"]):
+                app.output.note(f"{broker}: {line}")
         for helper in answer.get("helpers", []):
             if not helper.get("connected"):
                 app.output.note(f"{broker}: the {helper['name']} process is {helper['state']}")

@@ -25,7 +25,7 @@ EXIT_DONE, EXIT_BROKEN = 0, 1
 
 @click.command("scrub", short_help="Check what is in the cold tier, and repair it.")
 @click.argument("url", required=False)
-@click.option("--deep", is_flag=True, help="Read every byte, not only names and sizes.")
+@click.option("--deep", is_flag=True, help="Read every byte. Without it flipped bytes in an object are not found.")
 @click.option(
     "--budget", "budget_bytes", type=SIZE, help="Read at most so much of segments; the next one goes on there."
 )
@@ -49,8 +49,12 @@ def scrub(
     heal: bool,
     state_path: Path | None,
 ) -> int:
-    """Check the cold tier of every running broker, or what lies at URL without any; say what is missing, damaged or too
-    much. Exit status 1 when something is broken and not healed.
+    """Check the cold tier of every running broker, or the bucket at URL without any; report what is missing, damaged or
+    left over. Exit status 1 when something is broken and not healed.
+
+    Checked: names and sizes of all objects, the ledger, checkpoints and saved state byte by byte. The bytes of
+    segments, packs and index objects are read by --deep alone, and by the broker itself within 30 days
+    (coldScrubBytesPerDay).
 
     \b
     Example:
@@ -141,14 +145,16 @@ def _show(app: Application, reports: Iterable[Mapping[str, Any]]) -> None:
     if rows:
         app.output.rows(rows)
     for report in reports:
-        depth = "read whole" if report["deep"] else "by name and size"
+        broken, healed = _broken(report), len(report["findings"]) - _broken(report)
         line = (
-            f"{report['root']}: {report['objectCount']} objects, {report['segmentCount']} segments,"
-            f" {report['packCount']} packs and {report['indexCount']} index objects {depth},"
-            f" {_broken(report)} broken, {len(report['findings']) - _broken(report)} healed"
+            f"{report['root']}: {report['objectCount']} objects checked by name and size,"
+            f" {report['deepSegmentCount']} of {_readable(report)} segments, packs and index objects byte by byte:"
+            f" {broken} broken{f', {healed} healed' if healed else ''}"
         )
-        if not report["isComplete"]:
-            line += f"; {report['deepSegmentCount']} of these read within the budget, the next scrub goes on there"
+        if report["unreadCount"]:
+            line += f"; not read: {report['unreadCount']} of these ({bytes_text(report['unreadBytes'])})"
+            line += ", whose bytes may be damaged"
+            line += "; the next scrub goes on there" if not report["isComplete"] else "; --deep reads them"
         if report["missingOldCount"]:
             line += f"; {report['missingOldCount']} objects are missing that only older versions name"
         if report["garbageCount"]:
@@ -156,6 +162,12 @@ def _show(app: Application, reports: Iterable[Mapping[str, Any]]) -> None:
         app.output.text(line, value={})
         for note in report["notes"]:
             app.output.note(f"{report['root']}: {note}")
+
+
+def _readable(report: Mapping[str, Any]) -> int:
+    """Segments, packs and index objects."""
+    count: int = report["segmentCount"] + report["packCount"] + report["indexCount"]
+    return count
 
 
 def _broken(report: Mapping[str, Any]) -> int:

@@ -158,7 +158,7 @@ def status(app: Application, name: str) -> None:
             "queue": one.queue.queue_id,
             "min_offset": one.min_offset,
             "max_offset": one.max_offset,
-            "messages": one.max_offset - one.min_offset,
+            "messages": one.message_count,
             "last_update_timestamp_ms": one.last_update_timestamp_ms,
         }
         for one in stats

@@ -38,6 +38,7 @@ from thermocline.tiered.ledger_entry import (
 )
 from thermocline.tiered.packs.pack_entry import PackedTopic, PackEntry
 from thermocline.tiered.packs.packed_catalog import PackedChanges
+from thermocline.tiered.queue_gaps import QueueGaps
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_format import QueueRun
 
@@ -183,6 +184,14 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
                 known_start, known_end = bounds.get(queue_id, (start, end))
                 bounds[queue_id] = (min(start, known_start), max(end, known_end))
         return bounds
+
+    def queue_gaps(self, topic: str) -> dict[int, QueueGaps]:
+        """Queue id -> the declared holes of the topic's present life; queues without one are left out."""
+        entry = self.topics.get(topic)
+        spans: dict[int, list[tuple[int, int]]] = {}
+        for hole in entry.holes if entry is not None else ():
+            spans.setdefault(hole.queue_id, []).append((hole.start_offset, hole.end_offset))
+        return {queue_id: QueueGaps.of(found) for queue_id, found in spans.items()}
 
 
 def apply(catalog: Catalog, entry: LedgerEntry) -> Catalog:

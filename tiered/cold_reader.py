@@ -109,6 +109,21 @@ class ColdReader:
 
         return await self._checked(topic, find)
 
+    async def visible_count(self, topic: str, *, cut_ms: int) -> int:
+        """How many records of a topic a reader gets: those that have not expired and are not in quarantine. Sends
+        requests for those segments and pieces alone that the cut runs through."""
+
+        async def count() -> int:
+            index = self._index(topic)
+            found = 0
+            for queue in index.queues.values() if index is not None else ():
+                first = await self._first_at_or_after(queue, cut_ms)
+                if first is not None:
+                    found += queue.count_from(first)
+            return found
+
+        return await self._checked(topic, count)
+
     def end_offset(self, topic: str, queue_id: int) -> int | None:
         """The offset after the last one held, visible or not; None when there is none. Sends no request."""
         return self._end_offset(topic, queue_id) or None

@@ -9,7 +9,7 @@ from thermocline.tiered.fencing import FencingMode
 from thermocline.tiered.object_store_url import check_store_url
 from thermocline.tiered.wrappers.throttling import StoreLimits
 
-KIB, MIB = 1024, 1024 * 1024
+KIB, MIB, GIB = 1024, 1024 * 1024, 1024 * 1024 * 1024
 NONE_URL = "none"
 RESERVE_BYTES_MIN = 64 * MIB
 """A few rounds of the store's tick at the highest rate: it is looked at once in a tick."""
@@ -85,6 +85,8 @@ class TierConfig:
     reserve_bytes: int = 0
     """How far the log may run ahead of the last saved state while the bucket is away; 0: as far as the disk is large.
     A recovered queue skips as many offsets as messages would fit in there."""
+    scrub_bytes_per_day: int = 64 * GIB
+    """How much is read in a day by itself to find damaged objects, at most; 0 reads nothing."""
     follow_interval_ms: int = 1_000
     """How often a read-only broker looks for what its source has committed; up to five times as long while idle."""
 
@@ -111,6 +113,7 @@ class TierConfig:
             "merge_fan_in": 2,
             "merge_bytes_per_second": 0,
             "state_interval_ms": 100,
+            "scrub_bytes_per_day": 0,
             "follow_interval_ms": 50,
         }
         for item in fields(self):

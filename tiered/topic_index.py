@@ -94,6 +94,14 @@ class QueueIndex:
             return position
         return position + 1
 
+    def count_from(self, queue_offset: int) -> int:
+        """How many records are here from an offset on, without those in quarantine."""
+        return sum(
+            max(0, span.run.end_offset - max(span.run.start_offset, queue_offset))
+            for span in self.spans
+            if span.quarantine is None
+        )
+
     def check_hole(self, start_offset: int, end_offset: int) -> None:
         """QueueGapError unless every offset of [start_offset, end_offset) is declared lost."""
         position = start_offset

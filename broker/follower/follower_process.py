@@ -167,7 +167,7 @@ class FollowerRole:
             told, packed = self._told.get(name), catalog.packed.get(name)
             if is_internal_topic(name) or (told is not None and told.entry is entry and told.packed is packed):
                 continue
-            bounds = catalog.queue_bounds(name)
+            bounds, gaps = catalog.queue_bounds(name), catalog.queue_gaps(name)
             if told is not None and told.entry.incarnation == entry.incarnation:
                 # A queue that has lost its last segment is told of as empty, at its end.
                 bounds = {queue_id: (end, end) for queue_id, (_, end) in told.bounds.items()} | bounds
@@ -175,7 +175,12 @@ class FollowerRole:
             topics.append(self._followed(catalog, entry, queue_count=max(bounds, default=-1) + 1))
             ranges += [
                 ColdRange(
-                    topic=name, incarnation=entry.incarnation, queue_id=queue_id, min_offset=start, end_offset=end
+                    topic=name,
+                    incarnation=entry.incarnation,
+                    queue_id=queue_id,
+                    min_offset=start,
+                    end_offset=end,
+                    gaps=gaps[queue_id].spans if queue_id in gaps else (),
                 )
                 for queue_id, (start, end) in sorted(bounds.items())
             ]

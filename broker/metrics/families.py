@@ -56,7 +56,31 @@ FAMILIES: dict[str, tuple[MetricType, str]] = {
         "Requests made beyond the budget because local files had to go.",
     ),
     "thermocline_tier_scrub_broken": (MetricType.GAUGE, "What scrubs found broken, and is not healed or gone."),
-    "thermocline_tier_scrub_timestamp_seconds": (MetricType.GAUGE, "When the last scrub ended, since 1970."),
+    "thermocline_tier_scrub_timestamp_seconds": (
+        MetricType.GAUGE,
+        "When the last scrub that was asked for ended, since 1970; without --deep it read no bytes.",
+    ),
+    "thermocline_tier_scrub_bytes_per_day": (
+        MetricType.GAUGE,
+        "How much is read by itself to find damage, at most (coldScrubBytesPerDay); 0: nothing is.",
+    ),
+    "thermocline_tier_scrub_read_bytes_total": (MetricType.COUNTER, "Bytes read by itself to find damage."),
+    "thermocline_tier_scrub_unread_bytes": (
+        MetricType.GAUGE,
+        "Bytes of live objects that the present pass has not read yet.",
+    ),
+    "thermocline_tier_scrub_days_needed": (
+        MetricType.GAUGE,
+        "Days in which every byte is read once by coldScrubBytesPerDay; above 30 it is too small.",
+    ),
+    "thermocline_tier_scrub_pass_timestamp_seconds": (
+        MetricType.GAUGE,
+        "When the last pass through every byte began, since 1970.",
+    ),
+    "thermocline_tier_scrub_whole_timestamp_seconds": (
+        MetricType.GAUGE,
+        "When the last pass that read every byte ended, since 1970.",
+    ),
     "thermocline_store_requests_total": (MetricType.COUNTER, "Requests to the object store, by purpose and kind."),
     "thermocline_store_errors_total": (
         MetricType.COUNTER,

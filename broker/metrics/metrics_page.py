@@ -1,9 +1,10 @@
 """MetricsPage: the text behind GET /metrics of one broker, put together when it is asked for.
 
 Counters of the hot path are read where they are counted anyway, so nothing is counted twice; consumer lag is worked out
-in slices, with the loop free between two of them. The tier process is asked; while it does not answer its families are
-missing. Bounded: `metricsTopicsMax` topics have a label (labelled_topics.py), and GROUPS_PER_TOPIC_MAX consumer groups
-of each. Belongs to the hot process's loop.
+in slices, with the loop free between two of them. Where a queue's first message is known to the tier process alone, it
+is asked, MINIMUMS_ASKED_MAX times a page; beyond that a lag may count expired messages of one segment. The tier process
+is asked for its own families; while it does not answer they are missing. Bounded: `metricsTopicsMax` topics have a
+label (labelled_topics.py), and GROUPS_PER_TOPIC_MAX consumer groups of each. Belongs to the hot process's loop.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from thermocline.broker.metrics.tier_figures import TierFigures, TierFiguresRequ
 from thermocline.broker.supervisor import HelperStatus
 from thermocline.broker.tier_link import ROLE
 from thermocline.remoting.errors import UnavailableError, UnsupportedRequestError
+from thermocline.store.consume_queue import ConsumeQueue
 
 TIER_TIMEOUT_MS = 3_000
 ENTRIES_PER_SLICE = 200
 GROUPS_PER_TOPIC_MAX = 50
+MINIMUMS_ASKED_MAX = 64
 
 
 class MetricsPage:
@@ -48,6 +51,7 @@ class MetricsPage:
         self._is_fenced = is_fenced
         self._dropped = dropped
         self._topics = LabelledTopics(topics_max=context.config.metrics_topics_max)
+        self._minimums_asked = 0
 
     async def text(self) -> bytes:
         """The whole page."""
@@ -101,19 +105,35 @@ class MetricsPage:
             page.add("thermocline_put_bytes_total", size_bytes, {"topic": topic})
 
     async def _add_lag(self, page: Exposition) -> None:
-        """How far groups are behind in the topics that have a label."""
+        """How far groups are behind in the topics that have a label. A group with a position before the local messages
+        is left out while the cold tier has not been heard of."""
         context, seen = self._context, 0
+        self._minimums_asked = 0
         for topic in self._topics.names:
             for group in sorted(context.offsets.groups_of(topic))[:GROUPS_PER_TOPIC_MAX]:
-                lag = 0
+                lag: int | None = 0
                 for queue_id, offset in list(context.offsets.of_group(topic, group).items()):
                     queue = context.store.queues.find(topic, queue_id)
-                    if queue is not None:
-                        lag += max(0, queue.next_offset - offset)
+                    if queue is not None and lag is not None:
+                        count = await self._remaining(queue, offset)
+                        lag = None if count is None else lag + count
                     seen += 1
                     if seen % ENTRIES_PER_SLICE == 0:
                         await asyncio.sleep(0)
-                page.add("thermocline_consumer_lag_messages", lag, {"group": group, "topic": topic})
+                if lag is not None:
+                    page.add("thermocline_consumer_lag_messages", lag, {"group": group, "topic": topic})
+
+    async def _remaining(self, queue: ConsumeQueue, offset: int) -> int | None:
+        """The messages that a group at `offset` has before it; None while the cold tier has not been heard of."""
+        remaining = self._context.remaining
+        content = remaining.near(queue, offset)
+        if content is not None and not content.is_exact and self._minimums_asked < MINIMUMS_ASKED_MAX:
+            self._minimums_asked += 1
+            try:
+                content = await remaining.exact(queue, offset)
+            except UnavailableError:
+                self._minimums_asked = MINIMUMS_ASKED_MAX  # do not wait for it again on this page
+        return None if content is None else content.count(offset)
 
     async def _add_tier(self, page: Exposition) -> None:
         if not self._hub.is_connected(ROLE):

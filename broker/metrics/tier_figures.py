@@ -9,6 +9,7 @@ import msgspec
 
 from thermocline.broker.metrics.exposition import Exposition
 from thermocline.broker.metrics.labelled_topics import OTHER
+from thermocline.broker.steady_report import SteadyReport
 
 
 class TierFiguresRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -64,6 +65,7 @@ class TierFigures(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     yielded_requests: int | None = None
     """Made beyond the budget; None: there is none."""
     topic_requests: list[TopicRequestFigures] = []
+    steady: SteadyReport | None = None
 
 
 def show_tier(page: Exposition, figures: TierFigures) -> None:
@@ -96,11 +98,27 @@ def show_tier(page: Exposition, figures: TierFigures) -> None:
         page.add("thermocline_tier_request_budget_yielded_total", figures.yielded_requests)
     if figures.scrub_ms is not None:
         page.add("thermocline_tier_scrub_timestamp_seconds", figures.scrub_ms / 1_000)
-        page.add("thermocline_tier_scrub_broken", figures.scrub_broken)
+    page.add("thermocline_tier_scrub_broken", figures.scrub_broken)
+    if figures.steady is not None:
+        _show_steady(page, figures.steady)
     page.add("thermocline_cache_bytes", figures.cache_bytes)
     page.add("thermocline_cache_limit_bytes", figures.cache_bytes_max)
     page.add("thermocline_cache_hits_total", figures.cache_hits)
     page.add("thermocline_cache_misses_total", figures.cache_misses)
+
+
+def _show_steady(page: Exposition, steady: SteadyReport) -> None:
+    """The scrub that runs by itself."""
+    page.add("thermocline_tier_scrub_bytes_per_day", steady.bytes_per_day)
+    page.add("thermocline_tier_scrub_read_bytes_total", steady.read_bytes_total)
+    if steady.remaining_bytes is not None:
+        page.add("thermocline_tier_scrub_unread_bytes", steady.remaining_bytes)
+    if steady.days_needed is not None:
+        page.add("thermocline_tier_scrub_days_needed", steady.days_needed)
+    if steady.pass_started_ms:
+        page.add("thermocline_tier_scrub_pass_timestamp_seconds", steady.pass_started_ms / 1_000)
+    if steady.whole_ended_ms:
+        page.add("thermocline_tier_scrub_whole_timestamp_seconds", steady.whole_ended_ms / 1_000)
 
 
 def sum_of_others(others: list[TopicFigures]) -> TopicFigures:

@@ -4,6 +4,14 @@
     208 GET_CONSUME_STATS             303 QUERY_CONSUME_TIME_SPAN          345 QUERY_SUBSCRIPTION_BY_CONSUMER
     317 GET_BROKER_CONSUME_STATS      321 QUERY_CONSUME_QUEUE              315 VIEW_BROKER_STATS_DATA
 
+What a group has before it (208, 317) counts messages that exist (remaining_messages.py). Official tools work it out as
+`brokerOffset - consumerOffset`, and use `consumerOffset` to move groups and to tell whether a message was consumed, but
+`brokerOffset` for nothing else. So the answer has
+    consumerOffset    the group's offset; in front of a gap, or below the first message, the next message's
+    brokerOffset      the queue's end, less the gaps between the two; then `endOffset`, a member of ours, is the end
+    pullOffset        in the same way, as tools work out `pullOffset - consumerOffset`
+While the cold tier has not been heard of, gaps are not known and are counted.
+
 Minimum offsets are those that a consumer could read, the cold tier included; while that cannot be asked, so is said.
 Times that only the cold tier knows are left out then, as RocketMQ leaves out what it cannot find.
 Source: broker/processor/AdminBrokerProcessor.java, Apache RocketMQ 5.3.
@@ -19,6 +27,7 @@ from thermocline.broker.broker_stats import StatsView
 from thermocline.broker.consumer_filter_table import ConsumerFilterData
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.processors.dispatcher import Handler
+from thermocline.broker.remaining_messages import QueueContent
 from thermocline.broker.stats_meter import WindowSum
 from thermocline.remoting.bodies import (
     BrokerStatsData,
@@ -94,11 +103,14 @@ class StatsProcessor:
         lookup = self._context.lookup
         table: dict[MessageQueue, TopicOffset] = {}
         for queue_id in range(max(config.write_queue_nums, config.read_queue_nums)):
-            end = lookup.end(topic, queue_id)
+            end, least = lookup.end(topic, queue_id), await lookup.minimum(topic, queue_id)
+            content = await self._content(topic, queue_id, least)
+            count = end - least if content is None else content.count(least)
             table[self._queue(topic, queue_id)] = TopicOffset(
-                min_offset=await lookup.minimum(topic, queue_id),
+                min_offset=least,
                 max_offset=end,
                 last_update_timestamp=await self._time_or(topic, queue_id, end - 1, 0),
+                message_count=count if count != end - least else None,
             )
             await _rest(queue_id)
         body = TopicStatsTable(offset_table=table, topic_put_tps=self._context.stats.topic_put_per_second(topic))
@@ -124,7 +136,9 @@ class StatsProcessor:
                 ),
             )
             if offset < end:
-                next_ms = await self._time_or(topic, queue_id, max(offset, least), UNKNOWN_TIME_MS)
+                content = await self._content(topic, queue_id, offset)
+                following = max(offset, least) if content is None else content.next_offset(offset)
+                next_ms = await self._time_or(topic, queue_id, following, UNKNOWN_TIME_MS)
                 span.delay_time = self._context.clock() - next_ms if next_ms >= 0 else 0
             spans.append(span)
             await _rest(queue_id)
@@ -254,15 +268,27 @@ class StatsProcessor:
         offsets = self._context.offsets
         for queue_id in range(queue_count):
             consumed = offsets.query(topic, group, queue_id) or 0
-            pulled = offsets.query_pull(topic, group, queue_id) or 0
-            stats.offset_table[self._queue(topic, queue_id)] = OffsetWrapper(
+            pulled = max(consumed, offsets.query_pull(topic, group, queue_id) or 0)
+            content = await self._content(topic, queue_id, consumed)
+            wrapper = OffsetWrapper(
                 broker_offset=self._context.lookup.end(topic, queue_id),
                 consumer_offset=consumed,
-                pull_offset=max(consumed, pulled),
+                pull_offset=pulled,
                 last_timestamp=await self._time_or(topic, queue_id, consumed - 1, 0),
             )
+            if content is not None and consumed < content.end:
+                wrapper.consumer_offset = following = content.next_offset(consumed)
+                wrapper.broker_offset = following + content.count(following)
+                wrapper.pull_offset = following + content.count(following, pulled)
+                wrapper.end_offset = content.end if wrapper.broker_offset != content.end else None
+            stats.offset_table[self._queue(topic, queue_id)] = wrapper
             await _rest(queue_id)
         stats.consume_tps += self._context.stats.group_get_per_second(topic, group)
+
+    async def _content(self, topic: str, queue_id: int, offset: int) -> QueueContent | None:
+        """What a group at `offset` has before it; None for a queue without messages, and while that is not known."""
+        queue = self._context.lookup.find(topic, queue_id)
+        return None if queue is None else await self._context.remaining.nearest(queue, offset)
 
     async def _time_or(self, topic: str, queue_id: int, offset: int, default_ms: int) -> int:
         """When the message at an offset was stored; the default when there is none, or it cannot be found out now."""

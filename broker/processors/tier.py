@@ -39,7 +39,6 @@ from thermocline.remoting.errors import InvalidParameterError, TopicNotFoundErro
 from thermocline.remoting.header_codec import Header, Int
 from thermocline.store.retention import FileVerdict, RetentionGate
 from thermocline.tiered.masked_url import masked_url
-from thermocline.tiered.scrub.findings import ScrubReport
 
 TIER_STATUS = 90101
 TIER_SEAL = 90102
@@ -113,7 +112,8 @@ class TierProcessor:
             "helpers": self._helper_rows(),
             "dropped": [each for each in self._dropped() if header.topic in (None, each.topic)],
             "topics": states,
-            "lastScrub": _scrub_row(reply.last_scrub) if reply and reply.last_scrub else None,
+            "lastScrub": _scrub_row(reply) if reply else None,
+            "steadyScrub": reply.steady_scrub if reply else None,
             "budget": reply.budget if reply else None,
             "oldestWaiting": reply.oldest_waiting if reply else None,
         }
@@ -274,14 +274,19 @@ def _condition(reply: TierReportReply | None, *, fenced_by: str) -> TierConditio
     )
 
 
-def _scrub_row(report: ScrubReport) -> dict[str, object]:
-    """What TIER_STATUS says of the last scrub."""
+def _scrub_row(reply: TierReportReply) -> dict[str, object] | None:
+    """What TIER_STATUS says of the last scrub that was asked for; `broken` is what all scrubs have found."""
+    report, steady = reply.last_scrub, reply.steady_scrub
+    if report is None:
+        return None
     return {
         "finishedMs": report.finished_ms,
         "deep": report.deep,
         "isComplete": report.is_complete,
+        "unreadCount": report.unread_count,
+        "unreadBytes": report.unread_bytes,
         "findings": len(report.findings),
-        "broken": report.broken_count,
+        "broken": report.broken_count if steady is None else steady.broken_count,
     }
 
 

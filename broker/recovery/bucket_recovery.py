@@ -20,12 +20,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.log_reservation import reserve_bytes
 from thermocline.broker.recovery.directory import clear, was_recovered
-from thermocline.broker.recovery.recovered_store import restored_documents, write_recovered_store
+from thermocline.broker.recovery.readable_counts import with_readable_counts
+from thermocline.broker.recovery.recovered_store import restored_documents, visible_from, write_recovered_store
 from thermocline.broker.recovery.recovery_report import RecoveryReport, TopicReport, unfinished_work
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.message_record import RECORD_BYTES_MIN
@@ -123,8 +125,10 @@ async def _recover(
     for changes in plan.changes(catalog):
         await writer.commit(changes)
     skipped = (*snapshot.skipped, *found.skipped)
-    report = _report(plan, snapshot, writer, skipped=skipped, now_ms=now_ms)
     documents = restored_documents(plan, snapshot.documents, is_ledger_newer=written_ms >= snapshot.captured_ms)
+    report = _report(plan, snapshot, writer, skipped=skipped, now_ms=now_ms)
+    cuts_ms = visible_from(plan, documents, now_ms=now_ms)
+    report = replace(report, topics=await with_readable_counts(report.topics, writer.store, catalog, cuts_ms))
     ceiling = plan.log_offset + reserve_bytes(disk, store, configured=tier.reserve_bytes)
     while log.reserved_ceiling < ceiling:
         name = log.next_name()

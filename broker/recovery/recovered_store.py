@@ -32,6 +32,7 @@ from thermocline.store.incarnation import Incarnation, TopicIncarnations
 from thermocline.store.origin import StoreOrigin, save_origin
 from thermocline.store.queue_ends import QueueEnds, TopicEnds, save_queue_ends
 from thermocline.store.store_config import StoreConfig
+from thermocline.store.ttl import visible_from_ms
 from thermocline.tiered.state import snapshot as names
 from thermocline.tiered.state.recovery_plan import RecoveryPlan, TopicPlan
 
@@ -72,6 +73,21 @@ def restored_documents(plan: RecoveryPlan, documents: Mapping[str, Any], *, is_l
         handed_over = {key: value for key, value in restored.get(name, {}).items() if key == "handOffs"}
         restored[name] = {member: kept, **handed_over}
     return restored
+
+
+def visible_from(plan: RecoveryPlan, documents: Mapping[str, Any], *, now_ms: int) -> dict[str, int]:
+    """Topic -> the store time from which on its messages are visible now, by the restored documents."""
+    default_ms = documents.get(names.DEFAULT_TTL, {}).get("defaultMs", 0) or None
+    table = documents[names.TOPICS]["topicConfigTable"]
+    return {
+        topic.topic: visible_from_ms(
+            ttl_ms=ttl_ms(table[topic.topic].get("attributes") or {}, default_ms=default_ms),
+            expired_before_ms=topic.expired_before_ms,
+            now_ms=now_ms,
+        )
+        for topic in plan.topics
+        if topic.topic in table
+    }
 
 
 def write_recovered_store(

@@ -13,13 +13,15 @@ from thermocline.tiered.state.snapshot import StateSnapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReport:
-    """One topic: messages that are in the bucket, messages that the snapshot counted and are not, and messages that
-    were committed and whose object is damaged or gone."""
+    """One topic: messages in the bucket that a reader gets, messages that the snapshot counted and are not there, and
+    messages that were committed and whose object is damaged or gone. `expired_count`: messages that are in the bucket
+    still and that no reader gets any more; None: these could not be told apart, and are among the committed ones."""
 
     topic: str
     committed_count: int
     known_lost_count: int
     quarantined_count: int = 0
+    expired_count: int | None = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +50,21 @@ class RecoveryReport:
             )
         for topic in self.topics:
             quarantined = f" quarantined={topic.quarantined_count}" if topic.quarantined_count else ""
-            yield f"topic={topic.topic} committed={topic.committed_count} lost={topic.known_lost_count}{quarantined}"
+            expired = "" if topic.expired_count == 0 else f" expired={_number(topic.expired_count)}"
+            yield (
+                f"topic={topic.topic} committed={topic.committed_count} lost={topic.known_lost_count}"
+                f"{quarantined}{expired}"
+            )
         for name, count in sorted(self.unfinished.items()):
-            yield f"unfinished={name} lost={'unknown' if count is None else count}"
+            yield f"unfinished={name} lost={_number(count)}"
         yield (
             f"not counted: what was acknowledged in the {age_s:.0f} s after the state was saved and never reached the"
             " bucket; none of its offsets is given out again"
         )
+
+
+def _number(count: int | None) -> str:
+    return "unknown" if count is None else str(count)
 
 
 def unfinished_work(snapshot: StateSnapshot) -> dict[str, int | None]:

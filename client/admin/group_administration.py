@@ -51,14 +51,16 @@ class QueueProgress:
     broker_offset: int
     """The queue's end."""
     consumer_offset: int
-    """The group's offset."""
+    """The group's offset; below the first message, or in front of offsets without messages, the next message's."""
     last_timestamp_ms: int
     """Store time of the last message consumed, 0 when there is none."""
+    gap_count: int = 0
+    """Offsets between the two that no message has: after a recovery from the bucket, or where messages were dropped."""
 
     @property
     def lag(self) -> int:
         """Messages not consumed yet."""
-        return self.broker_offset - self.consumer_offset
+        return self.broker_offset - self.consumer_offset - self.gap_count
 
 
 class GroupAdministration(AdminBase):
@@ -279,7 +281,8 @@ class GroupAdministration(AdminBase):
         return [
             QueueProgress(
                 queue=from_wire(queue),
-                broker_offset=offsets.broker_offset,
+                broker_offset=offsets.broker_offset if offsets.end_offset is None else offsets.end_offset,
+                gap_count=0 if offsets.end_offset is None else offsets.end_offset - offsets.broker_offset,
                 consumer_offset=offsets.consumer_offset,
                 last_timestamp_ms=offsets.last_timestamp,
             )

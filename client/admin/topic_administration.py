@@ -40,12 +40,18 @@ __all__ = ["QueueStats", "TopicAdministration"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueStats:
-    """What one queue holds: [min_offset, max_offset)."""
+    """What one queue holds: [min_offset, max_offset). `gap_count`: how many of these offsets have no message."""
 
     queue: MessageQueue
     min_offset: int
     max_offset: int
     last_update_timestamp_ms: int
+    gap_count: int = 0
+
+    @property
+    def message_count(self) -> int:
+        """How many messages a consumer that starts with the first one gets."""
+        return self.max_offset - self.min_offset - self.gap_count
 
 
 class TopicAdministration(AdminBase):
@@ -185,6 +191,11 @@ class TopicAdministration(AdminBase):
                     min_offset=offsets.min_offset,
                     max_offset=offsets.max_offset,
                     last_update_timestamp_ms=offsets.last_update_timestamp,
+                    gap_count=(
+                        0
+                        if offsets.message_count is None
+                        else offsets.max_offset - offsets.min_offset - offsets.message_count
+                    ),
                 )
                 for queue, offsets in TopicStatsTable.decode(answer.body).offset_table.items()
             ]

@@ -96,12 +96,14 @@ class GroupList(Body, kw_only=True):
 
 
 class OffsetWrapper(Body, kw_only=True):
-    """How far a group is in one queue."""
+    """How far a group is in one queue. Tools work out a lag as `broker_offset - consumer_offset`; `end_offset`, a
+    member of ours: the queue's end, where that is not the broker offset (broker/processors/stats.py)."""
 
     broker_offset: Long = 0
     consumer_offset: Long = 0
     last_timestamp: Long = 0
     pull_offset: Long = 0
+    end_offset: Long | None = None
 
 
 class ConsumeStats(DialectBody, kw_only=True):

@@ -157,11 +157,13 @@ class MessageQueue(FrozenBody, frozen=True, kw_only=True):
 
 
 class TopicOffset(Body, kw_only=True):
-    """What one queue holds."""
+    """What one queue holds. `message_count`, a member of ours: how many messages these are, where some of the offsets
+    between the two have none."""
 
     last_update_timestamp: Long = 0
     max_offset: Long = 0
     min_offset: Long = 0
+    message_count: Long | None = None
 
 
 class TopicStatsTable(DialectBody, kw_only=True):

@@ -26,8 +26,11 @@ from thermocline.spark.handoff.same_store import check_same_stores, stores_of
 from thermocline.spark.jobs.chunked_read import Chunk, ChunkedRead, QueueEnd
 from thermocline.spark.jobs.progress import Progress, ProgressMeter
 from thermocline.spark.reading.cold_plan import resolve_plan
+from thermocline.spark.reading.pruning_filters import PruningFilters
+from thermocline.spark.reading.read_plan import ReadPlan
 from thermocline.spark.reading.source_options import ReadOptions, read_options_from
 from thermocline.tiered.object_keys import BrokerKeys
+from thermocline.tiered.queue_gaps import NO_GAPS, QueueGaps
 from thermocline.tiered.state.newest_state import read_newest
 from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS
 
@@ -52,7 +55,8 @@ class QueuePlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLag:
-    """One queue. Counts are of offsets; None: not known, or there is none."""
+    """One queue. Counts are of offsets that have, or had, a message: declared holes do not count. None: not known, or
+    there is none."""
 
     topic: str
     broker_name: str
@@ -83,6 +87,14 @@ class LagReport:
     def behind_count(self) -> int:
         """Over all queues."""
         return sum(queue.behind_count for queue in self.queues)
+
+
+@dataclass(frozen=True, slots=True)
+class _Oldest:
+    """The first message to consume."""
+
+    queue_offset: int
+    timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,27 +133,43 @@ def lag(
     except TopicNotFoundError:
         if namesrv is None:
             raise  # else nothing is sealed yet, and the brokers know
+    plan: ReadPlan | None = None
+    chosen = _options(spark, url, topic, options or {})
+    if read is not None:
+        plan = resolve_plan(chosen, now_ms=time.time_ns() // 1_000_000)
     if namesrv is None:
-        brokers = _ask_bucket(spark, url, topic, options or {}, group)
+        assert plan is not None
+        brokers = _ask_bucket(plan, chosen, group)
     else:
         brokers = _ask(namesrv, group, topics)
-        if read is not None:
-            plan = resolve_plan(_options(spark, url, topic, options or {}), now_ms=time.time_ns() // 1_000_000)
+        if plan is not None:
             check_same_stores(brokers.stores, plan.sources)
     if not brokers.positions:
         raise GroupNotFoundError("the group has no position in this topic", group=group, topic=topic)
     cold = {} if read is None else {_place(queue): queue for queue in read.queues}
+    gaps = {} if plan is None else _gaps(plan)
     places = sorted(cold.keys() | brokers.ranges.keys() | brokers.positions.keys())
-    queues = [_queue_lag(place, cold.get(place), brokers) for place in places]
-    oldest: dict[QueuePlace, int] = {}
+    following = {place: _following(place, cold.get(place), brokers, gaps.get(place, NO_GAPS)) for place in places}
+    oldest: dict[QueuePlace, _Oldest] = {}
     if read is not None:
-        wanted = [_cold_rest(queue, cold[_of(queue)]) for queue in queues if queue.cold_count]
+        wanted = [
+            replace(queue, start_offset=max(queue.start_offset, following[place]))
+            for place, queue in cold.items()
+            if following[place] < queue.end_offset
+        ]
         meter = ProgressMeter(spark, on_progress, total_bytes=len(wanted))
         with meter.part(len(wanted), task_count=1, description="lag"):
             oldest = _oldest(spark, read, wanted)
-    queues = [replace(queue, oldest_timestamp_ms=oldest.get(_of(queue))) for queue in queues]
+        if not _is_filtered(chosen):
+            for part in wanted:  # what the table does not give any more has expired
+                found = oldest.get(_place(part))
+                following[_place(part)] = part.end_offset if found is None else found.queue_offset
+    queues = [
+        _queue_lag(place, cold.get(place), brokers, gaps.get(place, NO_GAPS), following[place], oldest.get(place))
+        for place in places
+    ]
     if namesrv is not None:
-        queues = _oldest_at_brokers(namesrv, queues, brokers)
+        queues = _oldest_at_brokers(namesrv, queues, following)
     return LagReport(
         group=group,
         queues=tuple(queues),
@@ -150,11 +178,44 @@ def lag(
     )
 
 
-def _queue_lag(place: QueuePlace, cold: QueueEnd | None, brokers: _Brokers) -> QueueLag:
+def _is_filtered(options: ReadOptions) -> bool:
+    """Whether the table leaves out messages that have not expired."""
+    is_chosen = options.tags is not None or options.keys is not None or options.starting_ms is not None
+    return is_chosen or options.filters != PruningFilters()
+
+
+def _gaps(plan: ReadPlan) -> dict[QueuePlace, QueueGaps]:
+    return {QueuePlace(queue.topic, queue.source.broker_name, queue.queue_id): queue.gaps for queue in plan.queues}
+
+
+def _range(place: QueuePlace, cold: QueueEnd | None, brokers: _Brokers) -> tuple[int, int]:
+    """What the queue holds: by its broker, else by the cold tier."""
+    held = brokers.ranges.get(place)
+    if held is not None:
+        return held
+    return (0, 0) if cold is None else (cold.start_offset, cold.end_offset)
+
+
+def _following(place: QueuePlace, cold: QueueEnd | None, brokers: _Brokers, gaps: QueueGaps) -> int:
+    """Where the group goes on."""
+    start, end = _range(place, cold, brokers)
+    position = brokers.positions.get(place)
+    offset = start if position is None else max(position, start)
+    return min(gaps.next_offset(offset), max(offset, end))
+
+
+def _queue_lag(
+    place: QueuePlace,
+    cold: QueueEnd | None,
+    brokers: _Brokers,
+    gaps: QueueGaps,
+    following: int,
+    oldest: _Oldest | None,
+) -> QueueLag:
     position, held = brokers.positions.get(place), brokers.ranges.get(place)
+    _, end = _range(place, cold, brokers)
     cold_start, cold_end = (cold.start_offset, cold.end_offset) if cold is not None else (0, 0)
-    start, end = held if held is not None else (cold_start, cold_end)
-    following = start if position is None else max(position, start)
+    following = min(gaps.next_offset(following), max(following, end))
     return QueueLag(
         topic=place.topic,
         broker_name=place.broker_name,
@@ -162,21 +223,16 @@ def _queue_lag(place: QueuePlace, cold: QueueEnd | None, brokers: _Brokers) -> Q
         consumer_offset=position,
         cold_end_offset=None if cold is None else cold_end,
         broker_end_offset=None if held is None else end,
-        behind_count=max(0, end - following),
-        cold_count=max(0, cold_end - max(following, cold_start)),
-        expired_count=0 if position is None else max(0, start - position),
-        oldest_timestamp_ms=None,
+        behind_count=gaps.count(following, end),
+        cold_count=gaps.count(max(following, cold_start), cold_end),
+        expired_count=0 if position is None else gaps.count(position, following),
+        oldest_timestamp_ms=None if oldest is None else oldest.timestamp_ms,
     )
 
 
-def _cold_rest(queue: QueueLag, cold: QueueEnd) -> QueueEnd:
-    """What the group has yet to consume of a queue's cold part."""
-    return replace(cold, start_offset=cold.end_offset - queue.cold_count)
-
-
-def _oldest(spark: SparkSession, read: ChunkedRead, wanted: Sequence[QueueEnd]) -> dict[QueuePlace, int]:
-    """Store time of the first message of each range that has not expired."""
-    found: dict[QueuePlace, int] = {}
+def _oldest(spark: SparkSession, read: ChunkedRead, wanted: Sequence[QueueEnd]) -> dict[QueuePlace, _Oldest]:
+    """The first message of each range that has not expired."""
+    found: dict[QueuePlace, _Oldest] = {}
     for window in (OLDEST_WINDOW, None):
         left = [part for part in wanted if _place(part) not in found]
         for topic in sorted({part.topic for part in left}):
@@ -185,18 +241,22 @@ def _oldest(spark: SparkSession, read: ChunkedRead, wanted: Sequence[QueueEnd]) 
                 for part in left
                 if part.topic == topic
             )
-            found |= _first_times(spark, read, Chunk(number=0, topic=topic, ranges=ranges, raw_bytes=0))
+            found |= _first_messages(spark, read, Chunk(number=0, topic=topic, ranges=ranges, raw_bytes=0))
     return found
 
 
-def _first_times(spark: SparkSession, read: ChunkedRead, chunk: Chunk) -> dict[QueuePlace, int]:
+def _first_messages(spark: SparkSession, read: ChunkedRead, chunk: Chunk) -> dict[QueuePlace, _Oldest]:
     from pyspark.sql import functions as f
 
     table = read.columns(["brokerName", "queueId", "queueOffset", "timestamp"]).table(spark, chunk)
     first = table.groupBy("brokerName", "queueId").agg(
-        f.unix_millis(f.min_by("timestamp", "queueOffset")).alias("timestamp_ms")
+        f.min("queueOffset").alias("queue_offset"),
+        f.unix_millis(f.min_by("timestamp", "queueOffset")).alias("timestamp_ms"),
     )
-    return {QueuePlace(chunk.topic, row["brokerName"], row["queueId"]): row["timestamp_ms"] for row in first.collect()}
+    return {
+        QueuePlace(chunk.topic, row["brokerName"], row["queueId"]): _Oldest(row["queue_offset"], row["timestamp_ms"])
+        for row in first.collect()
+    }
 
 
 # -- where the group is --------------------------------------------------------------------------------------------
@@ -240,10 +300,8 @@ def _ask_as_mqadmin_does(
             positions[_queue_place(progress.queue)] = progress.consumer_offset
 
 
-def _ask_bucket(spark: SparkSession, url: str, topic: str, options: Mapping[str, str], group: str) -> _Brokers:
+def _ask_bucket(plan: ReadPlan, chosen: ReadOptions, group: str) -> _Brokers:
     """What the brokers' newest state in the bucket says."""
-    chosen = _options(spark, url, topic, options)
-    plan = resolve_plan(chosen, now_ms=time.time_ns() // 1_000_000)
     positions: dict[QueuePlace, int] = {}
     as_of_ms: list[int] = []
     for source in plan.sources:
@@ -263,7 +321,7 @@ def _options(spark: SparkSession, url: str, topic: str, options: Mapping[str, st
     return read_options_from(read_options(spark, url) | dict(options) | {"path": url, "topic": topic})
 
 
-def _oldest_at_brokers(namesrv: str, queues: Sequence[QueueLag], brokers: _Brokers) -> list[QueueLag]:
+def _oldest_at_brokers(namesrv: str, queues: Sequence[QueueLag], following: Mapping[QueuePlace, int]) -> list[QueueLag]:
     """Fill in what is not cold yet: the first message to consume is still with its broker."""
     from thermocline.client.admin.admin_client import AdminClient
 
@@ -272,9 +330,8 @@ def _oldest_at_brokers(namesrv: str, queues: Sequence[QueueLag], brokers: _Broke
         for queue in queues:
             oldest_ms = queue.oldest_timestamp_ms
             if oldest_ms is None and queue.behind_count:
-                _, end = brokers.ranges[_of(queue)]
                 place = MessageQueue(topic=queue.topic, broker_name=queue.broker_name, queue_id=queue.queue_id)
-                pulled = admin.pull(place, end - queue.behind_count, count_max=1)
+                pulled = admin.pull(place, following[_of(queue)], count_max=1)
                 oldest_ms = pulled.messages[0].store_timestamp_ms if pulled.messages else None
             filled.append(replace(queue, oldest_timestamp_ms=oldest_ms))
     return filled

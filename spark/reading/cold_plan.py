@@ -55,6 +55,7 @@ from thermocline.tiered.masked_url import masked_url
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.packs.pack_pieces import PackPieces, with_pieces
 from thermocline.tiered.pins import find_pin
+from thermocline.tiered.queue_gaps import QueueGaps
 from thermocline.tiered.segment_format import QueueRun
 from thermocline.tiered.ttl import topic_visible_from_ms
 
@@ -284,6 +285,9 @@ def _queue_ranges(
                 start_offset=start,
                 end_offset=end,
                 visible_from_ms=visible_from_ms,
+                gaps=QueueGaps.of(
+                    (hole.start_offset, hole.end_offset) for hole in entry.holes if hole.queue_id == queue_id
+                ),
             )
         )
     return ranges

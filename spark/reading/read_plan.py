@@ -23,6 +23,7 @@ from typing import TypeAlias
 import numpy as np
 
 from thermocline.spark.decoding.arrow_decoder import INT64_MAX, RowSelection
+from thermocline.tiered.queue_gaps import NO_GAPS, QueueGaps
 from thermocline.tiered.segment_entry import PartLocator, SegmentEntry
 from thermocline.tiered.segment_format import QueueRun
 
@@ -46,7 +47,8 @@ class ColdSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRange:
-    """What a read gives of one queue: offsets [start_offset, end_offset), of which expired messages are left out."""
+    """What a read gives of one queue: offsets [start_offset, end_offset), of which expired messages are left out.
+    `gaps`: the queue's declared holes."""
 
     source: ColdSource
     topic: str
@@ -55,6 +57,7 @@ class QueueRange:
     start_offset: int
     end_offset: int
     visible_from_ms: int
+    gaps: QueueGaps = NO_GAPS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

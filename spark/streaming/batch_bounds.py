@@ -2,8 +2,9 @@
 
 Each queue gets a share of the bytes in proportion to what it has before it, so that queues arrive together. A share is
 laid along the queue: through the cold runs by what the catalog says of their size, then along the live part by the size
-of the broker's last records. In the cold tier a batch ends at the border of a frame where one is near, so that no frame
-is decompressed twice. Sizes are estimates; offsets are exact.
+of the broker's last records. Declared holes take no share: behind one, offsets may have jumped by 10^9. In the cold
+tier a batch ends at the border of a frame where one is near, so that no frame is decompressed twice. Sizes are
+estimates; offsets are exact.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from thermocline.spark.streaming.cold_line import border_before
 from thermocline.spark.streaming.offset_line import OffsetLine
 from thermocline.spark.streaming.stream_options import StreamOptions
 from thermocline.spark.streaming.stream_sources import Look, TopicSource
+from thermocline.tiered.queue_gaps import NO_GAPS, QueueGaps
 
 RECORD_BYTES_GUESS = 512
 
@@ -33,12 +35,15 @@ class BatchLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lag:
-    """What one queue has before it. `start` is where its next batch begins."""
+    """What one queue has before it: `count` offsets in [start, end), which are not in its gaps. `start` is where its
+    next batch begins."""
 
     source: TopicSource
     queue: QueueName
     start: int
     end: int
+    gaps: QueueGaps
+    count: int
     raw_bytes: int
 
 
@@ -64,12 +69,12 @@ def next_line(
         return start
     offsets = dict(start.offsets)
     bytes_total = sum(lag.raw_bytes for lag in lags)
-    count_total = sum(lag.end - lag.start for lag in lags)
+    count_total = sum(lag.count for lag in lags)
     moved = False
     for lag in lags:
         end = lag.end
         if limit.offsets_max is not None:
-            end = min(end, lag.start + limit.offsets_max * (lag.end - lag.start) // count_total)
+            end = min(end, lag.gaps.advance(lag.start, limit.offsets_max * lag.count // max(1, count_total)))
         if limit.bytes_max is not None and end > lag.start:
             end = min(end, _end_within(lag, -(-limit.bytes_max * lag.raw_bytes // bytes_total)))
         if end > lag.start:
@@ -78,7 +83,7 @@ def next_line(
     if not moved:
         # Less than a message a queue was allowed: the one with most before it moves by one.
         first = max(lags, key=lambda lag: lag.raw_bytes)
-        offsets[(first.source.topic, first.queue)] = first.start + 1
+        offsets[(first.source.topic, first.queue)] = min(first.end, first.gaps.advance(first.start, 1))
     return _with_incarnations(look, OffsetLine(offsets=offsets, incarnations=start.incarnations))
 
 
@@ -92,8 +97,11 @@ def _lags(look: Look, start: OffsetLine, options: StreamOptions, targets: Target
         begin = start.offsets.get(key)
         if begin is None:
             begin = source.beginning(queue.queue_id, wanted_from_ms(source, options, now_ms=look.now_ms))
-        raw_bytes = max(1, (end - begin) * _record_bytes(source, queue.queue_id, begin))
-        lags.append(_Lag(source=source, queue=queue, start=begin, end=end, raw_bytes=raw_bytes))
+        line = source.cold_line(queue.queue_id)
+        gaps = NO_GAPS if line is None else QueueGaps.of(line.holes)
+        count = gaps.count(begin, end)
+        raw_bytes = max(1, count * _record_bytes(source, queue.queue_id, begin))
+        lags.append(_Lag(source=source, queue=queue, start=begin, end=end, gaps=gaps, count=count, raw_bytes=raw_bytes))
     return lags
 
 
@@ -128,7 +136,7 @@ def _end_within(lag: _Lag, bytes_max: int) -> int:
             left -= part.raw_bytes
             position = part.end_offset
         position = max(position, cold_end)
-    return min(lag.end, position + left // _record_bytes(lag.source, queue_id, position))
+    return min(lag.end, lag.gaps.advance(position, left // _record_bytes(lag.source, queue_id, position)))
 
 
 def _with_incarnations(look: Look, line: OffsetLine) -> OffsetLine:

@@ -13,6 +13,7 @@ import pytest
 from tests.cli.test_daemons import Daemon, ask, eventually, waiting
 from tests.fixtures_s3 import new_bucket
 from thermocline.cli.main import run
+from thermocline.cli.steady_scrub_notes import steady_notes
 from thermocline.client.message import Message
 from thermocline.client.producer.producer import Producer
 from thermocline.localstack import S3Server
@@ -122,7 +123,55 @@ def test_a_bucket_is_checked_and_its_broker_heals_it(
         status, report = scrub(capsys, *arguments)
         assert (status, report["findings"]) == (0, []), arguments
     assert run(["tier", "scrub", *broker]) == 0
-    assert "0 broken" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "0 broken" in said
+    assert "not read: " in said
+    assert "whose bytes may be damaged" in said
+    assert "healed" not in said
+    assert run(["tier", "scrub", *broker, "--deep"]) == 0
+    assert "not read" not in capsys.readouterr().out
+
+
+def test_what_is_read_by_itself_is_shown_and_its_budget_counts_at_once(
+    served: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def steady() -> dict[str, Any]:
+        found: dict[str, Any] = ask(capsys, served, "tier", "status")["broker-a"]["steadyScrub"]
+        return found
+
+    eventually(lambda: steady() is not None, what="the tier process serves")
+    assert steady()["bytesPerDay"] == 64 << 30
+    ask(capsys, served, "broker", "config", "set", "broker-a", "coldScrubBytesPerDay=0")
+    eventually(lambda: steady()["bytesPerDay"] == 0, what="the setting counts")
+    assert run(["tier", "status", "--namesrv", served["namesrv"]]) == 0
+    assert "no byte is read by itself" in capsys.readouterr().err
+    ask(capsys, served, "broker", "config", "set", "broker-a", f"coldScrubBytesPerDay={1 << 30}")
+    eventually(lambda: steady()["bytesPerDay"] == 1 << 30, what="the setting counts")
+
+
+def test_broken_objects_and_a_small_budget_are_named() -> None:
+    steady = {
+        "bytesPerDay": 1 << 20,
+        "isPassOver": False,
+        "wholeEndedMs": 0,
+        "readCount": 3,
+        "readBytes": 3 << 20,
+        "remainingBytes": 90 << 20,
+        "daysNeeded": 93.4,
+        "isTooSlow": True,
+        "isStoreAway": True,
+        "error": "",
+        "brokenCount": 3,
+        "broken": ["a.log: damaged", "b.pack: missing"],
+    }
+    assert list(steady_notes(steady)) == [
+        "not every byte was read yet; 3 objects (3.0 MiB) are read in this pass, 90.0 MiB are left",
+        "reading every byte takes 93 days by coldScrubBytesPerDay (1.0 MiB), more than 30",
+        "reading waits for the object store",
+        "broken: a.log: damaged",
+        "broken: b.pack: missing",
+        "broken: 1 objects more",
+    ]
 
 
 @pytest.mark.parametrize(

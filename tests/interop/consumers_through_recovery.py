@@ -80,8 +80,17 @@ def check_not_again(replay: JavaReplay, saved_offsets: dict[str, int]) -> None:
         assert count == 1 or saved_offsets.get(str(queue_id), 0) <= offset < HOLE_MIN, (queue_id, offset, count)
 
 
-async def go_on_through_recovery(folder: Path, url: str, new_replay: Callable[[str, str], JavaReplay]) -> None:
-    """The whole story, with a cold tier at `url`; `new_replay(group, name_server)` is a consumer, not started."""
+async def go_on_through_recovery(
+    folder: Path,
+    url: str,
+    new_replay: Callable[[str, str], JavaReplay],
+    *,
+    lag_of: Callable[[str, str], int] | None = None,
+) -> None:
+    """The whole story, with a cold tier at `url`; `new_replay(group, name_server)` is a consumer, not started.
+
+    `lag_of(group, name_server)`: what an official tool says, which must not count the hole.
+    """
     server = NameServer(NameServerConfig(listen_host="127.0.0.1", listen_port=0))  # it outlives the broker
     name_server = f"127.0.0.1:{await server.start()}"
 
@@ -127,6 +136,9 @@ async def go_on_through_recovery(folder: Path, url: str, new_replay: Callable[[s
             assert all(offset > HOLE_MIN for _, offset in fresh), "behind a hole"
             await seen_all(living, fresh)
             check_not_again(living, kept.get(f"{TOPIC}@recovery-living", {}))
+        if lag_of is not None:
+            left = len(committed) + len(fresh) - len(stopped.seen)
+            assert await asyncio.to_thread(lag_of, "recovery-stopped", name_server) == left
         async with replay("recovery-stopped") as started:
             wanted = {place: body for place, body in committed.items() if place not in stopped.seen} | fresh
             await seen_all(started, wanted)

@@ -60,6 +60,11 @@ class KillableBroker:
         if self._process is not None:
             self._process.kill()
 
+    def stop(self) -> None:
+        """Have it end by itself (SIGTERM); fail when that is no clean end."""
+        assert self._process is not None
+        assert self._process.stop() == 0, self._process.output()[-3_000:]
+
     @property
     def process_id(self) -> int:
         """Of the hot process, which serves."""
@@ -71,6 +76,39 @@ class KillableBroker:
         log = (self._directory / "broker.log").read_text(errors="replace")
         for sign in SIGNS_OF_BUGS:
             assert sign not in log, log[max(0, log.index(sign) - 500) :][:4_000]
+
+
+class KillableNameServer:
+    """`thermocline namesrv`, started on entry; later starts have the same port. It keeps nothing."""
+
+    def __init__(self, directory: Path) -> None:
+        self.address = FREE_PORT
+        self._directory = directory
+        self._process: ChildProcess | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        """Start it, and return when it serves."""
+        self._process = daemon("namesrv", "--listen", self.address, directory=self._directory)
+        self.address = ready_address(self._process)
+
+    def stop(self) -> None:
+        """Have it end by itself (SIGTERM); fail when that is no clean end."""
+        assert self._process is not None
+        assert self._process.stop() == 0, self._process.output()[-3_000:]
+
+    def kill(self) -> None:
+        """`kill -9`; of one that is dead already too."""
+        if self._process is not None:
+            self._process.kill()
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,4 +24,13 @@ async def test_consumers_go_on_without_a_reset(
         tmp_path,
         new_bucket(s3_servers("minio")).cold_url,
         lambda group, name_server: JavaReplay(java_agent_process, group, name_server),
+        lag_of=lambda group, name_server: diff_total(java_agent_process, group, name_server),
     )
+
+
+def diff_total(agent: JavaAgent, group: str, name_server: str) -> int:
+    """What `mqadmin consumerProgress` says that a group has before it."""
+    printed = agent.admin(name_server, "consumerProgress", "-g", group)
+    found = re.search(r"Diff Total: (-?\d+)", printed)
+    assert found is not None, printed
+    return int(found[1])

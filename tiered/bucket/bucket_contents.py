@@ -1,4 +1,7 @@
-"""What lies in a bucket, from its catalogs: topics, the pieces of one topic, or index objects. Costs a few requests.
+"""What lies in a bucket, from its catalogs: topics, the pieces of one topic, or index objects.
+
+Costs a few requests, and one or two for each queue whose messages have expired up to the middle of a segment:
+`messages` are those that readers get.
 
 segment       objects of one topic
 pack          an object that topics share; its times are those of all of them
@@ -8,14 +11,19 @@ quarantine    records that are lost, because their object is damaged and nothing
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 
-from thermocline.remoting.errors import TopicNotFoundError
+from thermocline.remoting.errors import CorruptDataError, TopicNotFoundError
 from thermocline.tiered.bucket.opened_bucket import BrokerTier, opened_bucket
+from thermocline.tiered.cold_reader import ColdReader
 from thermocline.tiered.cost.stored_bytes import stored_by_topic
+from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.packs.packed_catalog import packed_record_counts
+from thermocline.tiered.ttl import topic_visible_from_ms
 
 Row = dict[str, object]
+CACHE_BYTES = 64 << 20
 
 
 def list_topics(url: str, *, broker: str | None = None) -> list[Row]:
@@ -23,7 +31,7 @@ def list_topics(url: str, *, broker: str | None = None) -> list[Row]:
 
     async def run() -> list[Row]:
         async with opened_bucket(url, broker=broker) as tiers:
-            return [row for tier in tiers for row in _topics(tier)]
+            return [row for tier in tiers for row in await _topics(tier)]
 
     return asyncio.run(run())
 
@@ -73,7 +81,30 @@ def _indexes(tier: BrokerTier, topic: str | None) -> Iterator[Row]:
             }
 
 
-def _topics(tier: BrokerTier) -> Iterator[Row]:
+async def _topics(tier: BrokerTier) -> list[Row]:
+    cache = FrameCache(bytes_max=CACHE_BYTES)
+    reader = ColdReader(tier.store, catalog=lambda: tier.catalog, cache=cache)
+    try:
+        return [await _readable(row, reader, tier) for row in _stored_topics(tier)]
+    finally:
+        await reader.close()
+        await cache.close()
+
+
+async def _readable(row: Row, reader: ColdReader, tier: BrokerTier) -> Row:
+    """The row with its messages divided into those that readers get and expired ones; all are the former when the
+    objects are damaged, and `expired` is None."""
+    topic, stored_count = str(row["topic"]), row["messages"]
+    assert isinstance(stored_count, int)
+    cut_ms = topic_visible_from_ms(tier.catalog, topic, now_ms=time.time_ns() // 1_000_000)
+    try:
+        readable_count = await reader.visible_count(topic, cut_ms=cut_ms) if cut_ms > 0 else stored_count
+    except CorruptDataError:
+        return row | {"expired": None}
+    return row | {"messages": readable_count, "expired": stored_count - readable_count}
+
+
+def _stored_topics(tier: BrokerTier) -> Iterator[Row]:
     catalog = tier.catalog
     stored = stored_by_topic(catalog)
     packed_counts = packed_record_counts(catalog.packs.values(), catalog.packed)
@@ -87,6 +118,7 @@ def _topics(tier: BrokerTier) -> Iterator[Row]:
             "topic": name,
             "queues": len(catalog.queue_bounds(name)),
             "messages": sum(segment.record_count for segment in segments) + packed_counts.get(name, 0),
+            "expired": 0,
             "segments": len(segments),
             "packs": len(packed.packs) if packed is not None else 0,
             "quarantined": len(entry.quarantine) if entry is not None else 0,

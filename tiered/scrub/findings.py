@@ -71,8 +71,9 @@ class ScrubReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     `missing_old_count`: objects that are missing and that only versions before the newest name: whoever reads one of
     these (a Spark job, for as long as the grace period) may miss them. `deep_segment_count`: segments, packs and index
     objects that were read; `read_bytes` counts all that was read. `is_complete`: every object was looked at, as deeply
-    as was asked for; when the budget ended before that, `cursor` says where the next scrub goes on. `garbage_*`:
-    objects that nobody names and that the broker's collector takes by itself.
+    as was asked for; when the budget ended before that, `cursor` says where the next scrub goes on. `unread_*`:
+    segments, packs and index objects of which only name and size were checked. `garbage_*`: objects that nobody names
+    and that the broker's collector takes by itself.
     """
 
     root: str
@@ -90,6 +91,8 @@ class ScrubReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     index_count: int = 0
     deep_segment_count: int = 0
     read_bytes: int = 0
+    unread_count: int = 0
+    unread_bytes: int = 0
     missing_old_count: int = 0
     garbage_count: int = 0
     garbage_bytes: int = 0
@@ -107,13 +110,11 @@ class ScrubReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return self.broken_count == 0
 
     def summary(self) -> str:
-        """One sentence."""
+        """One sentence: what was checked, what was not, what is wrong."""
         healed = len(self.findings) - self.broken_count
-        depth = "every byte" if self.deep else "names and sizes"
-        extent = "" if self.is_complete else ", not all of them yet"
+        unread = f", {self.unread_count} of them by name and size alone" if self.unread_count else ", every byte read"
         return (
             f"{self.root}: {self.object_count} objects, {self.segment_count} segments, {self.pack_count} packs"
-            f" and {self.index_count} index objects"
-            f" ({depth}{extent}),"
-            f" {self.broken_count} broken, {healed} healed"
+            f" and {self.index_count} index objects checked{unread}:"
+            f" {self.broken_count} broken{f', {healed} healed' if healed else ''}"
         )

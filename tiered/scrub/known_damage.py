@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.scrub.findings import Finding, ObjectKind, Outcome, Problem, ScrubReport
-from thermocline.tiered.scrub.scrubber import name_in, parse_cursor
+from thermocline.tiered.scrub.scrubber import SegmentName, name_in, parse_cursor
 
 OBJECT_KINDS = frozenset({ObjectKind.LOG, ObjectKind.COLUMNS, ObjectKind.KEY_INDEX, ObjectKind.PACK, ObjectKind.INDEX})
 _SEEN_IN_BYTES = frozenset({Problem.DAMAGED, Problem.MISPLACED, Problem.CONTRADICTORY})
@@ -37,16 +37,25 @@ def damage_after(known: Iterable[Finding], report: ScrubReport, *, cursor: str) 
     return (*(finding for finding in report.findings if finding.outcome is not Outcome.HEALED), *kept)
 
 
-def count_broken(known: Iterable[Finding], catalog: Catalog) -> int:
-    """How many of them are broken still, by a catalog of now."""
+def damage_after_reading(
+    known: Iterable[Finding], name: SegmentName, findings: Iterable[Finding]
+) -> tuple[Finding, ...]:
+    """What is broken after everything by one name was read, in which `findings` were found."""
+    others = (finding for finding in known if finding.kind not in OBJECT_KINDS or name_in(finding) != name)
+    return (*findings, *others)
+
+
+def broken_now(known: Iterable[Finding], catalog: Catalog) -> list[Finding]:
+    """Those of them that are broken still, by a catalog of now."""
     known = list(known)
     if not known:
-        return 0
+        return []
     lost = {kept.segment.log.key for topic in catalog.topics.values() for kept in topic.quarantine}
     named = catalog.live_keys()
-    return sum(
-        finding.kind not in OBJECT_KINDS
+    return [
+        finding
+        for finding in known
+        if finding.kind not in OBJECT_KINDS
         or finding.problem is Problem.EXTRA
         or finding.key in (lost if finding.problem is Problem.LOST else named)
-        for finding in known
-    )
+    ]

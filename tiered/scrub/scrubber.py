@@ -90,6 +90,7 @@ class ScrubProgress:
 
     segment_count: int = 0
     deep_segment_count: int = 0
+    deep_bytes: int = 0
     read_bytes: int = 0
     suspect_count: int = 0
 
@@ -141,12 +142,29 @@ class Scrubber:
             index_count=len(look.catalog.indexes),
             deep_segment_count=self.progress.deep_segment_count,
             read_bytes=self.progress.read_bytes,
+            unread_count=self.progress.segment_count - self.progress.deep_segment_count,
+            unread_bytes=sum(size for _, size in named_sizes(catalog)) - self.progress.deep_bytes,
             missing_old_count=await self._count_missing_old(look.listing.missing_old),
             garbage_count=len(look.garbage),
             garbage_bytes=sum(look.garbage.values()),
             is_complete=not cursor,
             cursor=cursor,
         )
+
+    async def read_one(self, name: SegmentName) -> list[Finding]:
+        """What is wrong with every byte of one segment, pack or index object; nothing when the newest catalog does not
+        name it. What looks wrong is read once more.
+
+        Raises:
+            ObjectStoreUnavailableError: No answer; nothing can be said.
+        """
+        item = _item(await self.view.newest(), name)
+        findings = await self._read(item) if item is not None else []
+        if not findings:
+            return []
+        again = _item(await self.view.newest(), name)
+        confirmed = {finding.key for finding in await self._read(again)} if again is not None else set()
+        return [finding for finding in findings if finding.key in confirmed]
 
     # -- a look --------------------------------------------------------------------------------------------------------
 
@@ -206,12 +224,13 @@ class Scrubber:
         for name, item in sorted(_items(catalog).items(), key=lambda named: named[0]):
             if name <= start:
                 continue
-            size_bytes = item.stored_bytes if isinstance(item, SegmentEntry) else item.object_bytes
+            size_bytes = _size_bytes(item)
             is_bounded = cursor and options.budget_bytes is not None
             if is_bounded and spent_bytes + size_bytes > (options.budget_bytes or 0):
                 return findings, cursor
             found = await self._read(item)
             self.progress.deep_segment_count += 1
+            self.progress.deep_bytes += size_bytes
             self.progress.suspect_count += len(found)
             findings += found
             spent_bytes += size_bytes
@@ -298,6 +317,27 @@ def _items(catalog: Catalog) -> dict[SegmentName, Item]:
     }
     items |= {(PACKS, pack.pack_id): pack for pack in catalog.packs.values()}
     return items | {(INDEXES, index.index_id): index for index in catalog.indexes.values()}
+
+
+def named_sizes(catalog: Catalog) -> list[tuple[SegmentName, int]]:
+    """Everything that can be read, in any order, with its bytes in the store."""
+    return [(name, _size_bytes(item)) for name, item in _items(catalog).items()]
+
+
+def _item(catalog: Catalog, name: SegmentName) -> Item | None:
+    """What the catalog has by this name."""
+    folder, item_id = name
+    if folder == PACKS:
+        return catalog.packs.get(item_id)
+    if folder == INDEXES:
+        return catalog.indexes.get(item_id)
+    topic = catalog.topics.get(folder)
+    segments = topic.segments if topic is not None else ()
+    return next((segment for segment in segments if segment.segment_id == item_id), None)
+
+
+def _size_bytes(item: Item) -> int:
+    return item.stored_bytes if isinstance(item, SegmentEntry) else item.object_bytes
 
 
 def name_in(finding: Finding) -> SegmentName:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark.cold_tier import NOW_MS, ColdTier, rows_of
+from tests.spark.cold_tier import NOW_MS, ColdTier, directory_url, flights, rows_of
 from tests.tiered.cold_data import Log
 from thermocline.client import AdminClient, Message, MessageQueue, Producer
 from thermocline.remoting.errors import GroupNotFoundError, TopicNotFoundError
 from thermocline.spark import lag
+from thermocline.tiered.ledger_entry import LedgerChanges, QueueHole, TopicChange
 from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS
 
 if TYPE_CHECKING:
@@ -46,6 +48,24 @@ def test_without_a_name_server_the_state_in_the_bucket_counts(
         lag(spark_session, tier.url, group="strangers", topic="orders")
     with pytest.raises(TopicNotFoundError):
         lag(spark_session, tier.url, group="billing", topic="payments")
+
+
+def test_holes_and_expired_messages_are_not_behind(spark_session: SparkSession, tmp_path: Path) -> None:
+    """Queue 0 holds [0, 40) and [5 000, 5 040), of which [0, 10) has expired."""
+    tier = ColdTier(directory_url(tmp_path))
+    log = flights("orders", 5_040, queue_count=1)
+    times = [int(row["timestamp"].timestamp() * 1000 + 0.5) for row in rows_of(log)]
+    tier.seal(log, ends={0: 40})
+    tier.seal(log, starts={0: 5_000})
+    hole = QueueHole(0, 40, 5_000)
+    changes = TopicChange(topic="orders", incarnation=1, expired_before_ms=times[10], holes=(hole,))
+    tier.commit(LedgerChanges(topics=(changes,)))
+    for position, behind, expired in ((0, 70, 10), (4, 70, 6), (15, 65, 0), (40, 40, 0), (4_000, 40, 0), (5_039, 1, 0)):
+        tier.save_state({CONSUMER_OFFSETS: {"offsetTable": {"orders@billing": {"0": position}}}})
+        (queue,) = lag(spark_session, tier.url, group="billing", topic="orders").queues
+        assert (queue.behind_count, queue.cold_count, queue.expired_count) == (behind, behind, expired), position
+        following = position if 10 <= position < 40 or position > 5_000 else 10 if position < 10 else 5_000
+        assert queue.oldest_timestamp_ms == times[following]
 
 
 def test_with_a_name_server_what_is_hot_counts_too(

@@ -234,6 +234,19 @@ def test_declared_holes_are_stepped_over(tier: ColdTier) -> None:
     assert places(journal.rows) == wanted(log, lambda row: not 100 <= row["queueOffset"] < 200)
 
 
+@pytest.mark.parametrize("limit", [{"maxOffsetsPerTrigger": "70"}, {"maxBytesPerTrigger": "20k"}])
+def test_a_hole_takes_no_share_of_a_batch(tier: ColdTier, limit: dict[str, str]) -> None:
+    """After a recovery it is as long as 10^9 offsets: batches that counted them would be empty for days."""
+    log = flights("orders", 5_100, queue_count=1)
+    tier.seal(log, ends={0: 100})
+    tier.seal(log, starts={0: 5_000})
+    tier.commit(LedgerChanges(topics=(TopicChange(topic="orders", incarnation=1, holes=(QueueHole(0, 100, 5_000),)),)))
+    journal = Journal()
+    MicroBatches(journal, tier.url, **limit).run_available()
+    assert places(journal.rows) == wanted(log, lambda row: not 100 <= row["queueOffset"] < 5_000)
+    assert 2 <= len(journal.batches) <= 12
+
+
 def test_a_gap_that_nobody_declared_is_data_loss(tier: ColdTier) -> None:
     log = flights("orders", 300, queue_count=1)
     tier.seal(log, ends={0: 100})

@@ -11,7 +11,7 @@ import pytest
 from tests.tiered.scrub.damage import flip_bit, objects_of
 from tests.tiered.scrub.rig import ScrubRig
 from thermocline.tiered.scrub.findings import Finding, ObjectKind
-from thermocline.tiered.scrub.known_damage import count_broken, damage_after
+from thermocline.tiered.scrub.known_damage import broken_now, damage_after
 
 
 class Memory:
@@ -32,7 +32,7 @@ class Memory:
 
     @property
     def count(self) -> int:
-        return count_broken(self.known, self.rig.catalog)
+        return len(broken_now(self.known, self.rig.catalog))
 
 
 @pytest.fixture
