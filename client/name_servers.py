@@ -12,6 +12,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from thermocline.client.answer import check_answer
+from thermocline.client.fan_out import Answers, ask_each
 from thermocline.remoting.bodies import ClusterInfo, TopicRouteData
 from thermocline.remoting.client import RemotingClient
 from thermocline.remoting.command import RemotingCommand
@@ -80,20 +81,19 @@ class NameServers:
         assert failure is not None
         raise UnavailableError("no NameServer answers", addresses=";".join(self._addresses)) from failure
 
-    async def call_each(self, code: int, header: Header | None = None, *, body: bytes = b"") -> list[RemotingCommand]:
-        """Tell every NameServer, for what must change on all of them.
+    async def call_each(
+        self, code: int, header: Header | None = None, *, body: bytes = b""
+    ) -> Answers[str, RemotingCommand]:
+        """Ask every NameServer, side by side, for what must change on all of them or is of each."""
 
-        Raises:
-            MQError: One refused or did not answer; those before it have been told.
-        """
-        answers = []
-        for address in self._addresses:
+        async def ask(address: str) -> RemotingCommand:
             answer = await self._connections.call(
                 address, RemotingCommand.request(code, header, body=body), timeout_ms=self._timeout_ms
             )
             check_answer(answer, address=address)
-            answers.append(answer)
-        return answers
+            return answer
+
+        return await ask_each(self._addresses, ask)
 
     async def topic_route(self, topic: str, *, everywhere: bool = False) -> TopicRouteData:
         """Return where a topic's queues are; in this client's zone, if it has one and does not ask for everywhere.

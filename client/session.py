@@ -14,7 +14,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from thermocline.client.answer import check_answer
@@ -134,6 +134,7 @@ class ClientSession:
         header: Header | None = None,
         *,
         body: bytes = b"",
+        ext_fields: Mapping[str, str] | None = None,
         timeout_ms: int | None = None,
     ) -> RemotingCommand:
         """Ask the broker at `address` and return its successful answer.
@@ -142,7 +143,7 @@ class ClientSession:
             MQError: It refused; see `check_answer`.
             UnavailableError: It did not answer.
         """
-        command = RemotingCommand.request(code, header, body=body)
+        command = RemotingCommand.request(code, header, body=body, ext_fields=ext_fields)
         answer = await self.connections.call(
             address, command, timeout_ms=timeout_ms or self._options.request_timeout_ms
         )
