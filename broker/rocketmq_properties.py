@@ -69,7 +69,7 @@ _NAMES_WITHOUT_EFFECT = """
     enableShutdownGracefully enableSingleTopicRegister enableSkipLongAwaitingAck enableSplitRegistration
     enableStatsMetrics enableTransactionMetrics endTransactionPoolQueueCapacity endTransactionThreadPoolNums
     estimateAccumulation expectConsumerNumUseFilter fastFailIfNoBufferInStorePool fetchControllerAddrByDnsLookup
-    fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer fetchNamesrvAddrInterval filterDataCleanTimeSpan
+    filterDataCleanTimeSpan
     filterSupportRetry flushCommitLogLeastPages flushCommitLogThoroughInterval flushCommitLogTimed
     flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval flushConsumerOffsetHistoryInterval
     flushIntervalConsumeQueue flushLeastPagesWhenWarmMapedFile forceRegister forceVerifyPropCRC
@@ -126,7 +126,7 @@ _NAMES_WITHOUT_EFFECT = """
     transactionCheckRocksdbCoreThreads transactionCheckRocksdbMaxThreads
     transactionCheckRocksdbQueueCapacity
     transferMsgByHeap transientStorePoolEnable transientStorePoolSize
-    travelCqFileNumWhenGetMessage updateNameServerAddrPeriod useABSLock useEpollNativeSelector
+    travelCqFileNumWhenGetMessage useABSLock useEpollNativeSelector
     useMessageFilterForNotification usePIDColdCtrStrategy useReentrantLockWhenPutMessage useSeparateRetryQueue
     useSeparateStorePathForRocksdbCQ useSingleRocksDBForAllConfigs useStaticSubscription waitTimeMillsInAckQueue
     waitTimeMillsInAdminBrokerQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue waitTimeMillsInPullQueue

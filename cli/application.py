@@ -10,6 +10,7 @@ in `app.output`, and at its end there is one line on stderr for each, and exit s
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 import click
+from click.core import ParameterSource
 
 from thermocline.cli.output import Failure, Output
 from thermocline.remoting.errors import MQError
@@ -32,6 +34,7 @@ R = TypeVar("R")
 
 EXIT_FAILED = 1
 CONNECT_TIMEOUT_MS = 3_000
+DOMAIN_VARIABLE, SUBGROUP_VARIABLE = "ROCKETMQ_NAMESRV_DOMAIN", "ROCKETMQ_NAMESRV_DOMAIN_SUBGROUP"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,17 @@ class Application:
 
         with Producer(namesrv=self.namesrv, group=group, send_timeout_ms=self.timeout_ms) as producer:
             yield producer
+
+
+def _name_servers(namesrv: str) -> str:
+    """The NameServers to ask: those that were named, else those of the address server that the environment names."""
+    from thermocline.remoting.name_server_source import address_server_url
+
+    is_named = click.get_current_context().get_parameter_source("namesrv") is not ParameterSource.DEFAULT
+    domain = os.environ.get(DOMAIN_VARIABLE)
+    if is_named or not domain:
+        return namesrv
+    return address_server_url(domain, os.environ.get(SUBGROUP_VARIABLE) or "nsaddr")
 
 
 class _GoesOn:
@@ -110,7 +124,9 @@ def uses_cluster(command: Callable[Concatenate[Application, P], R]) -> Callable[
     def with_application(*args: P.args, **kwargs: P.kwargs) -> R | int:
         options = dict(kwargs)
         namesrv, timeout_ms, as_json = options.pop("namesrv"), options.pop("timeout_ms"), options.pop("as_json")
-        app = Application(namesrv=str(namesrv), timeout_ms=int(str(timeout_ms)), output=Output(as_json=bool(as_json)))
+        app = Application(
+            namesrv=_name_servers(str(namesrv)), timeout_ms=int(str(timeout_ms)), output=Output(as_json=bool(as_json))
+        )
         return _finish(app, lambda: command(app, *args, **options))  # type: ignore[arg-type]
 
     return with_application

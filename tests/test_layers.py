@@ -22,6 +22,7 @@ REMOTING_SHELLS = frozenset(
         "remoting.client",
         "remoting.connection",
         "remoting.listener",
+        "remoting.name_server_source",
         "remoting.outbox",
         "remoting.pending_calls",
         "remoting.request_handler",
