@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from thermocline.client.answer import check_answer
+from thermocline.client.busy_retry import RETRIED_CODES, retry_while_busy
 from thermocline.client.client_id import build_client_id, local_address
 from thermocline.client.name_servers import NameServers
 from thermocline.client.options import ClientOptions, name_server_addresses
@@ -145,16 +146,21 @@ class ClientSession:
     ) -> RemotingCommand:
         """Ask the broker at `address` and return its successful answer.
 
+        Questions are asked again while the broker is busy: see busy_retry.py.
+
         Raises:
             MQError: It refused; see `check_answer`.
-            UnavailableError: It did not answer.
+            UnavailableError: It did not answer, or was busy, for the whole time.
         """
-        command = RemotingCommand.request(code, header, body=body, ext_fields=ext_fields)
-        answer = await self.connections.call(
-            address, command, timeout_ms=timeout_ms or self._options.request_timeout_ms
-        )
-        check_answer(answer, address=address)
-        return answer
+
+        async def ask(left_ms: int) -> RemotingCommand:
+            command = RemotingCommand.request(code, header, body=body, ext_fields=ext_fields)
+            answer = await self.connections.call(address, command, timeout_ms=left_ms)
+            check_answer(answer, address=address)
+            return answer
+
+        timeout_ms = timeout_ms or self._options.request_timeout_ms
+        return await (retry_while_busy(ask, timeout_ms=timeout_ms) if code in RETRIED_CODES else ask(timeout_ms))
 
     async def tell(self, address: str, code: int, header: Header | None = None, *, body: bytes = b"") -> None:
         """Send the broker at `address` what needs no answer.

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from thermocline.client.admin.admin_base import AdminBase
 from thermocline.client.answer import answer_error
+from thermocline.client.busy_retry import retry_while_busy
 from thermocline.client.fan_out import Answers
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.topic_route import BrokerAddress
@@ -97,8 +98,13 @@ class HandOffAdministration(AdminBase):
 
         async def ask(master: BrokerAddress) -> list[GroupPlace]:
             header = encode_header(HandOffLookHeader(group=group, topic=topic))
-            command = RemotingCommand.request(HandOffRequestCode.HAND_OFF_LOOK, ext_fields=header)
-            found = HandOffPlaces.decode((await self._hand_off_call(master, command)).body)
+
+            async def look(left_ms: int) -> RemotingCommand:
+                command = RemotingCommand.request(HandOffRequestCode.HAND_OFF_LOOK, ext_fields=header)
+                return await self._hand_off_call(master, command)
+
+            answer = await retry_while_busy(look, timeout_ms=self.request_timeout_ms)
+            found = HandOffPlaces.decode(answer.body)
             return [
                 GroupPlace(
                     queue=MessageQueue(topic=topic, broker_name=master.broker_name, queue_id=each.queue_id),

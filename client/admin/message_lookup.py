@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from thermocline.client.admin.admin_base import AdminBase
+from thermocline.client.busy_retry import retry_while_busy
 from thermocline.client.consumer.consumer_calls import ConsumerCalls, PullResult, PullStatus
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.received_message import ReceivedMessage, decode_messages
@@ -164,19 +165,24 @@ class MessageLookup(AdminBase):
             ObjectNotFoundError: There is no such topic or broker.
             SubscriptionParseError: The expression is none.
             ResponseError: The broker does not choose messages by such expressions; it needs `enablePropertyFilter`.
-            UnavailableError: The broker cannot serve this now.
+            UnavailableError: The broker cannot serve this, and could not for `request_timeout_ms`.
         """
         calls = await self._calls(queue)
-        pulling = calls.pull(
-            queue,
-            offset=offset,
-            subscription=parse_subscription(queue.topic, expression, expression_type=expression_type),
-            count_max=count_max,
-            bytes_max=PULL_BYTES_MAX,
-            suspend_ms=0,
-            timeout_ms=PULL_TIMEOUT_MS,
-            tells_subscription=True,
-        )
+        subscription = parse_subscription(queue.topic, expression, expression_type=expression_type)
+
+        async def ask(left_ms: int) -> PullResult:
+            return await calls.pull(
+                queue,
+                offset=offset,
+                subscription=subscription,
+                count_max=count_max,
+                bytes_max=PULL_BYTES_MAX,
+                suspend_ms=0,
+                timeout_ms=PULL_TIMEOUT_MS,
+                tells_subscription=True,
+            )
+
+        pulling = retry_while_busy(ask, timeout_ms=self.request_timeout_ms)
         return await self._while_alive(await self._running().routes.find_reader(queue), pulling)
 
     async def pull_topic(

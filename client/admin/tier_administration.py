@@ -12,8 +12,10 @@ from typing import Any
 import msgspec
 
 from thermocline.client.admin.admin_base import AdminBase
+from thermocline.client.busy_retry import retry_while_busy
 from thermocline.client.tier_codes import TierRequestCode
 from thermocline.client.topic_route import BrokerAddress
+from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import InvalidRequestError
 
 __all__ = ["TierAdministration"]
@@ -128,9 +130,17 @@ class TierAdministration(AdminBase):
     async def _tier_answer(
         self, master: BrokerAddress, code: TierRequestCode, fields: Mapping[str, str], timeout_ms: int
     ) -> dict[str, Any]:
-        """One broker's answer, which may take `timeout_ms` as long as the broker is alive."""
-        calling = self._running().call(master.address, code, timeout_ms=timeout_ms, ext_fields=fields)
-        answer = await self._while_alive(master.address, calling)
+        """One broker's answer, which may take `timeout_ms` as long as the broker is alive.
+
+        A broker of which the tier process is not there yet is asked again for `request_timeout_ms`; but not to begin
+        a scrub, as another one may run for hours.
+        """
+
+        async def ask(left_ms: int) -> RemotingCommand:
+            return await self._running().call(master.address, code, timeout_ms=timeout_ms, ext_fields=fields)
+
+        busy_ms = 0 if code is TierRequestCode.TIER_SCRUB else self.request_timeout_ms
+        answer = await self._while_alive(master.address, retry_while_busy(ask, timeout_ms=busy_ms))
         return msgspec.json.decode(answer.body, type=dict[str, Any])
 
 
