@@ -14,6 +14,12 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from thermocline.remoting.errors import InvalidParameterError
+from thermocline.remoting.name_server_source import (
+    ADDRESS_SERVER,
+    NameServerSource,
+    address_server_url,
+    split_addresses,
+)
 
 PERM_INHERIT = 1
 PERM_WRITE = 2
@@ -51,8 +57,16 @@ class BrokerConfig:
     """The port that clients are told (a container's published one); 0: the bound one."""
     ha_port: int = setting(0, "haListenPort", least=0, most=65535)
     """Told to NameServers as RocketMQ does; 0: listen_port + 1. Nothing listens there yet."""
-    name_server_addresses: str = setting("", "namesrvAddr")
-    """host:port, separated by semicolons; empty: registers nowhere."""
+    name_server_addresses: str = setting("", "namesrvAddr", live=True)
+    """host:port, separated by semicolons; empty: as `address_server_on` says, else registers nowhere."""
+    name_server_dns_on: bool = setting(False, "fetchNameSrvAddrByDnsLookup", live=True)
+    """Whether every address of the names in `name_server_addresses` is a NameServer."""
+    address_server_on: bool = setting(False, "fetchNamesrvAddrByAddressServer", live=True)
+    name_server_domain: str = setting("jmenv.tbsite.net", "namesrvDomain", live=True)
+    """Host, or host:port, of the address server; RocketMQ's JVM property `rocketmq.namesrv.domain` and its default."""
+    name_server_subgroup: str = setting("nsaddr", "namesrvDomainSubgroup", live=True)
+    name_server_update_ms: int = setting(30_000, "updateNameServerAddrPeriod", least=10, live=True)
+    address_server_interval_ms: int = setting(10_000, "fetchNamesrvAddrInterval", least=10, live=True)
     health_port: int = setting(-1, "healthPort", least=-1, most=65535)
     """HTTP health endpoint on `listen_host`; 0 takes a free port, -1 opens none."""
     metrics_topics_max: int = setting(200, "metricsTopicsMax", least=0, most=10_000)
@@ -210,13 +224,29 @@ class BrokerConfig:
             raise InvalidParameterError(
                 "PULL or POP is needed", setting="defaultMessageRequestMode", value=self.default_request_mode
             )
-        for address in self.name_servers:
-            check_address("namesrvAddr", address)
+        try:
+            _ = self.name_server_source
+        except InvalidParameterError as error:
+            raise InvalidParameterError(
+                error.message, setting="namesrvAddr", value=self.name_server_addresses
+            ) from None
 
     @property
-    def name_servers(self) -> tuple[str, ...]:
-        """The NameServers' addresses, host:port."""
-        return tuple(part.strip() for part in self.name_server_addresses.split(";") if part.strip())
+    def name_server_source(self) -> NameServerSource | None:
+        """Where the NameServers are; None: this broker registers nowhere."""
+        texts = split_addresses(self.name_server_addresses)
+        if not texts:
+            url = address_server_url(self.name_server_domain, self.name_server_subgroup)
+            return NameServerSource.parse([url]) if self.address_server_on else None
+        source = NameServerSource.parse(texts)
+        return source.by_dns() if self.name_server_dns_on else source
+
+    @property
+    def name_server_period_ms(self) -> int:
+        """How often that is looked up again."""
+        source = self.name_server_source
+        is_asked = source is not None and source.kind == ADDRESS_SERVER
+        return self.address_server_interval_ms if is_asked else self.name_server_update_ms
 
     @property
     def black_list(self) -> frozenset[str]:
@@ -243,13 +273,6 @@ def check_range(metadata: Any, value: object) -> None:
         raise InvalidParameterError(
             f"{metadata['name']} must be {_range_text(least, most)}", setting=metadata["name"], value=value
         )
-
-
-def check_address(name: str, address: str) -> None:
-    """Check a `host:port`."""
-    host, separator, port = address.rpartition(":")
-    if not separator or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise InvalidParameterError("an address is written host:port", setting=name, value=address)
 
 
 def _range_text(least: int | None, most: int | None) -> str:

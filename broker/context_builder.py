@@ -42,6 +42,7 @@ from thermocline.broker.make_pop_store import make_pop_store, popped_is_durable
 from thermocline.broker.message_appender import MessageAppender
 from thermocline.broker.message_filters import MessageFilters
 from thermocline.broker.message_request_modes import RequestModeTable
+from thermocline.broker.name_server_watch import SETTINGS as LIVE_NAME_SERVERS
 from thermocline.broker.open_timers import open_timers
 from thermocline.broker.open_transactions import open_transactions
 from thermocline.broker.queue_locks import QueueLocks
@@ -195,6 +196,7 @@ async def build_context(
         advertised_address=f"{host}:{port}",
         ha_address=f"{host}:{config.ha_port or port + 1}",
     )
+    settings.add_listener(lambda change: registration.look_soon() if LIVE_NAME_SERVERS & set(change.live) else None)
     return BrokerContext(
         settings=settings,
         disk=disk,

@@ -6,6 +6,8 @@
                                                whose connection closes
 
 One task and one connection for each NameServer; they know nothing of each other, and one that is away holds nobody up.
+Which NameServers there are is looked up again and again (name_server_watch.py). A new one is registered with at once.
+One that leaves the list is registered with for as long as clients may still ask it, then told that the broker leaves.
 
 Rules
   - One registration is under way at a time for a NameServer, and what it did not acknowledge goes with the next one. A
@@ -19,6 +21,8 @@ Source: broker/BrokerController.java (registerBrokerAll, doRegisterBrokerAll), o
 RocketMQ 5.3.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import logging
@@ -29,6 +33,7 @@ from dataclasses import dataclass
 import msgspec
 
 from thermocline.broker.broker_config import BrokerConfig
+from thermocline.broker.name_server_watch import NameServerWatch
 from thermocline.broker.static_topics.static_topic_table import StaticTopicTable
 from thermocline.broker.topic_table import TopicTable
 from thermocline.remoting.bodies import PERM_READ, PERM_WRITE, KVTable, TopicConfig
@@ -45,6 +50,8 @@ logger = logging.getLogger(__name__)
 FIRST_PERIOD_MS = 10_000
 RECONNECT_MS = 1_000
 UNREGISTER_TIMEOUT_MS = 3_000
+REMOVED_LINGER_MS = 120_000
+"""Clients look up the list every 30 s at the latest, RocketMQ's with an address server every two minutes."""
 ZONE_FIELD = "__ZONE_NAME"
 """Beside the header, as RocketMQ's hooks put it there (remoting/rpchook/DynamicalExtFieldRPCHook.java)."""
 
@@ -76,32 +83,35 @@ class Registration:
         self._config = config
         self.advertised_address = advertised_address
         self.ha_address = ha_address
-        self._links = [_Link(address, self) for address in config().name_servers]
-        self._tasks: list[asyncio.Task[None]] = []
+        self._watch = NameServerWatch(config=config, follow=self._follow)
+        self._links: dict[str, _Link] = {}
+        self._removed: dict[str, _Link] = {}
+        self._removals: dict[str, asyncio.Task[None]] = {}
         topics.add_listener(self._topic_changed)
         static_topics.add_listener(self._mapping_changed)
 
     def start(self) -> None:
         """Begin to register; returns at once."""
-        assert not self._tasks
-        self._tasks = [
-            asyncio.get_running_loop().create_task(link.run(), name=f"registration at {link.address}")
-            for link in self._links
-        ]
+        self._watch.start()
 
     async def wait_registered(self) -> None:
         """Return when every NameServer has acknowledged a registration."""
-        await asyncio.gather(*(link.registered.wait() for link in self._links))
+        await self._watch.found.wait()
+        await asyncio.gather(*(link.registered.wait() for link in self._links.values()))
+
+    def look_soon(self) -> None:
+        """Look up now which NameServers there are."""
+        self._watch.look_soon()
 
     def request_full(self) -> None:
         """Send all topics anew, as something about all of them changed."""
-        for link in self._links:
+        for link in self._all_links():
             link.request_full()
 
     async def unregister(self) -> None:
         """Tell the NameServers that reach us that this broker leaves, and stop. Idempotent."""
         await self._stop_tasks()
-        await asyncio.gather(*(link.unregister() for link in self._links))
+        await asyncio.gather(*(link.unregister() for link in self._all_links()))
         self._close_links()
 
     async def close(self) -> None:
@@ -115,15 +125,15 @@ class Registration:
         Raises:
             UnavailableError: It did not answer.
         """
-        for link in self._links:
+        for link in self._all_links():
             connection = link.connection
             if connection is not None:
                 return await connection.call(command, timeout_ms=timeout_ms)
         return None
 
     def status(self) -> list[RegistrationStatus]:
-        """How each NameServer stands."""
-        return [link.status() for link in self._links]
+        """How each NameServer of the list stands."""
+        return [link.status() for link in self._links.values()]
 
     # -- for the links -------------------------------------------------------------------------------------------------
 
@@ -180,25 +190,54 @@ class Registration:
 
     def _topic_changed(self, topic: str, config: TopicConfig | None) -> None:
         if config is not None:
-            for link in self._links:
+            for link in self._all_links():
                 link.request(topic)
 
     def _mapping_changed(self, topic: str) -> None:
         if topic in self._topics:
             self._topics.touch()  # NameServers take a mapping over when the topics' version differs
-            for link in self._links:
+            for link in self._all_links():
                 link.request(topic)
 
+    def _all_links(self) -> list[_Link]:
+        return [*self._links.values(), *self._removed.values()]
+
+    def _follow(self, addresses: tuple[str, ...]) -> None:
+        """Register with these NameServers, and after a while not with any other."""
+        for address in addresses:
+            if address not in self._links:
+                link = self._removed.pop(address, None)
+                if link is None:
+                    link = _Link(address, self)
+                    link.start()
+                else:
+                    self._removals.pop(address).cancel()
+                self._links[address] = link
+        for address in [one for one in self._links if one not in addresses]:
+            logger.info("name server leaves the list name_server=%s", address)
+            link = self._removed[address] = self._links.pop(address)
+            removal = self._remove(link, asyncio.get_running_loop().time() + REMOVED_LINGER_MS / 1000)
+            self._removals[address] = asyncio.get_running_loop().create_task(removal, name=f"removal of {address}")
+
+    async def _remove(self, link: _Link, due: float) -> None:
+        """Leave a NameServer at a time of the loop; cancelled when it comes back to the list before."""
+        await asyncio.sleep(due - asyncio.get_running_loop().time())
+        del self._removed[link.address], self._removals[link.address]
+        await link.stop()
+        await link.unregister()
+        link.close()
+
     async def _stop_tasks(self) -> None:
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        for task in tasks:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await self._watch.close()
+        removals = list(self._removals.values())
+        for removal in removals:
+            removal.cancel()
+        await asyncio.gather(*removals, return_exceptions=True)
+        for link in self._all_links():
+            await link.stop()
 
     def _close_links(self) -> None:
-        for link in self._links:
+        for link in self._all_links():
             link.close()
 
 
@@ -215,6 +254,20 @@ class _Link:
         self._wake = asyncio.Event()
         self._registered_count = 0
         self._last_error = ""
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to stay registered; nothing to do when it does already."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name=f"registration at {self.address}")
+
+    async def stop(self) -> None:
+        """Send no more registrations; idempotent."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
 
     @property
     def connection(self) -> ClientConnection | None:
@@ -252,7 +305,7 @@ class _Link:
             logger.warning("name server not told of the leave name_server=%s error=%s", self.address, error)
         self.registered.clear()
 
-    async def run(self) -> None:
+    async def _run(self) -> None:
         """Stay registered until cancelled."""
         loop = asyncio.get_running_loop()
         period_ms = FIRST_PERIOD_MS

@@ -12,7 +12,7 @@ Configuration file, told by its ending:
         cold_url = "s3://bucket/prefix?endpoint=http://127.0.0.1:9000"
 
 Environment: THERMOCLINE_ and the property name in capitals (THERMOCLINE_BROKER_CLUSTER_NAME for brokerClusterName), and
-RocketMQ's own NAMESRV_ADDR and ROCKETMQ_ZONE.
+RocketMQ's own NAMESRV_ADDR and ROCKETMQ_ZONE; its JVM properties as ROCKETMQ_NAMESRV_DOMAIN(_SUBGROUP).
 Flags: property names, or `section.field`.
 
 A name that does not exist is an error with the nearest known ones; so is a value that cannot be one, or that promises
@@ -38,7 +38,18 @@ from thermocline.store.store_config import StoreConfig
 from thermocline.tiered.tier_config import TierConfig
 
 ENVIRONMENT_PREFIX = "THERMOCLINE_"
-ENVIRONMENT_ALIASES: Mapping[str, str] = {"NAMESRV_ADDR": "namesrvAddr", "ROCKETMQ_ZONE": "zoneName"}
+ENVIRONMENT_ALIASES: Mapping[str, str] = {
+    "NAMESRV_ADDR": "namesrvAddr",
+    "ROCKETMQ_NAMESRV_DOMAIN": "namesrvDomain",
+    "ROCKETMQ_NAMESRV_DOMAIN_SUBGROUP": "namesrvDomainSubgroup",
+    "ROCKETMQ_ZONE": "zoneName",
+}
+ALIASES: Mapping[str, str] = {
+    "rocketmq.namesrv.addr": "namesrvAddr",
+    "rocketmq.namesrv.domain": "namesrvDomain",
+    "rocketmq.namesrv.domain.subgroup": "namesrvDomainSubgroup",
+}
+"""RocketMQ's JVM properties."""
 ENVIRONMENT_OTHERS = frozenset({"THERMOCLINE_LOG_LEVEL", "THERMOCLINE_RUNTIME_DIR"})
 """Variables of the prefix that are no settings."""
 ENVIRONMENT_OTHER_PREFIX = "THERMOCLINE_NAME_SERVER_"
@@ -115,7 +126,8 @@ def load_settings(sources: Iterable[SettingSource]) -> LoadedSettings:
             property_name = _property_name(given_name)
             name, resolved = resolve(BROKER_SETTINGS, property_name, text, source=source.place)
             if name in SETTINGS:
-                values[name] = parse_value(name, resolved, source=source.place, is_field=property_name != given_name)
+                is_field = property_name != given_name and given_name not in ALIASES
+                values[name] = parse_value(name, resolved, source=source.place, is_field=is_field)
             elif name in PLACES_IN_STORE:
                 places.append((name, text, source.place))
             elif name not in BROKER_SETTINGS:
@@ -142,6 +154,8 @@ def load_settings(sources: Iterable[SettingSource]) -> LoadedSettings:
 
 def _property_name(given: str) -> str:
     """The property of `store.log_file_bytes` or `log_file_bytes`; any other name as it is."""
+    if given in ALIASES:
+        return ALIASES[given]
     section, _, field = given.rpartition(".")
     for setting in SETTINGS.values():
         if setting.field == field and section in ("", setting.section):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from thermocline.cli.application import Application, uses_cluster
+from thermocline.cli.output import Failure
 
 __all__ = ["cluster"]
 
@@ -32,25 +33,31 @@ def list_(app: Application) -> None:
 
     rows = []
     with app.open_admin() as admin:
-        for broker in admin.cluster_info():
-            row: dict[str, object] = {
-                "cluster": broker.cluster,
-                "broker": broker.broker_name,
-                "id": broker.broker_id,
-                "address": broker.address,
+        brokers = admin.cluster_info()
+        try:
+            infos = admin.runtime_infos()
+        except MQError as error:
+            infos = {}
+            app.output.add_failures(Failure.of(error))
+    errors = {failure.address: failure.error for failure in app.output.failures}
+    for broker in brokers:
+        info = infos.get(broker)
+        row: dict[str, object] = {
+            "cluster": broker.cluster,
+            "broker": broker.broker_name,
+            "id": broker.broker_id,
+            "address": broker.address,
+        }
+        if info is None:
+            row |= {"version": None, "in_rate": None, "out_rate": None, "state": errors.get(broker.address)}
+        else:
+            row |= {
+                "version": info.get("brokerVersionDesc"),
+                "in_rate": _rate(info.get("putTps")),
+                "out_rate": _rate(info.get("getTransferredTps")),
+                "state": "active" if info.get("brokerActive", "true") == "true" else "not active",
             }
-            try:
-                info = admin.broker_runtime_info(broker.address)
-            except MQError as error:
-                row |= {"version": None, "in_rate": None, "out_rate": None, "state": str(error)}
-            else:
-                row |= {
-                    "version": info.get("brokerVersionDesc"),
-                    "in_rate": _rate(info.get("putTps")),
-                    "out_rate": _rate(info.get("getTransferredTps")),
-                    "state": "active" if info.get("brokerActive", "true") == "true" else "not active",
-                }
-            rows.append(row)
+        rows.append(row)
     app.output.rows(rows)
 
 

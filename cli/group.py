@@ -51,7 +51,7 @@ def progress(app: Application, name: str, topic: str | None) -> None:
     """
     with app.open_admin() as admin:
         rows = admin.group_progress(name, topic=topic)
-        if not rows and name not in admin.list_groups(include_system=True):
+        if not rows and not app.output.failures and name not in admin.list_groups(include_system=True):
             raise click.ClickException(f"There is no group {name}.")
     app.output.rows(
         {

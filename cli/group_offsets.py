@@ -70,9 +70,10 @@ def clone_offsets(app: Application, source: str, target: str, topic: str) -> Non
       thermocline group clone-offsets billing billing-test --topic orders
     """
     with app.open_admin() as admin:
-        admin.clone_group_offsets(source, target, topic=topic)
+        brokers = admin.clone_group_offsets(source, target, topic=topic)
     app.output.text(
-        f"{target} is where {source} is in {topic}", value={"source": source, "target": target, "topic": topic}
+        f"{target} is where {source} is in {topic} on {', '.join(brokers)}",
+        value={"source": source, "target": target, "topic": topic, "brokers": brokers},
     )
 
 

@@ -11,19 +11,16 @@ import click
 from thermocline.cli.application import Application, uses_cluster
 from thermocline.cli.message_again import consume_directly, resend
 from thermocline.cli.message_trace import trace
-from thermocline.cli.output import Row
+from thermocline.cli.output import Failure, Row
 from thermocline.cli.parsing import DURATION, TIME
 
 if TYPE_CHECKING:
-    from thermocline.client.admin.admin_client import AdminClient
-    from thermocline.client.message_queue import MessageQueue
     from thermocline.client.received_message import ReceivedMessage
 
 __all__ = ["message"]
 
 COLUMNS = ("broker", "queue", "queue_offset", "store_timestamp_ms", "tags", "keys", "message_id", "body")
 BODY_SHOWN_CHARACTERS = 80
-PULL_COUNT = 32
 GROUP = "thermocline-command"
 
 
@@ -69,6 +66,8 @@ def send(
       thermocline message send orders --body '{"id": 4711}' --tag paid --key 4711
     """
     from thermocline.client.message import Message
+    from thermocline.client.producer.send_many import SendManyError
+    from thermocline.client.send_result import SendResult
 
     if (body is None) == (file is None):
         raise click.UsageError("Give either --body or --file.")
@@ -92,7 +91,11 @@ def send(
 
     with app.open_producer(group=group) as producer, app.output.progress() as progress:
         task = progress.add_task("sending", total=None)
-        results = producer.send_many(progress.track(messages(), task_id=task))
+        try:
+            results = producer.send_many(progress.track(messages(), task_id=task))
+        except SendManyError as error:
+            results = [outcome for outcome in error.outcomes if isinstance(outcome, SendResult)]
+            app.output.add_failures(Failure.of(error))
     app.output.rows(
         {
             "status": one.status.value,
@@ -157,21 +160,18 @@ def pull(
     """
     if tag is not None and sql is not None:
         raise click.UsageError("Give either --tag or --sql.")
-    wanted = (tag or "*", "TAG") if sql is None else (sql, "SQL92")
-    found: list[ReceivedMessage] = []
     with app.open_admin() as admin, app.output.progress() as progress:
-        queues = [
-            one
-            for one in admin.topic_route(topic).subscribe_queues
-            if broker in (None, one.broker_name) and queue in (None, one.queue_id)
-        ]
-        if not queues:
-            raise click.ClickException(f"{topic} has no such queue.")
-        for one in progress.track(queues, description="reading"):
-            start = offset
-            if start is None:
-                start = admin.search_offset(one, since_ms) if since_ms is not None else admin.min_offset(one)
-            found += _read_queue(admin, one, start, count, wanted)
+        progress.add_task("reading", total=None)
+        found = admin.pull_topic(
+            topic,
+            count_max=count,
+            offset=offset,
+            since_ms=since_ms,
+            broker=broker,
+            queue_id=queue,
+            expression=tag or "*" if sql is None else sql,
+            expression_type="TAG" if sql is None else "SQL92",
+        )
     app.output.rows((_row(one, full=full or app.output.as_json) for one in found), columns=COLUMNS)
 
 
@@ -224,26 +224,6 @@ def resume_check(app: Application, message_id: str) -> None:
     with app.open_admin() as admin:
         admin.resume_check_half_message(message_id)
     app.output.text(f"producers are asked about {message_id} again", value={"offset_message_id": message_id})
-
-
-def _read_queue(
-    admin: AdminClient, queue: MessageQueue, start: int, count: int, wanted: tuple[str, str]
-) -> list[ReceivedMessage]:
-    """Read up to `count` messages of one queue; `wanted` is an expression and its type."""
-    from thermocline.client.consumer.consumer_calls import PullStatus
-
-    expression, expression_type = wanted
-    found: list[ReceivedMessage] = []
-    while len(found) < count:
-        count_max = min(count - len(found), PULL_COUNT)
-        result = admin.pull(queue, start, count_max=count_max, expression=expression, expression_type=expression_type)
-        found += result.messages
-        if result.status is PullStatus.NO_NEW_MESSAGE or result.next_begin_offset >= result.max_offset:
-            break
-        if result.status is PullStatus.OFFSET_ILLEGAL and result.next_begin_offset <= start:
-            break
-        start = result.next_begin_offset
-    return found[:count]
 
 
 def _row(message: ReceivedMessage, *, full: bool) -> Row:

@@ -1,7 +1,9 @@
 """Output: results on stdout, as tables for people or JSON for programs; everything else on stderr.
 
 With `--json` a command writes exactly one JSON value: a list of objects for tables, an object for single values. Member
-names are the column names in snake_case; times are milliseconds since 1970, as in the SDK. Tables show the same rows
+names are the column names in snake_case; times are milliseconds since 1970, as in the SDK. A command that failed, or of
+which brokers failed, writes an object instead: `result` is that value, made of the answers that came, or null; `errors`
+is a list with one object for each failure, which names the broker or NameServer. Tables show the same rows
 with times and sizes in readable form, and are as wide as they need to be when stdout is not a terminal, so that
 nothing is cut.
 """
@@ -11,6 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +22,63 @@ import msgspec
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = ["Output", "Row"]
+    from thermocline.client.fan_out import PeerFailure
+    from thermocline.remoting.errors import MQError
+
+__all__ = ["Failure", "Output", "Row"]
 
 Row = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A part of a command that failed."""
+
+    sentence: str
+    error: str
+    broker: str | None = None
+    namesrv: str | None = None
+    address: str | None = None
+
+    @property
+    def place(self) -> tuple[str | None, ...]:
+        """What failed, of which one failure is enough; of nothing that has a name, each."""
+        named = (self.broker, self.namesrv, self.address)
+        return named if any(named) else (self.sentence,)
+
+    def value(self) -> Row:
+        """As programs get it."""
+        place = {"namesrv": self.namesrv} if self.namesrv else {"broker": self.broker, "address": self.address}
+        return {**place, "error": self.error}
+
+    @classmethod
+    def of(cls, error: MQError) -> list[Failure]:
+        """Return the failures of an error: one for each broker or NameServer of a partial result, else one."""
+        from thermocline.client.fan_out import PartialResultError
+
+        if isinstance(error, PartialResultError):
+            return [cls._of_peer(failure) for failure in error.failures]
+        broker, address = error.context.get("broker"), error.context.get("address")
+        return [
+            cls(
+                sentence=str(error),
+                error=str(error),
+                broker=None if broker is None else str(broker),
+                address=None if address is None else str(address),
+            )
+        ]
+
+    @classmethod
+    def _of_peer(cls, failure: PeerFailure) -> Failure:
+        is_broker = failure.broker_name is not None
+        return cls(
+            sentence=str(failure),
+            error=str(failure.error),
+            broker=failure.broker_name,
+            namesrv=None if is_broker else failure.address,
+            address=failure.address if is_broker else None,
+        )
+
 
 _BYTES_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -31,22 +88,25 @@ class Output:
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
+        self.failures: list[Failure] = []
+        """What the result lacks; to be known before the result is shown."""
 
     def rows(self, rows: Iterable[Row], *, columns: Sequence[str] = ()) -> None:
         """Show one line a row; `columns` orders and limits what people see, programs get every member."""
         table_rows = [dict(row) for row in rows]
         if self.as_json:
-            _write_json(table_rows)
+            self._write_json(table_rows)
             return
         if not table_rows:
-            self.note("nothing to show")
+            if not self.failures:
+                self.note("nothing to show")
             return
         self._print_table(table_rows, list(columns) or list(table_rows[0]))
 
     def value(self, value: Row) -> None:
         """Show one object: member by member for people."""
         if self.as_json:
-            _write_json(value)
+            self._write_json(value)
             return
         width = max((len(name) for name in value), default=0)  # names of settings and figures are kept as they are
         for name, member in value.items():
@@ -55,13 +115,31 @@ class Output:
     def text(self, text: str, *, value: Row) -> None:
         """Say what was done: a sentence for people, `value` for programs."""
         if self.as_json:
-            _write_json(value)
+            self._write_json(value)
         else:
             sys.stdout.write(text + "\n")
 
     def note(self, text: str) -> None:
         """Tell the person something that is not part of the result."""
         sys.stderr.write(text + "\n")
+
+    def failed(self) -> None:
+        """Show to programs that there is no result; what failed is in `failures`."""
+        if self.as_json:
+            self._write_json(None)
+
+    def add_failures(self, failures: Iterable[Failure]) -> None:
+        """Keep what failed, each broker's first failure."""
+        known = {failure.place for failure in self.failures}
+        for failure in failures:
+            if failure.place not in known:
+                known.add(failure.place)
+                self.failures.append(failure)
+
+    def _write_json(self, value: object) -> None:
+        if self.failures:
+            value = {"result": value, "errors": [failure.value() for failure in self.failures]}
+        _write_json(value)
 
     @contextmanager
     def progress(self) -> Iterator[Progress]:

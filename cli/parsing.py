@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -11,7 +12,7 @@ import click
 
 from thermocline.remoting import duration
 
-__all__ = ["DURATION", "SIZE", "TIME", "duration_text"]
+__all__ = ["DURATION", "SIZE", "TIME", "duration_text", "topic_and_url"]
 
 _UNITS_BYTES = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 _SIZE = re.compile(r"(\d+)\s*(b|kib|mib|gib|tib|)")
@@ -78,3 +79,16 @@ SIZE = Size()
 def duration_text(duration_ms: int | None) -> str:
     """Return a duration as people write it; None means for ever."""
     return "for ever" if duration_ms is None else duration.duration_text(duration_ms)
+
+
+def topic_and_url(words: Sequence[str]) -> tuple[str | None, str]:
+    """Return topic and bucket of a command that takes `[TOPIC] URL`; the reverse order, which once was, is taken too.
+
+    A URL has `://` in it, which no topic has. click.UsageError: there is not one of each, or not a URL alone.
+    """
+    urls = [word for word in words if "://" in word]
+    topics = [word for word in words if "://" not in word]
+    if len(urls) != 1 or len(topics) > 1:
+        path = click.get_current_context().command_path
+        raise click.UsageError(f"Give one topic and one bucket: {path} TOPIC URL, such as orders s3://bucket/prefix.")
+    return (topics[0] if topics else None), urls[0]

@@ -13,23 +13,31 @@ __all__ = ["lag"]
 
 
 @click.command("lag", short_help="Show how far a consumer group is behind, hot and cold.")
-@click.argument("group")
-@click.argument("topic")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC")
+@click.option("--group", help="The consumer group; it must be given.")
 @click.option(
     "--namesrv",
     metavar="HOST:PORT[;...]",
     help="Ask these NameServers' brokers; without it the state that brokers keep in the bucket counts.",
 )
 @reads_cold_tier
-def lag(read: ColdRead, group: str, topic: str, namesrv: str | None) -> None:
-    """Show how far GROUP is behind in TOPIC (or several, comma separated), queue by queue.
+def lag(read: ColdRead, topics: tuple[str, ...], group: str | None, namesrv: str | None) -> None:
+    """Show how far a group is behind in TOPIC (or several, comma separated), queue by queue.
 
     Reads the first message of each queue that the group has yet to consume, for its time.
 
     \b
     Example:
-      thermocline spark lag billing orders --from file:///data/cold --namesrv 127.0.0.1:9876
+      thermocline spark lag orders --group billing --from file:///data/cold --namesrv 127.0.0.1:9876
     """
+    if len(topics) == 2 and group is None:  # as it once was: a group and a topic, which cannot be told apart
+        former_group, former_topic = topics
+        raise click.UsageError(
+            f"The group is an option. Type: thermocline spark lag {former_topic} --group {former_group}"
+        )
+    if len(topics) != 1 or group is None:
+        raise click.UsageError("Give one TOPIC (or several, comma separated) and --group.")
+    (topic,) = topics
     from thermocline.spark.jobs.lag import lag as run_lag
 
     with in_session(read, f"lag of {group}") as (spark, tell):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from thermocline.cli.output import Output, bytes_text
-from thermocline.cli.parsing import duration_text
+from thermocline.cli.parsing import duration_text, topic_and_url
 from thermocline.remoting.compression import decompress
 from thermocline.remoting.sys_flag import compression_type, is_compressed
 
@@ -21,25 +21,26 @@ BODY_SHOWN_CHARACTERS = 80
 EXIT_DONE, EXIT_BROKEN = 0, 1
 CAT_COLUMNS = ("broker", "queue", "queue_offset", "store_timestamp_ms", "tags", "keys", "message_id", "body")
 
+_places = click.argument("places", nargs=-1, required=True, metavar="[TOPIC] URL")
 _json = click.option("--json", "as_json", is_flag=True, help="Write JSON for programs instead of a table.")
 _broker = click.option("--broker", help="Only this broker's cold tier, where several share the bucket.")
 
 
 @click.command("ls", short_help="List what lies in a bucket.")
-@click.argument("url")
-@click.argument("topic", required=False)
+@_places
 @click.option("--indexes", is_flag=True, help="List index objects instead, by which keys and places are found.")
 @_broker
 @_json
-def ls(url: str, topic: str | None, indexes: bool, broker: str | None, as_json: bool) -> None:
+def ls(places: tuple[str, ...], indexes: bool, broker: str | None, as_json: bool) -> None:
     """List the topics in the bucket at URL, or the segments and packs that TOPIC lies in, by queue and offset.
 
     URL is what the brokers' coldUrl is. No broker is asked, nor needed.
 
     \b
     Example:
-      thermocline tier ls file:///var/lib/thermocline/cold orders
+      thermocline tier ls orders file:///var/lib/thermocline/cold
     """
+    topic, url = topic_and_url(places)
     from thermocline.tiered.bucket.bucket_contents import list_indexes, list_pieces, list_topics
 
     output = Output(as_json=as_json)
@@ -60,8 +61,7 @@ def ls(url: str, topic: str | None, indexes: bool, broker: str | None, as_json: 
 
 
 @click.command("cat", short_help="Print messages from a bucket.")
-@click.argument("url")
-@click.argument("topic")
+@click.argument("places", nargs=-1, required=True, metavar="TOPIC URL")
 @click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Only the queue with this number.")
 @click.option("--offset", type=click.IntRange(min=0), default=0, help="Begin at this queue offset.")
 @click.option("--end", type=click.IntRange(min=0), help="End before this queue offset.")
@@ -70,8 +70,7 @@ def ls(url: str, topic: str | None, indexes: bool, broker: str | None, as_json: 
 @_broker
 @_json
 def cat(
-    url: str,
-    topic: str,
+    places: tuple[str, ...],
     queue_id: int | None,
     offset: int,
     end: int | None,
@@ -84,8 +83,11 @@ def cat(
 
     \b
     Example:
-      thermocline tier cat s3://history/production orders --queue 0 --offset 1000 --end 1010 --full
+      thermocline tier cat orders s3://history/production --queue 0 --offset 1000 --end 1010 --full
     """
+    topic, url = topic_and_url(places)
+    if topic is None:
+        raise click.UsageError("Name the topic before the bucket: thermocline tier cat TOPIC URL.")
     from thermocline.tiered.bucket.bucket_messages import WantedMessages, read_messages
 
     wanted = WantedMessages(topic=topic, queue_id=queue_id, start_offset=offset, end_offset=end, count_max=count)
@@ -95,20 +97,20 @@ def cat(
 
 
 @click.command("verify", short_help="Check a topic or an object in a bucket.")
-@click.argument("url")
-@click.argument("topic", required=False)
+@_places
 @click.option("--key", help="Instead of a topic: the segment, pack or index object that lies in this object.")
 @_broker
 @_json
-def verify(url: str, topic: str | None, key: str | None, broker: str | None, as_json: bool) -> int:
+def verify(places: tuple[str, ...], key: str | None, broker: str | None, as_json: bool) -> int:
     """Read every byte that TOPIC lies in, or one object, in the bucket at URL, and hold it against the catalog.
 
     Exits with 1 when something is broken. `tier scrub URL --deep` does so with everything.
 
     \b
     Example:
-      thermocline tier verify s3://history/production orders
+      thermocline tier verify orders s3://history/production
     """
+    topic, url = topic_and_url(places)
     from thermocline.tiered.bucket import bucket_verify
 
     if (topic is None) == (key is None):

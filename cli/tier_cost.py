@@ -64,7 +64,7 @@ def cost(
     prices = PriceTable.example() if prices_path is None else PriceTable.load(prices_path)
     settings = {"ttl_ms": ttl_ms, "segment_bytes": segment_bytes, "seal_age_ms": seal_age_ms}
     wants_forecast = wants_forecast or any(value is not None for value in settings.values())
-    with app.open_admin(timeout_ms=max(app.timeout_ms, 60_000)) as admin:
+    with app.open_admin() as admin:
         if wants_forecast:
             answers = admin.forecast_tier_cost(topic, **settings)
         else:

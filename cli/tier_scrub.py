@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from thermocline.cli.application import Application, uses_cluster
-from thermocline.cli.output import bytes_text, snake_names
+from thermocline.cli.output import Failure, bytes_text, snake_names
 from thermocline.cli.parsing import SIZE
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def scrub(
             "budget_bytes": budget_bytes,
             "bytes_per_second": bytes_per_second,
         }
-        reports, errors = _scrub_brokers(app, options)
+        reports = _scrub_brokers(app, options)
     else:
         if heal:
             raise click.UsageError("only a running broker can heal: leave URL away.")
@@ -88,29 +88,30 @@ def scrub(
                 state_path=state_path,
                 afresh=afresh,
             )
-        reports, errors = [msgspec.to_builtins(report) for report in found], []
+        reports = [msgspec.to_builtins(report) for report in found]
     _show(app, reports)
-    for error in errors:
-        app.output.note(error)
-    return EXIT_BROKEN if errors or any(map(_broken, reports)) else EXIT_DONE
+    return EXIT_BROKEN if any(map(_broken, reports)) else EXIT_DONE
 
 
-def _scrub_brokers(app: Application, options: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
-    """The reports of all brokers, and what went wrong with a scrub itself."""
+def _scrub_brokers(app: Application, options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The reports of all brokers; a scrub that did not come to its end is a failure."""
     with app.open_admin() as admin, app.output.progress() as progress:
         begun = admin.start_tier_scrub(**options)
         task = progress.add_task("scrubbing", total=None)
         states = _wait(admin, begun, lambda text: progress.update(task, description=text))
+    # A broker that answers in the end may have been silent for a while.
+    app.output.failures = [failure for failure in app.output.failures if failure.broker not in states]
     reports: list[dict[str, Any]] = []
-    errors: list[str] = []
     for broker, state in states.items():
         if state["number"] != begun[broker]["number"]:
-            errors.append(f"{broker}: the tier process was started anew meanwhile; ask again")
+            problem = "the tier process was started anew meanwhile; ask again"
         elif state["error"]:
-            errors.append(f"{broker}: the scrub ended early: {state['error']}")
+            problem = f"the scrub ended early: {state['error']}"
         else:
             reports.append(state["report"])
-    return reports, errors
+            continue
+        app.output.add_failures([Failure(sentence=f"{broker}: {problem}", error=problem, broker=broker)])
+    return reports
 
 
 def _wait(admin: AdminClient, begun: Mapping[str, Any], say: Any) -> dict[str, dict[str, Any]]:

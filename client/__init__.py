@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from thermocline.client.consumer.popped_message import PoppedMessage
     from thermocline.client.consumer.pull_consumer import PullConsumer
     from thermocline.client.consumer.push_consumer import PushConsumer
+    from thermocline.client.fan_out import PartialResultError, PeerFailure
     from thermocline.client.message import Message
     from thermocline.client.message_queue import MessageQueue
     from thermocline.client.producer.async_producer import AsyncProducer
@@ -105,6 +106,8 @@ __all__ = [
     "ObjectNotFoundError",
     "OrderlyContext",
     "OrderlyResult",
+    "PartialResultError",
+    "PeerFailure",
     "PopConsumer",
     "PoppedMessage",
     "Producer",
@@ -163,6 +166,7 @@ _HOMES = {
     "thermocline.client.consumer.popped_message": ("PoppedMessage",),
     "thermocline.client.consumer.pull_consumer": ("PullConsumer",),
     "thermocline.client.consumer.push_consumer": ("PushConsumer",),
+    "thermocline.client.fan_out": ("PartialResultError", "PeerFailure"),
     "thermocline.client.message": ("Message",),
     "thermocline.client.message_queue": ("MessageQueue",),
     "thermocline.client.producer.async_producer": ("AsyncProducer",),

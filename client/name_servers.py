@@ -3,21 +3,27 @@
 They know nothing of each other and hold the same routes within seconds. A client stays with one, starting at a random
 place so that clients spread, and moves on to the next when it does not answer; a request fails only when none of them
 does. A refusal (an unknown topic) is an answer.
+
+The list follows its source (remoting/name_server_source.py): one that leaves it is not asked any more, and a call that
+waits for it goes on to the next one; nothing else of the client notices.
 Source: remoting/netty/NettyRemotingClient.java (getAndCreateNameserverChannel), Apache RocketMQ 5.3.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from random import Random
 
 from thermocline.client.answer import check_answer
+from thermocline.client.fan_out import Answers, ask_each
 from thermocline.remoting.bodies import ClusterInfo, TopicRouteData
 from thermocline.remoting.client import RemotingClient
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.header_codec import Header
 from thermocline.remoting.headers import GetRouteInfoRequestHeader
+from thermocline.remoting.name_server_source import NameServerSource
 from thermocline.remoting.request_code import RequestCode
 
 __all__ = ["NameServers"]
@@ -30,24 +36,57 @@ class NameServers:
 
     def __init__(
         self,
-        addresses: Sequence[str],
+        source: NameServerSource,
         *,
         connections: RemotingClient,
         timeout_ms: int,
-        start_index: int = 0,
+        random: Random,
         zone_name: str = "",
     ) -> None:
-        assert addresses
         self._zone = {"__ZONE_MODE": "true", "__ZONE_NAME": zone_name} if zone_name else {}
-        self._addresses = list(addresses)
+        self._source = source
+        self._addresses: tuple[str, ...] = ()
         self._connections = connections
         self._timeout_ms = timeout_ms
-        self._current = start_index % len(self._addresses)
+        self._random = random
+        self._current = ""
+        if source.is_fixed:
+            self._follow(source.values)
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """All addresses, in the configured order."""
-        return tuple(self._addresses)
+        """All addresses, in their source's order; none before the first `refresh` of a source that is asked."""
+        return self._addresses
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the addresses never change."""
+        return self._source.is_fixed
+
+    async def refresh(self) -> None:
+        """Ask the source again, and follow it. A client that has a list keeps it when the source does not answer.
+
+        Raises:
+            UnavailableError: The source gives no list, and there is none.
+        """
+        try:
+            self._follow(await self._source.fetch())
+        except UnavailableError as error:
+            if not self._addresses:
+                raise
+            logger.warning("NameServers stay as they are addresses=%s error=%s", ";".join(self._addresses), error)
+
+    def _follow(self, addresses: tuple[str, ...]) -> None:
+        if set(addresses) == set(self._addresses):
+            return
+        removed = set(self._addresses) - set(addresses)
+        if self._addresses:
+            logger.info("NameServers changed before=%s now=%s", ";".join(self._addresses), ";".join(addresses))
+        self._addresses = addresses
+        if self._current not in addresses:
+            self._current = self._random.choice(addresses)
+        for address in removed:
+            self._connections.disconnect(address)
 
     async def call(
         self,
@@ -63,15 +102,19 @@ class NameServers:
             MQError: It refused; see `check_answer`.
             UnavailableError: None of them answered.
         """
+        if not self._addresses:
+            await self.refresh()
         failure: UnavailableError | None = None
-        for _ in self._addresses:
-            address = self._addresses[self._current]
+        tried: set[str] = set()
+        while self._current not in tried:
+            address = self._current
+            tried.add(address)
             try:
                 command = RemotingCommand.request(code, header, body=body, ext_fields=ext_fields)
                 answer = await self._connections.call(address, command, timeout_ms=self._timeout_ms)
             except UnavailableError as error:
                 failure = error
-                self._current = (self._current + 1) % len(self._addresses)
+                self._move_on(address)
                 if len(self._addresses) > 1:
                     logger.warning("NameServer failed address=%s error=%s", address, error)
                 continue
@@ -80,20 +123,27 @@ class NameServers:
         assert failure is not None
         raise UnavailableError("no NameServer answers", addresses=";".join(self._addresses)) from failure
 
-    async def call_each(self, code: int, header: Header | None = None, *, body: bytes = b"") -> list[RemotingCommand]:
-        """Tell every NameServer, for what must change on all of them.
+    def _move_on(self, failed: str) -> None:
+        """Take the one behind it, unless another call has moved on already, or the list has changed."""
+        if self._current == failed:
+            place = self._addresses.index(failed)
+            self._current = self._addresses[(place + 1) % len(self._addresses)]
 
-        Raises:
-            MQError: One refused or did not answer; those before it have been told.
-        """
-        answers = []
-        for address in self._addresses:
+    async def call_each(
+        self, code: int, header: Header | None = None, *, body: bytes = b""
+    ) -> Answers[str, RemotingCommand]:
+        """Ask every NameServer, side by side, for what must change on all of them or is of each."""
+
+        async def ask(address: str) -> RemotingCommand:
             answer = await self._connections.call(
                 address, RemotingCommand.request(code, header, body=body), timeout_ms=self._timeout_ms
             )
             check_answer(answer, address=address)
-            answers.append(answer)
-        return answers
+            return answer
+
+        if not self._addresses:
+            await self.refresh()
+        return await ask_each(self._addresses, ask)
 
     async def topic_route(self, topic: str, *, everywhere: bool = False) -> TopicRouteData:
         """Return where a topic's queues are; in this client's zone, if it has one and does not ask for everywhere.

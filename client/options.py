@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from thermocline.remoting.errors import InvalidRequestError
+from thermocline.remoting.name_server_source import NameServerSource, split_addresses
 
 __all__ = ["ClientOptions", "ZonedOptions", "name_server_addresses", "option_values"]
 
@@ -22,7 +23,11 @@ class ClientOptions:
     """How a client finds the cluster and talks to it."""
 
     namesrv: str | Sequence[str] = "127.0.0.1:9876"
-    """NameServer addresses, `host:port`: a sequence, or one string with `;` between. Any one that answers will do."""
+    """NameServer addresses, `host:port`: a sequence, or one string with `;` between. Any one that answers will do.
+
+    `dns://name:port`: all addresses of the name. `http://...`: what this address server answers. Both are asked again
+    every `poll_name_server_interval_ms`.
+    """
     instance_name: str = ""
     """Part of the client id; "" makes a unique one. Broadcasting consumers need a lasting name for their offsets."""
     unit_name: str = ""
@@ -34,7 +39,7 @@ class ClientOptions:
     connect_timeout_ms: int = 3_000
     """Bound on opening a connection."""
     poll_name_server_interval_ms: int = 30_000
-    """How often the routes of the topics in use are fetched again."""
+    """How often the routes of the topics in use are fetched again, and the NameServers' addresses."""
     heartbeat_broker_interval_ms: int = 30_000
     """How often every broker hears from this client."""
 
@@ -53,20 +58,14 @@ class ZonedOptions(ClientOptions):
 
 
 def name_server_addresses(namesrv: str | Sequence[str]) -> list[str]:
-    """Return the addresses in an option or an environment variable.
+    """Return the addresses in an option or an environment variable; a URL as it is.
 
     Raises:
         InvalidRequestError: There is none, or one is not `host:port`.
     """
-    parts = namesrv.replace(",", ";").split(";") if isinstance(namesrv, str) else list(namesrv)
-    addresses = [part.strip() for part in parts if part.strip()]
-    if not addresses:
-        raise InvalidRequestError("no NameServer address", namesrv=namesrv)
-    for address in addresses:
-        host, separator, port = address.rpartition(":")
-        if not (separator and host and port.isdecimal() and 0 < int(port) < 65536):
-            raise InvalidRequestError("a NameServer address is host:port", address=address)
-    return addresses
+    texts = split_addresses(namesrv) if isinstance(namesrv, str) else [part.strip() for part in namesrv if part.strip()]
+    NameServerSource.parse(texts)
+    return texts
 
 
 def require_positive(options: object, *names: str) -> None:

@@ -1,7 +1,7 @@
 """ClientSession: what every client object keeps with its cluster: connections, routes and heartbeats.
 
     start  -> fetch routes of watched topics -> heartbeat to every broker in them
-    then   every 30 s both again; a broker that a route newly names hears from us at once
+    then   every 30 s both again, and where the NameServers are; a broker that a route newly names hears from us at once
     close  -> stop both -> tell every broker that we leave -> close the connections
 
 Each client object has a session and a client id of its own. What a broker asks of a client arrives here and is handed
@@ -14,10 +14,11 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from thermocline.client.answer import check_answer
+from thermocline.client.busy_retry import RETRIED_CODES, retry_while_busy
 from thermocline.client.client_id import build_client_id, local_address
 from thermocline.client.name_servers import NameServers
 from thermocline.client.options import ClientOptions, name_server_addresses
@@ -30,6 +31,7 @@ from thermocline.remoting.connection import ChunkHandler, Connection
 from thermocline.remoting.errors import MQError, UnsupportedRequestError
 from thermocline.remoting.header_codec import Header
 from thermocline.remoting.headers import UnregisterClientRequestHeader
+from thermocline.remoting.name_server_source import NameServerSource
 from thermocline.remoting.request_code import RequestCode
 
 __all__ = ["ClientSession", "SessionOwner"]
@@ -82,12 +84,11 @@ class ClientSession:
             connect_timeout_ms=options.connect_timeout_ms,
             on_closed=owner.connection_closed,
         )
-        addresses = name_server_addresses(options.namesrv)
         self.name_servers = NameServers(
-            addresses,
+            NameServerSource.parse(name_server_addresses(options.namesrv)),
             connections=self.connections,
             timeout_ms=options.request_timeout_ms,
-            start_index=random.randrange(len(addresses)),
+            random=random.Random(),
             zone_name=zone_name,
         )
         self.routes = RouteTable(self.name_servers, may_leave_zone=bool(zone_name) and may_leave_zone)
@@ -100,7 +101,13 @@ class ClientSession:
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Fetch the watched routes, announce this client, and keep doing both."""
+        """Fetch the watched routes, announce this client, and keep doing both.
+
+        Raises:
+            UnavailableError: Where the NameServers are to be looked up, none was found.
+        """
+        if not self.name_servers.is_fixed:
+            await self.name_servers.refresh()
         await self.routes.refresh_all()
         await self.send_heartbeats()
         self.start_task(self._keep_routes_fresh())
@@ -134,20 +141,26 @@ class ClientSession:
         header: Header | None = None,
         *,
         body: bytes = b"",
+        ext_fields: Mapping[str, str] | None = None,
         timeout_ms: int | None = None,
     ) -> RemotingCommand:
         """Ask the broker at `address` and return its successful answer.
 
+        Questions are asked again while the broker is busy: see busy_retry.py.
+
         Raises:
             MQError: It refused; see `check_answer`.
-            UnavailableError: It did not answer.
+            UnavailableError: It did not answer, or was busy, for the whole time.
         """
-        command = RemotingCommand.request(code, header, body=body)
-        answer = await self.connections.call(
-            address, command, timeout_ms=timeout_ms or self._options.request_timeout_ms
-        )
-        check_answer(answer, address=address)
-        return answer
+
+        async def ask(left_ms: int) -> RemotingCommand:
+            command = RemotingCommand.request(code, header, body=body, ext_fields=ext_fields)
+            answer = await self.connections.call(address, command, timeout_ms=left_ms)
+            check_answer(answer, address=address)
+            return answer
+
+        timeout_ms = timeout_ms or self._options.request_timeout_ms
+        return await (retry_while_busy(ask, timeout_ms=timeout_ms) if code in RETRIED_CODES else ask(timeout_ms))
 
     async def tell(self, address: str, code: int, header: Header | None = None, *, body: bytes = b"") -> None:
         """Send the broker at `address` what needs no answer.
@@ -214,6 +227,8 @@ class ClientSession:
     async def _keep_routes_fresh(self) -> None:
         while True:
             await asyncio.sleep(self._options.poll_name_server_interval_ms / 1000)
+            if not self.name_servers.is_fixed:
+                await self.name_servers.refresh()
             await self.routes.refresh_all()
 
     async def _keep_heartbeats_going(self) -> None:

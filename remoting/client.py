@@ -25,6 +25,7 @@ from thermocline.remoting.errors import (
     ConnectionLostError,
     RequestTimeoutError,
     ResponseError,
+    UnavailableError,
     UnsupportedRequestError,
 )
 from thermocline.remoting.response_code import ResponseCode
@@ -217,7 +218,11 @@ class RemotingClient:
         connection = self._connections.get(address)
         if connection is None or connection.is_closed:
             connection = await self.connect(address)
-        return await connection.call(command, timeout_ms=timeout_ms)
+        try:
+            return await connection.call(command, timeout_ms=timeout_ms)
+        except UnavailableError as error:
+            error.context.setdefault("address", address)
+            raise
 
     async def request(self, address: str, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand:
         """As `call`, for an answer that must be SUCCESS; else ResponseError."""

@@ -91,6 +91,8 @@ def resolve(settings: Mapping[str, OfficialSetting], name: str, text: str, *, so
     setting.check(text, source=source)
     if not setting.carrier:
         return name, text
+    if setting.factor == 1:
+        return setting.carrier, text
     try:
         return setting.carrier, str(int(text.strip().replace("_", "")) * setting.factor)
     except ValueError:
@@ -113,7 +115,7 @@ def honoured(defaults: Mapping[str, str], note: str = "") -> Iterable[OfficialSe
         yield OfficialSetting(name=name, default=default, treatment=Treatment.HONOURED, note=note)
 
 
-def carried(name: str, default: str, *, carrier: str, factor: int) -> OfficialSetting:
+def carried(name: str, default: str, *, carrier: str, factor: int = 1) -> OfficialSetting:
     """A setting that one of another name carries, in a unit that is `factor` times smaller."""
     return OfficialSetting(name=name, default=default, treatment=Treatment.HONOURED, carrier=carrier, factor=factor)
 

@@ -23,6 +23,7 @@ REMOTING_SHELLS = frozenset(
         "remoting.connection",
         "remoting.descriptor_limit",
         "remoting.listener",
+        "remoting.name_server_source",
         "remoting.outbox",
         "remoting.pending_calls",
         "remoting.request_handler",

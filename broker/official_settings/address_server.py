@@ -5,15 +5,11 @@ Source: broker/BrokerStartup.java (properties2SystemEnv), common/MixAll.java (WS
 
 from __future__ import annotations
 
-from thermocline.remoting.official_settings import OfficialSetting, refused
+from thermocline.remoting.official_settings import OfficialSetting, carried
 
 __all__ = ["ADDRESS_SERVER"]
 
-ADDRESS_SERVER: tuple[OfficialSetting, ...] = tuple(
-    refused(
-        "NameServers that are found by an address server",
-        {"rmqAddressServerDomain": "jmenv.tbsite.net", "rmqAddressServerSubGroup": "nsaddr"},
-        true_here="",
-        advice="namesrvAddr names the NameServers",
-    )
+ADDRESS_SERVER: tuple[OfficialSetting, ...] = (
+    carried("rmqAddressServerDomain", "jmenv.tbsite.net", carrier="namesrvDomain"),
+    carried("rmqAddressServerSubGroup", "nsaddr", carrier="namesrvDomainSubgroup"),
 )

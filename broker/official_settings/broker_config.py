@@ -23,7 +23,6 @@ _METRICS_ADVICE = (
 _REPLICAS_ADVICE = (
     "flushDiskType=SYNC_FLUSH guards against a power cut; coldUrl keeps what is committed when the disk is lost"
 )
-_ADDRESS_ADVICE = "namesrvAddr names the NameServers"
 _LOG_ADVICE = "--log-level says how much is logged"
 
 BROKER_CONFIG: tuple[OfficialSetting, ...] = (
@@ -44,14 +43,10 @@ BROKER_CONFIG: tuple[OfficialSetting, ...] = (
     *without_effect("the file is named by --config", {"brokerConfigPath": ""}),
     *without_effect("folder of RocketMQ's installation", {"rocketmqHome": MACHINE}),
     *honoured({"configBlackList": "configBlackList;brokerConfigPath"}, "default: rocketmqHome, storePathRootDir too"),
-    *refused(
-        "NameServers that are found by a DNS name or by an address server",
-        {"fetchNameSrvAddrByDnsLookup": "false", "fetchNamesrvAddrByAddressServer": "false"},
-        advice=_ADDRESS_ADVICE,
-    ),
-    *without_effect(
-        "how often NameServers are looked up; namesrvAddr names them",
-        {"fetchNamesrvAddrInterval": "10000", "updateNameServerAddrPeriod": "120000"},
+    *honoured({"fetchNameSrvAddrByDnsLookup": "false", "fetchNamesrvAddrByAddressServer": "false"}),
+    *honoured({"fetchNamesrvAddrInterval": "10000"}),
+    *honoured(
+        {"updateNameServerAddrPeriod": "120000"}, "default: 30000, so that a NameServer that is added serves soon"
     ),
     *without_effect(
         "form of a registration: one request with all topics, which every NameServer understands",

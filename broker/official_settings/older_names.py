@@ -7,8 +7,8 @@ from thermocline.remoting.official_settings import OfficialSetting, carried, hon
 __all__ = ["OLDER_NAMES"]
 
 OLDER_NAMES: tuple[OfficialSetting, ...] = (
-    carried("mapedFileSizeCommitLog", "1073741824", carrier="mappedFileSizeCommitLog", factor=1),
-    carried("mapedFileSizeConsumeQueue", "6000000", carrier="mappedFileSizeConsumeQueue", factor=1),
+    carried("mapedFileSizeCommitLog", "1073741824", carrier="mappedFileSizeCommitLog"),
+    carried("mapedFileSizeConsumeQueue", "6000000", carrier="mappedFileSizeConsumeQueue"),
     *honoured(
         {"abortFile": "", "storeCheckpoint": "", "storePathConsumeQueue": "", "storePathIndex": ""},
         "only the place in storePathRootDir is accepted",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
+from thermocline.client.fan_out import Answers, ask_each
 from thermocline.client.options import ClientOptions
 from thermocline.client.session import ClientSession
 from thermocline.client.topic_route import MASTER_ID, BrokerAddress
@@ -12,8 +15,14 @@ from thermocline.remoting.bodies import ConsumerData
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import ClosedError, ObjectNotFoundError, UnsupportedRequestError
+from thermocline.remoting.request_code import RequestCode
 
 __all__ = ["AdminBase"]
+
+T = TypeVar("T")
+
+ALIVE_AFTER_MS = 500
+"""A slow call that has not been answered by then is watched."""
 
 
 class AdminBase(ClientOptions):
@@ -87,6 +96,59 @@ class AdminBase(ClientOptions):
         """
         route = await self._running().routes.refresh(topic)
         return [one for one in route.brokers if one.broker_id == MASTER_ID]
+
+    async def _ask_each(
+        self, brokers: Iterable[BrokerAddress], ask: Callable[[BrokerAddress], Awaitable[T]]
+    ) -> Answers[BrokerAddress, T]:
+        """Ask brokers side by side; every method that asks more than one does it by this.
+
+        `ask` makes one broker's requests, one after another. See client/fan_out.py for what becomes of the answers.
+        """
+        return await ask_each(brokers, ask)
+
+    async def _ask_one(self, broker: str, ask: Callable[[BrokerAddress], Awaitable[T]]) -> T:
+        """Ask the master with this name or address.
+
+        Raises:
+            ObjectNotFoundError: No such broker.
+            MQError: It gave no answer, or refused; the error says which broker it is.
+        """
+        (master,) = await self._masters(broker=broker)
+        answers: Answers[BrokerAddress, T] = await ask_each([master], ask)
+        answers.require_all()
+        return answers.by_peer[master]
+
+    async def _while_alive(self, address: str, call: Coroutine[Any, Any, T]) -> T:
+        """Wait for a call that may take long, as long as its broker answers other requests in time. Cancelling is safe.
+
+        Raises:
+            UnavailableError: The broker answers nothing within `request_timeout_ms`.
+        """
+        task: asyncio.Task[T] = asyncio.get_running_loop().create_task(call)
+        pause_ms = min(ALIVE_AFTER_MS, self.request_timeout_ms)
+        try:
+            while not task.done():
+                await asyncio.wait({task}, timeout=pause_ms / 1000)
+                if not task.done():
+                    await self._check_alive(address, task)
+                pause_ms = self.request_timeout_ms
+            return task.result()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _check_alive(self, address: str, call: asyncio.Task[Any]) -> None:
+        """Pass when the broker answers anything, or when `call` has ended."""
+        command = RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO)
+        asking = self._running().connections.call(address, command, timeout_ms=self.request_timeout_ms)
+        sign = asyncio.get_running_loop().create_task(asking)
+        try:
+            await asyncio.wait({call, sign}, return_when=asyncio.FIRST_COMPLETED)
+            if not call.done():
+                sign.result()
+        finally:
+            sign.cancel()
+            await asyncio.gather(sign, return_exceptions=True)
 
 
 class _Owner:

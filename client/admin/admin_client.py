@@ -63,6 +63,7 @@ class AdminClient(ClientOptions, BlockingHalf[AsyncAdminClient]):
     resume_check_half_message = blocking(AsyncAdminClient.resume_check_half_message)
     view_by_offset = blocking(AsyncAdminClient.view_by_offset)
     pull = blocking(AsyncAdminClient.pull)
+    pull_topic = blocking(AsyncAdminClient.pull_topic)
     min_offset = blocking(AsyncAdminClient.min_offset)
     max_offset = blocking(AsyncAdminClient.max_offset)
     search_offset = blocking(AsyncAdminClient.search_offset)
@@ -70,6 +71,7 @@ class AdminClient(ClientOptions, BlockingHalf[AsyncAdminClient]):
 
     cluster_info = blocking(AsyncAdminClient.cluster_info)
     broker_runtime_info = blocking(AsyncAdminClient.broker_runtime_info)
+    runtime_infos = blocking(AsyncAdminClient.runtime_infos)
     broker_traffic = blocking(AsyncAdminClient.broker_traffic)
     broker_config = blocking(AsyncAdminClient.broker_config)
     update_broker_config = blocking(AsyncAdminClient.update_broker_config)

@@ -42,15 +42,20 @@ class BrokerAdministration(AdminBase):
 
     async def broker_runtime_info(self, broker: str) -> dict[str, str]:
         """Return the figures of a broker (name or address) by their names; ObjectNotFoundError: no such broker."""
-        (master,) = await self._masters(broker=broker)
-        answer = await self._running().call(master.address, RequestCode.GET_BROKER_RUNTIME_INFO)
-        return KVTable.decode(answer.body).table
+        return await self._ask_one(broker, self._runtime_info)
+
+    async def runtime_infos(self) -> dict[BrokerAddress, dict[str, str]]:
+        """Return the figures of every broker process of every cluster, sorted by name and id.
+
+        Raises:
+            PartialResultError: A broker failed.
+        """
+        answers = await self._ask_each(await self._brokers(), self._runtime_info)
+        return answers.whole(answers.by_peer)
 
     async def broker_config(self, broker: str) -> dict[str, str]:
         """Return a broker's settings by their property names; ObjectNotFoundError: no such broker."""
-        (master,) = await self._masters(broker=broker)
-        answer = await self._running().call(master.address, RequestCode.GET_BROKER_CONFIG)
-        return parse_config_text(bytes(answer.body).decode())
+        return await self._ask_one(broker, self._broker_config)
 
     async def update_broker_config(self, broker: str, changes: Mapping[str, str]) -> None:
         """Change settings of a broker; names that it does not know are passed over by it.
@@ -59,9 +64,12 @@ class BrokerAdministration(AdminBase):
             ObjectNotFoundError: No such broker.
             InvalidRequestError: A value is impossible, or a setting may not be changed.
         """
-        (master,) = await self._masters(broker=broker)
         body = format_config_text(changes).encode()
-        await self._running().call(master.address, RequestCode.UPDATE_BROKER_CONFIG, body=body)
+
+        async def ask(master: BrokerAddress) -> None:
+            await self._running().call(master.address, RequestCode.UPDATE_BROKER_CONFIG, body=body)
+
+        await self._ask_one(broker, ask)
 
     async def clean_broker(self, broker: str, what: str) -> None:
         """Have a broker (name or address) remove now what it would remove by itself later.
@@ -76,39 +84,48 @@ class BrokerAdministration(AdminBase):
         code = CLEANING_CODES.get(what)
         if code is None:
             raise InvalidRequestError(f"one of {', '.join(CLEANING_CODES)} can be cleaned", what=what)
-        (master,) = await self._masters(broker=broker)
-        await self._running().call(master.address, code)
+
+        async def ask(master: BrokerAddress) -> None:
+            await self._running().call(master.address, code)
+
+        await self._ask_one(broker, ask)
 
     async def namesrv_config(self) -> dict[str, dict[str, str]]:
-        """Return the settings of every NameServer by its address; UnavailableError when one does not answer."""
-        session = self._running()
-        configs: dict[str, dict[str, str]] = {}
-        for address in session.name_servers.addresses:
-            answer = await session.call(address, RequestCode.GET_NAMESRV_CONFIG)
-            configs[address] = parse_config_text(bytes(answer.body).decode())
-        return configs
+        """Return the settings of every NameServer by its address; PartialResultError when one does not answer."""
+        answers = await self._running().name_servers.call_each(RequestCode.GET_NAMESRV_CONFIG)
+        return answers.whole(
+            {address: parse_config_text(bytes(answer.body).decode()) for address, answer in answers.by_peer.items()}
+        )
 
-    async def update_namesrv_config(self, changes: Mapping[str, str]) -> None:
-        """Change settings of every NameServer."""
+    async def update_namesrv_config(self, changes: Mapping[str, str]) -> list[str]:
+        """Change settings of every NameServer; return their addresses. PartialResultError: some have not done it."""
         body = format_config_text(changes).encode()
-        await self._running().name_servers.call_each(RequestCode.UPDATE_NAMESRV_CONFIG, body=body)
+        answers = await self._running().name_servers.call_each(RequestCode.UPDATE_NAMESRV_CONFIG, body=body)
+        return answers.whole(answers.names())
 
     async def wipe_write_permission(self, broker_name: str) -> int:
         """Have all NameServers route no more sends to a broker; return how many topics that concerns."""
         header = WipeWritePermOfBrokerRequestHeader(broker_name=broker_name)
         answers = await self._running().name_servers.call_each(RequestCode.WIPE_WRITE_PERM_OF_BROKER, header)
-        return max(answer.header(WipeWritePermOfBrokerResponseHeader).wipe_topic_count for answer in answers)
+        counts = [answer.header(WipeWritePermOfBrokerResponseHeader).wipe_topic_count for answer in answers.values()]
+        return answers.whole(max(counts, default=0))
 
     async def add_write_permission(self, broker_name: str) -> int:
         """Undo `wipe_write_permission`; return how many topics that concerns."""
         header = AddWritePermOfBrokerRequestHeader(broker_name=broker_name)
         answers = await self._running().name_servers.call_each(RequestCode.ADD_WRITE_PERM_OF_BROKER, header)
-        return max(answer.header(AddWritePermOfBrokerResponseHeader).add_topic_count for answer in answers)
+        counts = [answer.header(AddWritePermOfBrokerResponseHeader).add_topic_count for answer in answers.values()]
+        return answers.whole(max(counts, default=0))
 
-    async def put_kv(self, namespace: str, key: str, value: str) -> None:
-        """Store a value in every NameServer's key-value configuration."""
+    async def put_kv(self, namespace: str, key: str, value: str) -> list[str]:
+        """Store a value in every NameServer's key-value configuration; return their addresses.
+
+        Raises:
+            PartialResultError: Some NameServers have not stored it.
+        """
         header = PutKVConfigRequestHeader(namespace=namespace, key=key, value=value)
-        await self._running().name_servers.call_each(RequestCode.PUT_KV_CONFIG, header)
+        answers = await self._running().name_servers.call_each(RequestCode.PUT_KV_CONFIG, header)
+        return answers.whole(answers.names())
 
     async def get_kv(self, namespace: str, key: str) -> str | None:
         """Return a value of the key-value configuration, None when there is none."""
@@ -119,10 +136,15 @@ class BrokerAdministration(AdminBase):
             return None
         return answer.header(GetKVConfigResponseHeader).value
 
-    async def delete_kv(self, namespace: str, key: str) -> None:
-        """Remove a value from every NameServer's key-value configuration."""
+    async def delete_kv(self, namespace: str, key: str) -> list[str]:
+        """Remove a value from every NameServer's key-value configuration; return their addresses.
+
+        Raises:
+            PartialResultError: Some NameServers may have it still.
+        """
         header = DeleteKVConfigRequestHeader(namespace=namespace, key=key)
-        await self._running().name_servers.call_each(RequestCode.DELETE_KV_CONFIG, header)
+        answers = await self._running().name_servers.call_each(RequestCode.DELETE_KV_CONFIG, header)
+        return answers.whole(answers.names())
 
     async def list_kv(self, namespace: str) -> dict[str, str]:
         """Return all values of a namespace; nothing for one that does not exist."""
@@ -144,3 +166,11 @@ class BrokerAdministration(AdminBase):
         )
         check_answer(answer, address=address)
         return answer
+
+    async def _runtime_info(self, broker: BrokerAddress) -> dict[str, str]:
+        answer = await self._running().call(broker.address, RequestCode.GET_BROKER_RUNTIME_INFO)
+        return KVTable.decode(answer.body).table
+
+    async def _broker_config(self, broker: BrokerAddress) -> dict[str, str]:
+        answer = await self._running().call(broker.address, RequestCode.GET_BROKER_CONFIG)
+        return parse_config_text(bytes(answer.body).decode())

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 from thermocline.client.admin.admin_base import AdminBase
+from thermocline.client.topic_route import BrokerAddress
 from thermocline.remoting.config_text import format_config_text
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
 from thermocline.remoting.request_code import RequestCode
@@ -52,12 +53,15 @@ class ColdReadLimits(AdminBase):
             ObjectNotFoundError: No such broker.
             CorruptDataError: The answer is none.
         """
-        (master,) = await self._masters(broker=broker)
-        answer = await self._running().call(master.address, RequestCode.GET_COLD_DATA_FLOW_CTR_INFO)
-        try:
-            report = msgspec.json.decode(answer.body, type=_Report, strict=False)
-        except msgspec.MsgspecError as error:
-            raise CorruptDataError("no report on cold reads", address=master.address) from error
+
+        async def ask(master: BrokerAddress) -> _Report:
+            answer = await self._running().call(master.address, RequestCode.GET_COLD_DATA_FLOW_CTR_INFO)
+            try:
+                return msgspec.json.decode(answer.body, type=_Report, strict=False)
+            except msgspec.MsgspecError as error:
+                raise CorruptDataError("no report on cold reads", address=master.address) from error
+
+        report = await self._ask_one(broker, ask)
         return [
             ColdReads(
                 group=group,
@@ -77,11 +81,14 @@ class ColdReadLimits(AdminBase):
             InvalidRequestError: The group's name or the limit is impossible.
         """
         check_group(group)
-        (master,) = await self._masters(broker=broker)
         if limit_bytes is None:
             code, body = RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG, group
         elif limit_bytes > 0:
             code, body = RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, format_config_text({group: str(limit_bytes)})
         else:
             raise InvalidRequestError("a limit is greater than zero", limit_bytes=limit_bytes)
-        await self._running().call(master.address, code, body=body.encode())
+
+        async def ask(master: BrokerAddress) -> None:
+            await self._running().call(master.address, code, body=body.encode())
+
+        await self._ask_one(broker, ask)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from thermocline.client.admin.admin_base import AdminBase
+from thermocline.client.fan_out import Answers
 from thermocline.client.message_queue import MessageQueue, from_wire
 from thermocline.client.topic_route import BrokerAddress
 from thermocline.remoting.bodies import (
@@ -71,19 +72,18 @@ class GroupAdministration(AdminBase):
     ) -> list[str]:
         """Create a consumer group, or give one these settings; a name alone means default settings.
 
+        Returns the names of the brokers that have it.
+
         Raises:
             InvalidRequestError: The name is impossible.
             ObjectNotFoundError: No such broker.
+            PartialResultError: Some brokers failed; `result` names those that have the group.
         """
-        if isinstance(config, str):
-            config = SubscriptionGroupConfig(group_name=config)
-        check_group(config.group_name)
+        wanted = SubscriptionGroupConfig(group_name=config) if isinstance(config, str) else config
+        check_group(wanted.group_name)
         masters = await self._masters(cluster=cluster, broker=broker)
-        for master in masters:
-            await self._running().call(
-                master.address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=config.encode()
-            )
-        return [master.broker_name for master in masters]
+        answers = await self._ask_each(masters, lambda master: self._put_group(master, wanted))
+        return answers.whole(answers.names())
 
     async def update_group(
         self,
@@ -101,9 +101,8 @@ class GroupAdministration(AdminBase):
         Raises:
             GroupNotFoundError: No broker has the group.
             InvalidRequestError: A number is impossible.
+            PartialResultError: Some brokers failed; `result` names those that were changed.
         """
-        configs = await self.group_config(group)
-        masters = {master.broker_name: master for master in await self._masters()}
         changes = {
             "consume_enable": consume_enable,
             "consume_broadcast_enable": consume_broadcast_enable,
@@ -112,14 +111,19 @@ class GroupAdministration(AdminBase):
             "retry_queue_nums": retry_queue_nums,
             "group_retry_policy": retry_policy,
         }
-        for broker_name, config in configs.items():
+
+        async def change(master: BrokerAddress) -> bool:
+            config = await self._group_at(master, group)
+            if config is None:
+                return False
             for name, value in changes.items():
                 if value is not None:
                     setattr(config, name, value)
-            await self._running().call(
-                masters[broker_name].address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=config.encode()
-            )
-        return list(configs)
+            await self._put_group(master, config)
+            return True
+
+        answers = await self._ask_each(await self._masters(), change)
+        return self._of_holders(answers, group)
 
     async def delete_group(self, group: str, *, clean_offsets: bool = False, cluster: str | None = None) -> list[str]:
         """Delete a group's settings with its retry and dead-letter topics; its offsets too when asked for.
@@ -130,49 +134,55 @@ class GroupAdministration(AdminBase):
         Raises:
             GroupNotFoundError: No broker has the group.
             InvalidRequestError: The name is impossible.
+            PartialResultError: Some brokers or NameServers failed; `result` names the brokers that have deleted it.
         """
         check_group(group)
         session = self._running()
-        masters = [
-            master
-            for master in await self._masters(cluster=cluster)
-            if group in await self._group_table(master)
-            or (clean_offsets and await self._consume_stats(master, group, topic=None))
-        ]
-        if not masters:
-            raise GroupNotFoundError("no broker has this group", group=group)
-        for master in masters:
+        topics = (retry_topic(group), dlq_topic(group))
+
+        async def delete(master: BrokerAddress) -> bool:
+            is_there = group in await self._group_table(master)
+            if not is_there and not (clean_offsets and await self._consume_stats(master, group, topic=None)):
+                return False
             header = DeleteSubscriptionGroupRequestHeader(group_name=group, clean_offset=clean_offsets)
             await session.call(master.address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
-            for topic in (retry_topic(group), dlq_topic(group)):
+            for topic in topics:
                 await session.call(
                     master.address, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic=topic)
                 )
-        for topic in (retry_topic(group), dlq_topic(group)):
-            await session.name_servers.call_each(
-                RequestCode.DELETE_TOPIC_IN_NAMESRV,
-                DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster),
-            )
-        return [master.broker_name for master in masters]
+            return True
+
+        answers = await self._ask_each(await self._masters(cluster=cluster), delete)
+        failures = list(answers.failures)
+        if not failures and any(answers.values()):  # else the route of what is still there stays
+            for topic in topics:
+                route = DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster)
+                deleted = await session.name_servers.call_each(RequestCode.DELETE_TOPIC_IN_NAMESRV, route)
+                failures += deleted.failures
+        return self._of_holders(Answers(answers.by_peer, failures), group)
 
     async def list_groups(self, *, cluster: str | None = None, include_system: bool = False) -> list[str]:
-        """Return the names of all groups, sorted; the broker's own only when asked for."""
-        names: set[str] = set()
-        for master in await self._masters(cluster=cluster):
-            names.update(await self._group_table(master))
-        return sorted(name for name in names if include_system or not is_system_group(name))
+        """Return the names of all groups, sorted; the broker's own only when asked for.
+
+        Raises:
+            PartialResultError: Some brokers failed; `result` has the groups of the others.
+        """
+        answers = await self._ask_each(await self._masters(cluster=cluster), self._group_table)
+        names = {name for table in answers.values() for name in table}
+        return answers.whole(sorted(name for name in names if include_system or not is_system_group(name)))
 
     async def group_config(self, group: str) -> dict[str, SubscriptionGroupConfig]:
-        """Return a group's settings on each broker that has it; GroupNotFoundError when none has.
+        """Return a group's settings on each broker that has it.
 
         (A broker that creates groups by itself would create this one if it were asked for it alone.)
+
+        Raises:
+            GroupNotFoundError: No broker has it.
+            PartialResultError: Some brokers failed.
         """
-        configs: dict[str, SubscriptionGroupConfig] = {}
-        for master in await self._masters():
-            if group in await self._group_table(master):
-                header = GetSubscriptionGroupConfigRequestHeader(group=group)
-                answer = await self._running().call(master.address, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
-                configs[master.broker_name] = SubscriptionGroupConfig.decode(answer.body)
+        answers = await self._ask_each(await self._masters(), lambda master: self._group_at(master, group))
+        configs = {name: config for name, config in answers.by_name().items() if config is not None}
+        answers.whole(configs)
         if not configs:
             raise GroupNotFoundError("no broker has this group", group=group)
         return configs
@@ -182,11 +192,12 @@ class GroupAdministration(AdminBase):
 
         Raises:
             ObjectNotFoundError: There is no such group or topic.
+            PartialResultError: Some brokers failed; `result` has the queues of the others.
         """
-        progress: list[QueueProgress] = []
-        for master in await self._masters():
-            progress += await self._consume_stats(master, group, topic=topic)
-        return sorted(progress, key=lambda one: one.queue)
+        answers = await self._ask_each(
+            await self._masters(), lambda master: self._consume_stats(master, group, topic=topic)
+        )
+        return answers.whole(sorted((one for each in answers.values() for one in each), key=lambda one: one.queue))
 
     async def reset_offsets(self, group: str, topic: str, *, timestamp_ms: int) -> dict[MessageQueue, int]:
         """Move a group to the first message stored at a time or later, in every queue; return the new offsets.
@@ -195,16 +206,20 @@ class GroupAdministration(AdminBase):
 
         Raises:
             ObjectNotFoundError: There is no such group or topic.
+            PartialResultError: Some brokers failed; `result` has the queues of those on which the group was moved.
         """
-        offsets: dict[MessageQueue, int] = {}
-        for master in await self._topic_masters(topic):
+
+        async def reset(master: BrokerAddress) -> dict[MessageQueue, int]:
             header = ResetOffsetRequestHeader(
                 group=group, topic=topic, timestamp=timestamp_ms, queue_id=-1, offset=-1, is_force=True
             )
             answer = await self._running().call(master.address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
             table = ResetOffsetBody.decode(answer.body).offset_table
-            offsets |= {from_wire(queue): offset for queue, offset in table.items()}
-        return dict(sorted(offsets.items()))
+            return {from_wire(queue): offset for queue, offset in table.items()}
+
+        answers = await self._ask_each(await self._topic_masters(topic), reset)
+        offsets = {queue: offset for each in answers.values() for queue, offset in each.items()}
+        return answers.whole(dict(sorted(offsets.items())))
 
     async def reset_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Move a group to an offset in one queue.
@@ -213,25 +228,40 @@ class GroupAdministration(AdminBase):
             ObjectNotFoundError: There is no such group, topic or broker.
             InvalidRequestError: The queue has no such offset.
         """
-        (master,) = await self._masters(broker=queue.broker_name)
         header = ResetOffsetRequestHeader(
             group=group, topic=queue.topic, queue_id=queue.queue_id, offset=offset, timestamp=0, is_force=True
         )
-        await self._running().call(master.address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+
+        async def reset(master: BrokerAddress) -> None:
+            await self._running().call(master.address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+
+        await self._ask_one(queue.broker_name, reset)
 
     async def set_consumer_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Store a group's offset as if a member had committed it: for groups of which no member runs."""
-        (master,) = await self._masters(broker=queue.broker_name)
         header = UpdateConsumerOffsetRequestHeader(
             consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
         )
-        await self._running().call(master.address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
 
-    async def clone_group_offsets(self, source: str, target: str, *, topic: str) -> None:
-        """Give a group the offsets of another in one topic."""
-        for master in await self._topic_masters(topic):
-            header = CloneGroupOffsetRequestHeader(src_group=source, dest_group=target, topic=topic, offline=False)
+        async def store(master: BrokerAddress) -> None:
+            await self._running().call(master.address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+
+        await self._ask_one(queue.broker_name, store)
+
+    async def clone_group_offsets(self, source: str, target: str, *, topic: str) -> list[str]:
+        """Give a group the offsets of another in one topic; return the names of the brokers that have done it.
+
+        Raises:
+            ObjectNotFoundError: There is no such topic.
+            PartialResultError: Some brokers failed; `result` names the others.
+        """
+        header = CloneGroupOffsetRequestHeader(src_group=source, dest_group=target, topic=topic, offline=False)
+
+        async def clone(master: BrokerAddress) -> None:
             await self._running().call(master.address, RequestCode.CLONE_GROUP_OFFSET, header)
+
+        answers = await self._ask_each(await self._topic_masters(topic), clone)
+        return answers.whole(answers.names())
 
     async def set_request_mode(
         self,
@@ -251,25 +281,37 @@ class GroupAdministration(AdminBase):
         Raises:
             ObjectNotFoundError: There is no such group, topic or broker.
             InvalidRequestError: There is no such mode.
+            PartialResultError: Some brokers failed; `result` names those that were told.
         """
         if mode not in REQUEST_MODES:
             raise InvalidRequestError(f"a mode is one of {', '.join(REQUEST_MODES)}", mode=mode)
         body = SetMessageRequestModeRequestBody(
             consumer_group=group, topic=topic, mode=mode, pop_share_queue_num=pop_share_queues
         )
-        masters = await self._masters(cluster=cluster, broker=broker)
-        for master in masters:
+
+        async def tell(master: BrokerAddress) -> None:
             await self._running().call(master.address, RequestCode.SET_MESSAGE_REQUEST_MODE, body=body.encode())
-        return [master.broker_name for master in masters]
+
+        answers = await self._ask_each(await self._masters(cluster=cluster, broker=broker), tell)
+        return answers.whole(answers.names())
 
     async def request_modes(self, *, broker: str | None = None) -> list[SetMessageRequestModeRequestBody]:
-        """Return what was set by `set_request_mode`, on any broker or on one; all other groups pull."""
-        found: dict[tuple[str, str], SetMessageRequestModeRequestBody] = {}
-        for master in await self._masters(broker=broker):
+        """Return what was set by `set_request_mode`, on any broker or on one; all other groups pull.
+
+        Raises:
+            PartialResultError: Some brokers failed.
+        """
+
+        async def ask(master: BrokerAddress) -> MessageRequestModes:
             answer = await self._running().call(master.address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
-            for topic, modes in MessageRequestModes.decode(answer.body).message_request_mode_map.items():
+            return MessageRequestModes.decode(answer.body)
+
+        answers = await self._ask_each(await self._masters(broker=broker), ask)
+        found: dict[tuple[str, str], SetMessageRequestModeRequestBody] = {}
+        for each in answers.values():
+            for topic, modes in each.message_request_mode_map.items():
                 found |= {(topic, group): mode for group, mode in modes.items()}
-        return [found[key] for key in sorted(found)]
+        return answers.whole([found[key] for key in sorted(found)])
 
     async def _consume_stats(self, master: BrokerAddress, group: str, *, topic: str | None) -> list[QueueProgress]:
         """How far a group is at one broker; nothing where it has no offsets."""
@@ -292,3 +334,25 @@ class GroupAdministration(AdminBase):
     async def _group_table(self, master: BrokerAddress) -> dict[str, SubscriptionGroupConfig]:
         answer = await self._running().call(master.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
         return SubscriptionGroupTableBody.decode(answer.body).subscription_group_table
+
+    async def _group_at(self, master: BrokerAddress, group: str) -> SubscriptionGroupConfig | None:
+        """A group's settings at one broker; None where it does not exist."""
+        if group not in await self._group_table(master):
+            return None
+        header = GetSubscriptionGroupConfigRequestHeader(group=group)
+        answer = await self._running().call(master.address, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
+        return SubscriptionGroupConfig.decode(answer.body)
+
+    async def _put_group(self, master: BrokerAddress, config: SubscriptionGroupConfig) -> None:
+        await self._running().call(
+            master.address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=config.encode()
+        )
+
+    @staticmethod
+    def _of_holders(answers: Answers[BrokerAddress, bool], group: str) -> list[str]:
+        """The names of the brokers that have a group, which said so; GroupNotFoundError when none has."""
+        names = [name for name, is_there in answers.by_name().items() if is_there]
+        answers.whole(names)
+        if not names:
+            raise GroupNotFoundError("no broker has this group", group=group)
+        return names

@@ -11,12 +11,13 @@ Thermocline broker serves this; another is UnsupportedRequestError.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from thermocline.client.admin.admin_base import AdminBase
 from thermocline.client.answer import answer_error
+from thermocline.client.busy_retry import retry_while_busy
+from thermocline.client.fan_out import Answers
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.topic_route import BrokerAddress
 from thermocline.remoting import errors
@@ -91,14 +92,20 @@ class HandOffAdministration(AdminBase):
 
         Raises:
             TopicNotFoundError: No live broker has the topic.
-            UnsupportedRequestError: A broker is none of Thermocline's.
+            UnsupportedRequestError: No broker is Thermocline's.
+            PartialResultError: Some brokers failed; `result` has the queues of the others.
         """
-        places: list[GroupPlace] = []
-        for master in await self._topic_masters(topic):
+
+        async def ask(master: BrokerAddress) -> list[GroupPlace]:
             header = encode_header(HandOffLookHeader(group=group, topic=topic))
-            command = RemotingCommand.request(HandOffRequestCode.HAND_OFF_LOOK, ext_fields=header)
-            found = HandOffPlaces.decode((await self._hand_off_call(master, command)).body)
-            places += [
+
+            async def look(left_ms: int) -> RemotingCommand:
+                command = RemotingCommand.request(HandOffRequestCode.HAND_OFF_LOOK, ext_fields=header)
+                return await self._hand_off_call(master, command)
+
+            answer = await retry_while_busy(look, timeout_ms=self.request_timeout_ms)
+            found = HandOffPlaces.decode(answer.body)
+            return [
                 GroupPlace(
                     queue=MessageQueue(topic=topic, broker_name=master.broker_name, queue_id=each.queue_id),
                     incarnation=found.incarnation,
@@ -109,7 +116,9 @@ class HandOffAdministration(AdminBase):
                 )
                 for each in found.queues
             ]
-        return sorted(places, key=lambda place: place.queue)
+
+        answers = await self._ask_each(await self._topic_masters(topic), ask)
+        return answers.whole(sorted((one for each in answers.values() for one in each), key=lambda place: place.queue))
 
     async def hand_off(
         self,
@@ -139,10 +148,10 @@ class HandOffAdministration(AdminBase):
         for attempt in range(1, ATTEMPTS_MAX + 1):
             prepared = await self._prepare_each(group, wanted, receipt_id=receipt_id, force=force, stores=stores or {})
             try:
-                return sorted(
-                    [row for master in prepared for row in await self._apply(master, group, receipt_id)],
-                    key=lambda row: row.queue,
-                )
+                applied = await self._ask_each(prepared, lambda master: self._apply(master, group, receipt_id))
+                moved = sorted((row for rows in applied.values() for row in rows), key=lambda row: row.queue)
+                _raise_not_prepared(applied)
+                return applied.whole(moved)
             except NotPreparedError:
                 # A broker has restarted, or was too slow: what was applied meanwhile is known there.
                 if attempt == ATTEMPTS_MAX:
@@ -182,24 +191,32 @@ class HandOffAdministration(AdminBase):
         stores: Mapping[str, str],
     ) -> list[BrokerAddress]:
         """Prepare on every broker, or on none; the brokers on which it is not applied yet."""
-        waiting: list[BrokerAddress] = []
-        for master, topics in wanted:
+        targets = dict(wanted)
+
+        async def prepare(master: BrokerAddress) -> bool:
             body = HandOffBody(
                 group=group,
                 receipt_id=receipt_id,
-                topics=topics,
+                topics=targets[master],
                 is_forced=force,
                 store_uuid=stores.get(master.broker_name),
             )
             command = RemotingCommand.request(HandOffRequestCode.HAND_OFF_PREPARE, body=body.encode())
+            return HandOffAnswer.decode((await self._hand_off_call(master, command)).body).is_applied
+
+        async def abort(master: BrokerAddress) -> None:
+            await self._hand_off_call(master, _command(HandOffRequestCode.HAND_OFF_ABORT, group, receipt_id))
+
+        waiting: list[BrokerAddress] = []
+        for number, (master, _) in enumerate(wanted, start=1):  # in one order: of two that move a group, one succeeds
             try:
-                answer = await self._hand_off_call(master, command)
+                answers = await self._ask_each([master], prepare)
+                answers.require_all()
             except BaseException:
-                for each in (*waiting, master):
-                    with contextlib.suppress(MQError):  # else it lets go by itself
-                        await self._hand_off_call(each, _command(HandOffRequestCode.HAND_OFF_ABORT, group, receipt_id))
+                asked = [each for each, _ in wanted[:number]]
+                await self._ask_each(asked, abort)  # one that does not hear it lets go by itself
                 raise
-            if not HandOffAnswer.decode(answer.body).is_applied:
+            if not answers.by_peer[master]:
                 waiting.append(master)
         return waiting
 
@@ -216,13 +233,20 @@ class HandOffAdministration(AdminBase):
 
     async def _hand_off_call(self, master: BrokerAddress, command: RemotingCommand) -> RemotingCommand:
         timeout_ms = max(TIMEOUT_MS_MIN, self.request_timeout_ms)
-        answer = await self._running().connections.call(master.address, command, timeout_ms=timeout_ms)
+        calling = self._running().connections.call(master.address, command, timeout_ms=timeout_ms)
+        answer = await self._while_alive(master.address, calling)
         if answer.code == ResponseCode.SUCCESS:
             return answer
         error_class = _ERRORS.get((answer.ext_fields or {}).get(ERROR_FIELD, ""))
         if error_class is None:
             raise answer_error(answer.code, answer.remark, address=master.address)
         raise error_class(answer.remark or "", broker=master.broker_name)
+
+
+def _raise_not_prepared(applied: Answers[BrokerAddress, list[HandedOver]]) -> None:
+    for failure in applied.failures:
+        if isinstance(failure.error, NotPreparedError):
+            raise failure.error
 
 
 def _command(code: HandOffRequestCode, group: str, receipt_id: str) -> RemotingCommand:

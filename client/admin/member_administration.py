@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from thermocline.client.admin.admin_base import AdminBase
+from thermocline.client.fan_out import ask_until
 from thermocline.client.topic_route import BrokerAddress
 from thermocline.remoting.bodies import (
     ClientConnection,
@@ -37,11 +38,12 @@ class MemberAdministration(AdminBase):
 
         Raises:
             ConsumerOfflineError: None is connected.
+            PartialResultError: Some brokers failed; `result` has the members that the others know.
         """
+        answers = await self._ask_each(await self._masters(), lambda master: self._members_at(master, group))
         merged: ConsumerConnection | None = None
         seen: set[str] = set()
-        for master in await self._masters():
-            found = await self._members_at(master, group)
+        for found in answers.values():
             if found is None:
                 continue
             connections = [one for one in found.connection_set if one.client_id not in seen]
@@ -50,6 +52,7 @@ class MemberAdministration(AdminBase):
                 merged = found
             else:
                 merged.connection_set += connections
+        answers.whole(merged or ConsumerConnection())
         if merged is None:
             raise ConsumerOfflineError("no member of this group is connected", group=group)
         return merged
@@ -67,10 +70,11 @@ class MemberAdministration(AdminBase):
         header = GetConsumerRunningInfoRequestHeader(
             consumer_group=group, client_id=client_id, jstack_enable=with_stacks
         )
-        for master in await self._masters():
+
+        async def ask(master: BrokerAddress) -> ConsumerRunningInfo | None:
             found = await self._members_at(master, group)
             if found is None or client_id not in {one.client_id for one in found.connection_set}:
-                continue
+                return None
             answer = await self._running().call(
                 master.address, RequestCode.GET_CONSUMER_RUNNING_INFO, header, timeout_ms=MEMBER_TIMEOUT_MS
             )
@@ -78,6 +82,12 @@ class MemberAdministration(AdminBase):
                 # The Go client says success, and leaves away what it can't write: a rate between its first two samples.
                 raise UnavailableError("the member cannot tell now how it is", client_id=client_id, why=answer.remark)
             return ConsumerRunningInfo.decode(answer.body)
+
+        answers = await ask_until(await self._masters(), ask, lambda info: info is not None)
+        for info in answers.values():
+            if info is not None:
+                return info
+        answers.require_all()
         raise ConsumerOfflineError("this member is not connected", group=group, client_id=client_id)
 
     async def consume_message_directly(
@@ -102,27 +112,46 @@ class MemberAdministration(AdminBase):
         return ConsumeMessageDirectlyResult.decode(answer.body)
 
     async def producer_connections(self, group: str) -> list[ClientConnection]:
-        """Return the producers of a group that are connected; ObjectNotFoundError when none is."""
-        found: dict[str, ClientConnection] = {}
-        for master in await self._masters():
-            header = GetProducerConnectionListRequestHeader(producer_group=group)
+        """Return the producers of a group that are connected.
+
+        Raises:
+            ObjectNotFoundError: None is.
+            PartialResultError: Some brokers failed; `result` has the producers that the others know.
+        """
+        header = GetProducerConnectionListRequestHeader(producer_group=group)
+
+        async def ask(master: BrokerAddress) -> list[ClientConnection]:
             try:
                 answer = await self._running().call(master.address, RequestCode.GET_PRODUCER_CONNECTION_LIST, header)
             except ResponseError:
-                continue
-            found |= {one.client_id: one for one in ProducerConnection.decode(answer.body).connection_set}
+                return []
+            return list(ProducerConnection.decode(answer.body).connection_set)
+
+        answers = await self._ask_each(await self._masters(), ask)
+        found = list({one.client_id: one for each in answers.values() for one in each}.values())
+        answers.whole(found)
         if not found:
             raise ObjectNotFoundError("no producer of this group is connected", group=group)
-        return list(found.values())
+        return found
 
     async def list_producers(self, *, broker: str | None = None) -> dict[str, list[ProducerInfo]]:
-        """Return the producers that are connected to any broker, or to one (name or address), by their groups."""
-        found: dict[str, dict[str, ProducerInfo]] = {}
-        for master in await self._masters(broker=broker):
+        """Return the producers that are connected to any broker, or to one (name or address), by their groups.
+
+        Raises:
+            ObjectNotFoundError: No such broker.
+            PartialResultError: Some brokers failed; `result` has the producers that the others know.
+        """
+
+        async def ask(master: BrokerAddress) -> dict[str, list[ProducerInfo]]:
             answer = await self._running().call(master.address, RequestCode.GET_ALL_PRODUCER_INFO)
-            for group, producers in ProducerTableInfo.decode(answer.body).data.items():
+            return ProducerTableInfo.decode(answer.body).data
+
+        answers = await self._ask_each(await self._masters(broker=broker), ask)
+        found: dict[str, dict[str, ProducerInfo]] = {}
+        for groups in answers.values():
+            for group, producers in groups.items():
                 found.setdefault(group, {}).update({one.client_id: one for one in producers})
-        return {group: list(found[group].values()) for group in sorted(found)}
+        return answers.whole({group: list(found[group].values()) for group in sorted(found)})
 
     async def _members_at(self, master: BrokerAddress, group: str) -> ConsumerConnection | None:
         """The members of a group that one broker knows; None when there are none."""

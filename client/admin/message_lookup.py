@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from thermocline.client.admin.admin_base import AdminBase
+from thermocline.client.busy_retry import retry_while_busy
 from thermocline.client.consumer.consumer_calls import ConsumerCalls, PullResult, PullStatus
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.received_message import ReceivedMessage, decode_messages
 from thermocline.client.session import wall_clock_ms
+from thermocline.client.topic_route import MASTER_ID, BrokerAddress
 from thermocline.remoting.errors import ObjectNotFoundError, QueryNotFoundError, ResponseError, UnavailableError
 from thermocline.remoting.headers import (
     GetEarliestMsgStoretimeRequestHeader,
@@ -24,13 +28,27 @@ from thermocline.remoting.socket_address import format_address
 from thermocline.remoting.subscription import parse_subscription
 from thermocline.remoting.topic_validation import TOOLS_CONSUMER_GROUP, TRANSACTION_CHECK_MAX_TIME_TOPIC
 
-__all__ = ["MessageLookup"]
+__all__ = ["MessageLookup", "WantedMessages", "wanted_by_key", "wanted_by_unique_key"]
 
 END_OF_TIME_MS = 2**63 - 1
 UNIQUE_KEY_MARGIN_MS = 3 * 24 * 3600 * 1000
 UNIQUE_KEY_COUNT_MAX = 32
+PULL_COUNT_MAX = 32
 PULL_BYTES_MAX = 4 * 1024 * 1024
 PULL_TIMEOUT_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedMessages:
+    """What a lookup by key is for; `index_type` "K" for keys, "U" for unique ids."""
+
+    topic: str
+    key: str
+    index_type: str
+    count_max: int
+    begin_timestamp_ms: int
+    end_timestamp_ms: int
+    matches: Callable[[ReceivedMessage], bool]
 
 
 class MessageLookup(AdminBase):
@@ -51,16 +69,12 @@ class MessageLookup(AdminBase):
 
         Raises:
             TopicNotFoundError: There is no such topic.
+            PartialResultError: Some brokers failed; `result` has what the others found.
         """
-        return await self._query(
-            topic,
-            key,
-            index_type="K",
-            count_max=count_max,
-            begin_timestamp_ms=begin_timestamp_ms,
-            end_timestamp_ms=end_timestamp_ms,
-            matches=lambda message: key in message.keys.split(),
+        wanted = wanted_by_key(
+            topic, key, count_max=count_max, begin_timestamp_ms=begin_timestamp_ms, end_timestamp_ms=end_timestamp_ms
         )
+        return await self._query(wanted, await self._topic_masters(topic))
 
     async def query_by_unique_key(self, topic: str, unique_key: str) -> list[ReceivedMessage]:
         """Return the message with this id, made by its producer: one, or several when a send was repeated.
@@ -68,17 +82,9 @@ class MessageLookup(AdminBase):
         Raises:
             TopicNotFoundError: There is no such topic.
             InvalidRequestError: It is no unique id.
+            PartialResultError: Some brokers failed; `result` has what the others found.
         """
-        born_ms = unique_id_time_ms(unique_key, wall_clock_ms())
-        return await self._query(
-            topic,
-            unique_key,
-            index_type="U",
-            count_max=UNIQUE_KEY_COUNT_MAX,
-            begin_timestamp_ms=born_ms - UNIQUE_KEY_MARGIN_MS,
-            end_timestamp_ms=END_OF_TIME_MS,
-            matches=lambda message: message.message_id == unique_key,
-        )
+        return await self._query(wanted_by_unique_key(topic, unique_key), await self._topic_masters(topic))
 
     async def view_message(self, offset_message_id: str, *, topic: str | None = None) -> ReceivedMessage:
         """Return the message with this id, made by its broker, which is asked at the address that the id names.
@@ -108,14 +114,18 @@ class MessageLookup(AdminBase):
         Raises:
             TopicNotFoundError: There is no such topic.
             InvalidRequestError: It is no id.
+            PartialResultError: Some brokers failed, so that it may be there; `result` has what the others found.
         """
-        found = await self.query_by_unique_key(topic, message_id)  # first, for it costs nothing but a lookup
+        masters = await self._topic_masters(topic)
+        wanted = wanted_by_unique_key(topic, message_id)
+        # First, for it costs nothing but a lookup.
+        answers = await self._ask_each(masters, lambda master: self._query_at(master, wanted))
+        found = _by_store_time(answers.values())
         if found:
-            return found
-        try:
+            return answers.whole(found)
+        with contextlib.suppress(ObjectNotFoundError, UnavailableError):  # an address that no broker may ever have had
             return [await self.view_message(message_id, topic=topic)]
-        except (ObjectNotFoundError, UnavailableError):
-            return []
+        return answers.whole([])
 
     async def resume_check_half_message(self, offset_message_id: str, *, topic: str | None = None) -> None:
         """Have the producers of a parked message (in TRANS_CHECK_MAX_TIME_TOPIC) asked again how its transaction ended.
@@ -155,19 +165,92 @@ class MessageLookup(AdminBase):
             ObjectNotFoundError: There is no such topic or broker.
             SubscriptionParseError: The expression is none.
             ResponseError: The broker does not choose messages by such expressions; it needs `enablePropertyFilter`.
-            UnavailableError: The broker cannot serve this now.
+            UnavailableError: The broker cannot serve this, and could not for `request_timeout_ms`.
         """
         calls = await self._calls(queue)
-        return await calls.pull(
-            queue,
-            offset=offset,
-            subscription=parse_subscription(queue.topic, expression, expression_type=expression_type),
-            count_max=count_max,
-            bytes_max=PULL_BYTES_MAX,
-            suspend_ms=0,
-            timeout_ms=PULL_TIMEOUT_MS,
-            tells_subscription=True,
-        )
+        subscription = parse_subscription(queue.topic, expression, expression_type=expression_type)
+
+        async def ask(left_ms: int) -> PullResult:
+            return await calls.pull(
+                queue,
+                offset=offset,
+                subscription=subscription,
+                count_max=count_max,
+                bytes_max=PULL_BYTES_MAX,
+                suspend_ms=0,
+                timeout_ms=PULL_TIMEOUT_MS,
+                tells_subscription=True,
+            )
+
+        pulling = retry_while_busy(ask, timeout_ms=self.request_timeout_ms)
+        return await self._while_alive(await self._running().routes.find_reader(queue), pulling)
+
+    async def pull_topic(
+        self,
+        topic: str,
+        *,
+        count_max: int = 32,
+        offset: int | None = None,
+        since_ms: int | None = None,
+        broker: str | None = None,
+        queue_id: int | None = None,
+        expression: str = "*",
+        expression_type: str = "TAG",
+    ) -> list[ReceivedMessage]:
+        """Read up to `count_max` messages of each queue of a topic, brokers side by side; without being in a group.
+
+        From an offset on, from the first one stored since a time, or from the first one. All queues, or those of one
+        broker by its name, or those with one number.
+
+        Raises:
+            ObjectNotFoundError: There is no such topic or queue.
+            SubscriptionParseError: The expression is none.
+            PartialResultError: Some brokers failed; `result` has the messages of the others.
+        """
+        route = await self._running().routes.refresh(topic)
+        by_reader: dict[str, list[MessageQueue]] = {}
+        for queue in route.subscribe_queues:
+            if broker in (None, queue.broker_name) and queue_id in (None, queue.queue_id):
+                by_reader.setdefault(route.broker_of(queue), []).append(queue)
+        if not by_reader:
+            raise ObjectNotFoundError("the topic has no such queue", topic=topic)
+
+        async def read(reader: BrokerAddress) -> list[ReceivedMessage]:
+            found: list[ReceivedMessage] = []
+            for queue in by_reader[reader.broker_name]:
+                start = offset
+                if start is None:
+                    start = await (self.min_offset(queue) if since_ms is None else self.search_offset(queue, since_ms))
+                found += await self._read_queue(queue, start, count_max, expression, expression_type)
+            return found
+
+        readers = [
+            BrokerAddress(cluster="", broker_name=name, broker_id=MASTER_ID, address=route.reader(name))
+            for name in by_reader
+        ]
+        answers = await self._ask_each(readers, read)
+        return answers.whole([message for each in answers.values() for message in each])
+
+    async def _read_queue(
+        self, queue: MessageQueue, offset: int, count_max: int, expression: str, expression_type: str
+    ) -> list[ReceivedMessage]:
+        """Up to `count_max` messages of one queue."""
+        found: list[ReceivedMessage] = []
+        while len(found) < count_max:
+            result = await self.pull(
+                queue,
+                offset,
+                count_max=min(count_max - len(found), PULL_COUNT_MAX),
+                expression=expression,
+                expression_type=expression_type,
+            )
+            found += result.messages
+            if result.status is PullStatus.NO_NEW_MESSAGE or result.next_begin_offset >= result.max_offset:
+                break
+            if result.status is PullStatus.OFFSET_ILLEGAL and result.next_begin_offset <= offset:
+                break
+            offset = result.next_begin_offset
+        return found[:count_max]
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """Return the first offset that a queue still holds."""
@@ -191,45 +274,77 @@ class MessageLookup(AdminBase):
         timestamp_ms = answer.header(GetEarliestMsgStoretimeResponseHeader).timestamp
         return timestamp_ms if timestamp_ms >= 0 else None
 
-    async def _query(
-        self,
-        topic: str,
-        key: str,
-        *,
-        index_type: str,
-        count_max: int,
-        begin_timestamp_ms: int,
-        end_timestamp_ms: int,
-        matches: Callable[[ReceivedMessage], bool],
-    ) -> list[ReceivedMessage]:
-        found: list[ReceivedMessage] = []
-        for master in await self._topic_masters(topic):
-            header = QueryMessageRequestHeader(
-                topic=topic,
-                key=key,
-                max_num=count_max,
-                begin_timestamp=begin_timestamp_ms,
-                end_timestamp=end_timestamp_ms,
-                index_type=index_type,
-                unique_key_query="true" if index_type == "U" else "false",
-            )
-            try:
-                answer = await self._running().call(master.address, RequestCode.QUERY_MESSAGE, header)
-            except QueryNotFoundError:
-                continue
-            queue = MessageQueue(topic=topic, broker_name=master.broker_name, queue_id=0)
-            for message in decode_messages(answer.body, queue=queue):
-                # The index knows hashes only, so other keys and topics may be among them.
-                if message.record.topic == topic and matches(message):
-                    message.queue = MessageQueue(
-                        topic=topic, broker_name=master.broker_name, queue_id=message.record.queue_id
-                    )
-                    found.append(message)
-        # Of one broker and one millisecond: in the order of its log.
-        return sorted(
-            found, key=lambda one: (one.store_timestamp_ms, one.queue.broker_name, one.record.physical_offset)
+    async def _query(self, wanted: WantedMessages, masters: Iterable[BrokerAddress]) -> list[ReceivedMessage]:
+        answers = await self._ask_each(masters, lambda master: self._query_at(master, wanted))
+        return answers.whole(_by_store_time(answers.values()))
+
+    async def _query_at(self, master: BrokerAddress, wanted: WantedMessages) -> list[ReceivedMessage]:
+        """What one broker finds."""
+        header = QueryMessageRequestHeader(
+            topic=wanted.topic,
+            key=wanted.key,
+            max_num=wanted.count_max,
+            begin_timestamp=wanted.begin_timestamp_ms,
+            end_timestamp=wanted.end_timestamp_ms,
+            index_type=wanted.index_type,
+            unique_key_query="true" if wanted.index_type == "U" else "false",
         )
+        try:
+            answer = await self._running().call(master.address, RequestCode.QUERY_MESSAGE, header)
+        except QueryNotFoundError:
+            return []
+        found: list[ReceivedMessage] = []
+        queue = MessageQueue(topic=wanted.topic, broker_name=master.broker_name, queue_id=0)
+        for message in decode_messages(answer.body, queue=queue):
+            # The index knows hashes only, so other keys and topics may be among them.
+            if message.record.topic == wanted.topic and wanted.matches(message):
+                message.queue = MessageQueue(
+                    topic=wanted.topic, broker_name=master.broker_name, queue_id=message.record.queue_id
+                )
+                found.append(message)
+        return found
 
     async def _calls(self, queue: MessageQueue) -> ConsumerCalls:
         await self._running().routes.get(queue.topic)
         return ConsumerCalls(self._running(), group=TOOLS_CONSUMER_GROUP)
+
+
+def wanted_by_key(
+    topic: str,
+    key: str,
+    *,
+    count_max: int = 64,
+    begin_timestamp_ms: int = 0,
+    end_timestamp_ms: int = END_OF_TIME_MS,
+) -> WantedMessages:
+    """Return what to look for: messages with this key."""
+    return WantedMessages(
+        topic=topic,
+        key=key,
+        index_type="K",
+        count_max=count_max,
+        begin_timestamp_ms=begin_timestamp_ms,
+        end_timestamp_ms=end_timestamp_ms,
+        matches=lambda message: key in message.keys.split(),
+    )
+
+
+def wanted_by_unique_key(topic: str, unique_key: str) -> WantedMessages:
+    """Return what to look for: the message with its producer's id; InvalidRequestError unless it can be one."""
+    return WantedMessages(
+        topic=topic,
+        key=unique_key,
+        index_type="U",
+        count_max=UNIQUE_KEY_COUNT_MAX,
+        begin_timestamp_ms=unique_id_time_ms(unique_key, wall_clock_ms()) - UNIQUE_KEY_MARGIN_MS,
+        end_timestamp_ms=END_OF_TIME_MS,
+        matches=lambda message: message.message_id == unique_key,
+    )
+
+
+def _by_store_time(found: Iterable[Iterable[ReceivedMessage]]) -> list[ReceivedMessage]:
+    """Oldest first; of one broker and one millisecond in the order of its log."""
+    return sorted(
+        (message for each in found for message in each),
+        key=lambda one: (one.store_timestamp_ms, one.queue.broker_name, one.record.physical_offset),
+    )

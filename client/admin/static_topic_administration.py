@@ -25,6 +25,7 @@ from thermocline.client.admin.static_topic_plan import (
     plan_move,
 )
 from thermocline.client.admin.topic_header import topic_header
+from thermocline.client.fan_out import Answers
 from thermocline.client.topic_route import BrokerAddress
 from thermocline.remoting.bodies import MessageQueue, TopicConfigAndMapping, TopicStatsTable
 from thermocline.remoting.errors import InvalidRequestError, ObjectNotFoundError, TopicNotFoundError
@@ -47,9 +48,11 @@ class StaticTopicAdministration(AdminBase):
 
         Raises:
             TopicNotFoundError: No broker has it as a static topic.
-            UnavailableError: A broker cannot be asked.
+            PartialResultError: Some brokers failed; `result` has the parts of the others.
         """
-        configs = await self._mapped(topic, await self._masters())
+        answers = await self._mapped(topic, await self._masters())
+        configs = _found(answers)
+        answers.whole(configs)
         if not configs or all(config.mapping_detail is None for config in configs.values()):
             raise TopicNotFoundError("there is no such static topic", topic=topic)
         return configs
@@ -64,6 +67,7 @@ class StaticTopicAdministration(AdminBase):
         Raises:
             InvalidRequestError: The topic has as many queues, is an ordinary one, or a change of it is unfinished.
             ObjectNotFoundError: No such broker.
+            UnavailableError: A broker cannot be asked what it has of the topic.
         """
         check_topic(topic)
         present, targets, cluster_brokers = await self._present(topic, cluster=cluster, brokers=brokers)
@@ -84,6 +88,7 @@ class StaticTopicAdministration(AdminBase):
         Raises:
             ObjectNotFoundError: No such broker, or no such topic.
             InvalidRequestError: The topic is an ordinary one, or a change of it is unfinished.
+            UnavailableError: A broker cannot be asked what it has of the topic.
         """
         present, targets, cluster_brokers = await self._present(topic, cluster=cluster, brokers=brokers)
         return plan_move(
@@ -100,7 +105,7 @@ class StaticTopicAdministration(AdminBase):
         Raises:
             InvalidRequestError: A broker refuses; those before it know their part.
             ObjectNotFoundError: A broker is not there; nothing was told.
-            UnavailableError: A broker did not answer. Apply the plan again.
+            UnavailableError: A broker did not answer; the error names it. Apply the plan again.
         """
         masters = {master.broker_name: master for master in await self._masters()}
         missing = plan.broker_config_map.keys() - masters.keys()
@@ -108,7 +113,8 @@ class StaticTopicAdministration(AdminBase):
             raise ObjectNotFoundError("a broker of the plan is not there", brokers=sorted(missing))
         receivers, givers = plan.broker_to_map_in, plan.broker_to_map_out
         known = await self._mapped(plan.topic, [masters[name] for name in receivers])
-        plan = _with_known_offsets(plan, known)
+        known.require_all()
+        plan = _with_known_offsets(plan, _found(known))
         decided: dict[int, int] = {}
         if plan.moved:
             await self._tell(plan, receivers, masters, force=force)
@@ -132,10 +138,13 @@ class StaticTopicAdministration(AdminBase):
         master = masters.get(old.broker_name or "")
         if master is None:
             raise ObjectNotFoundError("the broker that gives a queue away is not there", broker=old.broker_name)
-        answer = await self._running().call(
-            master.address, RequestCode.GET_TOPIC_STATS_INFO, GetTopicStatsInfoRequestHeader(topic=topic)
-        )
-        table = TopicStatsTable.decode(answer.body).offset_table
+
+        async def ask(giver: BrokerAddress) -> TopicStatsTable:
+            header = GetTopicStatsInfoRequestHeader(topic=topic)
+            answer = await self._running().call(giver.address, RequestCode.GET_TOPIC_STATS_INFO, header)
+            return TopicStatsTable.decode(answer.body)
+
+        table = (await self._ask_one(master.broker_name, ask)).offset_table
         queue = MessageQueue(topic=topic, broker_name=master.broker_name, queue_id=old.queue_id)
         if queue not in table:
             raise ObjectNotFoundError("the broker does not know where its queue ends", queue=str(queue))
@@ -150,31 +159,46 @@ class StaticTopicAdministration(AdminBase):
         """What a plan starts from: the topic as it is, the brokers it may go to, and all brokers of their clusters."""
         masters = await self._masters()
         targets = _targets(masters, cluster=cluster, brokers=brokers)
-        present = await self._mapped(topic, masters)
+        answers = await self._mapped(topic, masters)
+        answers.require_all()
+        present = _found(answers)
         return present, targets, _in_same_clusters(masters, {*targets, *present})
 
-    async def _mapped(self, topic: str, masters: Iterable[BrokerAddress]) -> dict[str, TopicConfigAndMapping]:
-        found: dict[str, TopicConfigAndMapping] = {}
+    async def _mapped(
+        self, topic: str, masters: Iterable[BrokerAddress]
+    ) -> Answers[BrokerAddress, TopicConfigAndMapping | None]:
+        """What each broker has of the topic; None where it is unknown."""
         header = GetTopicConfigRequestHeader(topic=topic, logical=True)
-        for master in masters:
+
+        async def ask(master: BrokerAddress) -> TopicConfigAndMapping | None:
             try:
                 answer = await self._running().call(master.address, RequestCode.GET_TOPIC_CONFIG, header)
             except TopicNotFoundError:
-                continue
-            found[master.broker_name] = TopicConfigAndMapping.decode(answer.body)
-        return found
+                return None
+            return TopicConfigAndMapping.decode(answer.body)
+
+        return await self._ask_each(masters, ask)
 
     async def _tell(
         self, plan: StaticTopicPlan, names: Iterable[str], masters: dict[str, BrokerAddress], *, force: bool
     ) -> None:
-        for name in names:
-            config = plan.broker_config_map[name]
+        """Tell each of these brokers its part; UnavailableError or InvalidRequestError unless all have taken it."""
+
+        async def tell(master: BrokerAddress) -> None:
+            config = plan.broker_config_map[master.broker_name]
             await self._running().call(
-                masters[name].address,
+                master.address,
                 RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
                 topic_header(plan.topic, config, force=force),
                 body=mapping_of(config).encode(),
             )
+
+        answers = await self._ask_each([masters[name] for name in names], tell)
+        answers.require_all()
+
+
+def _found(answers: Answers[BrokerAddress, TopicConfigAndMapping | None]) -> dict[str, TopicConfigAndMapping]:
+    return {name: config for name, config in answers.by_name().items() if config is not None}
 
 
 def _targets(masters: Iterable[BrokerAddress], *, cluster: str | None, brokers: Collection[str]) -> list[str]:

@@ -1,6 +1,7 @@
 """The cold tier: what only a Thermocline broker serves; another broker is UnsupportedRequestError.
 
-Answers are the JSON objects of `TierRequestCode`'s table, one a broker.
+Answers are the JSON objects of `TierRequestCode`'s table, one a broker. Every method raises `PartialResultError` when
+some brokers failed; its `result` has the answers of the others.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 import msgspec
 
 from thermocline.client.admin.admin_base import AdminBase
-from thermocline.client.answer import check_answer
+from thermocline.client.busy_retry import retry_while_busy
 from thermocline.client.tier_codes import TierRequestCode
 from thermocline.client.topic_route import BrokerAddress
 from thermocline.remoting.command import RemotingCommand
@@ -29,15 +30,15 @@ class TierAdministration(AdminBase):
 
     async def tier_status(self, topic: str | None = None) -> dict[str, dict[str, Any]]:
         """Return, by broker name, each queue's local and cold range, what waits, and how the helpers are."""
-        return await self._ask_each(TierRequestCode.TIER_STATUS, topic=topic)
+        return await self._ask_tiers(TierRequestCode.TIER_STATUS, topic=topic)
 
     async def tier_seal(self, topic: str | None = None) -> dict[str, dict[str, Any]]:
         """Move what is stored so far, of a topic or of all, to the cold tier; return when it is committed there."""
-        return await self._ask_each(TierRequestCode.TIER_SEAL, topic=topic, timeout_ms=SEAL_TIMEOUT_MS)
+        return await self._ask_tiers(TierRequestCode.TIER_SEAL, topic=topic, timeout_ms=SEAL_TIMEOUT_MS)
 
     async def tier_explain(self, topic: str, *, queue_id: int | None = None) -> dict[str, dict[str, Any]]:
         """Return, by broker name, where each range of a topic is, what happens to it next and why."""
-        return await self._ask_each(TierRequestCode.TIER_EXPLAIN, topic=topic, queue_id=queue_id)
+        return await self._ask_tiers(TierRequestCode.TIER_EXPLAIN, topic=topic, queue_id=queue_id)
 
     async def tier_cost(self, topic: str | None = None) -> dict[str, dict[str, Any]]:
         """Return, by broker name, what has been asked of the object store, by purpose and topic, and what it holds."""
@@ -71,7 +72,7 @@ class TierAdministration(AdminBase):
 
         Readers of older versions of the catalog lose what they read, unless they pinned it.
         """
-        return await self._ask_each(
+        return await self._ask_tiers(
             TierRequestCode.TIER_PURGE, topic=topic, timeout_ms=SEAL_TIMEOUT_MS, of_all_masters=True
         )
 
@@ -101,7 +102,7 @@ class TierAdministration(AdminBase):
         """Return, by broker name, how far a scrub has come, or what the last one found."""
         return await self._ask_masters(TierRequestCode.TIER_SCRUB_STATE, await self._masters(), {}, REPORT_TIMEOUT_MS)
 
-    async def _ask_each(
+    async def _ask_tiers(
         self,
         code: TierRequestCode,
         *,
@@ -123,17 +124,24 @@ class TierAdministration(AdminBase):
             for name, value in fields.items()
             if value is not None
         }
-        answers: dict[str, dict[str, Any]] = {}
-        for master in masters:
-            command = RemotingCommand.request(code, ext_fields=texts)
-            answer = await self._ask(master, command, timeout_ms)
-            answers[master.broker_name] = msgspec.json.decode(answer.body, type=dict[str, Any])
-        return answers
+        answers = await self._ask_each(masters, lambda master: self._tier_answer(master, code, texts, timeout_ms))
+        return answers.whole(answers.by_name())
 
-    async def _ask(self, master: BrokerAddress, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
-        answer = await self._running().connections.call(master.address, command, timeout_ms=timeout_ms)
-        check_answer(answer, address=master.address)
-        return answer
+    async def _tier_answer(
+        self, master: BrokerAddress, code: TierRequestCode, fields: Mapping[str, str], timeout_ms: int
+    ) -> dict[str, Any]:
+        """One broker's answer, which may take `timeout_ms` as long as the broker is alive.
+
+        A broker of which the tier process is not there yet is asked again for `request_timeout_ms`; but not to begin
+        a scrub, as another one may run for hours.
+        """
+
+        async def ask(left_ms: int) -> RemotingCommand:
+            return await self._running().call(master.address, code, timeout_ms=timeout_ms, ext_fields=fields)
+
+        busy_ms = 0 if code is TierRequestCode.TIER_SCRUB else self.request_timeout_ms
+        answer = await self._while_alive(master.address, retry_while_busy(ask, timeout_ms=busy_ms))
+        return msgspec.json.decode(answer.body, type=dict[str, Any])
 
 
 def checked_ttl_ms(ttl_ms: int | None) -> int | None:

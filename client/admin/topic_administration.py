@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from thermocline.client.admin.admin_base import AdminBase
 from thermocline.client.admin.topic_header import topic_header
+from thermocline.client.fan_out import Answers
 from thermocline.client.message_queue import MessageQueue, from_wire
 from thermocline.client.topic_route import BrokerAddress, TopicRoute
 from thermocline.remoting.bodies import (
@@ -78,6 +79,7 @@ class TopicAdministration(AdminBase):
         Raises:
             InvalidRequestError: The name, a number or an attribute is impossible.
             ObjectNotFoundError: No such broker.
+            PartialResultError: Some brokers failed; `result` names those that have the topic.
         """
         check_topic(topic)
         if queue_nums < 1 or (read_queue_nums or 1) < 1 or (write_queue_nums or 1) < 1:
@@ -90,10 +92,10 @@ class TopicAdministration(AdminBase):
             order=order,
         )
         changes = dict(attributes or {})
-        masters = await self._masters(cluster=cluster, broker=broker)
-        for master in masters:
-            await self._put_topic(master, config, changes)
-        return [master.broker_name for master in masters]
+        answers = await self._ask_each(
+            await self._masters(cluster=cluster, broker=broker), lambda master: self._put_topic(master, config, changes)
+        )
+        return answers.whole(answers.names())
 
     async def update_topic(
         self,
@@ -110,45 +112,53 @@ class TopicAdministration(AdminBase):
         Raises:
             TopicNotFoundError: There is no such topic, or not on that broker.
             InvalidRequestError: A number or an attribute is impossible.
+            PartialResultError: Some brokers failed; `result` names those that were changed.
         """
-        configs = await self.topic_config(topic)
-        masters = {master.broker_name: master for master in await self._topic_masters(topic)}
-        if broker is not None:
-            configs = {name: one for name, one in configs.items() if broker in (name, masters[name].address)}
-            if not configs:
-                raise TopicNotFoundError("the broker has no such topic", topic=topic, broker=broker)
-        for broker_name, config in configs.items():
+        masters = [one for one in await self._topic_masters(topic) if broker in (None, one.broker_name, one.address)]
+        if not masters:
+            raise TopicNotFoundError("the broker has no such topic", topic=topic, broker=broker)
+
+        async def change(master: BrokerAddress) -> None:
+            config = await self._config_at(master, topic)
             if read_queue_nums is not None:
                 config.read_queue_nums = read_queue_nums
             if write_queue_nums is not None:
                 config.write_queue_nums = write_queue_nums
             if perm is not None:
                 config.perm = perm
-            await self._put_topic(masters[broker_name], config, dict(attributes or {}))
-        return list(configs)
+            await self._put_topic(master, config, dict(attributes or {}))
+
+        answers = await self._ask_each(masters, change)
+        return answers.whole(answers.names())
 
     async def delete_topic(self, topic: str, *, cluster: str | None = None) -> list[str]:
         """Delete a topic with all its messages, hot and cold, and its route; return the brokers that had it.
 
+        A cluster of which a broker failed keeps its route, so that the call can be repeated.
+
         Raises:
             TopicNotFoundError: No broker has it.
             InvalidRequestError: It is a system topic.
+            PartialResultError: Some brokers or NameServers failed; `result` names the brokers that have deleted it.
         """
         masters = await self._topic_masters(topic)
         masters = [master for master in masters if cluster in (None, master.cluster)]
         if not masters:
             raise TopicNotFoundError("no broker of this cluster has the topic", topic=topic, cluster=cluster)
         session = self._running()
-        for master in masters:
+
+        async def delete(master: BrokerAddress) -> None:
             header = DeleteTopicRequestHeader(topic=topic)
             await session.call(master.address, RequestCode.DELETE_TOPIC_IN_BROKER, header)
-        for name in sorted({master.cluster for master in masters}):
-            await session.name_servers.call_each(
-                RequestCode.DELETE_TOPIC_IN_NAMESRV,
-                DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=name),
-            )
+
+        deleted = await self._ask_each(masters, delete)
+        failed_clusters = {master.cluster for master in masters if master not in deleted.by_peer}
+        failures = list(deleted.failures)
+        for name in sorted({master.cluster for master in masters} - failed_clusters):
+            header = DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=name)
+            failures += (await session.name_servers.call_each(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)).failures
         session.routes.unwatch(topic)
-        return [master.broker_name for master in masters]
+        return Answers(deleted.by_peer, failures).whole(deleted.names())
 
     async def list_topics(self, *, cluster: str | None = None, include_system: bool = False) -> list[str]:
         """Return the names of all topics, sorted; system, retry and dead-letter topics only when asked for."""
@@ -167,25 +177,31 @@ class TopicAdministration(AdminBase):
         return sorted(names)
 
     async def topic_config(self, topic: str) -> dict[str, TopicConfig]:
-        """Return a topic's settings on each broker that has it; TopicNotFoundError when none has."""
-        configs: dict[str, TopicConfig] = {}
-        for master in await self._topic_masters(topic):
-            header = GetTopicConfigRequestHeader(topic=topic, logical=True)
-            answer = await self._running().call(master.address, RequestCode.GET_TOPIC_CONFIG, header)
-            configs[master.broker_name] = TopicConfigAndMapping.decode(answer.body)
-        return configs
+        """Return a topic's settings on each broker that has it.
+
+        Raises:
+            TopicNotFoundError: No broker has it.
+            PartialResultError: Some brokers failed.
+        """
+        answers = await self._ask_each(await self._topic_masters(topic), lambda master: self._config_at(master, topic))
+        return answers.whole(answers.by_name())
 
     async def topic_route(self, topic: str) -> TopicRoute:
         """Return where a topic's queues are; TopicNotFoundError when nowhere."""
         return await self._running().routes.refresh(topic)
 
     async def topic_stats(self, topic: str) -> list[QueueStats]:
-        """Return what each queue of a topic holds, sorted; TopicNotFoundError when there is no such topic."""
-        stats: list[QueueStats] = []
-        for master in await self._topic_masters(topic):
+        """Return what each queue of a topic holds, sorted.
+
+        Raises:
+            TopicNotFoundError: There is no such topic.
+            PartialResultError: Some brokers failed; `result` has the queues of the others.
+        """
+
+        async def ask(master: BrokerAddress) -> list[QueueStats]:
             header = GetTopicStatsInfoRequestHeader(topic=topic)
             answer = await self._running().call(master.address, RequestCode.GET_TOPIC_STATS_INFO, header)
-            stats += [
+            return [
                 QueueStats(
                     queue=from_wire(queue),
                     min_offset=offsets.min_offset,
@@ -199,16 +215,30 @@ class TopicAdministration(AdminBase):
                 )
                 for queue, offsets in TopicStatsTable.decode(answer.body).offset_table.items()
             ]
-        return sorted(stats, key=lambda one: one.queue)
+
+        answers = await self._ask_each(await self._topic_masters(topic), ask)
+        return answers.whole(sorted((one for each in answers.values() for one in each), key=lambda one: one.queue))
 
     async def topic_consumers(self, topic: str) -> list[str]:
-        """Return the groups that consume a topic or have offsets in it, sorted."""
-        groups: set[str] = set()
-        for master in await self._topic_masters(topic):
+        """Return the groups that consume a topic or have offsets in it, sorted.
+
+        Raises:
+            TopicNotFoundError: There is no such topic.
+            PartialResultError: Some brokers failed.
+        """
+
+        async def ask(master: BrokerAddress) -> list[str]:
             header = QueryTopicConsumeByWhoRequestHeader(topic=topic)
             answer = await self._running().call(master.address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
-            groups.update(GroupList.decode(answer.body).group_list)
-        return sorted(groups)
+            return list(GroupList.decode(answer.body).group_list)
+
+        answers = await self._ask_each(await self._topic_masters(topic), ask)
+        return answers.whole(sorted({group for groups in answers.values() for group in groups}))
+
+    async def _config_at(self, master: BrokerAddress, topic: str) -> TopicConfig:
+        header = GetTopicConfigRequestHeader(topic=topic, logical=True)
+        answer = await self._running().call(master.address, RequestCode.GET_TOPIC_CONFIG, header)
+        return TopicConfigAndMapping.decode(answer.body)
 
     async def _put_topic(
         self, master: BrokerAddress, config: TopicConfig, attributes: Mapping[str, str | None]

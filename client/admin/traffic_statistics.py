@@ -50,12 +50,14 @@ class TrafficStatistics(AdminBase):
         Raises:
             ObjectNotFoundError: No such broker, or no such topic there.
         """
-        (master,) = await self._masters(broker=broker)
+        return await self._ask_one(broker, lambda master: self._traffic_at(master, topics))
+
+    async def _traffic_at(self, master: BrokerAddress, topics: Sequence[str]) -> list[Traffic]:
         answer = await self._running().call(master.address, RequestCode.GET_ALL_TOPIC_CONFIG)
         there = TopicConfigTableBody.decode(answer.body).topic_config_table
         for topic in topics:
             if topic not in there:
-                raise TopicNotFoundError("the broker has no such topic", topic=topic, broker=broker)
+                raise TopicNotFoundError("the broker has no such topic", topic=topic, broker=master.broker_name)
         own = {master.cluster, master.broker_name}
         wanted = topics or sorted(
             name for name in there if name not in own and not is_system_topic(name) and not is_dlq_topic(name)

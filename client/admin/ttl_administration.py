@@ -6,19 +6,28 @@ past the cut. Then every sample is asked for as any client would ask: by its off
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from thermocline.client.admin.message_lookup import MessageLookup
+from thermocline.client.admin.message_lookup import (
+    MessageLookup,
+    WantedMessages,
+    wanted_by_key,
+    wanted_by_unique_key,
+)
 from thermocline.client.admin.tier_administration import REPORT_TIMEOUT_MS, TierAdministration, checked_ttl_ms
 from thermocline.client.message_queue import MessageQueue
+from thermocline.client.received_message import ReceivedMessage
 from thermocline.client.tier_codes import TierRequestCode
+from thermocline.client.topic_route import BrokerAddress
 from thermocline.remoting.errors import InvalidRequestError, ObjectNotFoundError
 
 __all__ = ["TtlAdministration"]
 
 PROOF_TIMEOUT_MS = 120_000
 KEYS_ASKED_MAX = 4
+
+Find = Callable[[WantedMessages], Awaitable[list[ReceivedMessage]]]
 
 
 class TtlAdministration(TierAdministration, MessageLookup):
@@ -45,14 +54,18 @@ class TtlAdministration(TierAdministration, MessageLookup):
         The broker's evidence (`TierRequestCode.TTL_EVIDENCE`), and `probeCount`, `reached` (samples that a reader
         found, and how), `problems` in words, and `isProven`: there is none.
         """
-        masters = await self._topic_masters(topic)
-        code = TierRequestCode.TTL_EVIDENCE
-        answers = await self._ask_masters(code, masters, {"topic": topic}, PROOF_TIMEOUT_MS)
-        return {broker: await self._proof(topic, broker, evidence) for broker, evidence in answers.items()}
 
-    async def _proof(self, topic: str, broker_name: str, evidence: Mapping[str, Any]) -> dict[str, Any]:
-        cut_ms = evidence["cutMs"]
-        probe = _Probe(self, cut_ms=cut_ms)
+        async def ask(master: BrokerAddress) -> dict[str, Any]:
+            code, fields = TierRequestCode.TTL_EVIDENCE, {"topic": topic}
+            evidence = await self._tier_answer(master, code, fields, PROOF_TIMEOUT_MS)
+            return await self._proof(topic, master, evidence)
+
+        answers = await self._ask_each(await self._topic_masters(topic), ask)
+        return answers.whole(answers.by_name())
+
+    async def _proof(self, topic: str, master: BrokerAddress, evidence: Mapping[str, Any]) -> dict[str, Any]:
+        cut_ms, broker_name = evidence["cutMs"], master.broker_name
+        probe = _Probe(self, lambda wanted: self._query_at(master, wanted), cut_ms=cut_ms)
         for queue in evidence["queues"]:
             await probe.bounds(MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue["queueId"]))
         for sample in evidence["samples"]:
@@ -89,8 +102,10 @@ class TtlAdministration(TierAdministration, MessageLookup):
 class _Probe:
     """Asks for messages as any client would, and notes those that should not be found."""
 
-    def __init__(self, admin: MessageLookup, *, cut_ms: int) -> None:
+    def __init__(self, admin: MessageLookup, find: Find, *, cut_ms: int) -> None:
+        """`find` looks up at the broker whose messages these are."""
         self._admin = admin
+        self._find = find
         self._cut_ms = cut_ms
         self.count = 0
         self.reached: list[dict[str, Any]] = []
@@ -115,7 +130,7 @@ class _Probe:
             if await admin.search_offset(queue, store_ms, boundary=boundary) <= offset:
                 self._note(queue, offset, f"its time ({boundary.lower()} boundary)")
         for key in sample["keys"][:KEYS_ASKED_MAX]:
-            found = await admin.query_by_key(queue.topic, key)
+            found = await self._find(wanted_by_key(queue.topic, key))
             if any(message.queue == queue and message.queue_offset == offset for message in found):
                 self._note(queue, offset, f"its key {key}")
         if sample["uniqueKey"] and await self._is_found_by_unique_key(queue, offset, sample["uniqueKey"]):
@@ -128,7 +143,7 @@ class _Probe:
 
     async def _is_found_by_unique_key(self, queue: MessageQueue, offset: int, unique_key: str) -> bool:
         try:
-            found = await self._admin.query_by_unique_key(queue.topic, unique_key)
+            found = await self._find(wanted_by_unique_key(queue.topic, unique_key))
         except InvalidRequestError:
             return False  # somebody else's id, by which nobody can ask
         return any(message.queue == queue and message.queue_offset == offset for message in found)

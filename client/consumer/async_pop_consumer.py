@@ -30,6 +30,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
+from thermocline.client.busy_retry import retry_while_busy
 from thermocline.client.consumer.consumer_owner import ConsumerOwner
 from thermocline.client.consumer.options import POP_MESSAGES_MAX, ConsumeFromWhere, PopConsumerOptions
 from thermocline.client.consumer.pop_calls import PopCalls
@@ -278,16 +279,21 @@ class AsyncPopConsumer(PopConsumerOptions):
             return []
         attempt_id = self._attempts.setdefault(place, uuid.uuid4().hex) if self.in_order else None
         is_first = self.consume_from_where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-        messages = await self._running()[1].pop(
-            subscription,
-            broker_name,
-            count_max=count_max,
-            invisible_ms=invisible_ms,
-            await_ms=await_ms,
-            init_mode=INIT_MODE_FIRST if is_first else INIT_MODE_LAST,
-            in_order=self.in_order,
-            attempt_id=attempt_id,
-        )
+        calls = self._running()[1]
+
+        async def ask(left_ms: int) -> list[PoppedMessage]:
+            return await calls.pop(
+                subscription,
+                broker_name,
+                count_max=count_max,
+                invisible_ms=invisible_ms,
+                await_ms=min(await_ms, left_ms),
+                init_mode=INIT_MODE_FIRST if is_first else INIT_MODE_LAST,
+                in_order=self.in_order,
+                attempt_id=attempt_id,
+            )
+
+        messages = await retry_while_busy(ask, timeout_ms=await_ms)
         # An answer that got lost is asked for again under the same id, and may be given once more.
         self._attempts.pop(place, None)
         return messages

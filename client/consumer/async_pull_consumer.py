@@ -24,6 +24,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
+from thermocline.client.busy_retry import BusyPauses
 from thermocline.client.consumer.consumer_calls import ConsumerCalls, PullStatus
 from thermocline.client.consumer.consumer_owner import ConsumerOwner
 from thermocline.client.consumer.flow_control import FlowControl, FlowLimits
@@ -39,6 +40,7 @@ from thermocline.client.session import ClientSession, wall_clock_ms
 from thermocline.remoting.bodies import CONSUME_ACTIVELY, ConsumerData, SubscriptionData
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import (
+    BrokerBusyError,
     ClosedError,
     InvalidRequestError,
     MQError,
@@ -417,6 +419,7 @@ class AsyncPullConsumer(PullConsumerOptions):
 
     async def _pull_loop(self, parts: _Parts, pulled: PulledQueue) -> None:
         queue = pulled.queue
+        pauses = BusyPauses(self.pull_time_delay_ms_when_exception / 1000)
         while self._table.get(queue) is pulled:
             await parts.flow.wait_for_room(pulled)
             subscription = self.subscription_of(queue)
@@ -440,8 +443,10 @@ class AsyncPullConsumer(PullConsumerOptions):
                     await asyncio.sleep(FLOW_CONTROL_PAUSE_S)
                 else:
                     logger.warning("pull failed queue=%s error=%s", queue, error)
-                    await asyncio.sleep(self.pull_time_delay_ms_when_exception / 1000)
+                    is_busy = isinstance(error, BrokerBusyError)
+                    await asyncio.sleep(pauses.next_s() if is_busy else self.pull_time_delay_ms_when_exception / 1000)
                 continue
+            pauses.reset()
             if generation != pulled.generation:
                 continue
             if result.status is PullStatus.OFFSET_ILLEGAL:

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+from thermocline.client.busy_retry import BusyPauses
 from thermocline.client.consumer.consumer_calls import ConsumerCalls, PullResult, PullStatus
 from thermocline.client.consumer.consumer_stats import ConsumerStats
 from thermocline.client.consumer.dispatcher import Dispatcher
@@ -32,6 +33,7 @@ from thermocline.client.message_queue import MessageQueue
 from thermocline.client.session import ClientSession, wall_clock_ms
 from thermocline.remoting.bodies import SubscriptionData
 from thermocline.remoting.errors import (
+    BrokerBusyError,
     MQError,
     SubscriptionNotFoundError,
     SubscriptionNotLatestError,
@@ -164,6 +166,7 @@ class QueueWorkers:
 
     async def _pull_loop(self, process_queue: ProcessQueue) -> None:
         queue = process_queue.queue
+        pauses = BusyPauses(self._options.pull_time_delay_ms_when_exception / 1000)
         while self._is_mine(process_queue):
             await self._resumed.wait()
             await self._flow.wait_for_room(process_queue)
@@ -178,8 +181,9 @@ class QueueWorkers:
             try:
                 result = await self._pull(process_queue, subscription)
             except MQError as error:
-                await self._pause_after(error, queue)
+                await self._pause_after(error, queue, pauses)
                 continue
+            pauses.reset()
             if not self._is_mine(process_queue):
                 return
             if result.messages:
@@ -209,7 +213,7 @@ class QueueWorkers:
             commit_offset=process_queue.commit_offset if commits else None,
         )
 
-    async def _pause_after(self, error: MQError, queue: MessageQueue) -> None:
+    async def _pause_after(self, error: MQError, queue: MessageQueue, pauses: BusyPauses) -> None:
         if isinstance(error, SubscriptionNotFoundError | SubscriptionNotLatestError):
             self._session.heartbeat_soon()
         if error.context.get("code") == ResponseCode.FLOW_CONTROL:
@@ -217,6 +221,9 @@ class QueueWorkers:
             return
         if not is_retry_topic(queue.topic):
             logger.warning("pull failed queue=%s error=%s", queue, error)
+        if isinstance(error, BrokerBusyError):
+            await asyncio.sleep(pauses.next_s())
+            return
         await asyncio.sleep(self._options.pull_time_delay_ms_when_exception / 1000)
 
     async def _correct_offset(self, process_queue: ProcessQueue, result: PullResult) -> None:

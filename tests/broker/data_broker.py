@@ -21,6 +21,7 @@ from thermocline.broker.key_index import KeyIndex, KeyMatches, KeyQuery
 from thermocline.broker.long_polling import LongPolling
 from thermocline.broker.pop_service import PopService
 from thermocline.broker.processors.client import ClientProcessor
+from thermocline.broker.processors.consumer_offset import ConsumerOffsetProcessor
 from thermocline.broker.processors.dispatcher import Dispatcher
 from thermocline.broker.processors.recall import RecallProcessor
 from thermocline.broker.processors.topic import TopicProcessor
@@ -177,6 +178,7 @@ async def data_broker(
         [
             TopicProcessor(context),
             ClientProcessor(context),
+            ConsumerOffsetProcessor(context),
             RecallProcessor(context),
             *hot.processors,
             *pop.processors,

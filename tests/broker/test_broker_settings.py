@@ -20,6 +20,7 @@ from thermocline.broker.setting_sources import (
 from thermocline.remoting.config_text import parse_config_text
 from thermocline.remoting.errors import InvalidParameterError, SettingError
 from thermocline.remoting.json_dialect import loads
+from thermocline.remoting.name_server_source import NameServerSource
 from thermocline.store.store_config import FlushDiskType
 
 BROKER_CONF = b"""
@@ -54,7 +55,7 @@ def flags(**values: str) -> SettingSource:
 def test_a_broker_conf_of_rocketmq_is_understood() -> None:
     loaded = load_settings([file_source("broker.conf", BROKER_CONF)])
     assert (loaded.broker.cluster_name, loaded.broker.broker_name) == ("DefaultCluster", "broker-a")
-    assert loaded.broker.name_servers == ("127.0.0.1:9876", "127.0.0.2:9876")
+    assert loaded.broker.name_server_addresses == "127.0.0.1:9876;127.0.0.2:9876"
     assert not loaded.broker.auto_create_topic
     assert loaded.store.root_path == "/data/store"
     assert loaded.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
@@ -107,10 +108,23 @@ def test_the_environment_stands_above_files_and_below_flags() -> None:
     file = file_source("broker.conf", b"brokerName=from-file\nregionId=r")
     loaded = load(file, environment_source(environment))
     assert loaded.broker.broker_name == "from-environment"
-    assert loaded.broker.name_servers == ("10.0.0.1:9876",)
+    assert loaded.broker.name_server_addresses == "10.0.0.1:9876"
     assert loaded.broker.region_id == "r"
     loaded = load(file, environment_source(environment), flags(brokerName="from-flag"))
     assert loaded.broker.broker_name == "from-flag"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        file_source("broker.conf", b"rocketmq.namesrv.domain = names:80\nrocketmq.namesrv.domain.subgroup = blue\n"),
+        environment_source({"ROCKETMQ_NAMESRV_DOMAIN": "names:80", "ROCKETMQ_NAMESRV_DOMAIN_SUBGROUP": "blue"}),
+        flags(namesrvDomain="names:80", namesrvDomainSubgroup="blue"),
+    ],
+)
+def test_the_address_server_of_rocketmqs_properties(source: SettingSource) -> None:
+    loaded = load(flags(fetchNamesrvAddrByAddressServer="true"), source)
+    assert loaded.broker.name_server_source == NameServerSource.parse(["http://names:80/rocketmq/blue"])
 
 
 @pytest.mark.parametrize(

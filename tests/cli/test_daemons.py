@@ -124,6 +124,25 @@ def test_a_change_that_would_promise_more_than_is_built_is_refused(
         assert f"{change} is refused: it would promise" in capsys.readouterr().err
 
 
+def test_a_name_server_is_added_while_the_broker_runs(
+    dev: dict[str, str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    added = Daemon(["namesrv", "--listen", "127.0.0.1:0"], tmp_path)
+    try:
+        second = added.ready()["namesrv"]
+        both = f"{dev['namesrv']};{second}"
+        assert ask(capsys, dev, "broker", "config", "set", "broker-a", f"namesrvAddr={both}") == {"namesrvAddr": both}
+        there = {"namesrv": second}
+        eventually(lambda: bool(ask(capsys, there, "cluster", "list")), what="the added NameServer serves the route")
+        (row,) = ask(capsys, there, "cluster", "list")
+        assert row["address"] == dev["broker"]
+        ask(capsys, dev, "broker", "config", "set", "broker-a", f"namesrvAddr={dev['namesrv']}")
+        assert ask(capsys, there, "cluster", "list") == [row]  # clients that still ask it do not notice
+    finally:
+        added.stop()
+    assert [one["address"] for one in ask(capsys, dev, "cluster", "list")] == [dev["broker"]]
+
+
 def test_messages_go_to_the_cold_tier_and_come_back(dev: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     ask(capsys, dev, "topic", "create", "orders", "--queues", "2")
     with Producer(namesrv=dev["namesrv"]) as producer:

@@ -81,7 +81,7 @@ def test_offsets_are_skipped_and_cloned(broker: FakeBroker, shell: Shell) -> Non
     shell("group", "reset-offset", "billing", "--topic", "orders", "--to", "earliest", "--yes")
     assert (
         shell("group", "clone-offsets", "billing", "copy", "--topic", "orders")
-        == "copy is where billing is in orders\n"
+        == "copy is where billing is in orders on broker-a\n"
     )
     assert [row["lag"] for row in shell.json("group", "progress", "copy")] == [5, 5]
     assert shell.json("group", "skip", "billing", "--topic", "orders", "--yes") == [

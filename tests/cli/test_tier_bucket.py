@@ -53,9 +53,11 @@ def test_a_bucket_is_listed_read_and_verified_without_its_broker(
     (row,) = [row for row in shown(capsys, "tier", "ls", url) if row["topic"] == TOPIC]
     assert (row["messages"], row["ttl_ms"], row["quarantined"]) == (COUNT, None, 0)
     assert row["segments"] + row["packs"] == 1
-    pieces = shown(capsys, "tier", "ls", url, TOPIC)
+    pieces = shown(capsys, "tier", "ls", TOPIC, url)
+    assert shown(capsys, "tier", "ls", url, TOPIC) == pieces  # the order that once was
     assert sum(piece["end_offset"] - piece["start_offset"] for piece in pieces) == COUNT
-    found = shown(capsys, "tier", "cat", url, TOPIC, "--count", "100")
+    found = shown(capsys, "tier", "cat", TOPIC, url, "--count", "100")
+    assert shown(capsys, "tier", "cat", url, TOPIC, "--count", "100") == found
     assert sorted(message["body"] for message in found) == sorted(f"body {number}" for number in range(COUNT))
     assert [(message["queue"], message["queue_offset"]) for message in found] == sorted(
         (piece["queue"], offset) for piece in pieces for offset in range(piece["start_offset"], piece["end_offset"])
@@ -64,7 +66,8 @@ def test_a_bucket_is_listed_read_and_verified_without_its_broker(
     some = shown(capsys, "tier", "cat", url, TOPIC, "--queue", str(queue), "--offset", "1", "--end", "2")
     assert [(message["queue"], message["queue_offset"]) for message in some] == [(queue, 1)]
     for part in ([TOPIC], ["--key", pieces[0]["key"]]):
-        (report,) = shown(capsys, "tier", "verify", url, *part)["reports"]
+        (report,) = shown(capsys, "tier", "verify", *part, url)["reports"]
+        assert shown(capsys, "tier", "verify", url, *part)["reports"] == [report]
         assert (report["findings"], report["segment_count"] + report["pack_count"]) == ([], 1)
         assert report["read_bytes"] > 0
 

@@ -89,7 +89,8 @@ def test_examples_of_files_are_read(language: str, path: str) -> None:
     loaded = load_settings([file_source(path, block.text.encode())])
     assert not loaded.ignored
     assert loaded.broker.broker_name == "broker-a"
-    assert len(loaded.broker.name_servers) == 2
+    assert loaded.broker.name_server_source is not None
+    assert len(loaded.broker.name_server_source.values) == 2
     assert loaded.broker.advertised_host == "192.0.2.10"
     assert loaded.store.file_reserved_ms == 6 * 3_600_000
     assert loaded.store.delete_when_hours == (4, 16)

@@ -212,9 +212,9 @@ def test_errors(broker: FakeBroker, consumer: PopConsumer) -> None:
         consumer.receive(33)
     with pytest.raises(InvalidRequestError):
         consumer.receive(0)
-    broker.refuse(RequestCode.POP_MESSAGE, response_code=ResponseCode.SYSTEM_BUSY)
-    with pytest.raises(BrokerBusyError):
-        consumer.receive()
+    broker.refuse(RequestCode.POP_MESSAGE, response_code=ResponseCode.SYSTEM_BUSY, times=1_000)
+    with pytest.raises(BrokerBusyError):  # for the whole time
+        consumer.receive(await_ms=100)
     broker.drop_connections()
     consumer.subscribe("missing")
     consumer.unsubscribe("orders")

@@ -160,7 +160,7 @@ def test_the_jobs_run_on_a_cluster_in_the_session_that_is_there(
         ["spark", "catch-up", "orders", "--from", tier.url, "--to", str(replayed), "--option", "maxPartitionBytes=20k"],
         ["spark", "key-history", "orders", "lonely", "--from", tier.url, "--to", str(tmp_path / "history")],
         ["spark", "compare", "orders", "orders", "--from", tier.url],
-        ["spark", "lag", "billing", "orders", "--from", tier.url],
+        ["spark", "lag", "orders", "--group", "billing", "--from", tier.url],
         ["spark", "republish", "orders", "copies", "--from", tier.url, "--state", str(tmp_path / "state")],
     ]
     commands[-1] += ["--namesrv", cluster["namesrv"]]
