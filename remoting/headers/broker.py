@@ -5,10 +5,7 @@ Source: the header classes of the same names, Apache RocketMQ 5.3.
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from thermocline.remoting.header_codec import Header, Int, Long, RpcHeader, TopicHeader
-from thermocline.remoting.json_conversion import enum_names
 
 
 class CreateTopicRequestHeader(TopicHeader, kw_only=True):
@@ -19,7 +16,7 @@ class CreateTopicRequestHeader(TopicHeader, kw_only=True):
     read_queue_nums: Int = 8
     write_queue_nums: Int = 8
     perm: Int = 6
-    topic_filter_type: Annotated[str, enum_names("SINGLE_TAG", "MULTI_TAG")] = "SINGLE_TAG"
+    topic_filter_type: str = "SINGLE_TAG"
     topic_sys_flag: Int | None = None
     order: bool = False
     attributes: str | None = None

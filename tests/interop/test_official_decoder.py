@@ -246,7 +246,7 @@ HEADER_TYPES = [
     for name in headers.__all__
     if isinstance(value := getattr(headers, name), type) and issubclass(value, Header) and "Header" in name
 ]
-SPECIAL_TEXTS = {"commitOrRollback": "8", "boundaryType": "UPPER"}
+SPECIAL_TEXTS = {"commitOrRollback": "8", "boundaryType": "UPPER", "topicFilterType": "MULTI_TAG"}
 ODD_HEADER_TEXTS = (
     "",
     "7",
@@ -299,7 +299,6 @@ def ext_fields(header_type: type[Header], chooser: random.Random) -> dict[str, s
         names = str(described)
         text = chooser.choice(("0", "5", "17")) if "IntType" in names else "orders"
         text = chooser.choice(("true", "false")) if "BoolType" in names else text
-        text = "MULTI_TAG" if "MULTI_TAG" in names else text
         text = SPECIAL_TEXTS.get(field.encode_name, text)
         if chooser.random() < 0.1:
             text = chooser.choice(ODD_HEADER_TEXTS)
@@ -321,14 +320,15 @@ def header_disagreement(header_type: type[Header], fields: dict[str, str], verdi
         ]
         return None if missing else f"refused ({error}), but the official decoder takes it"
     if verdict.refused is not None:
-        return None if "commitOrRollback" in verdict.refused else f"taken, official {verdict.refused}"
+        is_checked_later = any(name in verdict.refused for name in ("commitOrRollback", "TopicFilterType"))
+        return None if is_checked_later else f"taken, official {verdict.refused}"
     for field in msgspec.structs.fields(header_type):
         mine, theirs = getattr(ours, field.name), verdict.value.get(field.encode_name)
         text = fields.get(field.encode_name)
         if field.encode_name not in verdict.value or mine == theirs or (mine is True and text == "1"):
             continue
         if field.name in ("commit_or_rollback", "boundary_type"):
-            continue  # our processors check the one and read the other as RocketMQ does
+            continue  # our processors look at them
         if mine in (field.default, None) and (theirs is None or text is None or theirs in (0, False)):
             continue  # not there, or as good as: our default
         return f"{field.encode_name}: {mine!r}, official {theirs!r}"

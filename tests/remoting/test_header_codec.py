@@ -166,6 +166,29 @@ def test_text_that_is_no_int(value: str) -> None:
         decode_header(GetMaxOffsetRequestHeader, {"topic": "t", "queueId": value})
 
 
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"perm": "+4"}, {"perm": 4}),
+        ({"perm": "007"}, {"perm": 7}),
+        ({"perm": "x", "readQueueNums": "", "writeQueueNums": "99999999999"}, {"perm": 6, "read_queue_nums": 8}),
+        ({"order": "yes", "force": "1"}, {"order": False, "force": True}),
+        ({"lo": "7"}, {"logical": False}),
+    ],
+)
+def test_fields_of_lax_clients(fields: dict[str, str], expected: dict[str, object]) -> None:
+    """A number that is none counts as not there, a flag that is neither true nor false as false."""
+    header = decode_header(headers.CreateTopicRequestHeader, {"topic": "t", **fields})
+    assert {name: getattr(header, name) for name in expected} == expected
+
+
+def test_headers_that_decode_themselves_refuse_what_is_no_number() -> None:
+    fields = {"consumerGroup": "g", "topic": "t", "queueId": "0", "queueOffset": "0", "maxMsgNums": "1", "sysFlag": "0"}
+    assert decode_header(PullMessageRequestHeader, {**fields, "queueId": "+7"}).queue_id == 7
+    with pytest.raises(InvalidRequestError):
+        decode_header(PullMessageRequestHeader, {**fields, "subVersion": "x"})
+
+
 def test_text_becomes_its_type() -> None:
     header = decode_header(
         GetMaxOffsetRequestHeader,

@@ -126,6 +126,37 @@ async def test_retry_topics_of_ordered_groups_are_ordered(broker: ControlBroker)
     assert broker.context.topics.is_order_topic("%RETRY%G")
 
 
+async def test_a_heartbeat_as_the_cpp_client_writes_it(broker: ControlBroker) -> None:
+    """Constants as ordinals, numbers and flags as text."""
+    subscription = (
+        b'{"classFilterMode":"false","codeSet":["3"],"subString":"a","subVersion":"1795497553178","topic":"T"}'
+    )
+    consumer = b'{"consumeFromWhere":0,"consumeType":1,"groupName":"G","messageModel":1,"subscriptionDataSet":[%s]}'
+    body = b'{"clientID":"cpp","consumerDataSet":[%s],"producerDataSet":[{"groupName":"P"}]}' % (
+        consumer % subscription
+    )
+    connection = await broker.connect(Client())
+    assert (await broker.ask(34, body=body, connection=connection)).code == 0
+    shown = ConsumerConnection.decode((await broker.ask(203, {"consumerGroup": "G"})).body)
+    assert (shown.consume_from_where, shown.consume_type) == ("CONSUME_FROM_LAST_OFFSET", "CONSUME_PASSIVELY")
+    assert shown.message_model == "CLUSTERING"
+    assert shown.subscription_table["T"].sub_version == 1_795_497_553_178
+    assert shown.subscription_table["T"].code_set == {3}
+
+
+async def test_of_subscriptions_without_a_version_the_latest_counts(broker: ControlBroker) -> None:
+    connection = await broker.connect(Client())
+    for expression in (b"a", b"b"):
+        subscription_text = b'{"topic":"T","subString":"%s"}' % expression
+        consumer = b'{"groupName":"G","subscriptionDataSet":[%s]}' % subscription_text
+        body = b'{"clientID":"c","consumerDataSet":[%s]}' % consumer
+        assert (await broker.ask(34, body=body, connection=connection)).code == 0
+        shown = ConsumerConnection.decode((await broker.ask(203, {"consumerGroup": "G"})).body)
+        subscription = shown.subscription_table["T"]
+        assert (subscription.sub_string, subscription.sub_version > 0) == (expression.decode(), True)
+        broker.clock.now_ms += 1
+
+
 async def test_groups_that_may_not_be_made_are_passed_over(broker: ControlBroker) -> None:
     await broker.ask(25, body=b"autoCreateSubscriptionGroup=false\nrejectPullConsumerEnable=true\n")
     connection = await broker.connect(Client())
