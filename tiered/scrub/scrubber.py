@@ -14,7 +14,7 @@ where (`cursor`); the next goes on there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -319,9 +319,15 @@ def _items(catalog: Catalog) -> dict[SegmentName, Item]:
     return items | {(INDEXES, index.index_id): index for index in catalog.indexes.values()}
 
 
-def named_sizes(catalog: Catalog) -> list[tuple[SegmentName, int]]:
+def named_sizes(catalog: Catalog) -> Iterator[tuple[SegmentName, int]]:
     """Everything that can be read, in any order, with its bytes in the store."""
-    return [(name, _size_bytes(item)) for name, item in _items(catalog).items()]
+    for topic in catalog.topics.values():
+        for segment in topic.segments:
+            yield (segment.topic, segment.segment_id), _size_bytes(segment)
+    for pack in catalog.packs.values():
+        yield (PACKS, pack.pack_id), _size_bytes(pack)
+    for index in catalog.indexes.values():
+        yield (INDEXES, index.index_id), _size_bytes(index)
 
 
 def _item(catalog: Catalog, name: SegmentName) -> Item | None:

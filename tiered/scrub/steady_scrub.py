@@ -8,7 +8,8 @@
 So no 24 hours see more than `bytes_per_day`, an hour's part of it and one object. PASS_DAYS leaves five days for a
 process that was away. Where `bytes_per_day` is too little to read everything in 30 days, `days_needed` says so.
 
-The look at the beginning lists the bucket, and keeps to the request budget; reads are not counted by that.
+The look at the beginning lists the bucket, and keeps to the request budget; reads are not counted by that. It keeps
+all names in memory meanwhile: of more than LOOK_OBJECTS_MAX objects it is left to `thermocline tier scrub`.
 What looks wrong is read once more by a newer catalog, as the broker may have merged or dropped it meanwhile.
 Bounded: names of LISTED_MAX objects are kept; the catalog is gone through for them in a worker thread.
 Belongs to the tier process's loop.
@@ -18,8 +19,9 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -27,7 +29,9 @@ import msgspec
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cost.request_budget import RequestBudget
 from thermocline.tiered.scrub.findings import Finding, ScrubReport
-from thermocline.tiered.scrub.scrubber import START, Scrubber, ScrubOptions, SegmentName, named_sizes, parse_cursor
+from thermocline.tiered.scrub.scrubber import Scrubber, ScrubOptions, SegmentName, named_sizes, parse_cursor
+
+logger = logging.getLogger(__name__)
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -39,6 +43,7 @@ SURVEY_AGE_MS_MAX = 6 * HOUR_MS
 WAIT_MS_MAX = 60_000
 """How long a change of the setting, or of what there is to read, may go unseen."""
 KEYS_A_LISTING = 1_000
+LOOK_OBJECTS_MAX = 500_000
 _LOOK_REQUESTS_MIN = 10
 
 
@@ -75,7 +80,6 @@ class _Survey:
     upcoming: deque[tuple[SegmentName, int]]
     remaining_bytes: int
     total_bytes: int
-    object_count: int
     made_ms: int
 
 
@@ -148,18 +152,28 @@ class SteadyScrub:
 
     async def _begin(self, now_ms: int) -> Step:
         """The look at names, sizes, ledger and state; put off while the request budget does not allow it."""
-        count = _LOOK_REQUESTS_MIN + len(self.catalog().live_keys()) // KEYS_A_LISTING
-        if self.requests is not None and not self.requests.allows(min(count, self.requests.most), who="scrub"):
+        catalog = self.catalog()
+        object_count = 3 * catalog.segment_count + len(catalog.packs) + len(catalog.indexes)
+        count = _LOOK_REQUESTS_MIN + object_count // KEYS_A_LISTING
+        report: ScrubReport | None = None
+        if object_count > LOOK_OBJECTS_MAX:
+            logger.info("names and sizes are not checked by itself objects=%d most=%d", object_count, LOOK_OBJECTS_MAX)
+        elif self.requests is None:
+            report = await self.scrubber().run(ScrubOptions())
+        elif self.requests.allows(count := min(count, self.requests.most), who="scrub"):
+            with self.requests.holding(count):
+                report = await self.scrubber().run(ScrubOptions())
+        else:
             return Step(wait_ms=WAIT_MS_MAX)
-        report = await self.scrubber().run(ScrubOptions())
-        self.read_bytes_total += report.read_bytes
+        read_bytes = report.read_bytes if report is not None else 0
+        self.read_bytes_total += read_bytes
         self._survey = None
         self._set(
             cursor="",
             pass_started_ms=max(now_ms, 1),
             read_count=0,
-            read_bytes=report.read_bytes,
-            allowance_bytes=self.state.allowance_bytes - report.read_bytes,
+            read_bytes=read_bytes,
+            allowance_bytes=self.state.allowance_bytes - read_bytes,
             refilled_ms=now_ms,
         )
         return Step(report=report)
@@ -201,12 +215,15 @@ class SteadyScrub:
 
 
 def _surveyed(catalog: Catalog, start: SegmentName, now_ms: int) -> _Survey:
-    sizes = named_sizes(catalog)
-    behind = [(name, size_bytes) for name, size_bytes in sizes if name > start or start == START]
-    return _Survey(
-        upcoming=deque(heapq.nsmallest(LISTED_MAX, behind)),
-        remaining_bytes=sum(size_bytes for _, size_bytes in behind),
-        total_bytes=sum(size_bytes for _, size_bytes in sizes),
-        object_count=len(sizes),
-        made_ms=now_ms,
-    )
+    remaining_bytes = total_bytes = 0
+
+    def behind() -> Iterator[tuple[SegmentName, int]]:
+        nonlocal remaining_bytes, total_bytes
+        for name, size_bytes in named_sizes(catalog):
+            total_bytes += size_bytes
+            if name > start:
+                remaining_bytes += size_bytes
+                yield name, size_bytes
+
+    upcoming = deque(heapq.nsmallest(LISTED_MAX, behind()))
+    return _Survey(upcoming, remaining_bytes=remaining_bytes, total_bytes=total_bytes, made_ms=now_ms)
