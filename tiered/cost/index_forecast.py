@@ -20,8 +20,8 @@ from thermocline.tiered.cost.seal_forecast import ForecastSeals, TopicLoad
 from thermocline.tiered.indexes.index_entry import PLACES
 from thermocline.tiered.indexes.index_policy import ITEMS_MIN, SLOTS, choose_of_class
 from thermocline.tiered.indexes.range_cut import RECORDS_MAX
-from thermocline.tiered.packs.merge_policy import MERGE_COUNT_MIN, SPAN_OF_TTL
-from thermocline.tiered.packs.ttl_class import longest_ttl_ms, ttl_class
+from thermocline.tiered.packs.merge_policy import MERGE_COUNT_MIN
+from thermocline.tiered.packs.ttl_class import SPAN_OF_TTL, longest_ttl_ms, ttl_class
 
 GETS_PER_SEGMENT = 2
 GETS_PER_MERGED_SEGMENT = 1

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 
 from thermocline.tiered.cost.cost_meter import HOUR_MS
 from thermocline.tiered.cost.seal_forecast import ForecastSeals, SealRules, TopicLoad
-from thermocline.tiered.packs.merge_policy import MERGE_COUNT_MIN, SPAN_OF_TTL
+from thermocline.tiered.packs.merge_policy import MERGE_COUNT_MIN
 from thermocline.tiered.packs.merging import OWN_PART
 from thermocline.tiered.packs.pack_merger import buffer_bytes_of
-from thermocline.tiered.packs.ttl_class import longest_ttl_ms, ttl_class
+from thermocline.tiered.packs.ttl_class import SPAN_OF_TTL, longest_ttl_ms, ttl_class
 
 LEVELS_MAX = 8
 GETS_PER_PACK = 2

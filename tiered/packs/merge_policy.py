@@ -21,9 +21,8 @@ from dataclasses import dataclass
 
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.packs.pack_entry import PackEntry
-from thermocline.tiered.packs.ttl_class import longest_ttl_ms
+from thermocline.tiered.packs.ttl_class import SPAN_OF_TTL, longest_ttl_ms
 
-SPAN_OF_TTL = 8
 MERGE_COUNT_MIN = 2
 DEPTH_MAX = 16
 

@@ -1,11 +1,17 @@
 """TTL classes: topics whose messages live about as long share a pack, so that a pack dies whole.
 
     forever    messages are kept
-    h{n:03}    a time to live above 2^((n-1)/2) and up to 2^(n/2) hours, n from 0; h000: up to an hour
+    h{n:03}    a time to live above 2^((n-1)/2) and up to 2^(n/2) hours, for n from -12: h-12 is up to 56.25 s, h-01 up
+               to 42.4 minutes, h000 up to an hour, h017 up to 15 days
 
-Two steps double the time. So a pack outlives the messages of its shortest-lived topic by at most 42 % of their time;
-what has expired is visible nowhere meanwhile. The class is that of the time to live when the pack was written: a topic
-that changes it later moves with the next merge, nothing is rewritten for its sake.
+Two steps double the time, so the longest time to live L of a class is at most 1.4143 times any other T in it, for every
+T from a minute on: L - T < 0.4143 T. That is how much longer than by itself a record stays in the catalog because of
+whom it shares a pack with; what has expired is visible nowhere meanwhile. The whole bound, with what a pack spans and
+a sweep waits: ADR 0033, "How long dead bytes stay".
+
+The class is that of the time to live when the pack was written: a topic that changes it later moves with the next
+merge, nothing is rewritten for its sake. Versions before had h000 for every time to live up to an hour; what such packs
+hold is merged into the classes that it belongs to, or expires with them.
 """
 
 from __future__ import annotations
@@ -13,7 +19,10 @@ from __future__ import annotations
 import math
 
 FOREVER = "forever"
+SPAN_OF_TTL = 8
+"""What is merged spans at most 1/SPAN_OF_TTL of the longest time to live of its class."""
 _HOUR_MS = 3_600_000
+_STEP_MIN = -12
 
 
 def ttl_class(ttl_ms: int | None) -> str:
@@ -25,12 +34,16 @@ def ttl_class(ttl_ms: int | None) -> str:
 
 def longest_ttl_ms(name: str) -> int | None:
     """The longest time to live of a class; None for ever."""
-    return None if name == FOREVER else round(_HOUR_MS * 2 ** (int(name[1:]) / 2))
+    return None if name == FOREVER else _longest_ms(int(name[1:]))
+
+
+def _longest_ms(step: int) -> int:
+    return round(_HOUR_MS * 2 ** (step / 2))
 
 
 def _step(ttl_ms: int) -> int:
-    step = max(0, math.ceil(2 * math.log2(max(1, ttl_ms) / _HOUR_MS)))
+    step = max(_STEP_MIN, math.ceil(2 * math.log2(max(1, ttl_ms) / _HOUR_MS)))
     # Rounding must not put a time into the class below it.
-    while round(_HOUR_MS * 2 ** (step / 2)) < ttl_ms:
+    while _longest_ms(step) < ttl_ms:
         step += 1
     return step

@@ -57,11 +57,14 @@ def test_a_class_holds_times_that_are_close(ttl_ms: int) -> None:
     longest_ms = longest_ttl_ms(ttl_class(ttl_ms))
     assert longest_ms is not None
     assert ttl_ms <= longest_ms
-    assert ttl_ms < 3_600_000 or longest_ms < 1.4143 * ttl_ms + 2
+    assert ttl_ms < 60_000 or longest_ms < 1.4143 * ttl_ms
 
 
 def test_kept_messages_are_a_class() -> None:
     assert ttl_class(None) == FOREVER
     assert longest_ttl_ms(FOREVER) is None
-    assert ttl_class(60_000) == ttl_class(3_600_000) == "h000"
+    assert ttl_class(3_600_000) == ttl_class(43 * 60_000) == "h000"
+    assert ttl_class(42 * 60_000) == "h-01"
+    assert ttl_class(60_000) == "h-11"
+    assert ttl_class(0) == ttl_class(56_000) == "h-12"
     assert ttl_class(3 * 24 * 3_600_000) == "h013"
