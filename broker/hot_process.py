@@ -196,6 +196,7 @@ class HotProcess:
         if context.timers is not None:
             resources.callback(context.timers.close)
         resources.push_async_callback(context.persister.close)
+        resources.push_async_callback(context.topics.close)
         resources.push_async_callback(context.peers.close)
         resources.push_async_callback(self._keep_clock)
         reservation = self._reservation = self._make_reservation(context)
