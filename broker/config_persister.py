@@ -9,7 +9,7 @@ Rules
     the loop never waits for a disk. Whoever registers keeps pieces encoded, so that encoding stays below a few
     milliseconds.
   - A file is replaced by temporary file, fsync, rename, fsync of the directory; the old one is kept as `.bak`, as
-    Apache RocketMQ keeps it, and `load` falls back to it.
+    Apache RocketMQ keeps it, and `load` falls back to it. A journal brings a `write` of its own (topic_journal.py).
   - A state that must not outlive what the log has not durably yet names what it waits for (`durable_first`): it is
     encoded, then waited for, then written.
   - A write that fails wakes its callers with UnavailableError; the next `save` tries again with the state of that time.
@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 from thermocline.remoting.errors import ClosedError, UnavailableError
 from thermocline.store.disk import BACKUP_SUFFIX, Disk, replace_file
@@ -44,6 +45,7 @@ class _File:
     path: str
     encode: Callable[[], bytes]
     durable_first: Callable[[], Awaitable[None]] | None
+    write: Callable[[bytes], None] | None
 
 
 def load_file(disk: Disk, path: str) -> bytes | None:
@@ -75,13 +77,15 @@ class ConfigPersister:
         encode: Callable[[], bytes],
         *,
         durable_first: Callable[[], Awaitable[None]] | None = None,
+        write: Callable[[bytes], None] | None = None,
     ) -> None:
         """Name a file and the function that encodes its state. Once per name.
 
-        `durable_first`: called after the state was encoded; the file is written when it returns.
+        `durable_first`: called after the state was encoded; the file is written when it returns. `write`: makes durable
+        what `encode` gave, in the persister's thread, never while `encode` runs; None: the file is replaced.
         """
         assert name not in self._files
-        self._files[name] = _File(path, encode, durable_first)
+        self._files[name] = _File(path, encode, durable_first, write)
 
     async def save(self, name: str) -> None:
         """Return when the state as of now, or a later one, is durable. Cancelling gives up waiting, not the write.
@@ -144,7 +148,8 @@ class ConfigPersister:
             data = file.encode()
             if file.durable_first is not None:
                 await file.durable_first()
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._write, file.path, data)
+            write = file.write or partial(self._write, file.path)
+            await asyncio.get_running_loop().run_in_executor(self._thread, write, data)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - a write ends here: every waiter is told, whatever went wrong

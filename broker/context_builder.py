@@ -21,6 +21,7 @@ from thermocline.broker import (
     group_table,
     kept_clock,
     message_request_modes,
+    topic_journal,
     topic_table,
     transaction_counts,
 )
@@ -53,6 +54,7 @@ from thermocline.broker.static_topics import static_topic_table
 from thermocline.broker.static_topics.peer_brokers import PeerBrokers
 from thermocline.broker.static_topics.static_topic_table import StaticTopicTable
 from thermocline.broker.system_topics import boot_topics, system_topic_names
+from thermocline.broker.topic_journal import TopicJournal
 from thermocline.broker.topic_table import TopicTable, decode_ttl_default
 from thermocline.broker.transaction_counts import TransactionCounts
 from thermocline.broker.visible_queues import VisibleQueues
@@ -106,9 +108,12 @@ async def build_context(
     static_topics = StaticTopicTable(broker_name=config.broker_name, clock=clock, persister=persister)
     appender = MessageAppender(store, stats, arrived=arrived, queue_for=static_topics.queue_for)
     delay_level_count = len(files.delay_levels_ms)
+    journal = TopicJournal(disk, files.topic_births_path)
+    persister.register(topic_journal.FILE_NAME, files.topic_births_path, journal.encode, write=journal.write)
     topics = TopicTable(
         store=store,
         persister=persister,
+        journal=journal,
         config=lambda: settings.broker,
         system_topics=system_topic_names(config, delay_level_count=delay_level_count),
     )

@@ -53,12 +53,14 @@ from thermocline.broker.shared_page import SharedPage
 from thermocline.broker.state_link import StateLink
 from thermocline.broker.store_rounds import TICK_MS, StoreRounds
 from thermocline.broker.tier_feed import TierFeed
+from thermocline.broker.tier_link import ROLE as TIER_ROLE
 from thermocline.broker.tier_link import TierLink
 from thermocline.remoting.descriptor_limit import raise_descriptor_limit
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.server import RemotingServer
 from thermocline.store.disk import RealDisk
 from thermocline.store.message_store import MessageStore
+from thermocline.tiered.object_store_url import is_directory_url
 from thermocline.transactions.settlement import settle_commits
 
 logger = logging.getLogger(__name__)
@@ -126,6 +128,13 @@ class HotProcess:
         is_tier_heard = not isinstance(self._cold, TierLink) or self._cold.version >= 0
         return is_tier_heard and self._hub.is_connected(INDEX_ROLE)
 
+    @property
+    def is_waiting_for_store(self) -> bool:
+        """Whether the tier process is there and all that is missing is a store that it reaches over a network."""
+        cold = self._cold
+        is_opening = isinstance(cold, TierLink) and cold.version < 0 and self._hub.is_connected(TIER_ROLE)
+        return is_opening and self._hub.is_connected(INDEX_ROLE) and not is_directory_url(self._settings.tier.cold_url)
+
     async def _start(self) -> str:
         settings, resources = self._settings, self._resources
         config, disk = settings.broker, RealDisk()
@@ -190,6 +199,7 @@ class HotProcess:
         if context.timers is not None:
             resources.callback(context.timers.close)
         resources.push_async_callback(context.persister.close)
+        resources.push_async_callback(context.topics.close)
         resources.push_async_callback(context.peers.close)
         resources.push_async_callback(self._keep_clock)
         reservation = self._reservation = self._make_reservation(context)

@@ -36,9 +36,25 @@ from thermocline.tiered.masked_url import masked_url
 logger = logging.getLogger(__name__)
 
 PROCESS_NAME = "hot"
-HELPERS_READY_TIMEOUT_S = 15.0
-HISTORY_READY_TIMEOUT_S = 300.0
 HELPERS_READY_INTERVAL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyPolicy:
+    """What a started broker waits for before it says that it is ready, in seconds.
+
+    `helpers_timeout_s`: for its helper processes to serve; 0: it waits for neither them nor the store.
+    `store_timeout_s`: for an object store that is reached over a network, from when the tier process is there.
+    """
+
+    helpers_timeout_s: float
+    store_timeout_s: float
+
+
+AT_ONCE = ReadyPolicy(helpers_timeout_s=0, store_timeout_s=0)
+WITH_HELPERS = ReadyPolicy(helpers_timeout_s=15, store_timeout_s=1.5)
+"""A store that does not answer, or slowly, holds up no hot tier: the cold one joins when its ledger is open."""
+WITH_HISTORY = ReadyPolicy(helpers_timeout_s=300, store_timeout_s=300)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,16 +134,16 @@ def run(arguments: BrokerArguments, *, on_ready: OnReady, on_recovered: OnRecove
     if arguments.read_only_from is not None:
         source = run_loop(_follow(settings, arguments.read_only_from))
         give_memory_back()
-    # What such a broker is there for lies in the bucket: it is ready when that is served.
-    timeout_s = HISTORY_READY_TIMEOUT_S if is_recovered or source is not None else 0.0
-    run_loop(_run(settings, arguments, on_ready, helpers_timeout_s=timeout_s, source=source))
+    # What such a broker is there for is in the bucket: it is ready when that is served.
+    policy = WITH_HISTORY if is_recovered or source is not None else AT_ONCE
+    run_loop(_run(settings, arguments, on_ready, policy=policy, source=source))
 
 
 def run_with_name_server(arguments: BrokerArguments, name_server: NameServerConfig, *, on_ready: OnReady) -> None:
     """Run a NameServer and a broker that registers there, both in this process: for development.
 
-    `on_ready` is called when index and cold tier serve too, or are given up on for now: whoever tries things out asks
-    at once for what only they know.
+    `on_ready` is called when index and cold tier serve too, or at the end of `WITH_HELPERS`: users ask at once for what
+    only they know.
     """
     _prepare(arguments)
     run_loop(_run_both(arguments, name_server, on_ready))
@@ -193,7 +209,7 @@ async def _run_both(arguments: BrokerArguments, config: NameServerConfig, on_rea
             single_process=arguments.single_process,
         )
         settings = load_broker_settings(with_address, environment)
-        await _run(settings, with_address, on_ready, helpers_timeout_s=HELPERS_READY_TIMEOUT_S)
+        await _run(settings, with_address, on_ready, policy=WITH_HELPERS)
     finally:
         await server.close()
 
@@ -203,10 +219,10 @@ async def _run(
     arguments: BrokerArguments,
     on_ready: OnReady,
     *,
-    helpers_timeout_s: float = 0,
+    policy: ReadyPolicy,
     source: Source | None = None,
 ) -> None:
-    """Run until a signal; `on_ready` is called once the broker serves and its helpers do, or their time is over."""
+    """Run until a signal; `on_ready` is called once the broker serves and `policy` is met, or its time is over."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -221,7 +237,7 @@ async def _run(
     address = await process.start()
     process.refusal.add_done_callback(lambda _: stop.set())
     try:
-        await _wait_complete(process, helpers_timeout_s, stop)
+        await _wait_complete(process, policy, stop)
         if process.refusal.done():
             raise InvalidRequestError(process.refusal.result())
         on_ready(
@@ -238,10 +254,17 @@ async def _run(
         await process.close()
 
 
-async def _wait_complete(process: HotProcess, timeout_s: float, stop: asyncio.Event) -> None:
+async def _wait_complete(process: HotProcess, policy: ReadyPolicy, stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + timeout_s
+    deadline = loop.time() + policy.helpers_timeout_s
+    store_deadline: float | None = None
     while not process.is_complete and loop.time() < deadline and not stop.is_set():
+        if process.is_waiting_for_store:
+            if store_deadline is None:
+                store_deadline = loop.time() + policy.store_timeout_s
+            elif loop.time() >= store_deadline:
+                logger.warning("ready without the cold tier, whose store has not answered all yet; it joins later")
+                return
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), HELPERS_READY_INTERVAL_S)
 

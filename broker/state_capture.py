@@ -18,8 +18,9 @@ from thermocline.store.disk import Disk
 from thermocline.store.incarnation import TopicIncarnations
 from thermocline.store.origin import load_origin
 from thermocline.store.store_config import StoreConfig
+from thermocline.store.topic_births import read_births, take_births, with_born
 from thermocline.tiered.seal_backlog import SealBacklog
-from thermocline.tiered.state.snapshot import QueueEnd, TopicState
+from thermocline.tiered.state.snapshot import TOPICS, QueueEnd, TopicState
 
 FileMark = tuple[int, int]
 """When a file was last written to, and its size."""
@@ -81,7 +82,9 @@ class StateCapture:
         Raises:
             CorruptDataError: A state file cannot be read.
         """
+        births = read_births(self._disk, self._config.topic_births_path)  # before the tables that take them over
         incarnations = TopicIncarnations.load(self._disk, self._config.incarnation_path)
+        born = take_births(births, incarnations)
         topics: list[TopicState] = []
         for topic in sorted({*ends.topics, *incarnations.topics}):
             incarnation = incarnations.find(topic)
@@ -97,6 +100,9 @@ class StateCapture:
                 )
             )
         documents = {name: document for name in self._paths if (document := self._document(name)) is not None}
+        if born:
+            file = documents.get(TOPICS, {})
+            documents[TOPICS] = {**file, "topicConfigTable": with_born(file.get("topicConfigTable", {}), born)}
         return Captured(
             log_offset=ends.log_offset,
             new_queue_offset=self._new_queue_offset,

@@ -10,7 +10,9 @@
                                  local files that may go: minimums raised here, unlinked in a helper thread; whoever
                                  holds files by what can be put elsewhere is told which are wanted back
 
-The helper thread only sits in system calls that release the interpreter lock. A round that fails on a disk error is
+Files of queues that are new are made in a helper thread before they are written to (store/queue_file_maker.py).
+
+Helper threads only sit in system calls that release the interpreter lock. A round that fails on a disk error is
 logged and tried again; what it was to make durable stays as not durable.
 """
 
@@ -32,6 +34,8 @@ logger = logging.getLogger(__name__)
 TICK_MS = 50
 IDLE_TICK_MS = 100
 RETENTION_MS = 1_000
+QUEUE_FILES_AHEAD_MAX = 64
+"""So many queues are looked at before a tick or a slice of a derived sync, which writes fewer."""
 DERIVED_SYNC_REST = 20
 """From one derived sync to the next, in multiples of the loop's time that the first one took; or its interval."""
 
@@ -71,6 +75,7 @@ class StoreRounds:
         self._ticked_offset = -1
         self._tasks: list[asyncio.Task[None]] = []
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store-rounds")
+        self._maker_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="queue-files")
 
     def start(self) -> None:
         """Begin; returns at once."""
@@ -100,6 +105,7 @@ class StoreRounds:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         await asyncio.to_thread(self._thread.shutdown)
+        await asyncio.to_thread(self._maker_thread.shutdown)
 
     def publish(self) -> None:
         """Let the helpers know how far the log reaches now."""
@@ -137,6 +143,7 @@ class StoreRounds:
             await self._in_thread(lambda: self._retention.execute(plan))
 
     async def _tick(self) -> None:
+        await self._make_queue_files()
         self._store.tick()
         self.publish()
         self._on_tick(self._pressure)
@@ -169,6 +176,7 @@ class StoreRounds:
         try:
             is_done = False
             while not is_done:
+                await self._make_queue_files()
                 slice_start_s = clock()
                 is_done = sync.advance()
                 busy_s += clock() - slice_start_s
@@ -207,9 +215,19 @@ class StoreRounds:
             # Also when cancelled: then the thread has finished, and what it made durable is.
             timers.end_round(timer_round, committed=committed)
 
-    async def _in_thread(self, job: Callable[[], None]) -> None:
+    async def _make_queue_files(self) -> None:
+        """Make the files of queues that are about to get their first units."""
+        maker = self._store.queue_file_maker
+        orders = maker.order(QUEUE_FILES_AHEAD_MAX)
+        if orders:
+            try:
+                await self._in_thread(lambda: maker.make(orders), thread=self._maker_thread)
+            finally:
+                maker.take(orders)
+
+    async def _in_thread(self, job: Callable[[], None], *, thread: ThreadPoolExecutor | None = None) -> None:
         """Run a job and wait for it even when cancelled: its outcome decides what is durable."""
-        future = asyncio.get_running_loop().run_in_executor(self._thread, job)
+        future = asyncio.get_running_loop().run_in_executor(thread or self._thread, job)
         try:
             await asyncio.shield(future)
         except asyncio.CancelledError:

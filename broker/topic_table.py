@@ -3,11 +3,14 @@
 Files of the store
     config/topics.json               Apache RocketMQ's: {"dataVersion":{...},"topicConfigTable":{topic:TopicConfig}}
     config/topicIncarnation.json     when each topic began, and what of it has expired for good (store/incarnation.py)
+    thermocline/topicBirths          topics that were made since the two above were written (topic_journal.py)
     thermocline/ttlDefault.json      the broker's default time to live that was in force last
 
 Rules
-  - A topic appears (`get`, listeners, registration) after both files are durable, so before its first message. A
-    deleted one is gone from memory at once and from both files before the deletion is answered.
+  - A topic appears (`get`, listeners, registration) after its birth is durable, so before its first message. A deleted
+    one is gone from memory at once and from both tables before the deletion is answered.
+  - A birth costs a line, whatever the number of topics. Both tables are written, and the lines go, FOLD_AFTER_S after
+    the first of them, earlier when they are many, at each change of another kind, and at the stop.
   - Many topics made at once share their writes (config_persister.py). A topic's JSON is encoded when it changes and
     kept, for the file and for registrations alike.
   - The data version rises with each change; NameServers take changes of topics over when it differs.
@@ -21,6 +24,7 @@ Source: broker/topic/TopicConfigManager.java, Apache RocketMQ 5.3.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -28,9 +32,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from thermocline.broker import topic_journal
 from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.config_persister import ConfigPersister
 from thermocline.broker.topic_attributes import apply_change, ttl_ms
+from thermocline.broker.topic_journal import TopicJournal
 from thermocline.broker.version_counter import VersionCounter
 from thermocline.remoting.bodies import (
     PERM_INHERIT,
@@ -40,16 +46,20 @@ from thermocline.remoting.bodies import (
     TopicConfig,
     TopicConfigTableBody,
 )
-from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
+from thermocline.remoting.errors import CorruptDataError, InvalidRequestError, UnavailableError
 from thermocline.remoting.topic_validation import AUTO_CREATE_TOPIC
 from thermocline.store.incarnation import Incarnation
 from thermocline.store.message_store import MessageStore
+from thermocline.store.topic_births import TopicBirth
 from thermocline.store.ttl import visible_from_ms
 
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "topics.json"
 INCARNATION_FILE_NAME = "topicIncarnation"
+FOLD_AFTER_S = 10.0
+FOLD_LINES_MIN = 1_000
+"""So many lines are folded into the tables at once, or as many as there are topics in them: whichever is more."""
 TTL_DEFAULT_FILE_NAME = "ttlDefault"
 
 TopicListener = Callable[[str, TopicConfig | None], None]
@@ -72,9 +82,13 @@ class TopicTable:
         *,
         store: MessageStore,
         persister: ConfigPersister,
+        journal: TopicJournal,
         config: Callable[[], BrokerConfig],
         system_topics: Iterable[str],
     ) -> None:
+        self._journal = journal
+        self._folding: asyncio.Task[None] | None = None
+        self._fold_timer: asyncio.TimerHandle | None = None
         self.system_topics = frozenset(system_topics)
         self._store = store
         self._incarnations = store.incarnations
@@ -303,25 +317,30 @@ class TopicTable:
     # -- start and files -----------------------------------------------------------------------------------------------
 
     def load(self, data: bytes | None) -> None:
-        """Take over the content of topics.json; to be called once, before `boot`.
+        """Take over the content of topics.json, and the topics that were made since; to be called once, before `boot`.
 
         Raises:
             CorruptDataError: It is not what RocketMQ or we write.
         """
-        if data is None:
-            return
+        born = self._store.born_topics
         try:
-            body = TopicConfigTableBody.decode(data)
+            body = TopicConfigTableBody() if data is None else TopicConfigTableBody.decode(data)
+            added = {
+                name: TopicConfig.decode(each.config)
+                for name, each in born.items()
+                if each.is_newer or name not in body.topic_config_table
+            }
         except InvalidRequestError as error:
             raise CorruptDataError("topics cannot be read", file=FILE_NAME, reason=str(error)) from error
-        for name, config in body.topic_config_table.items():
+        for name, config in (body.topic_config_table | added).items():
             if self._incarnations.is_deleted(name):
                 # The stop came between the two files of a deletion.
                 logger.warning("topic was being deleted at the last stop topic=%s", name)
                 continue
             config.topic_name = name
             self._publish(config)
-        self._version.current = body.data_version
+        if data is not None:
+            self._version.current = body.data_version
 
     async def boot(self, topics: Iterable[TopicConfig], *, previous_ttl_default_ms: int | None) -> None:
         """Make the system topics that are missing, and fix what the former default time to live had expired.
@@ -339,7 +358,11 @@ class TopicTable:
                 if not self.is_system_topic(topic) and ttl_ms(config.attributes, default_ms=-1) == -1:
                     self._incarnations.expire_before(topic, now - previous_ttl_default_ms)
             await self._persister.save(INCARNATION_FILE_NAME)
-        if missing:
+        if self._store.born_topics:
+            self._version.bump()
+            await self._save()
+            await self._persister.save(topic_journal.FILE_NAME)  # none of its lines: the tables have them
+        elif missing:
             self._version.bump()
             await self._persister.save(FILE_NAME)
         if previous_ttl_default_ms != default_ms:
@@ -376,11 +399,12 @@ class TopicTable:
         while topic in self._deleting:
             await self._deleting[topic].wait()
         assert topic not in self._topics
-        self._incarnations.create(topic, start_offset=self._store.commit_log.append_offset)
+        incarnation = self._incarnations.create(topic, start_offset=self._store.commit_log.append_offset)
         self._encoded[topic] = _encode_entry(config)
         self._version.bump()
+        self._journal.add(TopicBirth(topic=topic, incarnation=incarnation, config=msgspec.Raw(config.encode())))
         try:
-            await self._save()
+            await self._persister.save(topic_journal.FILE_NAME)
         except Exception:
             self._encoded.pop(topic, None)
             raise
@@ -395,7 +419,52 @@ class TopicTable:
             config.perm,
         )
         self._tell(topic, config)
+        self._fold_later()
         return config
+
+    def _fold_later(self) -> None:
+        """Let the tables follow the journal; both are written once for many births."""
+        if self._folding is not None:
+            return
+        if len(self._journal) >= max(FOLD_LINES_MIN, len(self._topics) // 2):
+            self._fold_soon()
+        elif self._fold_timer is None:
+            self._fold_timer = asyncio.get_running_loop().call_later(FOLD_AFTER_S, self._fold_soon)
+
+    def _fold_soon(self) -> None:
+        self._stop_fold_timer()
+        if self._folding is None:
+            self._folding = asyncio.get_running_loop().create_task(self._fold(), name="topic journal fold")
+            self._folding.add_done_callback(self._folded)
+
+    def _folded(self, task: asyncio.Task[None]) -> None:
+        self._folding = None
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, UnavailableError):  # logged where it was written; the lines stay
+            self._fold_timer = asyncio.get_running_loop().call_later(FOLD_AFTER_S, self._fold_soon)
+
+    async def _fold(self) -> None:
+        count = self._journal.durable_count
+        await self._save()
+        self._journal.forget(count)
+        await self._persister.save(topic_journal.FILE_NAME)
+
+    def _stop_fold_timer(self) -> None:
+        if self._fold_timer is not None:
+            self._fold_timer.cancel()
+            self._fold_timer = None
+
+    async def close(self) -> None:
+        """Fold what is in the journal, so that topics.json has every topic, as Apache RocketMQ reads it. Idempotent.
+
+        A failure is logged; the journal's lines count then.
+        """
+        with contextlib.suppress(UnavailableError):
+            if self._folding is not None:
+                await self._folding
+            if len(self._journal):
+                await self._fold()
+        self._stop_fold_timer()
 
     async def _delete_now(self, topic: str) -> None:
         present = self._topics.pop(topic, None)
@@ -426,7 +495,10 @@ class TopicTable:
         self._encoded[topic] = _encode_entry(config)
         self._version.bump()
         try:
-            await self._persister.save(FILE_NAME)
+            if len(self._journal):
+                await self._save()  # a line of the journal counts until the table of incarnations has its topic
+            else:
+                await self._persister.save(FILE_NAME)
         except Exception:
             self._encoded[topic] = before
             self._version.bump()  # a registration may have gone out in between

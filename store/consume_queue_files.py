@@ -15,8 +15,10 @@ Owner: the loop thread; `UnsyncedFiles.sync` runs in a helper thread.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections import OrderedDict, deque
 from collections.abc import Sequence
+from itertools import islice
 
 from thermocline.remoting.errors import CorruptDataError
 from thermocline.store.consume_queue import FILLER, UNIT, ConsumeQueue
@@ -62,6 +64,12 @@ class DirtyQueues:
                 left[queue] = count - 1
         return queues[0] if queues else None
 
+    def firsts(self, count_max: int) -> list[ConsumeQueue]:
+        """The queues that have waited longest, at most so many; fewer where some were taken off out of their turn."""
+        if self.first() is None:
+            return []
+        return [queue for queue in islice(self._queues, count_max) if queue not in self._left]
+
     def take_first(self) -> None:
         """Take off the queue that `first` has just given."""
         self._queues.popleft()
@@ -106,6 +114,10 @@ class ConsumeQueueFiles:
         self.log_min_offset = 0
         self.directory = directory
         self.units_per_file = file_bytes // UNIT.size
+        self.file_bytes = file_bytes
+        self.removal = threading.Lock()
+        """Held by who removes the files of a topic, and by who makes a file outside the loop thread."""
+        self._making: set[FileKey] = set()
         self._disk = disk
         self._file_bytes = file_bytes
         self._open_files_max = open_files_max
@@ -161,6 +173,8 @@ class ConsumeQueueFiles:
             file = self._file(queue, base_position) or self._make(queue, base_position, position - base_position)
             file.write_at(piece, position - base_position)
             self._unsynced.files[queue, base_position] = None
+            if self._making and (queue, base_position) in self._making:
+                self.doubt_names(queue)
             position += len(piece)
             done += len(piece)
 
@@ -209,6 +223,33 @@ class ConsumeQueueFiles:
         for key in [key for key in self._open if key[0] is queue]:
             self._forget(*key)
 
+    def unmade_place(self, queue: ConsumeQueue) -> tuple[int, int] | None:
+        """Where the file of the queue's next unit begins, and that unit in it, in bytes, when it has none yet.
+
+        None also where it cannot be told without a look at the disk.
+        """
+        position = queue.tail_offset * UNIT.size
+        first_position = position % self._file_bytes
+        key = (queue, position - first_position)
+        is_new = first_position == 0 or queue.tail_offset == queue.known_min_offset
+        return (key[1], first_position) if is_new and key not in self._open and key not in self._making else None
+
+    def begin_making(self, queue: ConsumeQueue, base_position: int) -> None:
+        """A file is being made in a helper thread: its names need a sync with the next write."""
+        self._making.add((queue, base_position))
+
+    def end_making(self, queue: ConsumeQueue, base_position: int, file: DiskFile | None, *, is_live: bool) -> None:
+        """It was made, or not; `is_live`: the queue is still in use."""
+        key = (queue, base_position)
+        self._making.discard(key)
+        if file is None:
+            return
+        if not is_live or key in self._open:
+            file.close()
+            return
+        self.doubt_names(queue)
+        self._remember(key, file)
+
     def take_unsynced(self) -> UnsyncedFiles:
         """Hand over what is to be synced; writes from now on count for the next time."""
         taken, self._unsynced = self._unsynced, UnsyncedFiles(self._disk, self.directory)
@@ -246,20 +287,11 @@ class ConsumeQueueFiles:
     def _make(self, queue: ConsumeQueue, base_position: int, first_position: int) -> DiskFile:
         """Make a file whose first unit will be written at `first_position` in it."""
         directory = self.path_of(queue)
-        path = f"{directory}/{file_name(base_position)}"
-        try:
-            file = self._disk.open(path, create=True, random_access=True)
-        except FileNotFoundError:
-            self._disk.make_directory(directory)
+        file, is_new_directory = make_queue_file(
+            self._disk, directory, base_position, first_position=first_position, file_bytes=self._file_bytes
+        )
+        if is_new_directory:
             self._unsynced.directories |= dict.fromkeys((parent_of(directory), self.directory))
-            file = self._disk.open(path, create=True, random_access=True)
-        try:
-            if first_position:
-                file.write_at(FILLER * (first_position // UNIT.size), 0)
-            file.truncate(self._file_bytes)
-        except BaseException:
-            file.close()
-            raise
         self._unsynced.directories[directory] = None
         self._remember((queue, base_position), file)
         return file
@@ -274,3 +306,31 @@ class ConsumeQueueFiles:
         file = self._open.pop((queue, base_position), None)
         if file is not None:
             file.close()
+
+
+def make_queue_file(
+    disk: Disk, directory: str, base_position: int, *, first_position: int, file_bytes: int
+) -> tuple[DiskFile, bool]:
+    """Make a queue's file, filled up to `first_position`; open, and whether the folder was made too. Any thread.
+
+    A file that is there keeps its units.
+
+    Raises:
+        DiskFullError: There is no room.
+    """
+    path = f"{directory}/{file_name(base_position)}"
+    is_new_directory = False
+    try:
+        file = disk.open(path, create=True, random_access=True)
+    except FileNotFoundError:
+        disk.make_directory(directory)
+        is_new_directory = True
+        file = disk.open(path, create=True, random_access=True)
+    try:
+        if first_position:
+            file.write_at(FILLER * (first_position // UNIT.size), 0)
+        file.truncate(file_bytes)
+    except BaseException:
+        file.close()
+        raise
+    return file, is_new_directory

@@ -66,6 +66,7 @@ class ConsumeQueueTable:
         if queue is None:
             start = self.first_offset(topic)
             queue = self.create(topic, queue_id, next_offset=start, min_offset=start)
+            assert queue.min_offset == start  # asked while nothing is in it, so that no file is looked into later
         return queue
 
     def create(self, topic: str, queue_id: int, *, next_offset: int = 0, min_offset: int = 0) -> ConsumeQueue:

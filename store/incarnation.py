@@ -4,6 +4,8 @@ File: config/topicIncarnation.json (with `.bak`)
 
     {"lastId": 7, "incarnationTable": {"orders": {"id": 7, "startOffset": 96, "deleted": false, "expiredBeforeMs": 0}}}
 
+What was made since the file was written is in thermocline/topicBirths (topic_births.py).
+
 Each creation gives a topic the next id and the log's append offset as its start. Records below the start belong to an
 older incarnation: dispatch, recovery, sealing and key lookup ignore them.
 
@@ -119,6 +121,11 @@ class TopicIncarnations:
         incarnation = Incarnation(id=self._last_id, start_offset=start_offset)
         self._table[topic] = incarnation
         return incarnation
+
+    def take(self, topic: str, incarnation: Incarnation) -> None:
+        """A life of this name that began after the file was written; see topic_births.py."""
+        self._last_id = max(self._last_id, incarnation.id)
+        self._table[topic] = incarnation
 
     def delete(self, topic: str) -> Incarnation:
         """End the present life of this name."""

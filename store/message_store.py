@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
 
@@ -45,11 +45,13 @@ from thermocline.store.mapped_file_queue import MappedFileQueue
 from thermocline.store.message_draft import GetResult, GetStatus, MessageDraft, PutResult, PutStatus, TimeBoundary
 from thermocline.store.message_runs import read_runs
 from thermocline.store.origin import StoreOrigin, load_origin
+from thermocline.store.queue_file_maker import QueueFileMaker
 from thermocline.store.recovery import Recovery, RecoveryReport
 from thermocline.store.retention import Retention
 from thermocline.store.store_clock import StoreClock
 from thermocline.store.store_config import FlushDiskType, StoreConfig
 from thermocline.store.sync_site import SyncSite
+from thermocline.store.topic_births import BornTopic, read_births, take_births
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +79,7 @@ class MessageStore:
         queues: ConsumeQueueTable,
         clock: StoreClock,
         incarnations: TopicIncarnations,
+        born_topics: Mapping[str, BornTopic],
         identity: StoreIdentity,
         origin: StoreOrigin | None,
         recovery_report: RecoveryReport,
@@ -88,6 +91,8 @@ class MessageStore:
         self.queues = queues
         self.clock = clock
         self.incarnations = incarnations
+        self.born_topics = born_topics
+        """Topics that topics.json may lack; for the part that reads it."""
         self.identity = identity
         self.origin = origin
         self.recovery_report = recovery_report
@@ -101,6 +106,7 @@ class MessageStore:
         self.index_timestamp_ms = StoreCheckpoint.load(disk, config.checkpoint_path).index_timestamp_ms
         """Up to this store time the index is durable: as the index process says, for Apache RocketMQ's checkpoint."""
         self.derived_rounds = DerivedRounds(recovery_offset=recovery_report.scan_start_offset)
+        self.queue_file_maker = QueueFileMaker(disk, queues)
         self.retention = Retention(disk, config, log=commit_log, queues=queues, rounds=self.derived_rounds)
         self._disk = disk
         self._resources = resources
@@ -171,7 +177,9 @@ class MessageStore:
             origin = load_origin(disk, config.origin_path)
             if origin is not None:
                 queues.first_offset = origin.first_offset
+            births = read_births(disk, config.topic_births_path)
             incarnations = TopicIncarnations.load(disk, config.incarnation_path)
+            born_topics = take_births(births, incarnations)
             recovery = Recovery(
                 disk, config, files=files, queues=queues, incarnations=incarnations, was_clean=was_clean
             )
@@ -191,6 +199,7 @@ class MessageStore:
                 queues=queues,
                 clock=store_clock,
                 incarnations=incarnations,
+                born_topics=born_topics,
                 identity=identity,
                 origin=origin,
                 recovery_report=report,

@@ -229,7 +229,7 @@ class Retention:
 
         Never while a plan is carried out: what that is about to unlink must be gone before the topic is made anew.
         """
-        with self._executing:
+        with self._executing, self._queues.files.removal:
             self._disk.remove_tree(f"{self._config.consume_queue_path}/{topic}")
 
     def _new_minimum(self, gate: RetentionGate, used_ratio: float, *, now_ms: int, hour: int) -> int:

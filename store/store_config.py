@@ -180,6 +180,11 @@ class StoreConfig:
         return f"{self.config_path}/topicIncarnation.json"
 
     @property
+    def topic_births_path(self) -> str:
+        """Topics that were made since topics.json and the table of incarnations were written."""
+        return f"{self.own_path}/topicBirths"
+
+    @property
     def delay_levels_ms(self) -> tuple[int, ...]:
         """Delay of each level, level 1 first."""
         return parse_delay_levels(self.message_delay_level)

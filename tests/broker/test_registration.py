@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import pytest
 
 from tests.broker.control_broker import ControlBroker, control_broker
 from thermocline.broker.broker_config import BrokerConfig
+from thermocline.broker.registration import Registration
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
 from thermocline.remoting.bodies import RegisterBrokerBody, TopicConfig
@@ -96,6 +97,25 @@ async def test_a_topic_change_is_told_at_once(tmp_path: Path) -> None:
         assert len(server.registry.topics()) == len(broker.context.topics)
         sent = broker.context.registration.status()[0].registered_count - counts[0]
         assert sent <= 20  # many changes in one message
+
+
+async def test_a_new_topic_is_told_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is sent grows with the topics, not with their square."""
+    told: list[int] = []
+    command = Registration.command
+
+    def count(registration: Registration, changed: Collection[str] | None) -> RemotingCommand:
+        told.append(len(registration._topics if changed is None else changed))
+        return command(registration, changed)
+
+    async with name_server() as (server, address), registered_broker(tmp_path, address) as broker:
+        await broker.context.registration.wait_registered()
+        monkeypatch.setattr(Registration, "command", count)
+        for number in range(300):
+            await broker.context.topics.auto_create(f"T{number}", default_topic="TBW102", queue_count=1)
+        await until(lambda: server.registry.route("T299") is not None)
+        full = len(broker.context.topics)
+        assert sum(told) <= 300 + 2 * full, "each once, and all of them when a period is over"
 
 
 async def test_a_name_server_that_comes_back_is_told_everything(

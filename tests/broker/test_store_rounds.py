@@ -13,8 +13,9 @@ import pytest
 from tests.broker.control_broker import Clock, ControlBroker, control_broker
 from tests.broker.timing import bodies_in, deliver_all, open_timers, put_timed, timer_service
 from thermocline.broker.shared_page import SharedPage
-from thermocline.broker.store_rounds import IDLE_TICK_MS, TICK_MS, StoreRounds
+from thermocline.broker.store_rounds import IDLE_TICK_MS, QUEUE_FILES_AHEAD_MAX, TICK_MS, StoreRounds
 from thermocline.remoting.topic_validation import TIMER_TOPIC
+from thermocline.store.disk import RealDisk
 from thermocline.store.retention import RetentionGate
 from thermocline.timers.timer_round import TimerRound
 
@@ -63,6 +64,33 @@ async def test_a_log_that_does_not_grow_is_looked_at_less_often(tmp_path: Path) 
         broker.put("T", 0, b"x")
         rests_ms += [rounds.tick_rest_ms(), rounds.tick_rest_ms()]
         assert rests_ms == [TICK_MS, IDLE_TICK_MS, TICK_MS, IDLE_TICK_MS]
+
+
+async def test_files_of_new_queues_are_not_made_on_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sends wait for the loop, and a file with its folder is hundreds of microseconds."""
+    makers: set[int] = set()
+    make_directory = RealDisk.make_directory
+
+    def note(disk: RealDisk, path: str) -> None:
+        makers.add(threading.get_ident())
+        make_directory(disk, path)
+
+    async with control_broker(tmp_path / "store") as broker, rounds_of(broker, tmp_path) as rounds:
+        store = broker.context.store
+        monkeypatch.setattr(RealDisk, "make_directory", note)
+        for number in range(2 * QUEUE_FILES_AHEAD_MAX):
+            broker.put(f"New{number}", 0, b"x")
+        await rounds._tick()
+        await rounds.sync_derived()
+        assert store.recovery_offset == store.commit_log.append_offset
+        assert makers
+        assert threading.get_ident() not in makers
+        for number in range(2 * QUEUE_FILES_AHEAD_MAX):
+            queue = store.queues.find(f"New{number}", 0)
+            assert queue is not None
+            assert not queue.tail
+            assert store.queues.files.base_positions(f"New{number}", 0) == [0]
+            assert queue.unit(0).size_bytes > 0
 
 
 async def test_what_timers_did_is_durable_after_a_round(tmp_path: Path) -> None:

@@ -2,22 +2,30 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from random import Random
+from typing import Any, cast
 
 import pytest
 
 from tests.simulated_disk import PowerCut, SimulatedDisk
+from thermocline.broker import topic_table
 from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.config_persister import ConfigPersister, ConfigSyncSite, load_file
+from thermocline.broker.state_capture import QueueEnds, StateCapture
+from thermocline.broker.topic_journal import FILE_NAME as JOURNAL_NAME
+from thermocline.broker.topic_journal import JournalSyncSite, TopicJournal
 from thermocline.broker.topic_table import FILE_NAME, TopicTable, decode_ttl_default
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.errors import CorruptDataError, DiskFullError, InvalidRequestError, UnavailableError
 from thermocline.remoting.json_dialect import loads
+from thermocline.store.disk import DiskFile
 from thermocline.store.message_draft import MessageDraft
 from thermocline.store.message_store import MessageStore
 from thermocline.store.store_config import StoreConfig
+from thermocline.store.topic_births import TopicBirth, read_births
 
 CONFIG = StoreConfig(root_path="/store", log_file_bytes=1 << 16, queue_file_bytes=20 * 100)
 TOPICS_PATH = "/store/config/topics.json"
@@ -42,6 +50,7 @@ class Parts:
     told: list[tuple[str, TopicConfig | None]]
 
     async def close(self) -> None:
+        await self.topics.close()
         await self.persister.close()
         self.store.close()
 
@@ -54,7 +63,11 @@ async def open_parts(disk: SimulatedDisk, clock: Clock, **settings: int) -> Part
     store = MessageStore.open(CONFIG, disk=disk, clock=clock)
     persister = ConfigPersister(disk)
     config = BrokerConfig(**settings)  # type: ignore[arg-type]
-    topics = TopicTable(store=store, persister=persister, config=lambda: config, system_topics={"TBW102"})
+    journal = TopicJournal(disk, CONFIG.topic_births_path)
+    topics = TopicTable(
+        store=store, persister=persister, journal=journal, config=lambda: config, system_topics={"TBW102"}
+    )
+    persister.register(JOURNAL_NAME, CONFIG.topic_births_path, journal.encode, write=journal.write)
     persister.register(FILE_NAME, TOPICS_PATH, topics.encode)
     persister.register("topicIncarnation", CONFIG.incarnation_path, store.incarnations.encode)
     persister.register("ttlDefault", "/store/thermocline/ttlDefault.json", topics.encode_ttl_default)
@@ -95,6 +108,7 @@ async def test_a_first_message_makes_its_topic_after_the_model(parts: Parts) -> 
     assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (4, 4, 6)
     assert parts.topics.get("T") == config
     assert parts.told == [("T", config)]
+    await parts.topics.close()
     assert on_disk(parts)["T"] == json.loads(config.encode())
     wide = await parts.topics.auto_create("U", default_topic="TBW102", queue_count=100)
     assert wide is not None
@@ -111,50 +125,162 @@ async def test_a_model_without_inheritance_makes_nothing(parts: Parts) -> None:
     parts.persister, parts.store = closed.persister, closed.store
 
 
+def born_on_disk(parts: Parts) -> dict[str, TopicBirth]:
+    return {birth.topic: birth for birth in read_births(parts.disk, CONFIG.topic_births_path)}
+
+
 async def test_a_topic_appears_only_when_it_is_durable(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     seen_in_file: list[bool] = []
-    parts.topics.add_listener(lambda topic, _: seen_in_file.append(topic in on_disk(parts)))
+    parts.topics.add_listener(lambda topic, _: seen_in_file.append(topic in born_on_disk(parts)))
     await parts.topics.auto_create("T", default_topic="TBW102", queue_count=4)
     assert seen_in_file == [True]
-    incarnation = json.loads(parts.disk.read(CONFIG.incarnation_path))["incarnationTable"]["T"]
-    assert incarnation["id"] == parts.topics.incarnation("T").id > 0
+    assert born_on_disk(parts)["T"].incarnation == parts.topics.incarnation("T")
+    assert parts.topics.incarnation("T").id > 0
 
-    def refuse(source: str, target: str) -> None:
-        raise DiskFullError("no room left on the disk", path=target)
+    def refuse(path: str, **_: object) -> None:
+        raise DiskFullError("no room left on the disk", path=path)
 
-    monkeypatch.setattr(parts.disk, "rename", refuse)
+    monkeypatch.setattr(parts.disk, "open", refuse)
     with pytest.raises(UnavailableError):
         await parts.topics.auto_create("U", default_topic="TBW102", queue_count=4)
     assert parts.topics.get("U") is None
     monkeypatch.undo()
     assert await parts.topics.auto_create("U", default_topic="TBW102", queue_count=4) is not None
-    assert "U" in on_disk(parts)
+    assert born_on_disk(parts).keys() == {"T", "U"}
 
 
-async def test_a_thousand_topics_made_together_share_their_writes(
-    parts: Parts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    replaced: list[str] = []
-    rename = parts.disk.rename
+class WrittenBytes(SimulatedDisk):
+    """Counts the bytes that each file was written, and syncs of files."""
 
-    def count(source: str, target: str) -> None:
-        if source.endswith(".tmp"):
-            replaced.append(target)
-        rename(source, target)
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: Counter[str] = Counter()
+        self.sync_count = 0
 
-    monkeypatch.setattr(parts.disk, "rename", count)
+    def open(self, path: str, *, create: bool = False, random_access: bool = False) -> DiskFile:
+        return cast(DiskFile, CountingFile(super().open(path, create=create, random_access=random_access), self, path))
+
+
+class CountingFile:
+    """A file of WrittenBytes."""
+
+    def __init__(self, file: DiskFile, disk: WrittenBytes, path: str) -> None:
+        self._file, self._disk, self._path = file, disk, path.removesuffix(".tmp")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write_at(self, data: bytes, position: int) -> None:
+        self._disk.written[self._path] += len(data)
+        self._file.write_at(data, position)
+
+    def sync(self, *, site: str = "") -> None:
+        self._disk.sync_count += 1
+        self._file.sync(site=site)
+
+
+async def test_topics_made_one_after_the_other_cost_no_table_each(case_count: Callable[..., int]) -> None:
+    """The tables are written a few times for all of them: their bytes grow with the topics, not with their square."""
+    count = case_count(quick=4_000, soak=20_000)
+    disk = WrittenBytes()
+    parts = await open_parts(disk, Clock())
+    disk.written.clear()
+    for number in range(count):
+        await parts.topics.auto_create(f"Topic{number:05d}", default_topic="TBW102", queue_count=4)
+    await parts.topics.close()
+    table_bytes = len(parts.disk.read(TOPICS_PATH)) + len(parts.disk.read(CONFIG.incarnation_path))
+    assert sum(disk.written[path] for path in (TOPICS_PATH, CONFIG.incarnation_path)) < 4 * table_bytes
+    assert disk.written[CONFIG.topic_births_path] < 2 * table_bytes
+    assert len(on_disk(parts)) == count + 1
+    assert born_on_disk(parts) == {}, "a clean stop leaves all of it where Apache RocketMQ looks"
+    await parts.close()
+
+
+async def test_topics_made_together_share_their_writes() -> None:
+    disk = WrittenBytes()
+    parts = await open_parts(disk, Clock())
+    disk.sync_count = 0
     await asyncio.gather(
-        *(parts.topics.auto_create(f"T{number}", default_topic="TBW102", queue_count=4) for number in range(1_000))
+        *(parts.topics.auto_create(f"T{number}", default_topic="TBW102", queue_count=4) for number in range(900))
     )
-    assert len(parts.topics) == 1_001
-    assert len(on_disk(parts)) == 1_001
-    assert len(replaced) <= 6
-    replaced.clear()
+    assert len(parts.topics) == 901
+    assert disk.sync_count <= 3
+    disk.sync_count = 0
     await asyncio.gather(
-        *(parts.topics.update(TopicConfig(topic_name=f"T{number}", perm=4), {}) for number in range(1_000))
+        *(parts.topics.update(TopicConfig(topic_name=f"T{number}", perm=4), {}) for number in range(900))
     )
-    assert {parts.topics.configs()[f"T{number}"].perm for number in range(1_000)} == {4}
-    assert len(replaced) <= 6
+    assert {parts.topics.configs()[f"T{number}"].perm for number in range(900)} == {4}
+    assert disk.sync_count <= 6
+    await parts.close()
+
+
+async def test_tables_follow_the_births_while_the_broker_runs(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_table, "FOLD_AFTER_S", 0.0)
+    folded = asyncio.Event()
+    save = parts.persister.save
+
+    async def tell(name: str) -> None:
+        await save(name)
+        if name == JOURNAL_NAME and not born_on_disk(parts):
+            folded.set()
+
+    monkeypatch.setattr(parts.persister, "save", tell)
+    await parts.topics.auto_create("T", default_topic="TBW102", queue_count=4)
+    await asyncio.wait_for(folded.wait(), 30)
+    assert "T" in on_disk(parts)
+
+
+async def killed(parts: Parts) -> Parts:
+    """The parts of the next process, when this one was killed: nothing was folded."""
+    parts.store.before_promise = lambda: None
+    await parts.persister.close()
+    parts.store.close()
+    return await open_parts(parts.disk, parts.clock)
+
+
+async def test_what_was_made_and_changed_since_survives_a_kill(parts: Parts) -> None:
+    for name in ("Made", "Changed", "Deleted", "Again"):
+        await parts.topics.auto_create(name, default_topic="TBW102", queue_count=4)
+    await parts.topics.update(TopicConfig(topic_name="Changed", perm=4), {})
+    await parts.topics.delete("Deleted")
+    await parts.topics.delete("Again")
+    await parts.topics.auto_create("Again", default_topic="TBW102", queue_count=2)
+    await parts.topics.auto_create("Last", default_topic="TBW102", queue_count=4)
+    ids = {name: parts.topics.incarnation(name) for name in ("Made", "Changed", "Deleted", "Again", "Last")}
+    put(parts, "Last")
+    again = await killed(parts)
+    assert {name: again.topics.incarnation(name) for name in ids} == ids
+    assert set(again.topics) == {"TBW102", "Made", "Changed", "Again", "Last"}
+    changed, made_again = again.topics.get("Changed"), again.topics.get("Again")
+    assert changed is not None
+    assert made_again is not None
+    assert (changed.perm, made_again.write_queue_nums) == (4, 2)
+    assert again.store.queues.find("Last", 0) is not None
+    assert born_on_disk(again) == {}, "the start has folded them"
+    assert "Last" in on_disk(again)
+    await again.close()
+    parts.persister, parts.store, parts.topics = again.persister, again.store, again.topics
+
+
+async def test_a_torn_line_is_the_end_of_the_births(parts: Parts) -> None:
+    await parts.topics.auto_create("Whole", default_topic="TBW102", queue_count=4)
+    await parts.topics.auto_create("Torn", default_topic="TBW102", queue_count=4)
+    file = parts.disk.open(CONFIG.topic_births_path)
+    file.truncate(file.size_bytes - 5)
+    file.close()
+    again = await killed(parts)
+    assert set(again.topics) == {"TBW102", "Whole"}
+    await again.close()
+    parts.persister, parts.store, parts.topics = again.persister, again.store, again.topics
+
+
+async def test_a_snapshot_of_the_state_has_topics_that_the_tables_lack(parts: Parts) -> None:
+    await parts.topics.auto_create("Fresh", default_topic="TBW102", queue_count=4)
+    ends = QueueEnds(log_offset=0, topics={})
+    captured = StateCapture(parts.disk, CONFIG, clock=parts.clock).capture(ends, popped=())
+    assert captured.documents["topics.json"]["topicConfigTable"]["Fresh"]["writeQueueNums"] == 4
+    assert captured.last_incarnation == parts.topics.incarnation("Fresh").id
+    assert [state.incarnation for state in captured.topics if state.topic == "Fresh"] == [captured.last_incarnation]
 
 
 async def test_a_topic_asked_for_twice_at_once_is_made_once(parts: Parts) -> None:
@@ -365,8 +491,8 @@ async def test_what_was_acknowledged_survives_a_power_cut(case_count: Callable[.
         assert await survives_a_power_cut(seed), f"seed {seed}"
 
 
-@pytest.mark.parametrize("site", list(ConfigSyncSite))
-async def test_no_sync_is_one_too_many(site: ConfigSyncSite) -> None:
+@pytest.mark.parametrize("site", [*ConfigSyncSite, *JournalSyncSite])
+async def test_no_sync_is_one_too_many(site: ConfigSyncSite | JournalSyncSite) -> None:
     for seed in range(400):
         if not await survives_a_power_cut(seed, ignored_sites=frozenset({site})):
             return

@@ -211,7 +211,7 @@ class Trial:
         elif kind < 0.74:
             store.flush.wait(store.commit_log.append_offset, self.flush_answered)
         elif kind < 0.82:
-            store.tick()
+            self.tick(store)
         elif kind < 0.86:
             self.sync_derived(store)
         elif kind < 0.91:
@@ -283,6 +283,16 @@ class Trial:
         self.flushed()
         self.model.recovery_offset = store.recovery_offset
         self.model.queue_timestamp_ms = store.clock.last_ms
+
+    def tick(self, store: MessageStore) -> None:
+        """Queue files are made ahead by a helper thread, or not; a whole round may fall between its steps."""
+        maker = store.queue_file_maker
+        orders = maker.order(self.random.randrange(3))
+        maker.make(orders)
+        if orders and self.random.random() < 0.3:
+            self.sync_derived(store)
+        maker.take(orders)
+        store.tick()
 
     def sync_derived(self, store: MessageStore) -> None:
         """A round with puts between its slices."""

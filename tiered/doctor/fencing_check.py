@@ -10,6 +10,8 @@ time. While the store does not answer there is no verdict, and the broker serves
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import time
 from random import Random
@@ -30,6 +32,8 @@ logger = logging.getLogger(__name__)
 RACES = Races(small_rounds=4, large_rounds=2, large_bytes=256 * 1024, listing_rounds=2)
 DIRECTORY_RACES = Races(writers=8, small_rounds=2, large_rounds=0, listing_rounds=1)
 READ_BACK_COUNT = 2
+CLEAR_TIMEOUT_S = 2.0
+"""How long a check that was cut off tries to remove its objects."""
 
 
 async def check_fencing(
@@ -53,11 +57,23 @@ async def check_fencing(
         if not report.is_fit_for(mode):
             others = [await _probe(bench, other, races) for other in FencingMode if other is not mode]
             raise _unfit(mode, Report(url=keys.root, findings=(*findings, *others)))
-    finally:
-        left = await bench.clear()
-        if left:
-            logger.warning("objects of the store check could not be removed count=%d first=%s", len(left), left[0])
+    except (asyncio.CancelledError, ObjectStoreUnavailableError):
+        # A broker that stops must not wait for a store that does not answer. What stays, a later check removes.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLEAR_TIMEOUT_S):
+                await bench.clear()
+        raise
+    except BaseException:
+        await _clear(bench)
+        raise
+    await _clear(bench)
     logger.info("store checked fencing=%s elapsed_ms=%d", mode, (time.monotonic() - started) * 1_000)
+
+
+async def _clear(bench: Bench) -> None:
+    left = await bench.clear()
+    if left:
+        logger.warning("objects of the store check could not be removed count=%d first=%s", len(left), left[0])
 
 
 def races_for(url: str) -> Races | None:

@@ -1,0 +1,89 @@
+"""QueueFileMaker: files that are made ahead are those that a write would make, and none comes back after its topic."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulated_disk import SimulatedDisk
+from tests.store.store_parts import bodies_of, draft, open_store, small_config
+from thermocline.store.message_store import MessageStore
+
+TOPIC = "orders"
+
+
+@pytest.fixture
+def disk() -> SimulatedDisk:
+    return SimulatedDisk()
+
+
+@pytest.fixture
+def store(disk: SimulatedDisk) -> MessageStore:
+    return open_store(disk)
+
+
+def path_of(topic: str, queue_id: int) -> str:
+    return f"{small_config().consume_queue_path}/{topic}/{queue_id}"
+
+
+def test_a_file_is_ordered_once_and_written_by_the_tick(store: MessageStore, disk: SimulatedDisk) -> None:
+    maker = store.queue_file_maker
+    for queue_id in range(3):
+        store.put(draft(queue_id=queue_id))
+    orders = maker.order(2)
+    assert [order.queue.queue_id for order in orders] == [0, 1]
+    assert [order.queue.queue_id for order in maker.order(9)] == [2], "two are being made already"
+    maker.make(orders)
+    maker.take(orders)
+    assert maker.order(2) == []
+    (name,) = disk.list_directory(path_of(TOPIC, 0))
+    file = disk.open(f"{path_of(TOPIC, 0)}/{name}")
+    assert file.size_bytes == store.config.queue_file_bytes
+    store.tick()
+    assert [bodies_of(store, queue_id=queue_id) for queue_id in range(3)] == [[b"hello"]] * 3
+
+
+def test_a_write_between_making_and_taking_is_kept(store: MessageStore) -> None:
+    maker = store.queue_file_maker
+    store.put(draft())
+    orders = maker.order(1)
+    store.tick()
+    maker.make(orders)
+    maker.take(orders)
+    store.put(draft(body=b"second"))
+    store.tick()
+    assert bodies_of(store) == [b"hello", b"second"]
+
+
+@pytest.mark.parametrize("is_made_before", [True, False])
+def test_a_topic_that_goes_meanwhile_leaves_no_file(
+    store: MessageStore, disk: SimulatedDisk, *, is_made_before: bool
+) -> None:
+    maker = store.queue_file_maker
+    store.put(draft())
+    orders = maker.order(1)
+    if is_made_before:
+        maker.make(orders)
+    store.delete_topic(TOPIC)
+    if not is_made_before:
+        maker.make(orders)
+    maker.take(orders)
+    assert not disk.exists(path_of(TOPIC, 0))
+    store.add_topic(TOPIC)
+    store.put(draft(body=b"anew"))
+    store.tick()
+    assert bodies_of(store) == [b"anew"]
+
+
+def test_no_room_is_met_by_the_write(store: MessageStore, disk: SimulatedDisk) -> None:
+    maker = store.queue_file_maker
+    store.put(draft())
+    disk.is_full = True
+    orders = maker.order(1)
+    maker.make(orders)
+    maker.take(orders)
+    store.tick()
+    assert store.commit_log.refusal is not None
+    disk.is_full = False
+    store.tick()
+    assert store.commit_log.refusal is None
+    assert bodies_of(store) == [b"hello"]
