@@ -1,6 +1,6 @@
 """Renew the lock files: `make lock`.
 
-requirements.lock comes from pyproject.toml with every extra that development uses; LocalStack, rclone and the next
+requirements.lock comes from pyproject.toml with every extra that development uses; LocalStack, rclone, Go and the next
 PySpark have theirs.
 All carry hashes and name no registry. Pins that still fit are kept; delete a lock file first to renew all of it.
 """
@@ -26,6 +26,7 @@ def main() -> int:
         ("pyproject.toml", "requirements.lock", ["--universal", *extras]),
         ("localstack/localstack-requirements.in", "localstack/localstack-requirements.lock", []),
         ("localstack/rclone-requirements.in", "localstack/rclone-requirements.lock", []),
+        ("localstack/go-requirements.in", "localstack/go-requirements.lock", []),
         ("tooling/pyspark-next.in", "tooling/pyspark-next.lock", []),
     ):
         command = [str(uv), "pip", "compile", *COMMON, *options, source, "--output-file", target]

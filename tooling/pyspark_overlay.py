@@ -6,14 +6,12 @@ lock file, so a changed pin never meets an old directory; a directory under its 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
-from thermocline.localstack import LocalStackError, ToolMissingError
+from thermocline.localstack import ToolMissingError
+from thermocline.localstack.locked_packages import install_locked_packages
 
 TOOLING = Path(__file__).resolve().parent
 CACHE = TOOLING.parent / ".cache"
@@ -45,23 +43,5 @@ def ensure_overlay() -> Path:
     Raises:
         LocalStackError: pip failed; the message ends with what it said.
     """
-    target = overlay_directory()
-    if target.is_dir():
-        return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with (target.parent / f"{NAME}.lock").open("w") as lock_file:
-        fcntl.flock(lock_file, fcntl.LOCK_EX)
-        if target.is_dir():
-            return target
-        print(f"installing {NAME} (once)", file=sys.stderr, flush=True)
-        partial = target.with_suffix(".partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-cache-dir"]
-        options = ["--no-deps", "--no-compile", "--no-build-isolation", "--require-hashes", "--target", str(partial)]
-        command = [*pip, *options, "--requirement", str(LOCK)]
-        answer = subprocess.run(command, capture_output=True, text=True, check=False)
-        if answer.returncode != 0 or not partial.is_dir():
-            shutil.rmtree(partial, ignore_errors=True)
-            raise LocalStackError(f"{NAME} could not be installed:\n{(answer.stdout + answer.stderr)[-2_000:]}")
-        partial.rename(target)
-    return target
+    # PySpark is published as a source archive alone.
+    return install_locked_packages(LOCK, overlay_directory(), name=NAME, options=("--no-build-isolation",))
