@@ -13,6 +13,7 @@ import click
 
 from thermocline.cli.broker import broker
 from thermocline.cli.cluster import cluster
+from thermocline.cli.cold import cold
 from thermocline.cli.dev import dev
 from thermocline.cli.group import group
 from thermocline.cli.message import message
@@ -54,6 +55,7 @@ for _command in (
     message,
     ttl,
     tier,
+    cold,
     store,
     spark,
 ):

@@ -11,7 +11,7 @@ import click
 
 from thermocline.remoting import duration
 
-__all__ = ["DURATION", "SIZE", "TIME", "duration_text"]
+__all__ = ["DURATION", "SIZE", "TIME", "duration_text", "url_and_topic"]
 
 _UNITS_BYTES = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 _SIZE = re.compile(r"(\d+)\s*(b|kib|mib|gib|tib|)")
@@ -78,3 +78,14 @@ SIZE = Size()
 def duration_text(duration_ms: int | None) -> str:
     """Return a duration as people write it; None means for ever."""
     return "for ever" if duration_ms is None else duration.duration_text(duration_ms)
+
+
+def url_and_topic(first: str, second: str) -> tuple[str, str]:
+    """The URL of a bucket and the name of a topic, given in either order: a URL holds `://`, a topic cannot.
+
+    Raises:
+        click.UsageError: Not exactly one of the two is a URL.
+    """
+    if ("://" in first) == ("://" in second):
+        raise click.UsageError("Give one TOPIC and one URL: file:///directory or s3://bucket/prefix.")
+    return (first, second) if "://" in first else (second, first)

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from thermocline.cli.message_rows import COLUMNS, message_row
 from thermocline.cli.output import Output, bytes_text
 from thermocline.cli.parsing import duration_text
-from thermocline.remoting.compression import decompress
-from thermocline.remoting.sys_flag import compression_type, is_compressed
-
-if TYPE_CHECKING:
-    from thermocline.remoting.message_record import MessageRecord
 
 __all__ = ["cat", "ls", "verify"]
 
-BODY_SHOWN_CHARACTERS = 80
 EXIT_DONE, EXIT_BROKEN = 0, 1
-CAT_COLUMNS = ("broker", "queue", "queue_offset", "store_timestamp_ms", "tags", "keys", "message_id", "body")
 
 _json = click.option("--json", "as_json", is_flag=True, help="Write JSON for programs instead of a table.")
 _broker = click.option("--broker", help="Only this broker's cold tier, where several share the bucket.")
@@ -90,8 +83,8 @@ def cat(
 
     wanted = WantedMessages(topic=topic, queue_id=queue_id, start_offset=offset, end_offset=end, count_max=count)
     found = read_messages(url, wanted, broker=broker)
-    rows = (_message(name, record, full=full or as_json) for name, record in found)
-    Output(as_json=as_json).rows(rows, columns=CAT_COLUMNS)
+    rows = (message_row(name, record, full=full or as_json) for name, record in found)
+    Output(as_json=as_json).rows(rows, columns=COLUMNS)
 
 
 @click.command("verify", short_help="Check a topic or an object in a bucket.")
@@ -155,30 +148,4 @@ def _report(report: Any) -> dict[str, Any]:
             }
             for finding in report.findings
         ],
-    }
-
-
-def _message(broker: str, record: MessageRecord, *, full: bool) -> dict[str, object]:
-    data = record.body
-    if is_compressed(record.sys_flag):
-        data = decompress(data, compression_type(record.sys_flag))
-    try:
-        body = data.decode()
-    except UnicodeDecodeError:
-        body = "base64:" + base64.b64encode(data).decode()
-    if not full and len(body) > BODY_SHOWN_CHARACTERS:
-        body = body[:BODY_SHOWN_CHARACTERS] + "…"
-    return {
-        "topic": record.topic,
-        "broker": broker,
-        "queue": record.queue_id,
-        "queue_offset": record.queue_offset,
-        "message_id": record.unique_key,
-        "tags": record.tags,
-        "keys": record.keys,
-        "born_timestamp_ms": record.born_timestamp_ms,
-        "store_timestamp_ms": record.store_timestamp_ms,
-        "physical_offset": record.physical_offset,
-        "properties": dict(record.properties),
-        "body": body,
     }
