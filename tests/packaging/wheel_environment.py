@@ -1,4 +1,4 @@
-"""Environments with the built wheel and nothing else of ours: no checkout on any path, no package that it does not need.
+"""Environments with the built wheel and nothing else of ours: no checkout on a path, no package that it does not need.
 
 pip installs the wheel by its declared requirements, without an index. What they lead to is there already: links to
 those packages of this environment, and to no others. So an import that no requirement declares fails, as does a
