@@ -54,7 +54,7 @@ from thermocline.remoting.errors import ResponseError
 from thermocline.spark import configure, local_session, read_cold
 from thermocline.spark.decoding.message_columns import DEFAULT_COLUMNS, MESSAGE_COLUMNS, arrow_schema, spark_ddl
 from thermocline.tiered.object_store_url import open_object_store
-from tooling.java_libraries import SPARK_S3A, ensure_jars
+from tooling.java_libraries import ensure_s3a_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -323,7 +323,7 @@ def _seal(broker: BrokerUnderTest) -> None:
 
 
 def _session(server: S3Server) -> SparkSession:
-    jars = ",".join(map(str, sorted(ensure_jars(SPARK_S3A).glob("*.jar"))))
+    jars = ",".join(map(str, ensure_s3a_jars()))
     s3a = {
         "endpoint": server.endpoint,
         "endpoint.region": server.region,

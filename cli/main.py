@@ -14,6 +14,7 @@ import click
 
 from thermocline.cli.broker import broker
 from thermocline.cli.cluster import cluster
+from thermocline.cli.cold import cold
 from thermocline.cli.dev import dev
 from thermocline.cli.group import group
 from thermocline.cli.message import message
@@ -55,6 +56,7 @@ for _command in (
     message,
     ttl,
     tier,
+    cold,
     store,
     spark,
 ):

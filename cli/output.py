@@ -103,6 +103,25 @@ class Output:
             return
         self._print_table(table_rows, list(columns) or list(table_rows[0]))
 
+    def stream(self, rows: Iterable[Row], *, columns: Sequence[str]) -> None:
+        """As `rows`, each written as soon as it comes. JSON is one array still; a column grows with what it shows."""
+        if self.as_json:
+            _stream_json(rows)
+            return
+        headings = [heading(column) for column in columns]
+        widths = [len(text) for text in headings]
+        is_empty = True
+        for row in rows:
+            if is_empty:
+                sys.stdout.write("  ".join(headings) + "\n")
+                is_empty = False
+            cells = [for_people(column, row.get(column)) for column in columns]
+            widths = [max(width, len(cell)) for width, cell in zip(widths, cells, strict=True)]
+            padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
+            sys.stdout.write("  ".join(padded).rstrip() + "\n")
+        if is_empty:
+            self.note("nothing to show")
+
     def value(self, value: Row) -> None:
         """Show one object: member by member for people."""
         if self.as_json:
@@ -248,3 +267,12 @@ def bytes_text(size_bytes: int) -> str:
 def _write_json(value: object) -> None:
     encoded = msgspec.json.encode(value, enc_hook=str)
     sys.stdout.write(msgspec.json.format(encoded, indent=2).decode() + "\n")
+
+
+def _stream_json(rows: Iterable[Row]) -> None:
+    """One array, an element a line. What fails before the first element writes nothing."""
+    separator = "[\n"
+    for row in rows:
+        sys.stdout.write(separator + msgspec.json.encode(row, enc_hook=str).decode())
+        separator = ",\n"
+    sys.stdout.write("[]\n" if separator == "[\n" else "\n]\n")

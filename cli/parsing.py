@@ -12,7 +12,7 @@ import click
 
 from thermocline.remoting import duration
 
-__all__ = ["DURATION", "SIZE", "TIME", "duration_text", "topic_and_url"]
+__all__ = ["DURATION", "SIZE", "TIME", "duration_text", "optional_topic_and_url", "topic_and_url"]
 
 _UNITS_BYTES = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 _SIZE = re.compile(r"(\d+)\s*(b|kib|mib|gib|tib|)")
@@ -81,14 +81,31 @@ def duration_text(duration_ms: int | None) -> str:
     return "for ever" if duration_ms is None else duration.duration_text(duration_ms)
 
 
-def topic_and_url(words: Sequence[str]) -> tuple[str | None, str]:
-    """Return topic and bucket of a command that takes `[TOPIC] URL`; the reverse order, which once was, is taken too.
+def topic_and_url(words: Sequence[str]) -> tuple[str, str]:
+    """Return topic and bucket of a command that takes `TOPIC URL`, in either order. Only a URL has `://`.
 
-    A URL has `://` in it, which no topic has. click.UsageError: there is not one of each, or not a URL alone.
+    Raises:
+        click.UsageError: There is not one of each.
+    """
+    topic, url = optional_topic_and_url(words)
+    if topic is None:
+        raise _one_of_each()
+    return topic, url
+
+
+def optional_topic_and_url(words: Sequence[str]) -> tuple[str | None, str]:
+    """Return topic, if there is one, and bucket of a command that takes `[TOPIC] URL`, in either order.
+
+    Raises:
+        click.UsageError: There is not one URL, or more than one topic.
     """
     urls = [word for word in words if "://" in word]
     topics = [word for word in words if "://" not in word]
     if len(urls) != 1 or len(topics) > 1:
-        path = click.get_current_context().command_path
-        raise click.UsageError(f"Give one topic and one bucket: {path} TOPIC URL, such as orders s3://bucket/prefix.")
+        raise _one_of_each()
     return (topics[0] if topics else None), urls[0]
+
+
+def _one_of_each() -> click.UsageError:
+    path = click.get_current_context().command_path
+    return click.UsageError(f"Give one topic and one bucket: {path} TOPIC URL, such as orders s3://bucket/prefix.")

@@ -67,7 +67,7 @@ def catch_up(
     from thermocline.spark.jobs.replay import catch_up as run_catch_up
 
     options = dict(read.options) | ({} if columns is None else {"columns": columns})
-    with in_session(read, f"replaying {topic}") as (spark, tell):
+    with in_session(read, f"replaying {topic}", output=output) as (spark, tell):
         report = run_catch_up(
             spark,
             read.url,

@@ -72,10 +72,9 @@ def compare(
     from thermocline.spark.jobs.compare import Side
     from thermocline.spark.jobs.compare import compare as run_compare
 
-    other_options = (dict(read.options) if other_url is None else {}) | parse_pairs(
-        other_pairs, option="--other-option"
-    )
-    with in_session(read, f"comparing {topic} and {other}") as (spark, tell):
+    of_read = dict(read.options) if other_url is None else {"engine": read.engine}
+    other_options = of_read | parse_pairs(other_pairs, option="--other-option")
+    with in_session(read, f"comparing {topic} and {other}", output=output) as (spark, tell):
         found = run_compare(
             spark,
             Side(url=read.url, topic=topic, options=read.options),

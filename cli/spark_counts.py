@@ -29,7 +29,7 @@ def counts(read: ColdRead, topic: str, by: str, output: str | None) -> None:
     """
     from thermocline.spark.jobs.counts import counts as run_counts
 
-    with in_session(read, f"counting {topic}") as (spark, tell):
+    with in_session(read, f"counting {topic}", output=output) as (spark, tell):
         report = run_counts(spark, read.url, topic=topic, by=by, output=output, options=read.options, on_progress=tell)
     if read.output.as_json:
         read.output.value(asdict(report))

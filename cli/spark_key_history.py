@@ -57,7 +57,7 @@ def key_history(
     """
     from thermocline.spark.jobs.key_history import key_history as run_key_history
 
-    with in_session(read, f"history in {topic}") as (spark, tell):
+    with in_session(read, f"history in {topic}", output=output) as (spark, tell):
         report = run_key_history(
             spark,
             read.url,

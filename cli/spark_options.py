@@ -29,6 +29,7 @@ Told = Callable[[int, int], None]
 """What jobs tell how far they are."""
 
 _OUR_ERROR = re.compile(r"^thermocline\.[\w.]+Error: (.+)$", re.MULTILINE)
+HADOOP_PREFIX = "fs.s3a."
 _NAMED = {
     "tags": "tags",
     "queues": "queues",
@@ -45,8 +46,15 @@ class ColdRead:
 
     url: str
     options: Mapping[str, str]
+    hadoop: Mapping[str, str]
+    """fs.s3a.* settings for the session: an output is reached by them; with the engine s3a they count there alone."""
     cores: int | None
     output: Output
+
+    @property
+    def engine(self) -> str:
+        """What fetches messages."""
+        return self.options.get("engine", "direct")
 
 
 def reads_cold_tier(command: Callable[Concatenate[ColdRead, P], R]) -> Callable[P, R]:
@@ -69,6 +77,13 @@ def reads_cold_tier(command: Callable[Concatenate[ColdRead, P], R]) -> Callable[
     @click.option("--ending-offsets", metavar="earliest|latest|JSON", help="Where to end, exclusive.")
     @click.option("--starting-time", metavar="TIME", help="Store time to start at: milliseconds or ISO 8601.")
     @click.option("--ending-time", metavar="TIME", help="Store time to end before, written so too.")
+    @click.option(
+        "--engine",
+        type=click.Choice(["direct", "s3a"]),
+        default="direct",
+        show_default=True,
+        help="What fetches messages: this project's S3 client, or Hadoop's s3a.",
+    )
     @click.option("--option", "pairs", multiple=True, metavar="NAME=VALUE", help="Any other option of the data source.")
     @click.option("--cores", type=click.IntRange(min=1), help="Cores to use; all when absent.")
     @click.option("--json", "as_json", is_flag=True, help="Write the report as JSON for programs instead of a table.")
@@ -80,10 +95,14 @@ def reads_cold_tier(command: Callable[Concatenate[ColdRead, P], R]) -> Callable[
             value = given.pop(name)
             if value is not None:
                 options[option] = str(value)
-        cores = given.pop("cores")
+        cores, engine = given.pop("cores"), given.pop("engine")
+        hadoop = {name: value for name, value in options.items() if name.startswith(HADOOP_PREFIX)}
+        if engine == "s3a":
+            options = {name: value for name, value in options.items() if name not in hadoop} | {"engine": "s3a"}
         read = ColdRead(
             url=str(given.pop("url")),
             options=options,
+            hadoop=hadoop,
             cores=None if cores is None else int(str(cores)),
             output=Output(as_json=bool(given.pop("as_json"))),
         )
@@ -93,17 +112,38 @@ def reads_cold_tier(command: Callable[Concatenate[ColdRead, P], R]) -> Callable[
 
 
 @contextmanager
-def in_session(read: ColdRead, title: str) -> Iterator[tuple[SparkSession, Told]]:
-    """The session for a command, and what tells its progress bar."""
+def in_session(read: ColdRead, title: str, *, output: str | None = None) -> Iterator[tuple[SparkSession, Told]]:
+    """The session for a command, and what tells its progress bar.
+
+    It has the s3a connector where messages are fetched by it, or `output`, a directory, is reached by it.
+    """
     from thermocline.spark.session import session_for_job
 
+    s3a = read.engine == "s3a" or (output or "").startswith("s3a://")
     with (
-        session_for_job(app_name=f"thermocline {title}", cores=read.cores) as spark,
+        session_for_job(app_name=f"thermocline {title}", cores=read.cores, s3a=s3a) as spark,
+        _settings(spark, read.hadoop),
         read.output.progress() as progress,
     ):
         bar = progress.add_task(title, total=None)
         with _one_sentence():
             yield spark, lambda done, total: progress.update(bar, completed=done, total=max(total, 1))
+
+
+@contextmanager
+def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """The session with these settings, and afterwards without them: it may be one that others use."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, earlier in before.items():
+            if earlier is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, earlier)
 
 
 @contextmanager

@@ -70,7 +70,7 @@ def republish(
     """
     from thermocline.spark.jobs.republish import republish as run_republish
 
-    with in_session(read, f"re-publishing {topic}") as (spark, tell):
+    with in_session(read, f"re-publishing {topic}", output=state) as (spark, tell):
         report = run_republish(
             spark,
             read.url,

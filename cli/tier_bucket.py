@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from thermocline.cli.message_rows import COLUMNS, message_row
 from thermocline.cli.output import Output, bytes_text
-from thermocline.cli.parsing import duration_text, topic_and_url
-from thermocline.remoting.compression import decompress
-from thermocline.remoting.sys_flag import compression_type, is_compressed
-
-if TYPE_CHECKING:
-    from thermocline.remoting.message_record import MessageRecord
+from thermocline.cli.parsing import duration_text, optional_topic_and_url, topic_and_url
 
 __all__ = ["cat", "ls", "verify"]
 
-BODY_SHOWN_CHARACTERS = 80
 EXIT_DONE, EXIT_BROKEN = 0, 1
-CAT_COLUMNS = ("broker", "queue", "queue_offset", "store_timestamp_ms", "tags", "keys", "message_id", "body")
 
 _places = click.argument("places", nargs=-1, required=True, metavar="[TOPIC] URL")
 _json = click.option("--json", "as_json", is_flag=True, help="Write JSON for programs instead of a table.")
@@ -40,7 +33,7 @@ def ls(places: tuple[str, ...], indexes: bool, broker: str | None, as_json: bool
     Example:
       thermocline tier ls orders file:///var/lib/thermocline/cold
     """
-    topic, url = topic_and_url(places)
+    topic, url = optional_topic_and_url(places)
     from thermocline.tiered.bucket.bucket_contents import list_indexes, list_pieces, list_topics
 
     output = Output(as_json=as_json)
@@ -86,14 +79,12 @@ def cat(
       thermocline tier cat orders s3://history/production --queue 0 --offset 1000 --end 1010 --full
     """
     topic, url = topic_and_url(places)
-    if topic is None:
-        raise click.UsageError("Name the topic before the bucket: thermocline tier cat TOPIC URL.")
     from thermocline.tiered.bucket.bucket_messages import WantedMessages, read_messages
 
     wanted = WantedMessages(topic=topic, queue_id=queue_id, start_offset=offset, end_offset=end, count_max=count)
     found = read_messages(url, wanted, broker=broker)
-    rows = (_message(name, record, full=full or as_json) for name, record in found)
-    Output(as_json=as_json).rows(rows, columns=CAT_COLUMNS)
+    rows = (message_row(name, record, full=full or as_json) for name, record in found)
+    Output(as_json=as_json).rows(rows, columns=COLUMNS)
 
 
 @click.command("verify", short_help="Check a topic or an object in a bucket.")
@@ -110,7 +101,7 @@ def verify(places: tuple[str, ...], key: str | None, broker: str | None, as_json
     Example:
       thermocline tier verify orders s3://history/production
     """
-    topic, url = topic_and_url(places)
+    topic, url = optional_topic_and_url(places)
     from thermocline.tiered.bucket import bucket_verify
 
     if (topic is None) == (key is None):
@@ -157,30 +148,4 @@ def _report(report: Any) -> dict[str, Any]:
             }
             for finding in report.findings
         ],
-    }
-
-
-def _message(broker: str, record: MessageRecord, *, full: bool) -> dict[str, object]:
-    data = record.body
-    if is_compressed(record.sys_flag):
-        data = decompress(data, compression_type(record.sys_flag))
-    try:
-        body = data.decode()
-    except UnicodeDecodeError:
-        body = "base64:" + base64.b64encode(data).decode()
-    if not full and len(body) > BODY_SHOWN_CHARACTERS:
-        body = body[:BODY_SHOWN_CHARACTERS] + "…"
-    return {
-        "topic": record.topic,
-        "broker": broker,
-        "queue": record.queue_id,
-        "queue_offset": record.queue_offset,
-        "message_id": record.unique_key,
-        "tags": record.tags,
-        "keys": record.keys,
-        "born_timestamp_ms": record.born_timestamp_ms,
-        "store_timestamp_ms": record.store_timestamp_ms,
-        "physical_offset": record.physical_offset,
-        "properties": dict(record.properties),
-        "body": body,
     }

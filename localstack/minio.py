@@ -44,7 +44,7 @@ class MinioRecipe:
 
     def install(self, cache_directory: Path) -> None:
         """Build it (about five minutes on two cores, once)."""
-        build_go_program(MODULE, VERSION, self.executable(cache_directory))
+        build_go_program(MODULE, VERSION, self.executable(cache_directory), cache_directory=cache_directory)
 
     def command(self, launch: Launch) -> Sequence[str]:
         """Serve one directory."""

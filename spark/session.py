@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from thermocline.remoting.errors import InvalidRequestError
+from thermocline.spark.connector.s3a_connector import check_connector, connector_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,28 +44,39 @@ def local_session(
     app_name: str = "thermocline",
     cores: int | None = None,
     settings: Mapping[str, str] | None = None,
+    s3a: bool = False,
     environment: MutableMapping[str, str] = os.environ,
 ) -> SparkSession:
     """The session of this process, started on this machine when there is none; stop it with `.stop()`.
 
-    `cores` None is all of them. `settings` go over LOCAL_SETTINGS. What the JVM and the workers need is put into
-    `environment` where it is not set yet.
+    `cores` None is all of them. `settings` go over LOCAL_SETTINGS. `s3a` gives it Hadoop's s3a connector, which PySpark
+    does not bring: its jars are fetched by Maven's settings where they are missing (15 MB, once). What the JVM and the
+    workers need is put into `environment` where it is not set yet.
 
     Raises:
-        InvalidRequestError: PySpark is not installed, or there is no Java of version 17 or newer.
+        InvalidRequestError: PySpark is not installed, there is no Java of version 17 or newer, no repository has the
+            connector, or the session that runs already was started without it.
+        UnavailableError: A Maven repository gave no answer.
     """
     prepare_environment(environment)
+    chosen = LOCAL_SETTINGS | dict(settings or {})
+    if s3a and _running_session() is None:
+        jars = [chosen.get("spark.jars", ""), *map(str, connector_jars(environment))]
+        chosen["spark.jars"] = ",".join(filter(None, jars))
     builder = _session_class().builder.appName(app_name).master(f"local[{'*' if cores is None else cores}]")
-    for name, value in (LOCAL_SETTINGS | dict(settings or {})).items():
+    for name, value in chosen.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    if s3a:
+        check_connector(session)
     return session
 
 
 @contextmanager
-def session_for_job(*, app_name: str, cores: int | None = None) -> Iterator[SparkSession]:
-    """The session of this process for one job; one that was started for it is stopped afterwards. Raises as above.
+def session_for_job(*, app_name: str, cores: int | None = None, s3a: bool = False) -> Iterator[SparkSession]:
+    """The session of this process for one job; one that was started for it is stopped afterwards. `s3a`, and what is
+    raised: as above.
 
     Under `spark-submit` it is that application's session, on its master and with its settings; else a local one.
     """
@@ -75,8 +87,10 @@ def session_for_job(*, app_name: str, cores: int | None = None) -> Iterator[Spar
     elif SUBMITTED in os.environ:
         session = _session_class().builder.getOrCreate()
     else:
-        session = local_session(app_name=app_name, cores=cores)
+        session = local_session(app_name=app_name, cores=cores, s3a=s3a)
     try:
+        if s3a:
+            check_connector(session)
         yield session
     finally:
         if found is None:

@@ -13,7 +13,7 @@ from typing import TypeVar
 import pytest
 
 from thermocline.localstack import ToolMissingError
-from tooling.java_libraries import OFFICIAL_ROCKETMQ, SPARK_S3A, find_jars
+from tooling.java_libraries import OFFICIAL_ROCKETMQ, find_jars, find_s3a_jars
 from tooling.system_packages import find_c_compiler, find_java_home
 
 Tool = TypeVar("Tool")
@@ -50,7 +50,7 @@ def official_jars() -> Path:
 @pytest.fixture(scope="session")
 def spark_s3a_jars() -> list[Path]:
     """Hadoop's s3a connector for PySpark, for `spark.jars`."""
-    return sorted(have(lambda: find_jars(SPARK_S3A)).glob("*.jar"))
+    return have(find_s3a_jars)
 
 
 @pytest.fixture(scope="session")

@@ -1,20 +1,27 @@
 """Java libraries by Maven coordinates: the official RocketMQ software of two generations, and Hadoop's s3a connector
 for Spark.
 
-Each set is one pom file beside this one. Its jars lie in one flat directory of the cache whose name carries a digest of
-the pom, so a changed pin never meets an old directory; a directory under its final name is complete.
+Each set is one pom file beside this one. RocketMQ's jars lie in one flat directory of the cache whose name carries a
+digest of the pom, so a changed pin never meets an old directory; a directory under its final name is complete. Those of
+the s3a connector are locked with their checksums, and fetched by the product itself (`spark/connector/`).
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from thermocline.localstack import LocalStackError, ToolMissingError
+from thermocline.remoting.errors import MQError
+from thermocline.spark.connector.maven_settings import read_maven_settings
+from thermocline.spark.connector.s3a_connector import connector_jars, found_connector_jars
 from tooling.system_packages import ensure_java_home, ensure_maven
 
 TOOLING = Path(__file__).resolve().parent
@@ -22,10 +29,13 @@ CACHE = TOOLING.parent / ".cache"
 OFFICIAL_ROCKETMQ = "official-rocketmq"
 OFFICIAL_ROCKETMQ_4 = "official-rocketmq-4"
 SPARK_S3A = "spark-s3a"
+S3A_LOCK = TOOLING.parent / "spark" / "connector" / "s3a-jars.lock"
 # A pinned plugin, so that the goal means the same with every Maven.
 COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
-# Spark brings these itself, in versions of its own.
-LEFT_TO_SPARK = ("netty-", "httpc", "slf4j-", "commons-")
+# A pinned plugin, as above.
+LIST_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:list"
+# Groups of what Spark brings itself, in versions of its own.
+LEFT_TO_SPARK = ("io.netty", "org.apache.httpcomponents", "org.slf4j", "commons-logging", "commons-codec")
 
 
 def jars_directory(name: str) -> Path:
@@ -71,9 +81,54 @@ def ensure_jars(name: str) -> Path:
         answer = subprocess.run([*command, f"-DoutputDirectory={partial}"], capture_output=True, text=True, check=False)
         if answer.returncode != 0 or not partial.is_dir():
             raise LocalStackError(f"the {name} jars could not be fetched:\n{(answer.stdout + answer.stderr)[-2_000:]}")
-        if name == SPARK_S3A:
-            for jar in partial.iterdir():
-                if jar.name.startswith(LEFT_TO_SPARK):
-                    jar.unlink()
         partial.rename(target)
     return target
+
+
+def find_s3a_jars() -> list[Path]:
+    """The jars of the s3a connector, for `spark.jars`.
+
+    Raises:
+        ToolMissingError: They have not been fetched.
+    """
+    found = found_connector_jars()
+    if found is None:
+        raise ToolMissingError("the s3a connector's jars are not here yet: `make test` fetches them.")
+    return list(found)
+
+
+def ensure_s3a_jars() -> list[Path]:
+    """Fetch them unless they are there (some seconds, once).
+
+    Raises:
+        LocalStackError: No repository of Maven's settings gave them.
+    """
+    try:
+        return list(connector_jars())
+    except MQError as error:
+        raise LocalStackError(str(error)) from error
+
+
+def lock_s3a_jars() -> None:
+    """Write the lock file of the s3a connector: every artifact that the pom leads to and Spark does not bring itself.
+
+    Raises:
+        LocalStackError: Maven failed; the message ends with what it said.
+    """
+    pom = TOOLING / f"{SPARK_S3A}.pom.xml"
+    ensure_java_home(with_compiler=False)
+    with tempfile.TemporaryDirectory() as directory:
+        listed = Path(directory) / "list"
+        options = ["-q", "-B", "-f", str(pom), "-DincludeScope=runtime", f"-DoutputFile={listed}"]
+        answer = subprocess.run([str(ensure_maven()), *options, LIST_GOAL], capture_output=True, text=True, check=False)
+        if answer.returncode != 0:
+            raise LocalStackError(f"the s3a jars could not be listed:\n{(answer.stdout + answer.stderr)[-2_000:]}")
+        found = re.findall(r"^ +([\w.-]+):([\w.-]+):jar:([\w.-]+):\w+", listed.read_text(), re.MULTILINE)
+    repository = read_maven_settings(os.environ).local_repository
+    lines = [f"# From tooling/{pom.name}, by `make lock`: coordinates and SHA-256. The connector stands first."]
+    for group, name, version in found:
+        if group not in LEFT_TO_SPARK:
+            jar = repository / group.replace(".", "/") / name / version / f"{name}-{version}.jar"
+            lines.append(f"{group}:{name}:{version} {hashlib.sha256(jar.read_bytes()).hexdigest()}")
+    S3A_LOCK.write_text("\n".join(lines) + "\n")
+    print(f"{S3A_LOCK.relative_to(TOOLING.parent)} is up to date with tooling/{pom.name}")

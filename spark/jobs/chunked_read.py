@@ -14,9 +14,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.spark.access.hadoop_options import FORMAT, read_options
+from thermocline.spark.access.store_options import HADOOP_PREFIX
+from thermocline.spark.access.store_url import S3_SCHEMES
+from thermocline.spark.cold_table import ENGINES, Engine, check_s3a_options, load_cold, s3a_url
+from thermocline.spark.connector.s3a_connector import check_connector
 from thermocline.spark.data_source import table_schema
 from thermocline.spark.reading.cold_plan import pinned_options, resolve_plan
 from thermocline.spark.reading.read_plan import QueueRange, ReadPlan, SegmentSlice
@@ -72,6 +77,8 @@ class ChunkedRead:
     notes: tuple[str, ...] = ()
     receipt: Mapping[str, Any] | None = None
     """What a hand-off after the whole read needs to know; carried along."""
+    engine: Engine = "direct"
+    """What fetches the rows; not saved. The driver plans by the direct client whichever it is."""
 
     @classmethod
     def plan(
@@ -83,7 +90,7 @@ class ChunkedRead:
             InvalidRequestError: An option is wrong, a topic is not there.
             UnavailableError: The store gave no answer, or refused.
         """
-        chosen = _chosen(spark, url, topic, options)
+        engine, chosen = _chosen(spark, url, topic, options)
         asked = read_options_from(chosen)
         # No slice is longer than a chunk.
         asked = replace(asked, partition_bytes_max=min(asked.partition_bytes_max, chunk_bytes))
@@ -97,6 +104,7 @@ class ChunkedRead:
         pinned = pinned_options(plan)
         return cls(
             options=_without(chosen, _FIXED),
+            engine=engine,
             queues=tuple(_end(queue) for queue in plan.queues),
             chunks=tuple(cut_chunks(plan, chunk_bytes=chunk_bytes)),
             pins={name.lower(): pinned[name] for name in _PINS} | ({_HELD: chosen[_HELD]} if _HELD in chosen else {}),
@@ -107,8 +115,10 @@ class ChunkedRead:
         cls, spark: SparkSession, url: str, *, topic: str, options: Mapping[str, str], saved: Mapping[str, Any]
     ) -> ChunkedRead:
         """The read that an earlier run has saved; the options say how the bucket is reached now."""
+        engine, chosen = _chosen(spark, url, topic, options)
         return cls(
-            options=_without(_chosen(spark, url, topic, options), _FIXED),
+            options=_without(chosen, _FIXED),
+            engine=engine,
             queues=tuple(QueueEnd(**queue) for queue in saved["queues"]),
             chunks=tuple(
                 Chunk(**chunk | {"ranges": tuple(QueueEnd(**part) for part in chunk["ranges"])})
@@ -210,7 +220,11 @@ class ChunkedRead:
         """The rows of a chunk."""
         if not chunk.ranges:
             return spark.createDataFrame([], schema=table_schema(self.options))
-        return spark.read.format(FORMAT).options(**self.chunk_options(chunk)).load()
+        options = self.chunk_options(chunk)
+        if self.engine == "direct":
+            return spark.read.format(FORMAT).options(**options).load()
+        given = {name: value for name, value in options.items() if not name.startswith(("s3.", HADOOP_PREFIX))}
+        return load_cold(spark, given.pop("path"), given.pop("topic"), "s3a", given)
 
 
 def cut_chunks(plan: ReadPlan, *, chunk_bytes: int) -> Iterator[Chunk]:
@@ -276,10 +290,28 @@ def _still_there(ranges: Iterable[QueueEnd], there: Mapping[tuple[str, str, int]
             yield replace(part, start_offset=start, end_offset=end)
 
 
-def _chosen(spark: SparkSession, url: str, topic: str, options: Mapping[str, str]) -> dict[str, str]:
-    """All options of the read, by their names in lower case; what the session knows of the bucket counts last."""
-    given = {name.lower(): value for name, value in (read_options(spark, url) | dict(options)).items()}
-    return given | {"path": url, "topic": topic}
+def split_engine(options: Mapping[str, str]) -> tuple[Engine, dict[str, str]]:
+    """The option `engine`, which jobs take beside those of the data source, and the others."""
+    others = {name: value for name, value in options.items() if name.lower() != "engine"}
+    named = [value for name, value in options.items() if name.lower() == "engine"]
+    for value in named:
+        if value == "s3a":
+            return "s3a", others
+        if value != "direct":
+            raise InvalidRequestError(f"{value!r} is none of {', '.join(ENGINES)}", option="engine")
+    return "direct", others
+
+
+def _chosen(spark: SparkSession, url: str, topic: str, options: Mapping[str, str]) -> tuple[Engine, dict[str, str]]:
+    """The engine, and all options of the read by their names in lower case; the session's settings count last."""
+    engine, others = split_engine(options)
+    of_session = read_options(spark, url)
+    if engine == "s3a":
+        check_s3a_options({name: value for name, value in others.items() if of_session.get(name) != value})
+        if urlsplit(s3a_url(url)).scheme in S3_SCHEMES:
+            check_connector(spark)
+    given = {name.lower(): value for name, value in (of_session | others).items()}
+    return engine, given | {"path": url, "topic": topic}
 
 
 def _without(options: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:

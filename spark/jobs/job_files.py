@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from thermocline.remoting.errors import CorruptDataError, UnavailableError
+from thermocline.spark.connector.s3a_connector import connector_error, java_causes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,14 +28,16 @@ _TEMPORARY = ".tmp-"
 class JobFiles:
     """A directory; all names are relative to it, with `/` between their parts.
 
-    Every method raises UnavailableError when the file system fails or refuses.
+    Every method raises UnavailableError when the file system fails or refuses, and InvalidRequestError when the session
+    has no s3a connector that it needs.
     """
 
     def __init__(self, spark: SparkSession, directory: str) -> None:
         jvm: Any = spark._jvm
         self._path_class: Any = jvm.org.apache.hadoop.fs.Path
         configuration = spark._jsparkSession.sessionState().newHadoopConf()
-        with _translated(directory):
+        self._jvm = jvm
+        with self._translated(directory):
             path = self._path_class(directory)
             self._files: Any = path.getFileSystem(configuration)
             self._root: Any = self._files.makeQualified(path)
@@ -47,19 +50,19 @@ class JobFiles:
 
     def has(self, name: str = "") -> bool:
         """Whether there is such a file or directory."""
-        with _translated(self.directory):
+        with self._translated(self.directory):
             return bool(self._files.exists(self._path(name)))
 
     def names(self, name: str = "") -> list[str]:
         """What lies directly in a directory, sorted; nothing when it is not there."""
-        with _translated(self.directory):
+        with self._translated(self.directory):
             if not self._files.exists(self._path(name)):
                 return []
             return sorted(str(status.getPath().getName()) for status in self._files.listStatus(self._path(name)))
 
     def files(self, name: str) -> list[str]:
         """Every file at any depth in a directory, relative to it, sorted."""
-        with _translated(self.directory):
+        with self._translated(self.directory):
             base = str(self._path(name).toUri().getPath()).rstrip("/") + "/"
             found = []
             listing = self._files.listFiles(self._path(name), True)
@@ -71,7 +74,7 @@ class JobFiles:
 
     def read(self, name: str) -> bytes | None:
         """A whole file; None when it is not there."""
-        with _translated(self.directory):
+        with self._translated(self.directory):
             if not self._files.exists(self._path(name)):
                 return None
             stream = self._files.open(self._path(name))
@@ -86,7 +89,7 @@ class JobFiles:
             return
         folder, _, last = name.rpartition("/")
         temporary = f"{folder}/{_TEMPORARY}{uuid.uuid4().hex}-{last}".lstrip("/")
-        with _translated(self.directory):
+        with self._translated(self.directory):
             stream = self._files.create(self._path(temporary), False)
             try:
                 stream.write(bytearray(data))
@@ -100,7 +103,7 @@ class JobFiles:
         Raises:
             CorruptDataError: There is neither the file nor one of the other name.
         """
-        with _translated(self.directory):
+        with self._translated(self.directory):
             is_there = bool(self._files.exists(self._path(target)))
             if is_there:
                 self._files.delete(self._path(source), False)
@@ -113,21 +116,24 @@ class JobFiles:
 
     def delete(self, name: str) -> None:
         """Delete a file or a directory with all that is in it, if it is there."""
-        with _translated(self.directory):
+        with self._translated(self.directory):
             self._files.delete(self._path(name), True)
 
     def _path(self, name: str) -> Any:
         # As one text: a child given by itself is read as a URL, and the names of partitions hold what they like.
         return self._path_class(f"{self._root.toString()}/{name}") if name else self._root
 
+    @contextmanager
+    def _translated(self, directory: str) -> Iterator[None]:
+        """Java's exceptions as ours: one sentence, no stack."""
+        from py4j.protocol import Py4JJavaError
 
-@contextmanager
-def _translated(directory: str) -> Iterator[None]:
-    """Java's exceptions as ours: one sentence, no stack."""
-    from py4j.protocol import Py4JJavaError
-
-    try:
-        yield
-    except Py4JJavaError as error:
-        reason = str(error.java_exception.toString()).partition("\n")[0]
-        raise UnavailableError("the job's directory cannot be used", directory=directory, reason=reason) from error
+        try:
+            yield
+        except Py4JJavaError as error:
+            names, texts = java_causes(error)
+            of_connector = connector_error(self._jvm, names, texts)
+            if of_connector is not None:
+                raise of_connector from error
+            reason = str(error.java_exception.toString()).partition("\n")[0]
+            raise UnavailableError("the job's directory cannot be used", directory=directory, reason=reason) from error

@@ -127,7 +127,7 @@ def harmless_options(options: Mapping[str, str]) -> dict[str, str]:
     return {
         name.lower(): value
         for name, value in options.items()
-        if not name.lower().startswith(("s3.", HADOOP_PREFIX)) and value is not None
+        if not name.lower().startswith(("s3.", HADOOP_PREFIX, "engine")) and value is not None
     }
 
 

@@ -23,7 +23,7 @@ from thermocline.remoting.errors import (
 from thermocline.spark.access.blocking_store import blocking_store
 from thermocline.spark.access.hadoop_options import read_options
 from thermocline.spark.handoff.same_store import check_same_stores, stores_of
-from thermocline.spark.jobs.chunked_read import Chunk, ChunkedRead, QueueEnd
+from thermocline.spark.jobs.chunked_read import Chunk, ChunkedRead, QueueEnd, split_engine
 from thermocline.spark.jobs.progress import Progress, ProgressMeter
 from thermocline.spark.reading.cold_plan import resolve_plan
 from thermocline.spark.reading.pruning_filters import PruningFilters
@@ -318,7 +318,8 @@ def _ask_bucket(plan: ReadPlan, chosen: ReadOptions, group: str) -> _Brokers:
 
 
 def _options(spark: SparkSession, url: str, topic: str, options: Mapping[str, str]) -> ReadOptions:
-    return read_options_from(read_options(spark, url) | dict(options) | {"path": url, "topic": topic})
+    _, others = split_engine(options)
+    return read_options_from(read_options(spark, url) | others | {"path": url, "topic": topic})
 
 
 def _oldest_at_brokers(namesrv: str, queues: Sequence[QueueLag], following: Mapping[QueuePlace, int]) -> list[QueueLag]:

@@ -34,7 +34,7 @@ from thermocline.spark.handoff.receipt import Receipt, receipt_place, write_rece
 from thermocline.spark.handoff.snapshot import SnapshotQueue
 from thermocline.spark.handoff.snapshot import open as open_snapshot
 from thermocline.spark.jobs.chunked_job import Outcome, begin, run_chunks
-from thermocline.spark.jobs.chunked_read import CHUNK_BYTES_DEFAULT, ChunkedRead
+from thermocline.spark.jobs.chunked_read import CHUNK_BYTES_DEFAULT, ChunkedRead, split_engine
 from thermocline.spark.jobs.file_output import FileOutput, OutputFormat, partition_columns
 from thermocline.spark.jobs.job_files import JobFiles
 from thermocline.spark.jobs.progress import Progress
@@ -83,7 +83,8 @@ def catch_up(
 ) -> CatchUpReport:
     """Write the messages of `topic` (one or several, comma separated) under `url` to the new directory `output`.
 
-    `options` are those of the data source: offsets, times, tags, columns, s3.*; `from_group`, `seal` and `namesrv`
+    `options` are those of the data source: offsets, times, tags, columns, s3.*, and `engine` as for `read_cold`;
+    `from_group`, `seal` and `namesrv`
     those of `thermocline.spark.open`. The receipt goes to `receipt`, a path or URL, or beside the output. Returns when
     the files are complete. A run that was interrupted is continued with the same arguments; work is kept in chunks of
     `chunk_bytes` of records.
@@ -93,6 +94,7 @@ def catch_up(
         UnavailableError: The store gave no answer, or refused.
     """
     started_ns = time.monotonic_ns()
+    engine, others = split_engine(options or {})
     place = receipt_place(output) if receipt is None else receipt
     partitions = partition_columns(partition_by)
     form = {
@@ -107,10 +109,11 @@ def catch_up(
         def plan() -> ChunkedRead:
             snapshot = held.enter_context(
                 open_snapshot(
-                    spark, url, topic=topic, options=options, from_group=from_group, seal=seal, namesrv=namesrv
+                    spark, url, topic=topic, options=others, from_group=from_group, seal=seal, namesrv=namesrv
                 )
             )
-            read = ChunkedRead.plan(spark, url, topic=topic, options=snapshot.options, chunk_bytes=chunk_bytes)
+            resolved = {**snapshot.options, "engine": engine}
+            read = ChunkedRead.plan(spark, url, topic=topic, options=resolved, chunk_bytes=chunk_bytes)
             return replace(read, receipt=msgspec.to_builtins(snapshot.receipt(output=output)))
 
         record, read = begin(spark, JobFiles(spark, output), "catch-up", url, topic, options or {}, form, plan=plan)

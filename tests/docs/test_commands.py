@@ -107,6 +107,7 @@ def test_the_common_options_are_those_that_commands_share() -> None:
     without = [name for name, command in COMMANDS.items() if "-n --namesrv" not in options(command)]
     assert sorted(name.removeprefix("thermocline ") for name in without) == [
         "broker",
+        "cold read",
         "dev",
         "namesrv",
         "spark catch-up",
@@ -271,7 +272,7 @@ def test_a_command_that_is_shown_works(
 ) -> None:
     monkeypatch.chdir(module_folder)
     monkeypatch.setenv("NAMESRV_ADDR", cluster["namesrv"])
-    if words[0] == "tier" and words[1] in ("ls", "cat", "verify"):
+    if words[0] == "cold" or (words[0] == "tier" and words[1] in ("ls", "cat", "verify")):
         assert run(["tier", "seal", "orders"]) == 0
     if "$HANDLE" in words:
         words[words.index("$HANDLE")] = recallable(capsys)

@@ -72,7 +72,7 @@ def built_agent() -> Path:
     with (target.parent / "go-agent.lock").open("w") as lock_file:
         fcntl.flock(lock_file, fcntl.LOCK_EX)
         if not target.is_file():
-            go = find_go()
+            go = find_go(default_cache_directory())
             partial = target.with_suffix(".partial")
             built = subprocess.run(
                 [str(go), "build", "-trimpath", "-mod=readonly", "-o", str(partial), "."],

@@ -14,7 +14,7 @@ import pytest
 
 from tests.fixtures_tools import have
 from thermocline.spark.access.blocking_store import close_stores
-from tooling.java_libraries import SPARK_S3A, find_jars
+from tooling.java_libraries import find_s3a_jars
 from tooling.system_packages import find_java_home
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def the_session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
             "spark.master": "local[2,2]",
             "spark.driver.memory": "1g",
             # A JVM takes jars when it starts, and this one is started once.
-            "spark.jars": ",".join(map(str, sorted(have(lambda: find_jars(SPARK_S3A)).glob("*.jar")))),
+            "spark.jars": ",".join(map(str, have(find_s3a_jars))),
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.local.dir": str(folder / "local"),
         },

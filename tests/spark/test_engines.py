@@ -23,7 +23,7 @@ from thermocline.remoting.errors import (
     ObjectStoreUnavailableError,
     TopicNotFoundError,
 )
-from thermocline.spark import read_cold, task_metrics
+from thermocline.spark import Side, catch_up, compare, counts, key_history, read_cold, task_metrics
 from thermocline.spark.access.store_options import store_options
 from thermocline.spark.cold_table import BINARY_FILE_BYTES_SETTING
 from thermocline.spark.decoding.message_columns import MESSAGE_COLUMNS, arrow_schema
@@ -267,3 +267,40 @@ def test_a_credentials_provider_is_the_same_to_both_engines(
     session.conf.set(f"fs.s3a.bucket.{bucket.name}.connection.timeout", "soon")
     with pytest.raises(Exception, match=r"a duration is .*fs\.s3a\.connection\.timeout value=soon"):
         read_cold(session, url, topic="orders", **{"s3.credentials": "keys"}).collect()
+
+
+# -- jobs ----------------------------------------------------------------------------------------------------------
+
+
+def test_jobs_give_the_same_by_either_engine(
+    session: SparkSession, orders: tuple[ColdTier, Log], tmp_path: Path
+) -> None:
+    tier, log = orders
+    key = rows_of(log)[77]["key"]
+    by_s3a = {"engine": "s3a"}
+    ways: tuple[dict[str, str], ...] = ({}, by_s3a)
+    counted = [counts(session, tier.url, topic="orders", by="queue,tag", options=way).rows for way in ways]
+    assert counted[0] == counted[1] != ()
+    found = [key_history(session, tier.url, topic="orders", keys=[key], options=way).rows for way in ways]
+    assert found[0] == found[1] != ()
+    sides = [Side(url=tier.url, topic="orders", options=way) for way in ways]
+    with task_metrics(session) as metrics:
+        assert compare(session, *sides).same == len(rows_of(log))
+    assert {task.engine for task in metrics.report().tasks} == {"direct", "s3a"}
+    # An interrupted run may go on with the other engine: rows are the same.
+    for number, way in enumerate(ways):
+        output = (tmp_path / f"replayed-{number}").as_uri()
+        report = catch_up(session, tier.url, topic="orders", output=output, options=way)
+        assert report.row_count == len(rows_of(log))
+        again = catch_up(session, tier.url, topic="orders", output=output, options=ways[1 - number])
+        assert again.outcome == "finished before"
+
+
+def test_jobs_refuse_engines_and_options_that_do_not_count(session: SparkSession, orders: tuple[ColdTier, Log]) -> None:
+    tier, _ = orders
+    with pytest.raises(InvalidRequestError, match="'magic' is none of direct, s3a"):
+        counts(session, tier.url, topic="orders", options={"engine": "magic"})
+    with pytest.raises(InvalidRequestError, match=r"fs\.s3a\.\* settings count alone option=s3\.region"):
+        counts(session, tier.url, topic="orders", options={"engine": "s3a", "s3.region": "eu-west-1"})
+    with pytest.raises(InvalidRequestError, match=r"fs\.s3a\.endpoint"):
+        counts(session, "s3://bucket/cold?endpoint=http://127.0.0.1:9", topic="orders", options={"engine": "s3a"})

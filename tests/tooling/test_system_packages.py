@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures_tools import have
-from thermocline.localstack import ToolMissingError, go_toolchain
+from thermocline.localstack import ToolMissingError
 from tooling import system_packages
 from tooling.system_packages import find_c_compiler, find_java_home, find_maven
 
@@ -28,7 +28,6 @@ def empty_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.Mon
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr(system_packages, "JAVA_DIRECTORY", tmp_path / "jvm")
-    monkeypatch.setattr(go_toolchain, "INSTALL_DIRECTORIES", ())
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     return monkeypatch
 
@@ -60,8 +59,6 @@ def test_what_is_missing_is_named(empty_machine: pytest.MonkeyPatch) -> None:
         find_c_compiler()
     with pytest.raises(ToolMissingError, match="Java runtime"):
         system_packages.ensure_java_home(with_compiler=False)
-    with pytest.raises(ToolMissingError, match="Go"):
-        system_packages.ensure_go()
 
 
 def test_a_missing_tool_skips_here_and_fails_in_ci(empty_machine: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,10 @@
-"""Messages of a queue, read from a bucket alone, as its broker would give them: nothing that has expired by now."""
+"""Messages of a topic, read from a bucket alone, as its broker would give them: nothing that has expired by now."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
 from thermocline.remoting.errors import InvalidRequestError, TopicNotFoundError
@@ -18,64 +19,73 @@ CACHE_BYTES = 64 * 1024 * 1024
 PULL_COUNT = 1_000
 PULL_BYTES = 4 * 1024 * 1024
 
+Found = tuple[str, MessageRecord]
+"""The broker's name and one of its records."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedMessages:
-    """Queue offsets [start_offset, end_offset) of one queue of a topic, or of all; at most `count_max` of each."""
+    """Queue offsets [start_offset, end_offset) of one queue of a topic, or of all, with store times in
+    [start_ms, end_ms); at most `count_max` of each queue. None: no bound."""
 
     topic: str
     queue_id: int | None = None
     start_offset: int = 0
     end_offset: int | None = None
-    count_max: int = 32
+    start_ms: int = 0
+    end_ms: int | None = None
+    count_max: int | None = None
 
 
-def read_messages(url: str, wanted: WantedMessages, *, broker: str | None = None) -> list[tuple[str, MessageRecord]]:
-    """Broker name and record of each message, by queue and offset.
+def read_messages(url: str, wanted: WantedMessages, *, broker: str | None = None) -> Iterator[Found]:
+    """The messages by broker, queue and offset, given as they are read: memory holds one pull and the frame cache.
 
     Raises as `opened_bucket`, and
-        TopicNotFoundError: Nobody has the topic.
+        TopicNotFoundError: No broker has messages of the topic there.
         InvalidRequestError: The topic has no such queue there.
-        CorruptDataError: Records of the range are damaged or lost.
+        CorruptDataError: Records of the range are damaged or lost; messages before them have been given.
     """
+    with asyncio.Runner() as runner:
+        pulls = _pulls(url, wanted, broker)
+        try:
+            while (records := runner.run(_next(pulls))) is not None:
+                yield from records
+        finally:
+            runner.run(pulls.aclose())  # type: ignore[attr-defined]
 
-    async def run() -> list[tuple[str, MessageRecord]]:
-        async with opened_bucket(url, broker=broker, only_topics=frozenset([wanted.topic])) as tiers:
-            having = [tier for tier in tiers if tier.catalog.queue_bounds(wanted.topic)]
-            if not having:
-                raise TopicNotFoundError("the bucket holds no messages of this topic", topic=wanted.topic)
-            found = [(tier.catalog.broker_name, record) for tier in having for record in await _read(tier, wanted)]
+
+async def _next(pulls: AsyncIterator[list[Found]]) -> list[Found] | None:
+    return await anext(pulls, None)
+
+
+async def _pulls(url: str, wanted: WantedMessages, broker: str | None) -> AsyncIterator[list[Found]]:
+    async with opened_bucket(url, broker=broker, only_topics=frozenset([wanted.topic])) as tiers:
+        having = [tier for tier in tiers if tier.catalog.queue_bounds(wanted.topic)]
+        if not having:
+            raise TopicNotFoundError("the bucket holds no messages of this topic", topic=wanted.topic)
         known = {queue_id for tier in having for queue_id in tier.catalog.queue_bounds(wanted.topic)}
         if wanted.queue_id is not None and wanted.queue_id not in known:
             raise InvalidRequestError("the topic has no such queue there", topic=wanted.topic, queue_id=wanted.queue_id)
-        return found
-
-    return asyncio.run(run())
-
-
-async def _read(tier: BrokerTier, wanted: WantedMessages) -> list[MessageRecord]:
-    cache = FrameCache(bytes_max=CACHE_BYTES)
-    reader = ColdReader(tier.store, catalog=lambda: tier.catalog, cache=cache)
-    try:
-        bounds = tier.catalog.queue_bounds(wanted.topic)
-        records: list[MessageRecord] = []
-        for queue_id in sorted(bounds):
-            if wanted.queue_id in (None, queue_id):
-                records += await _read_queue(reader, tier, wanted, queue_id)
-        return records
-    finally:
-        await reader.close()
-        await cache.close()
+        for tier in having:
+            cache = FrameCache(bytes_max=CACHE_BYTES)
+            reader = ColdReader(tier.store, catalog=lambda tier=tier: tier.catalog, cache=cache)  # type: ignore[misc]
+            try:
+                for queue_id in sorted(tier.catalog.queue_bounds(wanted.topic)):
+                    if wanted.queue_id in (None, queue_id):
+                        async for records in _pulls_of_queue(reader, tier, wanted, queue_id):
+                            yield [(tier.catalog.broker_name, record) for record in records]
+            finally:
+                await reader.close()
+                await cache.close()
 
 
-async def _read_queue(
+async def _pulls_of_queue(
     reader: ColdReader, tier: BrokerTier, wanted: WantedMessages, queue_id: int
-) -> list[MessageRecord]:
-    cut_ms = topic_visible_from_ms(tier.catalog, wanted.topic, now_ms=time.time_ns() // 1_000_000)
-    records: list[MessageRecord] = []
-    offset, end_offset = wanted.start_offset, wanted.end_offset
-    while len(records) < wanted.count_max and (end_offset is None or offset < end_offset):
-        count_max = min(PULL_COUNT, wanted.count_max - len(records))
+) -> AsyncIterator[list[MessageRecord]]:
+    visible_ms = topic_visible_from_ms(tier.catalog, wanted.topic, now_ms=time.time_ns() // 1_000_000)
+    offset, end_offset, missing = wanted.start_offset, wanted.end_offset, wanted.count_max
+    while (missing is None or missing > 0) and (end_offset is None or offset < end_offset):
+        count_max = PULL_COUNT if missing is None else min(PULL_COUNT, missing)
         if end_offset is not None:
             count_max = min(count_max, end_offset - offset)
         pull = ColdPull(
@@ -84,13 +94,21 @@ async def _read_queue(
             offset=offset,
             count_max=count_max,
             bytes_max=PULL_BYTES,
-            cut_ms=cut_ms,
+            cut_ms=max(visible_ms, wanted.start_ms),
             group="bucket",
         )
         result = await reader.pull(pull)
         if result.status in (ColdPullStatus.ABOVE_END, ColdPullStatus.NO_QUEUE):
             break
         found = [record for buffer in result.buffers for record in iterate_records(buffer)]
-        records += [record for record in found if end_offset is None or record.queue_offset < end_offset]
+        records = [record for record in found if _is_wanted(record, wanted)]
+        yield records
+        if len(records) < len(found):  # times rise within a queue, as offsets do
+            break
         offset = result.next_offset
-    return records
+        missing = None if missing is None else missing - len(records)
+
+
+def _is_wanted(record: MessageRecord, wanted: WantedMessages) -> bool:
+    is_before_end = wanted.end_offset is None or record.queue_offset < wanted.end_offset
+    return is_before_end and (wanted.end_ms is None or record.store_timestamp_ms < wanted.end_ms)
