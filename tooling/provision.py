@@ -15,8 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from thermocline.localstack import RECIPES, UNFIT_RECIPES, LocalStackError
 from thermocline.localstack.cache_directory import default_cache_directory
 from tooling.java_libraries import OFFICIAL_ROCKETMQ, OFFICIAL_ROCKETMQ_4, SPARK_S3A, ensure_jars
+from tooling.node_packages import NAME as ROCKETMQ_NODE
+from tooling.node_packages import ensure_node_packages
 from tooling.pinned_wheels import PYSPARK_NEXT, ROCKETMQ_CPP
-from tooling.system_packages import ensure_c_compiler, ensure_go, ensure_java_home
+from tooling.system_packages import ensure_c_compiler, ensure_go, ensure_java_home, ensure_npm
 
 GOALS = ("demo", "test", "bench")
 BUILT_WITH_GO = ("versitygw", "minio")
@@ -45,6 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _system_parts(goal: str, cold: str) -> dict[str, Part]:
     parts: dict[str, Part] = {"java": lambda: ensure_java_home(with_compiler=goal != "demo")}
     if goal == "test":
+        parts["npm"] = ensure_npm  # the Node client
         parts["go"] = ensure_go  # the S3 servers, and the program that drives the official Go client
     elif cold in BUILT_WITH_GO:
         parts["go"] = _ensure_go_unless_built((cold,))
@@ -61,6 +64,7 @@ def _cached_parts(goal: str, cold: str) -> dict[str, Part]:
     if goal == "test":
         parts[OFFICIAL_ROCKETMQ_4] = lambda: ensure_jars(OFFICIAL_ROCKETMQ_4)
         parts[SPARK_S3A] = lambda: ensure_jars(SPARK_S3A)
+        parts[ROCKETMQ_NODE] = ensure_node_packages
         parts |= {wheels.name: wheels.ensure for wheels in (PYSPARK_NEXT, ROCKETMQ_CPP)}
     return parts
 
