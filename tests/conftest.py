@@ -15,6 +15,7 @@ pytest_plugins = [
     "tests.fixtures_tools",
     "tests.fixtures_s3",
     "tests.interop.fixtures_cluster",
+    "tests.interop.fixtures_foreign",
     "tests.interop.fixtures_go",
 ]
 

@@ -16,8 +16,10 @@ from thermocline.localstack import RECIPES, UNFIT_RECIPES, LocalStackError
 from thermocline.localstack.cache_directory import default_cache_directory
 from thermocline.localstack.go_toolchain import ensure_go, install_packaged_go
 from tooling.java_libraries import OFFICIAL_ROCKETMQ, OFFICIAL_ROCKETMQ_4, SPARK_S3A, ensure_jars, ensure_s3a_jars
+from tooling.node_packages import NAME as ROCKETMQ_NODE
+from tooling.node_packages import ensure_node_packages
 from tooling.pinned_wheels import PYSPARK_NEXT, ROCKETMQ_CPP
-from tooling.system_packages import ensure_c_compiler, ensure_java_home
+from tooling.system_packages import ensure_c_compiler, ensure_java_home, ensure_npm
 
 GOALS = ("demo", "test", "bench")
 COLD_WITHOUT_SERVER = "file"
@@ -44,6 +46,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _system_parts(goal: str) -> dict[str, Part]:
     parts: dict[str, Part] = {"java": lambda: ensure_java_home(with_compiler=goal != "demo")}
+    if goal == "test":
+        parts["npm"] = ensure_npm  # the Node client
     if goal in ("test", "bench"):
         parts["c compiler"] = ensure_c_compiler
     return parts
@@ -61,6 +65,7 @@ def _cached_parts(goal: str, cold: str) -> dict[str, Part]:
     if goal == "test":
         parts[OFFICIAL_ROCKETMQ_4] = lambda: ensure_jars(OFFICIAL_ROCKETMQ_4)
         parts[SPARK_S3A] = ensure_s3a_jars
+        parts[ROCKETMQ_NODE] = ensure_node_packages
         parts |= {wheels.name: wheels.ensure for wheels in (PYSPARK_NEXT, ROCKETMQ_CPP)}
     return parts
 

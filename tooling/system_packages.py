@@ -1,4 +1,4 @@
-"""Programs that come from the operating system: Java, Maven, a C compiler.
+"""Programs that come from the operating system: Java, Maven, a C compiler, Node.
 
 Rule: look first; install the distribution's package only as root on Debian and its kin; otherwise say in one sentence
 what to install. `find_*` only look, `ensure_*` may install.
@@ -44,10 +44,7 @@ def find_maven() -> Path:
     Raises:
         ToolMissingError: There is none.
     """
-    found = shutil.which("mvn")
-    if found is None:
-        raise ToolMissingError("Maven is needed to fetch Java libraries: install it and put `mvn` on the PATH.")
-    return Path(found)
+    return _find_program("mvn", "Maven is needed to fetch Java libraries: install it and put `mvn` on the PATH.")
 
 
 def find_c_compiler() -> Path:
@@ -59,6 +56,37 @@ def find_c_compiler() -> Path:
     found = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if found is None:
         raise ToolMissingError("a C compiler is needed to build the load generator: install gcc or clang.")
+    return Path(found)
+
+
+def find_node() -> Path:
+    """The `node` command.
+
+    Raises:
+        ToolMissingError: There is none.
+    """
+    return _find_program("node", "Node is needed to run a client that is written for it: install nodejs.")
+
+
+def find_npm() -> Path:
+    """The `npm` command, which comes with Node or beside it.
+
+    Raises:
+        ToolMissingError: There is none.
+    """
+    find_node()
+    return _find_program("npm", "npm is needed to install a client that is written for Node: install npm.")
+
+
+def ensure_npm() -> Path:
+    """`find_npm`, installing Node and npm where that may be done."""
+    return _ensure(find_npm, "nodejs", "npm")
+
+
+def _find_program(name: str, reason: str) -> Path:
+    found = shutil.which(name)
+    if found is None:
+        raise ToolMissingError(reason)
     return Path(found)
 
 

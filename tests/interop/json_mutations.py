@@ -218,7 +218,7 @@ class Author:
         return self._random.choice((Raw("null"), "", "x", 5, [whole], [whole, whole]))
 
     def _odd_map(self) -> Any:
-        return self._random.choice((Raw("null"), "", "x", 5, True, [1]))
+        return self._random.choice((Raw("null"), "", "x", [1]))
 
     def _odd_list(self, described: inspect.ListType | inspect.SetType, rate: float, depth: int) -> Any:
         item = self._value(described.item_type, 0.0, depth + 1)

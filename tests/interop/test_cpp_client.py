@@ -15,18 +15,14 @@ from typing import Any
 import pytest
 
 from tests.fixtures_tools import have
-from tests.interop.cluster import Daemons, thermocline_daemons
+from tests.interop.cluster import Daemons
 from tests.interop.cpp_agent import QUEUE_OFFSET, STATUS, CppAgent, cpp_agent
 from thermocline.client import AdminClient
 from tooling.pinned_wheels import ROCKETMQ_CPP
 
-pytestmark = pytest.mark.xdist_group("interop-cpp")
+pytestmark = pytest.mark.xdist_group("interop-foreign")
 
 SEND_OK = 0
-SETTINGS = {
-    # Levels 3 and 4, those of the first two tries to consume again, are shorter than RocketMQ's.
-    "messageDelayLevel": "1s 5s 1s 1s 3s 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
-}
 _numbers = itertools.count(1)
 
 
@@ -40,18 +36,6 @@ def wheel() -> Path:
 def agent(wheel: Path, tmp_path: Path) -> Iterator[CppAgent]:
     # One for each test: a consumer that joins others in its process gets queues only after ten seconds.
     with cpp_agent(wheel, tmp_path / "cpp-agent") as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def daemons(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemons]:
-    with thermocline_daemons(tmp_path_factory.mktemp("cpp-cluster"), settings=SETTINGS) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def admin(daemons: Daemons) -> Iterator[AdminClient]:
-    with AdminClient(namesrv=daemons.namesrv) as running:
         yield running
 
 
@@ -103,8 +87,8 @@ class CppDriver:
 
 
 @pytest.fixture
-def cpp(agent: CppAgent, admin: AdminClient, daemons: Daemons) -> Iterator[CppDriver]:
-    driver = CppDriver(agent, admin, daemons.namesrv)
+def cpp(agent: CppAgent, foreign_admin: AdminClient, foreign_daemons: Daemons) -> Iterator[CppDriver]:
+    driver = CppDriver(agent, foreign_admin, foreign_daemons.namesrv)
     yield driver
     driver.close()
 
