@@ -175,6 +175,7 @@ class World:
             merge_bytes_per_second=settings.merge_bytes_per_second,
             state_interval_ms=STATE_INTERVAL_MS,
             reserve_bytes=RESERVE_BYTES,
+            scrub_bytes_per_day=0,  # it reads alone, in a thread that the virtual clock does not know
         )
 
 
