@@ -30,6 +30,7 @@ from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import ConnectionLimits, RequestHandler
 from thermocline.remoting.errors import FencedError, MQError, UnavailableError
 from thermocline.remoting.response_code import ResponseCode
+from thermocline.store.private_files import keep_private
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +92,7 @@ def main(role: str, serve: Callable[[HelperOptions, asyncio.Event], Awaitable[No
     parser.add_argument("--log-level", default="INFO")
     arguments = parser.parse_args()
     bind_to_parent(arguments.parent_pid)
+    keep_private()
     os.nice(arguments.nice)
     configure_logging(arguments.log_level, process_name=role)
     options = HelperOptions(

@@ -60,6 +60,8 @@ from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.server import RemotingServer
 from thermocline.store.disk import RealDisk
 from thermocline.store.message_store import MessageStore
+from thermocline.store.private_files import close_to_others
+from thermocline.store.store_config import LARGE_FOLDERS, STORE_NAMES
 from thermocline.tiered.object_store_url import is_directory_url
 from thermocline.transactions.settlement import settle_commits
 
@@ -139,6 +141,7 @@ class HotProcess:
         settings, resources = self._settings, self._resources
         config, disk = settings.broker, RealDisk()
         connections_max = raise_descriptor_limit(files=DESCRIPTORS_FOR_FILES, least=DESCRIPTORS_MIN)
+        close_to_others(settings.store.root_path, names=STORE_NAMES, large=LARGE_FOLDERS)
         store = self._store = MessageStore.open(settings.store, disk=disk, clock=wall_clock_ms, settle=settle_commits)
         resources.callback(store.close)
         self._fence = Fence(

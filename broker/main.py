@@ -31,6 +31,7 @@ from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer
 from thermocline.remoting.errors import InvalidParameterError, InvalidRequestError, SettingError
 from thermocline.store.disk import RealDisk
+from thermocline.store.private_files import keep_private
 from thermocline.tiered.masked_url import masked_url
 
 logger = logging.getLogger(__name__)
@@ -272,6 +273,7 @@ async def _wait_complete(process: HotProcess, policy: ReadyPolicy, stop: asyncio
 def _prepare(arguments: BrokerArguments) -> None:
     if not __debug__:
         raise InvalidParameterError("assertions are part of this program: do not run it with -O")
+    keep_private()
     configure_logging(arguments.log_level, process_name=PROCESS_NAME)
 
 

@@ -1,7 +1,7 @@
 """Runtime folder: where a broker's unix socket lies, in a path short enough for one (107 bytes).
 
 THERMOCLINE_RUNTIME_DIR, else XDG_RUNTIME_DIR/thermocline, else a folder of this user's in the temporary directory.
-It is private: mode 0700, owned by this user, or it is refused.
+It is private: made or set to mode 0700, and refused when another user owns it or could write to it.
 """
 
 import os
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from thermocline.remoting.errors import InvalidParameterError
+from thermocline.store.private_files import OTHERS
 
 SOCKET_PATH_BYTES_MAX = 107
 
@@ -32,6 +33,8 @@ def runtime_folder(environment: Mapping[str, str]) -> Path:
     status = folder.stat()
     if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise InvalidParameterError("the runtime folder must be private to this user", folder=str(folder))
+    if status.st_mode & OTHERS:
+        folder.chmod(0o700)
     return folder
 
 

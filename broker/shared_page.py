@@ -62,7 +62,7 @@ class SharedPage:
     @classmethod
     def create(cls, path: Path, *, generation: int, build_id: int) -> Self:
         """Create or take over the page as the hot process; nothing is published yet."""
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.ftruncate(descriptor, PAGE_BYTES)

@@ -54,6 +54,7 @@ from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import FencedError, InvalidRequestError, UnavailableError
 from thermocline.store.disk import Disk, RealDisk
+from thermocline.store.private_files import Readers
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.due_changes import TopicReport
 from thermocline.tiered.errors import ForeignLedgerError, UnfitStoreError, UntrustedStoreError
@@ -61,7 +62,7 @@ from thermocline.tiered.ledger_entry import QueueHole
 from thermocline.tiered.ledger_writer import CHECKPOINT_INTERVAL
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.object_store_url import ObjectStoreOptions, open_object_store
+from thermocline.tiered.object_store_url import DirectoryAccess, ObjectStoreOptions, open_object_store
 from thermocline.tiered.pins import Pin
 from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
 from thermocline.tiered.tier_budgets import TierBudgets
@@ -149,7 +150,10 @@ class TierRole:
             on_outage=lambda watch: tell_outage(link, watch),
         )
         options = ObjectStoreOptions(
-            counters=account.meter.totals, accounts_of=account.meter.accounts_of, rates=self.rates
+            counters=account.meter.totals,
+            accounts_of=account.meter.accounts_of,
+            rates=self.rates,
+            directory_access=DirectoryAccess(readers=Readers(config.directory_readers), trees=(keys.root,)),
         )
         try:
             opened = await self._open_store(config.cold_url, options)

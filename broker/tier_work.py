@@ -100,7 +100,7 @@ class TierWork:
         local, config = link.settings.store, link.settings.tier
         self._spool_folder = None if keeps_spool_in_memory else Path(local.own_path) / "spool"
         if self._spool_folder is not None:
-            self._spool_folder.mkdir(exist_ok=True)
+            self._spool_folder.mkdir(mode=0o700, exist_ok=True)
         self._log = LocalLog(disk, path=local.commit_log_path, file_bytes=local.log_file_bytes)
         self._queues = LocalQueues(disk, path=local.consume_queue_path, file_bytes=local.queue_file_bytes)
         self._options = SegmentOptions(frame_bytes=config.frame_bytes, compression_level=config.compression_level)

@@ -34,7 +34,7 @@ def dev(data: str, namesrv: str, listen: str, cold: str | None, settings: tuple[
     from thermocline.namesrv.main import load_config, state_paths
 
     directory = Path(data).resolve()
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     host, port = parse_listen("--namesrv", namesrv)
     flags = broker_flags(
         data=str(directory / "store"),

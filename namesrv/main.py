@@ -5,6 +5,7 @@ It runs until SIGTERM or Ctrl-C.
 
 import asyncio
 import logging
+import os
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -96,4 +97,5 @@ async def run(config: NameServerConfig, *, on_ready: Callable[[str], None] | Non
 
 def main(config: NameServerConfig, *, on_ready: Callable[[str], None] | None = None) -> None:
     """Run the NameServer in this process."""
+    os.umask(0o077)  # what it makes is for its user alone
     asyncio.run(run(config, on_ready=on_ready))

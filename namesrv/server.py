@@ -47,13 +47,14 @@ class NameServer:
     ) -> None:
         """`descriptors` is asked to look at each scan; none where another part of the process has one."""
         self._clock = clock
+        self._state_files = (StateFile(config.kv_config_path), StateFile(config.config_store_path))
         self.registry = RouteRegistry(clock=clock, config=lambda: self._processor.config)
         self._processor = NameServerProcessor(
             self.registry,
-            KVConfig(StateFile(config.kv_config_path)),
+            KVConfig(self._state_files[0]),
             config,
             clock=clock,
-            changes=StateFile(config.config_store_path),
+            changes=self._state_files[1],
         )
         self._server = RemotingServer(
             self._processor, idle_timeout_ms=config.server_idle_ms, connections_max=connections_max
@@ -67,8 +68,15 @@ class NameServer:
         return self._processor.config
 
     async def start(self) -> int:
-        """Listen; returns the bound port."""
+        """Listen; returns the bound port.
+
+        Raises:
+            UnavailableError: A state file belongs to another user.
+            OSError: The port is taken.
+        """
         config = self.config
+        for state_file in self._state_files:
+            state_file.close_to_others()
         port = await self._server.start(config.listen_host, config.listen_port)
         self._scan = asyncio.create_task(self._scan_brokers(), name="scan for silent brokers")
         logger.info("name server started host=%s port=%d", config.listen_host, port)

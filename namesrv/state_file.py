@@ -12,6 +12,10 @@ from pathlib import Path
 
 from thermocline.remoting.errors import UnavailableError
 
+TEMPORARY_SUFFIX = ".tmp"
+FILE_MODE, FOLDER_MODE, OTHERS = 0o600, 0o700, 0o077
+WRITE_ANEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+
 
 class StateFile:
     """One file, by its path; nothing at all when the path is empty."""
@@ -34,6 +38,24 @@ class StateFile:
         except OSError as error:
             raise UnavailableError(f"a state file cannot be read: {error.strerror}", path=self.path) from error
 
+    def close_to_others(self) -> None:
+        """Take access from other users, as an earlier release left it: of the file, and of a folder with state alone.
+
+        Raises:
+            UnavailableError: It belongs to another user.
+        """
+        path = Path(self.path)
+        if not self.path or not path.is_file():
+            return
+        try:
+            for made in (path, path.with_name(path.name + TEMPORARY_SUFFIX)):
+                if made.exists():
+                    made.chmod(FILE_MODE)
+            if all(name.is_file() and not name.stat().st_mode & OTHERS for name in path.parent.iterdir()):
+                path.parent.chmod(FOLDER_MODE)
+        except OSError as error:
+            raise UnavailableError(f"a state file cannot be made private: {error.strerror}", path=self.path) from error
+
     def save(self, data: bytes) -> None:
         """Replace the file; a crash leaves the old content or the new one.
 
@@ -43,10 +65,10 @@ class StateFile:
         if not self.path:
             return
         path = Path(self.path)
-        temporary = path.with_name(path.name + ".tmp")
+        temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with temporary.open("wb") as file:
+            path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            with open(os.open(temporary, WRITE_ANEW, FILE_MODE), "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())

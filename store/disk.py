@@ -23,11 +23,12 @@ import mmap
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from thermocline.remoting.errors import DiskFullError, UnavailableError
 from thermocline.store.page_loader import load_pages
+from thermocline.store.private_files import PRIVATE, FileModes, make_directory
 
 BACKUP_SUFFIX = ".bak"
 TEMPORARY_SUFFIX = ".tmp"
@@ -347,11 +348,18 @@ class RealDisk:
     # One per process on purpose: record locks do not exclude ourselves. Device and inode by path.
     _locked: dict[str, tuple[int, int]] = {}  # noqa: RUF012
 
+    def __init__(self, modes: FileModes = PRIVATE) -> None:
+        """`modes`: of files and folders that are made through it."""
+        self._modes = modes
+
     def open(self, path: str, *, create: bool = False, random_access: bool = False) -> RealFile:
         """Open for reading and writing."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         with _full_disk_is_an_answer(path):
-            descriptor = os.open(path, flags, 0o644)
+            descriptor = os.open(path, flags, self._modes.file)
+        if create and not self._modes.is_private:
+            with suppress(PermissionError):  # some network file systems have modes of their own
+                os.fchmod(descriptor, self._modes.file)  # the process's umask is for what is private
         if random_access:
             # Without it one touch of a sparse file reads megabytes of nothing into the page cache.
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
@@ -372,7 +380,7 @@ class RealDisk:
     def make_directory(self, path: str) -> None:
         """Make a folder and those above it."""
         with _full_disk_is_an_answer(path):
-            os.makedirs(path, exist_ok=True)
+            make_directory(path, self._modes)
 
     def remove(self, path: str) -> None:
         """Remove a file's name."""
@@ -440,7 +448,7 @@ class RealDisk:
         real_path = os.path.realpath(path)
         if real_path in self._locked:
             raise UnavailableError("this process has the store open already", path=path)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE.file)
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
         except OSError as error:

@@ -33,6 +33,23 @@ class FlushDiskType(Enum):
     """Durable: the answer waits for the flush."""
 
 
+STORE_NAMES = (
+    "abort",
+    "checkpoint",
+    "commitlog",
+    "config",
+    "consumequeue",
+    "index",
+    "lock",
+    "thermocline",
+    "timerlog",
+    "timerwheel",
+)
+"""What there is in a store's folder."""
+LARGE_FOLDERS = ("consumequeue",)
+"""Those with files by the ten thousand."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreConfig:
     """Everything that the store needs to be told. Checked when made."""

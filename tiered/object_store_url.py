@@ -21,7 +21,8 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.store.disk import Disk, RealDisk
-from thermocline.tiered.file import FileObjectStore
+from thermocline.store.private_files import Readers, apply_modes, modes_like
+from thermocline.tiered.file import PARTIAL_FOLDER, FileObjectStore
 from thermocline.tiered.masked_url import SHOWN_OPTIONS, is_masked, masked_url
 from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.object_store import ObjectStore
@@ -44,6 +45,14 @@ _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DirectoryAccess:
+    """Who may read what a writer puts into a directory; `trees`: its folders there, which are given that access too."""
+
+    readers: Readers
+    trees: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectStoreOptions:
     """What stands above and below a store that is opened by URL. `rates`: limits that each attempt keeps to."""
 
@@ -53,7 +62,9 @@ class ObjectStoreOptions:
     random: Random = field(default_factory=SystemRandom)
     sleep: Sleep = asyncio.sleep
     rates: StoreRates | None = None
-    disk: Disk = field(default_factory=RealDisk)
+    disk: Disk | None = None
+    """Where a directory is; None: this machine's, with access as `directory_access` or the directory says."""
+    directory_access: DirectoryAccess | None = None
     connections_max: int = 32
 
 
@@ -143,11 +154,21 @@ def _split(url: str) -> SplitResult:
         raise InvalidRequestError(f"this is no URL ({error})", url=masked_url(url)) from None
 
 
+async def _open_directory(root: str, access: DirectoryAccess | None) -> Disk:
+    """A disk whose new files may be read by whom `access` names; else by whoever may read the directory."""
+    if access is None:
+        return RealDisk(await asyncio.to_thread(modes_like, root))
+    modes = access.readers.modes
+    await asyncio.to_thread(apply_modes, root, (*access.trees, PARTIAL_FOLDER), modes)
+    return RealDisk(modes)
+
+
 async def _open_provider(url: str, options: ObjectStoreOptions) -> ObjectStore:
     check_store_url(url)
     parts = urlsplit(url)
     if parts.scheme == "file":
-        return FileObjectStore(unquote(parts.path), disk=options.disk)
+        root = unquote(parts.path)
+        return FileObjectStore(root, disk=options.disk or await _open_directory(root, options.directory_access))
     if parts.scheme == "memory":
         return MemoryObjectStore(parts.netloc + parts.path)
     from thermocline.tiered.s3 import S3ObjectStore  # loads the S3 client, which takes a second

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
 from thermocline.remoting.errors import InvalidRequestError
+from thermocline.store.private_files import Readers
 from thermocline.tiered.cost.request_budget import requests_per_hour_min
 from thermocline.tiered.fencing import FencingMode
 from thermocline.tiered.object_store_url import check_store_url
@@ -36,6 +37,8 @@ class TierConfig:
     """file:///directory, s3://bucket/prefix?endpoint=..., memory://name, or none (no cold tier)."""
     fencing: str = FencingMode.CONDITIONAL.value
     """How it is made sure that one broker commits: conditional (the store arbitrates) or ballots (see fencing.py)."""
+    directory_readers: str = Readers.OWNER.value
+    """Who may read a file:// cold tier: owner (its user alone), group or all; what is there follows at the start."""
     segment_bytes: int = 128 * MIB
     """Raw bytes at which a topic's waiting records are sealed."""
     seal_age_ms: int = 114_000
@@ -126,6 +129,12 @@ class TierConfig:
         if self.fencing not in list(FencingMode):
             raise InvalidRequestError(
                 f"coldFencing is {' or '.join(FencingMode)}", setting="fencing", value=self.fencing
+            )
+        if self.directory_readers not in list(Readers):
+            raise InvalidRequestError(
+                f"coldDirectoryReaders is {', '.join(Readers)}",
+                setting="directory_readers",
+                value=self.directory_readers,
             )
         if self.full_policy not in list(FullPolicy):
             raise InvalidRequestError(
