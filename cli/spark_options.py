@@ -89,6 +89,9 @@ def reads_cold_tier(command: Callable[Concatenate[ColdRead, P], R]) -> Callable[
     @click.option("--json", "as_json", is_flag=True, help="Write the report as JSON for programs instead of a table.")
     @functools.wraps(command)
     def with_read(*args: P.args, **kwargs: P.kwargs) -> R:
+        from thermocline.spark.session import check_packages
+
+        check_packages()
         given = dict(kwargs)
         options = parse_pairs(_pairs(given.pop("pairs")))
         for name, option in _NAMED.items():

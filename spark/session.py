@@ -6,6 +6,7 @@ variables are wrong; here a missing Java is one sentence. A cluster's own sessio
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -22,6 +23,8 @@ from thermocline.spark.connector.s3a_connector import check_connector, connector
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+PACKAGES = ("pyspark", "pyarrow", "pandas")
+NOT_INSTALLED = "PySpark is not installed: pip install 'thermocline[spark]'"
 JAVA_VERSION_MIN = 17
 JAVA_ANSWER_TIMEOUT_S = 30
 _VERSION = re.compile(r'version "(\d+)')
@@ -97,6 +100,12 @@ def session_for_job(*, app_name: str, cores: int | None = None, s3a: bool = Fals
             session.stop()
 
 
+def check_packages() -> None:
+    """InvalidRequestError where the extra `spark` is not installed: most modules of this package import it."""
+    if any(importlib.util.find_spec(name) is None for name in PACKAGES):
+        raise InvalidRequestError(NOT_INSTALLED)
+
+
 def prepare_environment(environment: MutableMapping[str, str]) -> None:
     """Set what PySpark looks up before its JVM starts; values that are there stay.
 
@@ -151,7 +160,7 @@ def _session_class() -> type[SparkSession]:
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise InvalidRequestError("PySpark is not installed: pip install 'thermocline[spark]'") from error
+        raise InvalidRequestError(NOT_INSTALLED) from error
     return SparkSession
 
 

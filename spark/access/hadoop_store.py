@@ -25,7 +25,7 @@ from thermocline.remoting.errors import (
     SegmentSizeError,
     UnsupportedRequestError,
 )
-from thermocline.spark.connector.s3a_connector import connector_error, java_causes
+from thermocline.spark.connector.s3a_connector import connector_error, hadoop_of, java_causes
 from thermocline.tiered.errors import ObjectStoreRefusedError
 from thermocline.tiered.masked_url import masked_url
 from thermocline.tiered.object_store import Data, ObjectInfo, ObjectSuffix
@@ -163,7 +163,7 @@ class HadoopObjectStore:
     def _translated(self, key: str, error: Any) -> MQError:
         """The cold tier's error for one of Hadoop's, by the class of the cause that has one."""
         names, texts = java_causes(error)
-        of_connector = connector_error(self._jvm, names, texts)
+        of_connector = connector_error(hadoop_of(self._jvm), names, texts)
         if of_connector is not None:
             return of_connector
         place = {"key": key, "url": masked_url(self._url), "reason": " ".join(texts[0].split())[:300]}

@@ -94,18 +94,21 @@ def fitting_artifacts(hadoop: str | None) -> tuple[Artifact, ...]:
 
 def check_connector(spark: SparkSession) -> None:
     """InvalidRequestError, which names the missing artifact, when the session's JVM has no s3a connector."""
-    jvm: Any = spark._jvm
     configuration = spark._jsparkSession.sessionState().newHadoopConf()
     if configuration.getClassByNameOrNull(configuration.get("fs.s3a.impl") or CONNECTOR_CLASS) is None:
-        raise _missing(str(jvm.org.apache.hadoop.util.VersionInfo.getVersion()))
+        raise _missing(hadoop_of(spark._jvm))
 
 
-def connector_error(jvm: Any, names: Sequence[str], texts: Sequence[str]) -> InvalidRequestError | None:
-    """What Java's exceptions, by their classes and messages from the outermost on, mean for the connector, if anything.
+def hadoop_of(jvm: Any) -> str:
+    """The version of the Hadoop in a JVM."""
+    return str(jvm.org.apache.hadoop.util.VersionInfo.getVersion())
+
+
+def connector_error(hadoop: str, names: Sequence[str], texts: Sequence[str]) -> InvalidRequestError | None:
+    """What Java's exceptions mean for the connector, if anything; by their classes and messages from the outermost on.
 
     Such a failure stays until the session has other jars: it is no failure of the store, and never retried.
     """
-    hadoop = str(jvm.org.apache.hadoop.util.VersionInfo.getVersion())
     if any(name in _NOT_FOUND for name in names):
         if any(CONNECTOR_CLASS in text for text in texts):
             return _missing(hadoop)

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from thermocline.remoting.errors import CorruptDataError, UnavailableError
-from thermocline.spark.connector.s3a_connector import connector_error, java_causes
+from thermocline.spark.connector.s3a_connector import connector_error, hadoop_of, java_causes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -132,7 +132,7 @@ class JobFiles:
             yield
         except Py4JJavaError as error:
             names, texts = java_causes(error)
-            of_connector = connector_error(self._jvm, names, texts)
+            of_connector = connector_error(hadoop_of(self._jvm), names, texts)
             if of_connector is not None:
                 raise of_connector from error
             reason = str(error.java_exception.toString()).partition("\n")[0]

@@ -157,6 +157,8 @@ def test_broker_sdk_and_commands_from_the_wheel(environment: WheelEnvironment, t
     counts = ["spark", "counts", "orders", "--from", ready["cold"]]
     missing = environment.run(environment.command, *counts, status=1)
     assert missing.stderr == "thermocline: PySpark is not installed: pip install 'thermocline[spark]'.\n"
+    hand_off = ["spark", "hand-off", "./no-such-receipt.json", "--group", "billing"]
+    assert "no-such-receipt.json" in environment.run(environment.command, *hand_off, status=1).stderr
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,15 @@ import pytest
 from tests.fixtures_tools import have
 from thermocline.localstack.loopback_port import LOOPBACK, free_port
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError, UnavailableError
+from thermocline.spark.connector.__main__ import main
 from thermocline.spark.connector.maven_repository import Artifact, fetch_artifacts, find_artifacts
 from thermocline.spark.connector.maven_settings import MavenSettings, Repository
-from thermocline.spark.connector.s3a_connector import connector_jars, fitting_artifacts, locked_artifacts
+from thermocline.spark.connector.s3a_connector import (
+    connector_error,
+    connector_jars,
+    fitting_artifacts,
+    locked_artifacts,
+)
 from tooling.java_libraries import find_s3a_jars
 
 JAR = b"PK a jar"
@@ -181,3 +187,48 @@ def test_another_hadoop_is_refused_with_the_artifact_that_it_needs() -> None:
 def test_a_spark_that_has_the_connector_needs_nothing(tmp_path: Path) -> None:
     home = spark_home(tmp_path / "spark", "hadoop-client-api-3.4.2.jar", "hadoop-aws-3.4.2.jar")
     assert connector_jars({"HOME": str(tmp_path), "PATH": "", "SPARK_HOME": home}) == ()
+
+
+def test_the_jars_are_printed_for_spark_submit(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    jars = have(find_s3a_jars)
+    assert main() == 0
+    assert capsys.readouterr().out == ",".join(map(str, jars)) + "\n"
+    (tmp_path / ".m2").mkdir()
+    (tmp_path / ".m2" / "settings.xml").write_text("<settings><offline>true</offline></settings>")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert main() == 1
+    out, err = capsys.readouterr()
+    assert not out
+    assert "Maven's settings say offline" in err
+
+
+@pytest.mark.parametrize(
+    ("names", "texts", "sentence"),
+    [
+        (
+            ["java.lang.RuntimeException", "java.lang.ClassNotFoundException"],
+            ["Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"] * 2,
+            "PySpark does not bring org.apache.hadoop:hadoop-aws:3.5.0",
+        ),
+        (
+            ["java.lang.NoClassDefFoundError"],
+            ["software/amazon/awssdk/core/exception/SdkException"],
+            "lacks a class: it needs org.apache.hadoop:hadoop-aws:3.5.0 with all that it depends on",
+        ),
+        (
+            ["java.io.IOException", "java.lang.NoSuchMethodError"],
+            ["null", "'void org.apache.hadoop.util.SemaphoredDelegatingExecutor.<init>()'"],
+            "does not fit its Hadoop: it needs org.apache.hadoop:hadoop-aws:3.5.0",
+        ),
+    ],
+)
+def test_what_a_session_lacks_is_named(names: list[str], texts: list[str], sentence: str) -> None:
+    error = connector_error("3.5.0", names, texts)
+    assert error is not None
+    assert sentence in str(error)
+
+
+def test_failures_of_the_store_are_left_to_others() -> None:
+    assert connector_error("3.5.0", ["java.net.ConnectException"], ["Connection refused"]) is None
