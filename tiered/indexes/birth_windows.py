@@ -11,6 +11,8 @@ HOUR_MS = 3_600_000
 HOURS_BEFORE = 14
 """As far as time zones are apart, so that the maker's month may have begun before ours."""
 HOURS_AFTER = 24
+SOON_MS = 60_000
+"""Most messages are stored within this time of their making, and so are those that a producer has sent again."""
 MONTH_MS_MAX = 31 * 24 * HOUR_MS
 WINDOWS_MAX = 64
 
@@ -32,3 +34,9 @@ def birth_windows(key: str, *, oldest_ms: int, newest_ms: int) -> list[Window]:
             break
         born_ms = unique_id_time_ms(key, month_bounds_ms(born_ms)[0] - 1)
     return windows
+
+
+def soon_after(window: Window) -> Window:
+    """The part of a window in which a message was most likely stored, if its maker's time zone is ours."""
+    born_ms = window[0] + HOURS_BEFORE * HOUR_MS
+    return born_ms, born_ms + SOON_MS

@@ -3,7 +3,9 @@
     sources, newest first -> what is in memory leaves most of them out -> candidates: queue, offset -> records, each
     looked at: its key, its store time -> at most `count_max`; older sources are not asked when they cannot matter
 
-A unique id tells when it was made: sources of that time are asked first, and if it is there nobody else is.
+A unique id tells when it was made, but not in which month. Sources of the minute after that are asked first, those of
+the newest month before others; then those of the hours around it, for makers in other time zones. If it is there, no
+other source is asked.
 
 Requests: one for an index object that its blooms do not exclude, none for what is newer and in memory
 (`lookup_memory.py`), then those of the record. Belongs to one event loop.
@@ -19,7 +21,7 @@ from dataclasses import dataclass, field
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
 from thermocline.remoting.message_record import decode_record
 from thermocline.tiered.catalog import Catalog, TopicEntry
-from thermocline.tiered.indexes.birth_windows import birth_windows
+from thermocline.tiered.indexes.birth_windows import Window, birth_windows, soon_after
 from thermocline.tiered.indexes.fresh_records import END_OF_LOG
 from thermocline.tiered.indexes.index_entry import IndexEntry
 from thermocline.tiered.indexes.index_object import IndexObject, QueueOffset
@@ -82,14 +84,23 @@ class KeySearch:
         windows = birth_windows(
             wanted.key, oldest_ms=min(least for least, _ in times), newest_ms=max(newest for _, newest in times)
         )
-        likely = [
-            source
-            for source, (least, newest) in zip(sources, times, strict=True)
-            if any(least <= end and newest >= begin for begin, end in windows)
-        ]
+
+        def at(window: Window) -> list[KeySource]:
+            return [
+                source
+                for source, (least, newest) in zip(sources, times, strict=True)
+                if least <= window[1] and newest >= window[0]
+            ]
+
+        # The newest month first: objects follow one another in time, so mostly there is one source for each month.
+        for window in windows:
+            near = search.not_asked(at(soon_after(window)))
+            if near and await search.look_into(near):
+                return search.found
+        likely = search.not_asked(list({source.name: source for each in windows for source in at(each)}.values()))
         if likely and await search.look_into(likely):
             return search.found
-        await search.look_into([source for source in sources if source not in likely])
+        await search.look_into(search.not_asked(sources))
         return search.found
 
     def forget(self, keys: Set[str]) -> None:
@@ -145,12 +156,18 @@ class _Search:
         self._wanted = wanted
         self._record_at = record_at
         self._asked: set[str] = set()
+        self._looked_into: set[str] = set()
         self._seen: set[QueueOffset] = set()
         self.found: Found = []
+
+    def not_asked(self, sources: list[KeySource]) -> list[KeySource]:
+        """Those that were not looked into before."""
+        return [source for source in sources if source.name not in self._looked_into]
 
     async def look_into(self, sources: list[KeySource]) -> Found:
         """Ask sources, the newest first, a few at a time, until older ones cannot matter; all that was found so far."""
         wanted = self._wanted
+        self._looked_into.update(source.name for source in sources)
         waiting = [source for source in sources if not self._owner.excludes(source, wanted.key)]
         waiting.sort(key=lambda source: source.end_place, reverse=True)
         while waiting:
