@@ -1,9 +1,9 @@
 """Question: how much CPU time does a broker use for a message of the official Java clients, beside the official broker?
 
 Workload: a producer of 64 threads that send messages of 128 B synchronously over one client, and the official
-benchmark's consumer, which waits at the tail of all 8 queues, so that nearly every send wakes a pull (`java_clients.py`).
-At 1 000, 5 000 and 10 000 messages a second and as fast as answers come. Both brokers flush asynchronously, keep their
-index and have no cold tier.
+benchmark's consumer, which waits at the tail of all 8 queues, so that nearly every send wakes a pull. At 1 000, 5 000
+and 10 000 messages a second, and as fast as answers come. Both brokers flush asynchronously, keep their index and have
+no cold tier.
 
 Each broker has clients of its own. They are warmed at full speed; then each rate is measured on one and on the other in
 turn, while the broker that waits, and its clients, are stopped. Reported: CPU time of all processes of the broker for
@@ -91,7 +91,7 @@ def main(arguments: list[str] | None = None) -> int:
                     run = of_rate[-1][side.kind] = measure(side, rate, seconds=options.seconds)
                     print(
                         f"round {number + 1}/{options.rounds} {rate_name(rate)} {side.kind}: {run.messages_per_s:,.0f}"
-                        f" messages/s, {run.consumed} of {run.messages} consumed, {run.us_per_message:.1f} us a message",
+                        f" messages/s, {run.consumed} of {run.messages} consumed, {run.us_per_message:.1f} us each",
                         file=sys.stderr,
                         flush=True,
                     )
@@ -136,9 +136,7 @@ def _start(
         broker = stack.enter_context(start_official(software, directory / kind, properties={}))
     else:
         tree = stack.enter_context(tree_of(options.before, directory / "tree")) if kind == BEFORE else None
-        broker = stack.enter_context(
-            start_thermocline(directory / kind, properties={}, cold_url="none", tree=tree)
-        )
+        broker = stack.enter_context(start_thermocline(directory / kind, properties={}, cold_url="none", tree=tree))
     make_topic(broker, TOPIC, queues=QUEUES)
     clients = stack.enter_context(
         start_clients(

@@ -12,6 +12,7 @@ from tests.store.send_frames import FRAME_HEAD, batch_frame, json_frame, send_fr
 from thermocline.remoting.batch import BatchMessage
 from thermocline.remoting.command import decode_command
 from thermocline.remoting.errors import DiskFullError
+from thermocline.remoting.message_id import UniqueIdGenerator
 from thermocline.remoting.message_record import encode_host, iterate_records
 from thermocline.store.consume_queue import UNIT
 from thermocline.store.disk import RealDisk
@@ -67,6 +68,7 @@ class Bench:
             choose_queue=lambda count: count - 1,
             put_meter=lambda topic: TopicMeter(topic, self.puts),
             on_stored=lambda count, bytes_: self.stored.append((count, bytes_)),
+            unique_ids=UniqueIdGenerator(address=STORE_HOST[0], process_id=1, number=2, clock_ms=lambda: NOW_MS),
         )
 
     def feed(self, *frames: bytes) -> FeedResult:
@@ -179,9 +181,12 @@ LEFT = {
     )
     * 3,
     "properties over their limit": send_frame(properties={"UNIQ_KEY": unique_key(1), "x": "y" * 32_760}),
-    "no unique key": send_frame(properties={"TAGS": "TagA"}),
+    "no unique key, and a text to be written anew": send_frame(properties="TAGS\x01TagA\x02TAGS\x01TagB\x02"),
+    "an empty unique key": send_frame(properties="TAGS\x01TagA\x02UNIQ_KEY\x01\x02"),
+    "a batch with an empty unique key": batch_frame([BatchMessage(b"x")], i="UNIQ_KEY\x01\x02"),
     "a unique key to be escaped": send_frame(properties={"UNIQ_KEY": 'a"b'}),
-    "no properties": send_frame(properties=""),
+    "a unique key of other letters": send_frame(properties={"UNIQ_KEY": "Ä-1"}),
+    "a response": send_frame(flag=1),
     "a delay level": send_frame(properties={"UNIQ_KEY": unique_key(1), "DELAY": "3"}),
     "a time of delivery": send_frame(properties={"UNIQ_KEY": unique_key(1), "TIMER_DELIVER_MS": "5"}),
     "a half message": send_frame(properties={"UNIQ_KEY": unique_key(1), "TRAN_MSG": "true"}),
