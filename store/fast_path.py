@@ -283,7 +283,6 @@ class FastPath:
                 or header.queue_id >= target.queue_count
                 or header.sys_flag & ~PLAIN_SYS_FLAG
                 or header.reconsume_times
-                or bool(header.batch) is not request.is_batch
                 or request.flag & ~FLAG_ONEWAY
                 or not 0 < frame_end - header_end <= body_bytes_max
                 or not is_plain(text, waits_for_flush)
@@ -297,7 +296,7 @@ class FastPath:
             if target is not run_target:
                 run_target = target
                 result.end_run(target)
-            take = self._take_batch if request.is_batch else self._take_send
+            take = self._take_batch if header.batch else self._take_send
             if not take(result, request, text, unique_key, target, queue_id, queue, header_end, frame_end):
                 break
             position = frame_end
@@ -308,7 +307,7 @@ class FastPath:
         if not unique_key:
             # A batch is answered without one. A message gets one behind its properties, whose text ordinary code
             # writes anew then: take those alone that stay as they are.
-            if request.is_batch:
+            if request.ext_fields.batch:
                 return UNIQUE_KEY_MARK not in text
             return encode_text(decode_properties(text)) == _closed(text)
         # In a JSON answer these need no escape.

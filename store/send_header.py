@@ -6,6 +6,7 @@
 
 A JSON header that does not start with its code, as every official client's does, is no form of these: ordinary code
 decodes it. Codes 310 and 320 have one letter a field, 10 has long names; both decode to attributes of the same names.
+Whether it is a batch, the header says (`batch`), not the code: the C++ client's batches have code 10.
 """
 
 from __future__ import annotations
@@ -28,9 +29,6 @@ CODE_BYTES = 2  # of a binary header
 BINARY_BIT = SerializeType.ROCKETMQ << 24
 HEADER_BYTES_MASK = 0xFF_FFFF
 
-VARYING_V2 = {"queue_id": "int", "born_timestamp": "long", "properties": "text"}
-"""What differs between the sends of one producer to one topic, in the order of the header; the same in both headers."""
-
 
 class SendRequest(msgspec.Struct):
     """A send's header."""
@@ -38,7 +36,6 @@ class SendRequest(msgspec.Struct):
     ext_fields: SendMessageRequestHeaderV2 | SendMessageRequestHeader
     opaque: int
     flag: int
-    is_batch: bool
     is_binary: bool
 
 
@@ -57,7 +54,7 @@ class _NamesRequest(msgspec.Struct):
 Decode = Callable[[bytes], SendRequest | None]
 
 
-def _json_decoder(request_type: type[_LettersRequest] | type[_NamesRequest], *, is_batch: bool) -> Decode:
+def _json_decoder(request_type: type[_LettersRequest] | type[_NamesRequest]) -> Decode:
     decode_json = msgspec.json.Decoder(request_type, strict=False).decode
 
     def decode(header: bytes) -> SendRequest | None:
@@ -65,27 +62,25 @@ def _json_decoder(request_type: type[_LettersRequest] | type[_NamesRequest], *, 
             request = decode_json(header)
         except msgspec.DecodeError:
             return None
-        return SendRequest(request.ext_fields, request.opaque, request.flag, is_batch, False)
+        return SendRequest(request.ext_fields, request.opaque, request.flag, False)
 
     return decode
 
 
-def _binary_decoder(
-    header_type: type[SendMessageRequestHeaderV2] | type[SendMessageRequestHeader], *, is_batch: bool
-) -> Decode:
-    decode_known = KnownHeaders(header_type, VARYING_V2).decode
+def _binary_decoder(header_type: type[SendMessageRequestHeaderV2] | type[SendMessageRequestHeader]) -> Decode:
+    decode_known = KnownHeaders(header_type, ints=["queue_id"], longs=["born_timestamp"], text="properties").decode
 
     def decode(header: bytes) -> SendRequest | None:
         known = decode_known(header)
-        return None if known is None else SendRequest(*known, is_batch, True)
+        return None if known is None else SendRequest(*known, True)
 
     return decode
 
 
 JSON_FORMS: dict[bytes, Decode] = {
-    b'{"code":310,': _json_decoder(_LettersRequest, is_batch=False),
-    b'{"code":320,': _json_decoder(_LettersRequest, is_batch=True),
-    b'{"code":10,"': _json_decoder(_NamesRequest, is_batch=False),
+    b'{"code":310,': _json_decoder(_LettersRequest),
+    b'{"code":320,': _json_decoder(_LettersRequest),
+    b'{"code":10,"': _json_decoder(_NamesRequest),
 }
 """First PREFIX_BYTES of a JSON header -> how to decode it."""
 
@@ -100,8 +95,7 @@ def binary_forms() -> dict[bytes, Decode]:
     """First CODE_BYTES of a binary header -> how to decode it. Each caller's remember headers of their own."""
     return {
         start: _binary_decoder(
-            SendMessageRequestHeader if code == RequestCode.SEND_MESSAGE else SendMessageRequestHeaderV2,
-            is_batch=code == RequestCode.SEND_BATCH_MESSAGE,
+            SendMessageRequestHeader if code == RequestCode.SEND_MESSAGE else SendMessageRequestHeaderV2
         )
         for start, code in BINARY_CODES.items()
     }

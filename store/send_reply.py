@@ -10,6 +10,7 @@ import struct
 from collections.abc import Sequence
 
 from thermocline.remoting.answer_template import (
+    HEAD_BYTES,
     binary_head,
     binary_template,
     json_template,
@@ -33,7 +34,11 @@ _FRAME_HEAD = struct.Struct(
     "i"  # header bytes, of a JSON header
 )
 _pack_frame_head = _FRAME_HEAD.pack
+_pack_opaque = struct.Struct(">i").pack
 SUCCESS = 0
+OPAQUE_POSITION = HEAD_BYTES + 5  # behind code, language and version
+SINGLES_MAX = 256
+"""How many shapes of a single message's answer are kept."""
 
 
 class SendReplies:
@@ -52,6 +57,7 @@ class SendReplies:
         self._json_keyless = json_template(without_key, [*places, opaque])
         sentinels = [MESSAGE_ID, str(QUEUE_ID), str(QUEUE_OFFSET)]
         self._binary = binary_template(with_key, [*sentinels, UNIQUE_KEY])
+        self._binary_singles: dict[tuple[int, int, int], bytes] = {}
         self._binary_keyless = binary_template(without_key, sentinels)
 
     def single(
@@ -59,10 +65,32 @@ class SendReplies:
     ) -> bytes:
         """The answer to one message."""
         if is_binary:
-            message_id = self._message_id % physical_offset
-            return self._binary_frame(message_id, queue_id, queue_offset, unique_key, opaque)
+            queue, offset = b"%d" % queue_id, b"%d" % queue_offset
+            sizes = len(queue), len(offset), len(unique_key)
+            template = self._binary_singles.get(sizes)
+            if template is None:
+                template = self._binary_single(*sizes)
+            return template % (_pack_opaque(opaque), physical_offset, queue, offset, unique_key)
         header = self._json_single % (physical_offset, queue_id, queue_offset, unique_key, opaque)
         return _pack_frame_head(len(header) + LENGTH.size, len(header)) + header
+
+    def _binary_single(self, queue_id_bytes: int, queue_offset_bytes: int, unique_key_bytes: int) -> bytes:
+        """The frame of a single message's answer whose values have these sizes: `%` takes opaque and all values."""
+        # Bytes that occur nowhere else; the opaque is the fourth word of the frame, behind code, language and version.
+        message_id = b"\xf1" * len(self._message_id % 0)
+        texts = [b"\xf2" * queue_id_bytes, b"\xf3" * queue_offset_bytes, b"\xf4" * unique_key_bytes]
+        fields = self._binary % (sized_text(message_id), *map(sized_text, texts))
+        frame = binary_head(fields, code=SUCCESS, opaque=0)
+        opaque_end = OPAQUE_POSITION + len(_pack_opaque(0))
+        frame = frame.replace(b"%", b"%%")
+        template = frame[:OPAQUE_POSITION] + b"%b" + frame[opaque_end:].replace(message_id, self._message_id)
+        for text in texts:
+            assert template.count(text) == 1
+            template = template.replace(text, b"%b")
+        if len(self._binary_singles) >= SINGLES_MAX:
+            self._binary_singles.clear()
+        self._binary_singles[queue_id_bytes, queue_offset_bytes, unique_key_bytes] = template
+        return template
 
     def batch(
         self,

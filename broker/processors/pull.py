@@ -65,9 +65,6 @@ JSON_PREFIX_BYTES = 12
 BINARY_PULLS = {code.to_bytes(2, "big"): code for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)}
 """How a binary one starts -> its code."""
 
-VARYING = {"queue_offset": "long", "commit_offset": "long"}
-"""What differs between the pulls of one consumer from one queue, in the order of the header."""
-
 SUSPEND_MAX_MS = 600_000
 UNDECIDED_WAIT_S = 0.5
 
@@ -100,7 +97,7 @@ class PullProcessor:
         self._finder = finder
         self._long_polling = long_polling
         self._limits = limits
-        self._known = KnownHeaders(PullMessageRequestHeader, VARYING)
+        self._known = KnownHeaders(PullMessageRequestHeader, ints=["queue_id"], longs=["queue_offset", "commit_offset"])
         self._static_details = context.static_topics.details
         self._remote = RemotePull(context.peers)
         context.static_topics.add_listener(self._mapping_changed)
