@@ -67,12 +67,8 @@ def start_clients(
     rate_path = directory / "rate"
     rate_path.write_text(f"{RESTING}\n")
     with contextlib.ExitStack() as stack:
-        consumer = _start(
-            software,
-            directory / "consumer",
-            stack,
-            [CONSUMER_CLASS, "-n", broker.namesrv, "-t", topic, "-g", "benchmark_consumer", "-ri", "1000"],
-            ready="Consumer Started",
+        consumer = stack.enter_context(
+            start_consumer(software, broker, directory / "consumer", topic=topic, group="benchmark_consumer")
         )
         producer = _start(
             software,
@@ -82,6 +78,21 @@ def start_clients(
             ready="producer started",
         )
         yield ClientPair(producer=producer, consumer=consumer, rate_path=rate_path)
+
+
+@contextlib.contextmanager
+def start_consumer(
+    software: OfficialSoftware, broker: BrokerUnderTest, directory: Path, *, topic: str, group: str
+) -> Iterator[ChildProcess]:
+    """The official benchmark's consumer."""
+    with contextlib.ExitStack() as stack:
+        yield _start(
+            software,
+            directory,
+            stack,
+            [CONSUMER_CLASS, "-n", broker.namesrv, "-t", topic, "-g", group, "-ri", "1000"],
+            ready="Consumer Started",
+        )
 
 
 def make_topic(broker: BrokerUnderTest, topic: str, *, queues: int) -> None:
