@@ -12,12 +12,16 @@ import json
 from collections.abc import Awaitable
 from pathlib import Path
 
+import pytest
+
 from tests.broker.data_broker import DataBroker, data_broker
 from tests.broker.test_fast_path_and_ordinary_code import LastQueue, log_bytes, queue_units
 from tests.broker.wire import Wire
+from tests.store.send_frames import send_frame
 from thermocline.broker.processors.dispatcher import Dispatcher
 from thermocline.remoting.command import RemotingCommand, decode_command
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.message_record import iterate_records
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 
@@ -142,3 +146,30 @@ async def test_every_common_form_takes_the_fast_path(tmp_path: Path) -> None:
         form for form, of_form in (await paths(tmp_path)).items() for path in of_form.values() if path == ORDINARY
     }
     assert falling == {"delay level", "half message"}
+
+
+@pytest.mark.parametrize("client", ["Java 5.5", "Java 5.5 binary", "Go"])
+async def test_a_pull_that_waits_is_answered_alike(tmp_path: Path, client: str) -> None:
+    """In either serialisation: the bytes of the answer that the next message brings are those of ordinary code."""
+    frames = recorded_frames()
+    pull, message = frames[PULL_FORM][client], send_frame(topic="HotPath", queue_id=queue_id_of(frames, client))
+    answers: list[bytes] = []
+    for name in (FAST, ORDINARY):
+        async with data_broker(tmp_path / name, topics=TOPICS, start=False) as broker:
+            chunk_handler = broker.hot if name == FAST else None
+            await subscribe(broker, Wire(broker.dispatcher), pull)
+            producer = Wire(broker.dispatcher, chunk_handler)
+            consumer = Wire(broker.dispatcher, chunk_handler)
+            consumer.receive(pull)
+            assert len(broker.long_polling) == 1
+            producer.receive(message)
+            broker.hot.end_round()
+            (answer,) = await consumer.wait_commands()
+            assert (answer.code, len(list(iterate_records(answer.body)))) == (ResponseCode.SUCCESS, 1)
+            answers.append(answer.encode())
+    assert answers[0] == answers[1]
+
+
+def queue_id_of(frames: dict[str, dict[str, bytes]], client: str) -> int:
+    """The queue that this client's recorded pull reads."""
+    return int((decode_command(frames[PULL_FORM][client][4:]).ext_fields or {})["queueId"])
