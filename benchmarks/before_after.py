@@ -62,7 +62,7 @@ def main() -> int:
     runs: dict[str, list[dict[str, Run]]] = {name: [] for name in SHAPES if options.only in name}
     with tempfile.TemporaryDirectory(prefix="thermocline-bench-", dir=options.directory) as name, ExitStack() as stack:
         directory = Path(name)
-        tree = stack.enter_context(_tree_of(options.revision, directory / "tree"))
+        tree = stack.enter_context(tree_of(options.revision, directory / "tree"))
         brokers = {
             kind: stack.enter_context(
                 start_thermocline(
@@ -103,7 +103,8 @@ def _parse() -> argparse.Namespace:
 
 
 @contextmanager
-def _tree_of(revision: str, directory: Path) -> Iterator[Path]:
+def tree_of(revision: str, directory: Path) -> Iterator[Path]:
+    """A working tree of `revision`, while the block runs."""
     git = ["git", "-C", str(REPOSITORY), "worktree"]
     subprocess.run([*git, "add", "--quiet", "--detach", str(directory), revision], check=True)
     try:

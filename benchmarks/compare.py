@@ -33,7 +33,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -153,17 +153,22 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compare", description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="shapes whose name contains this")
+    parser.add_argument("--output", type=Path, help="write every figure to this JSON file")
+    return parse_with_common(parser, arguments)
+
+
+def parse_with_common(parser: argparse.ArgumentParser, arguments: list[str] | None) -> argparse.Namespace:
+    """The options, those among them that every comparison of both brokers has."""
     parser.add_argument("--rounds", type=int, default=5, help="runs of each shape on each broker (default 5)")
     parser.add_argument("--seconds", type=float, default=4.0, help="measured seconds a run (default 4)")
     parser.add_argument("--warm", type=float, default=15.0, help="seconds of warm-up of each broker (default 15)")
-    parser.add_argument("--only", default="", help="shapes whose name contains this")
     parser.add_argument("--broker", choices=("both", OFFICIAL, THERMOCLINE), default="both")
     parser.add_argument("--quick", action="store_true", help="one round of short runs: does it work at all?")
     parser.add_argument("--cold", action="store_true", help="let ours keep a cold tier in a directory meanwhile")
     parser.add_argument("--real-time", action="store_true", help="real-time priority for all that is measured")
     parser.add_argument("--no-pin", action="store_true", help="leave all processes to the scheduler")
     parser.add_argument("--directory", type=Path, help="where stores are written (default: the temporary directory)")
-    parser.add_argument("--output", type=Path, help="write every figure to this JSON file")
     options = parser.parse_args(arguments)
     if options.quick:
         options.rounds, options.seconds, options.warm = 1, 1.5, 3.0
@@ -179,9 +184,9 @@ def _run_session(
 ) -> None:
     with contextlib.ExitStack() as stack:
         floor = stack.enter_context(start_null_responder(directory, cpus=HOT_CPUS, is_real_time=options.real_time))
-        brokers = list(_start(session, stack, software, directory, options))
+        brokers = list(start_brokers(PROPERTIES[session], stack, software, directory, options))
         for broker in brokers:
-            _warm(broker, options)
+            warm_broker(broker, options)
             if options.real_time:
                 broker.make_real_time()
             broker.pause()
@@ -189,30 +194,31 @@ def _run_session(
             for name, runs in shapes.items():
                 pair: dict[str, Run] = {}
                 for broker in brokers if number % 2 == 0 else reversed(brokers):
-                    pair[broker.kind] = _measure(broker, name, runs.shape, options)
+                    pair[broker.kind] = measure(broker, topic_of(name, runs.shape), runs.shape, options)
                     _progress(f"round {number + 1}/{options.rounds} {name} {broker.kind}", runs, pair[broker.kind])
                 runs.pairs.append(pair)
                 if runs.shape.rate_per_s:
                     runs.floor.append(_load(runs.shape, floor, "Floor", options))
 
 
-def _start(
-    session: str,
+def start_brokers(
+    properties: Mapping[str, str],
     stack: contextlib.ExitStack,
     software: OfficialSoftware,
     directory: Path,
     options: argparse.Namespace,
 ) -> Iterator[BrokerUnderTest]:
+    """Both brokers, or the one that was asked for, until `stack` is closed."""
     if options.broker != OFFICIAL:
         ours = start_thermocline(
-            directory / THERMOCLINE, properties=PROPERTIES[session], cold_url=None if options.cold else "none"
+            directory / THERMOCLINE, properties=properties, cold_url=None if options.cold else "none"
         )
         yield stack.enter_context(ours)
     if options.broker != THERMOCLINE:
-        yield stack.enter_context(start_official(software, directory / OFFICIAL, properties=PROPERTIES[session]))
+        yield stack.enter_context(start_official(software, directory / OFFICIAL, properties=properties))
 
 
-def _warm(broker: BrokerUnderTest, options: argparse.Namespace) -> None:
+def warm_broker(broker: BrokerUnderTest, options: argparse.Namespace) -> None:
     """Load it until its code is compiled and its files are mapped; fill the topic that pulls read."""
     cpus = None if options.no_pin else GENERATOR_CPUS
     fill = LoadShape(mode="batch", connections=4, window=2)
@@ -223,8 +229,13 @@ def _warm(broker: BrokerUnderTest, options: argparse.Namespace) -> None:
         broker.pin(hot_cpus=HOT_CPUS, other_cpus=OTHER_CPUS)
 
 
-def _measure(broker: BrokerUnderTest, name: str, shape: LoadShape, options: argparse.Namespace) -> Run:
-    topic = PULL_TOPIC if shape.mode == "pull" else "Bench" + "".join(filter(str.isalnum, name))
+def topic_of(name: str, shape: LoadShape) -> str:
+    """The topic that a shape of this name uses."""
+    return PULL_TOPIC if shape.mode == "pull" else "Bench" + "".join(filter(str.isalnum, name))
+
+
+def measure(broker: BrokerUnderTest, topic: str, shape: LoadShape, options: argparse.Namespace) -> Run:
+    """One run; the broker is stopped before and after it."""
     broker.resume()
     try:
         broker.wait_for_index()

@@ -8,6 +8,7 @@
  *
  * Bodies are one constant text (default), or with --fill=json, --fill=random different ones out of a pool so large that
  * no frame of a compressed segment sees one twice; then batches have keys of their own as well.
+ * With --topics=COUNT sends go to that many topics in turn, named --topic and five digits.
  * With --until=OFFSET a pull reads each queue once, up to that offset, and ends then; a refused pull is asked again.
  *
  * Closed loop (default): each connection keeps `window` requests in flight; latency runs from the write to the answer.
@@ -38,9 +39,9 @@
 
 enum { SEND_MESSAGE_V2 = 310, SEND_BATCH_MESSAGE = 320, PULL_MESSAGE = 11 };
 enum { PULL_NOT_FOUND = 19, PULL_OFFSET_MOVED = 21 };
-enum { SLOTS_PER_CONNECTION = 4096, CONNECTIONS_MAX = 1024, QUEUES_MAX = 1024, CODES_MAX = 4096 };
+enum { SLOTS_PER_CONNECTION = 4096, CONNECTIONS_MAX = 1024, QUEUES_MAX = 1024, TOPICS_MAX = 100000, CODES_MAX = 4096 };
 enum { OPAQUE_BASE = 1000000000, DRAIN_S = 5, OUT_CHUNK = 256 * 1024 };
-enum { POOL_BYTES = 32 << 20, BATCH_MAX = 1024 };
+enum { POOL_BYTES = 32 << 20, BATCH_MAX = 1024, TOPIC_DIGITS = 5 };
 
 /* Latencies: 64 buckets for each power of two of nanoseconds, so any quantile is right to 1.6 %. */
 enum { SUB_BITS = 6, SUB_COUNT = 1 << SUB_BITS, BUCKET_COUNT = 64 * SUB_COUNT };
@@ -50,16 +51,16 @@ typedef enum { FILL_CONSTANT, FILL_JSON, FILL_RANDOM } fill_kind;
 
 static struct {
     const char *host, *topic, *group, *broker_name;
-    int port, queue_count, connection_count, window, body_bytes, batch_count, pull_count;
+    int port, queue_count, topic_count, connection_count, window, body_bytes, batch_count, pull_count;
     mode_kind mode;
     double seconds, warm_seconds, rate;
-    bool check_offsets;
+    bool check_offsets, has_topics;
     fill_kind fill;
     int64_t until;
     const char *mode_name;
 } options = {
     .host = "127.0.0.1", .topic = "Benchmark", .group = "BenchmarkGroup", .broker_name = "broker-a",
-    .port = 10911, .queue_count = 4, .connection_count = 1, .window = 64, .body_bytes = 100, .batch_count = 32,
+    .port = 10911, .queue_count = 4, .topic_count = 1, .connection_count = 1, .window = 64, .body_bytes = 100, .batch_count = 32,
     .pull_count = 32, .mode = MODE_SEND, .seconds = 5, .warm_seconds = 0, .rate = 0, .check_offsets = true,
     .mode_name = "send",
 };
@@ -68,6 +69,7 @@ typedef struct {
     int64_t started_ns; /* when it was written, or in the open loop when it was due */
     int32_t generation;
     int32_t queue_id;
+    int32_t place; /* of its queue among those of all topics */
     int64_t pull_offset;
     bool in_flight;
 } request_slot;
@@ -83,12 +85,13 @@ typedef struct {
     size_t out_start, out_end, out_capacity;
     char *in;
     size_t in_end, in_capacity;
-    int32_t queue_id; /* pull: its queue; send: the next one */
+    int32_t queue_id; /* pull: its queue */
+    int32_t place; /* send: the next queue, counted over all topics */
     int64_t pull_offset;
     /* the request template and where its changing numbers are */
     char *template_bytes;
     size_t template_size, body_start;
-    size_t at_opaque, at_queue_id, at_born, at_key, at_unique_key;
+    size_t at_opaque, at_topic, at_queue_id, at_born, at_key, at_unique_key;
     int queue_digits;
 } connection;
 
@@ -98,7 +101,8 @@ typedef struct {
 } queue_check;
 
 static connection connections[CONNECTIONS_MAX];
-static queue_check queue_checks[QUEUES_MAX];
+static queue_check *queue_checks; /* of every queue of every topic */
+static int32_t place_count;
 static uint64_t buckets[BUCKET_COUNT];
 static uint64_t codes[CODES_MAX];
 static uint64_t request_count, message_count, error_count, other_code_count, protocol_error_count, byte_count;
@@ -281,12 +285,12 @@ static void build_template(connection *c, int number) {
     bool is_batch = options.mode == MODE_BATCH;
     c->queue_digits = options.queue_count <= 10 ? 1 : options.queue_count <= 100 ? 2 : 3;
     int size = snprintf(header, sizeof header,
-        "{\"code\":%d,\"extFields\":{\"a\":\"%s\",\"b\":\"%s\",\"c\":\"TBW102\",\"d\":\"4\",\"e\":\"%0*d\",\"f\":\"0\","
+        "{\"code\":%d,\"extFields\":{\"a\":\"%s\",\"b\":\"%s%s\",\"c\":\"TBW102\",\"d\":\"4\",\"e\":\"%0*d\",\"f\":\"0\","
         "\"g\":\"0000000000000\",\"h\":\"0\",\"i\":\"%sUNIQ_KEY\\u0001%016X0000000000000000\\u0002"
         "WAIT\\u0001true\\u0002%s\",\"j\":\"0\",\"k\":\"false\",\"m\":\"%s\",\"n\":\"%s\"},\"flag\":0,"
         "\"language\":\"JAVA\",\"opaque\":0000000000,\"serializeTypeCurrentRPC\":\"JSON\",\"version\":513}",
-        is_batch ? SEND_BATCH_MESSAGE : SEND_MESSAGE_V2, options.group, options.topic, c->queue_digits, 0,
-        is_batch ? "" : "KEYS\\u0001key0000000000\\u0002", 0x0A070001 + number,
+        is_batch ? SEND_BATCH_MESSAGE : SEND_MESSAGE_V2, options.group, options.topic, options.has_topics ? "00000" : "", c->queue_digits,
+        0, is_batch ? "" : "KEYS\\u0001key0000000000\\u0002", 0x0A070001 + number,
         is_batch ? "" : "TAGS\\u0001TagA\\u0002", is_batch ? "true" : "false", options.broker_name);
     if (size < 0 || (size_t)size >= sizeof header) {
         fprintf(stderr, "load_generator: names are too long\n");
@@ -308,6 +312,7 @@ static void build_template(connection *c, int number) {
     memcpy(c->template_bytes + 8 + size, body, body_size);
     c->body_start = 8 + (size_t)size;
     c->at_opaque = 8 + find(header, "\"opaque\":");
+    c->at_topic = 8 + find(header, "\"b\":\"") + strlen(options.topic);
     c->at_queue_id = 8 + find(header, "\"e\":\"");
     c->at_born = 8 + find(header, "\"g\":\"");
     c->at_unique_key = 8 + find(header, "UNIQ_KEY\\u0001") + 16;
@@ -357,9 +362,11 @@ static void issue(connection *c, int64_t started_ns) {
     reserve_out(c, c->template_size);
     char *frame = c->out + c->out_end;
     memcpy(frame, c->template_bytes, c->template_size);
-    slot->queue_id = c->queue_id;
-    c->queue_id = (c->queue_id + 1) % options.queue_count;
+    slot->place = c->place;
+    slot->queue_id = c->place / options.topic_count;
+    c->place = (c->place + 1) % place_count;
     put_decimal(frame + c->at_opaque, 10, opaque);
+    if (options.has_topics) put_decimal(frame + c->at_topic, TOPIC_DIGITS, (uint64_t)(slot->place % options.topic_count));
     put_decimal(frame + c->at_queue_id, c->queue_digits, (uint64_t)slot->queue_id);
     put_decimal(frame + c->at_born, 13, (uint64_t)wall_ms());
     put_hex(frame + c->at_unique_key, 16, message_number);
@@ -416,12 +423,12 @@ static int64_t check_records(const char *body, size_t size, const request_slot *
     return count;
 }
 
-static void note_offsets(int64_t queue_id, int64_t first, int64_t count) {
-    if (queue_id < 0 || queue_id >= QUEUES_MAX) {
+static void note_offsets(int32_t place, int64_t first, int64_t count) {
+    if (place < 0 || place >= place_count) {
         protocol_error_count++;
         return;
     }
-    queue_check *check = &queue_checks[queue_id];
+    queue_check *check = &queue_checks[place];
     if (check->count == 0 || first < check->least) check->least = first;
     if (check->count == 0 || first + count - 1 > check->greatest) check->greatest = first + count - 1;
     check->count += count;
@@ -465,7 +472,7 @@ static void take_answer(connection *c, const char *frame, size_t size, int64_t n
         int64_t queue_offset = number_after(header, header_size, "\"queueOffset\"", -1);
         int64_t queue_id = number_after(header, header_size, "\"queueId\"", -1);
         if (queue_offset < 0 || queue_id != slot->queue_id) protocol_error_count++;
-        else note_offsets(queue_id, queue_offset, messages);
+        else note_offsets(slot->place, queue_offset, messages);
     }
     if (now < measure_from_ns || now >= send_until_ns) return;
     if (!is_right) {
@@ -531,6 +538,7 @@ static void open_connection(int epoll, connection *c, int number) {
     c->in_capacity = OUT_CHUNK;
     c->in = must(malloc(c->in_capacity));
     c->queue_id = number % options.queue_count;
+    c->place = (int32_t)((int64_t)number * place_count / options.connection_count);
     for (int i = 0; i < SLOTS_PER_CONNECTION; i++) c->free_slots[c->free_count++] = SLOTS_PER_CONNECTION - 1 - i;
     if (options.mode != MODE_PULL) build_template(c, number);
     struct epoll_event event = { .events = EPOLLIN, .data.ptr = c };
@@ -616,7 +624,7 @@ static void run(int epoll) {
 }
 
 static bool offsets_are_gapless(void) {
-    for (int i = 0; i < QUEUES_MAX; i++) {
+    for (int i = 0; i < place_count; i++) {
         queue_check *check = &queue_checks[i];
         if (check->count == 0) continue;
         if (check->greatest - check->least + 1 != check->count) return false;
@@ -667,7 +675,7 @@ int main(int count, char **arguments) {
         { "broker-name", 1, 0, 'n' }, { "queues", 1, 0, 'q' }, { "mode", 1, 0, 'm' }, { "connections", 1, 0, 'c' },
         { "window", 1, 0, 'w' }, { "body", 1, 0, 'b' }, { "batch", 1, 0, 'B' }, { "pull", 1, 0, 'P' },
         { "seconds", 1, 0, 's' }, { "warm", 1, 0, 'W' }, { "rate", 1, 0, 'r' }, { "shared-topic", 0, 0, 'S' },
-        { "fill", 1, 0, 'f' }, { "until", 1, 0, 'u' }, { 0 },
+        { "topics", 1, 0, 'T' }, { "fill", 1, 0, 'f' }, { "until", 1, 0, 'u' }, { 0 },
     };
     int name;
     while ((name = getopt_long(count, arguments, "", names, NULL)) != -1) {
@@ -677,6 +685,7 @@ int main(int count, char **arguments) {
         case 't': options.topic = optarg; break;
         case 'g': options.group = optarg; break;
         case 'n': options.broker_name = optarg; break;
+        case 'T': options.topic_count = (int)number(optarg); options.has_topics = true; break;
         case 'q': options.queue_count = (int)number(optarg); break;
         case 'c': options.connection_count = (int)number(optarg); break;
         case 'w': options.window = (int)number(optarg); break;
@@ -712,10 +721,13 @@ int main(int count, char **arguments) {
     }
     if (options.connection_count < 1 || options.connection_count > CONNECTIONS_MAX || options.window < 1
         || options.window > SLOTS_PER_CONNECTION || options.queue_count < 1 || options.queue_count > QUEUES_MAX
+        || options.topic_count < 1 || options.topic_count > TOPICS_MAX || (options.has_topics && options.mode == MODE_PULL)
         || options.batch_count < 1 || options.batch_count > BATCH_MAX || options.body_bytes < 1 || options.seconds <= 0 || optind != count) {
         fprintf(stderr, "load_generator: a value is out of range\n");
         return 2;
     }
+    place_count = options.topic_count * options.queue_count;
+    queue_checks = must(calloc((size_t)place_count, sizeof *queue_checks));
     signal(SIGPIPE, SIG_IGN);
     if (options.mode == MODE_BATCH) build_batch_body();
     if (options.fill != FILL_CONSTANT && options.mode != MODE_PULL) build_pool();

@@ -53,7 +53,7 @@ class LoadShape:
     """What to send. `rate_per_s` makes it an open loop; otherwise each connection keeps `window` requests in flight.
 
     `fill`: bodies that are all the same (constant), or each another (json, random). `until`: a pull reads each queue
-    once, from 0 up to this offset, and ends then.
+    once, from 0 up to this offset, and ends then. `topics`: sends go to that many in turn, `topic_name(topic, number)`.
     """
 
     mode: str = "send"
@@ -66,6 +66,7 @@ class LoadShape:
     fill: str = "constant"
     until: int | None = None
     group: str = "BenchmarkGroup"
+    topics: int | None = None
 
     def arguments(self) -> list[str]:
         """The generator's command line for it."""
@@ -79,11 +80,18 @@ class LoadShape:
             "fill": self.fill,
             "group": self.group,
         }
+        if self.topics is not None:
+            arguments["topics"] = self.topics
         if self.until is not None:
             arguments["until"] = self.until
         if self.rate_per_s is not None:
             arguments["rate"] = self.rate_per_s
         return [f"--{name}={value}" for name, value in arguments.items()]
+
+
+def topic_name(prefix: str, number: int) -> str:
+    """The name of one of a shape's topics."""
+    return f"{prefix}{number:05d}"
 
 
 def build_load_generator() -> Path:

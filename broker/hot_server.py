@@ -35,7 +35,13 @@ from thermocline.broker.long_polling import TICK_MS, LongPolling
 from thermocline.broker.processors.cold_flow import ColdFlowProcessor
 from thermocline.broker.processors.dispatcher import Processor
 from thermocline.broker.processors.offset_lookup import OffsetLookupProcessor
-from thermocline.broker.processors.pull import JSON_LITE_PULL, JSON_PREFIX_BYTES, JSON_PULL, PullProcessor
+from thermocline.broker.processors.pull import (
+    BINARY_PULLS,
+    JSON_LITE_PULL,
+    JSON_PREFIX_BYTES,
+    JSON_PULL,
+    PullProcessor,
+)
 from thermocline.broker.processors.query import QueryProcessor
 from thermocline.broker.processors.reply import ReplyProcessor
 from thermocline.broker.processors.send import SendProcessor
@@ -44,27 +50,34 @@ from thermocline.broker.processors.view import ViewProcessor
 from thermocline.broker.pull_admission import PullAdmission
 from thermocline.broker.pull_finder import PullFinder
 from thermocline.broker.send_targets import SendTargets
+from thermocline.remoting.command import SerializeType
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.frames import LENGTH
 from thermocline.remoting.message_id import UniqueIdGenerator
 from thermocline.store.fast_path import (
     FRAME_HEAD,
     FRAME_HEAD_BYTES,
-    SEND_BATCH,
-    SEND_V2,
     FastPath,
     FastPathSettings,
 )
 from thermocline.store.flush_service import run_in_executor
+from thermocline.store.send_header import BINARY_CODES, CODE_BYTES, HEADER_BYTES_MASK, JSON_FORMS, PREFIX_BYTES
 
 logger = logging.getLogger(__name__)
+
+POSITION_SERIALIZE_TYPE = 4
+"""Of a frame: the high byte of its header word."""
 
 UNSENT_BYTES_MAX = 1 << 20
 """With more unsent on its connection a pull is left to ordinary code, where the connection stops reading."""
 
-SEND_PREFIXES = (SEND_V2, SEND_BATCH)
-PULL_PREFIXES = (JSON_PULL, JSON_LITE_PULL)
-assert len(SEND_V2) == JSON_PREFIX_BYTES
+SEND, PULL = "send", "pull"
+JSON_KINDS = dict.fromkeys(JSON_FORMS, SEND) | dict.fromkeys((JSON_PULL, JSON_LITE_PULL), PULL)
+BINARY_KINDS = dict.fromkeys(BINARY_CODES, SEND) | dict.fromkeys(BINARY_PULLS, PULL)
+"""How a request's header starts -> what it is."""
+
+assert PREFIX_BYTES == JSON_PREFIX_BYTES
+assert FRAME_HEAD_BYTES + PREFIX_BYTES > POSITION_SERIALIZE_TYPE
 
 
 class HotServer:
@@ -100,14 +113,14 @@ class HotServer:
             long_polling,
             limits,
         )
-        unique_ids = UniqueIdGenerator(
+        self._unique_ids = UniqueIdGenerator(
             address=context.store_host[0],
             process_id=os.getpid(),
             number=context.random.getrandbits(32),
             clock_ms=context.clock,
         )
         sends = SendProcessor(
-            context, self._acknowledgements, unique_ids=unique_ids, choose_queue=context.random.randrange
+            context, self._acknowledgements, unique_ids=self._unique_ids, choose_queue=context.random.randrange
         )
         local = LocalRecords(context.store, expired_before_ms=context.topics.expired_before)
         self.processors: tuple[Processor, ...] = (
@@ -170,17 +183,23 @@ class HotServer:
             self.end_round()
         position = 0
         was_send = False
-        while len(buffer) - position > FRAME_HEAD_BYTES + JSON_PREFIX_BYTES:
+        while len(buffer) - position > FRAME_HEAD_BYTES + PREFIX_BYTES:
             header_start = position + FRAME_HEAD_BYTES
-            prefix = bytes(buffer[header_start : header_start + JSON_PREFIX_BYTES])
-            if prefix in SEND_PREFIXES:
+            serialize_type = buffer[position + POSITION_SERIALIZE_TYPE]
+            if serialize_type == SerializeType.JSON:
+                kind = JSON_KINDS.get(bytes(buffer[header_start : header_start + PREFIX_BYTES]))
+            elif serialize_type == SerializeType.ROCKETMQ:
+                kind = BINARY_KINDS.get(bytes(buffer[header_start : header_start + CODE_BYTES]))
+            else:
+                break
+            if kind is SEND:
                 if was_send:
                     break  # the fast path has stopped here: the frame is not whole, or not a common one
                 if not position and self._keep_for_round(connection, buffer):
                     return len(buffer)
                 taken = self._feed_sends(connection, buffer[position:] if position else buffer)
                 was_send = True
-            elif prefix in PULL_PREFIXES and connection.unsent_bytes <= UNSENT_BYTES_MAX:
+            elif kind is PULL and connection.unsent_bytes <= UNSENT_BYTES_MAX:
                 taken = self._feed_pull(connection, buffer, position)
                 was_send = False
             else:
@@ -241,15 +260,17 @@ class HotServer:
         return result.consumed
 
     def _feed_pull(self, connection: Connection, buffer: memoryview, position: int) -> int:
-        frame_bytes, header_bytes = FRAME_HEAD.unpack_from(buffer, position)
+        frame_bytes, header_word = FRAME_HEAD.unpack_from(buffer, position)
         header_start = position + FRAME_HEAD_BYTES
-        header_end = header_start + header_bytes
+        header_end = header_start + (header_word & HEADER_BYTES_MASK)
         frame_end = position + LENGTH.size + frame_bytes
         if frame_end > len(buffer) or header_end != frame_end:
             return 0
-        if not self._pulls.pull_json(connection, buffer[header_start:header_end]):
-            return 0
-        return int(frame_end - position)
+        if header_word <= HEADER_BYTES_MASK:
+            is_taken = self._pulls.pull_json(connection, buffer[header_start:header_end])
+        else:
+            is_taken = self._pulls.pull_binary(connection, bytes(buffer[header_start:header_end]))
+        return int(frame_end - position) if is_taken else 0
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -281,6 +302,7 @@ class HotServer:
             choose_queue=context.random.randrange,
             put_meter=context.stats.put_meter,
             on_stored=context.stats.add_stored,
+            unique_ids=self._unique_ids,
         )
 
     async def _keep_time(self) -> None:

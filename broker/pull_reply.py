@@ -1,9 +1,9 @@
 """Pull reply: the answer to a pull, and its bytes.
 
-A JSON answer's header is a template that is made once from the codec's own encoding of such an answer; anything else,
-answers from static topics among it, goes through the codec. Message bytes are slices of the log (or of what the cold
-tier sent) and are never looked into: one or two runs are written as they are, more are joined, which is cheaper than
-many small pieces.
+An answer's header is a template that is made once from the codec's own encoding of such an answer
+(remoting/answer_template.py); answers from static topics go through the codec. Message bytes are slices of the log (or
+of what the cold tier sent) and are never looked into: one or two runs are written as they are, more are joined, which
+is cheaper than many small pieces.
 Source: PullMessageResponseHeader.java, Apache RocketMQ 5.3.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from thermocline.remoting.answer_template import binary_head, binary_template, json_template, sized_number
 from thermocline.remoting.command import FLAG_RESPONSE, RemotingCommand, SerializeType
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.frames import LENGTH
@@ -78,7 +79,18 @@ def write_answer(connection: Connection, answer: PullAnswer, *, opaque: int, ser
 
 def encode_head(answer: PullAnswer, *, opaque: int, serialize_type: SerializeType) -> bytes:
     """Length word and header of the answer's frame."""
-    if serialize_type is not SerializeType.JSON or answer.offset_delta is not None:
+    if serialize_type is SerializeType.ROCKETMQ and answer.offset_delta is None:
+        fields = _BINARY_TEMPLATE % (
+            sized_number(answer.next_offset),
+            sized_number(answer.min_offset),
+            sized_number(answer.max_offset),
+            sized_number(answer.topic_sys_flag),
+            sized_number(answer.group_sys_flag),
+        )
+        return binary_head(
+            fields, code=answer.code, opaque=opaque, remark=answer.status.encode(), body_bytes=answer.size_bytes
+        )
+    if answer.offset_delta is not None:
         return _command(answer, opaque=opaque, serialize_type=serialize_type).encode_head(body_bytes=answer.size_bytes)
     header = _TEMPLATE % (
         answer.code,
@@ -118,21 +130,28 @@ def _command(answer: PullAnswer, *, opaque: int, serialize_type: SerializeType) 
     )
 
 
-def _make_template() -> bytes:
-    """The JSON header with places for code, next, minimum and maximum offset, both system flags, opaque and status."""
+def _sample() -> PullAnswer:
+    """An answer with a sentinel wherever one differs from another."""
     answer = PullAnswer(
         2_000_000_001, "STATUS", next_offset=2_000_000_002, min_offset=2_000_000_003, max_offset=2_000_000_004
     )
     answer.topic_sys_flag, answer.group_sys_flag = 2_000_000_005, 2_000_000_006
-    command = _command(answer, opaque=2_000_000_007, serialize_type=SerializeType.JSON)
-    template = command.encode()[2 * LENGTH.size :].replace(b"%", b"%%")
-    previous = 0
-    for sentinel in (*(str(2_000_000_000 + number) for number in range(1, 8)), "STATUS"):
-        place = template.index(sentinel.encode())
-        assert place > previous, "the order of the arguments"
-        previous = place
-        template = template.replace(sentinel.encode(), b"%b" if sentinel == "STATUS" else b"%d")
-    return template
+    return answer
 
 
-_TEMPLATE = _make_template()
+_FIELD_SENTINELS = [str(2_000_000_000 + number) for number in range(2, 7)]
+"""Next, minimum and maximum offset, both system flags."""
+
+_TEMPLATE = json_template(
+    _command(_sample(), opaque=2_000_000_007, serialize_type=SerializeType.JSON),
+    [
+        *((sentinel, "%d") for sentinel in ("2000000001", *_FIELD_SENTINELS, "2000000007")),
+        ("STATUS", "%b"),
+    ],
+)
+"""The JSON header with places for code, next, minimum and maximum offset, both system flags, opaque and status."""
+
+_BINARY_TEMPLATE = binary_template(
+    _command(_sample(), opaque=0, serialize_type=SerializeType.ROCKETMQ), _FIELD_SENTINELS
+)
+"""The ext fields of a binary header."""

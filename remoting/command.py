@@ -172,7 +172,7 @@ def decode_command(frame: bytes | bytearray | memoryview) -> RemotingCommand:
     if serialize_type == _JSON:
         command = _decode_json_header(header)
     elif serialize_type == _ROCKETMQ:
-        command = _decode_binary_header(bytes(header))
+        command = decode_binary_header(bytes(header))
     else:
         raise HeaderDecodeError("unknown header serialisation", serialize_type=serialize_type)
     if body_start < len(frame):
@@ -264,7 +264,7 @@ def _odd_language(text: str) -> LanguageCode:
 
 # -- binary --------------------------------------------------------------------------------------------------------
 
-_BINARY_HEAD = struct.Struct(
+BINARY_HEAD = struct.Struct(
     ">h"  # code
     "b"  # language
     "h"  # version
@@ -272,23 +272,27 @@ _BINARY_HEAD = struct.Struct(
     "i"  # flag
     "i"  # remark size
 )
-assert _BINARY_HEAD.size == 17, "wire format shared with Apache RocketMQ"
+assert BINARY_HEAD.size == 17, "wire format shared with Apache RocketMQ"
 _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
 _NAME_BYTES_MAX = 32_767
 
 
-def _encode_binary_header(command: RemotingCommand) -> bytes:
-    remark = b"" if command.remark is None else command.remark.encode("utf-8", "replace")
-    pieces = [b"", remark, b""]
-    fields_bytes = 0
-    for name, value in (command.ext_fields or {}).items():
+def encode_binary_fields(ext_fields: Mapping[str, str]) -> bytes:
+    """The ext fields of a binary header, without their size."""
+    pieces: list[bytes] = []
+    for name, value in ext_fields.items():
         name_text = name.encode("utf-8", "replace")
         value_text = value.encode("utf-8", "replace")
         assert len(name_text) <= _NAME_BYTES_MAX
         pieces += (_SHORT.pack(len(name_text)), name_text, _INT.pack(len(value_text)), value_text)
-        fields_bytes += _SHORT.size + len(name_text) + _INT.size + len(value_text)
-    pieces[0] = _BINARY_HEAD.pack(
+    return b"".join(pieces)
+
+
+def _encode_binary_header(command: RemotingCommand) -> bytes:
+    remark = b"" if command.remark is None else command.remark.encode("utf-8", "replace")
+    fields = encode_binary_fields(command.ext_fields or {})
+    head = BINARY_HEAD.pack(
         _to_int16(command.code),
         command.language,
         _to_int16(command.version),
@@ -296,8 +300,7 @@ def _encode_binary_header(command: RemotingCommand) -> bytes:
         command.flag,
         len(remark),
     )
-    pieces[2] = _INT.pack(fields_bytes)
-    return b"".join(pieces)
+    return b"".join((head, remark, _INT.pack(len(fields)), fields))
 
 
 def _to_int16(number: int) -> int:
@@ -305,10 +308,15 @@ def _to_int16(number: int) -> int:
     return (number + 0x8000 & 0xFFFF) - 0x8000
 
 
-def _decode_binary_header(header: bytes) -> RemotingCommand:
+def decode_binary_header(header: bytes) -> RemotingCommand:
+    """The command in a binary header, without a body.
+
+    Raises:
+        HeaderDecodeError: It is none.
+    """
     try:
-        code, language, version, opaque, flag, remark_bytes = _BINARY_HEAD.unpack_from(header)
-        position = _BINARY_HEAD.size
+        code, language, version, opaque, flag, remark_bytes = BINARY_HEAD.unpack_from(header)
+        position = BINARY_HEAD.size
         remark = None
         if remark_bytes:
             remark = _take_text(header, position, remark_bytes)

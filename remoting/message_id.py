@@ -71,6 +71,9 @@ def month_bounds_ms(now_ms: int) -> tuple[int, int]:
     return int(start * 1000), int(following * 1000)
 
 
+_ELAPSED_AND_COUNTER_BYTES = 12
+
+
 class UniqueIdGenerator:
     """Makes unique ids; one instance a process is enough. Not for several threads at once."""
 
@@ -84,6 +87,11 @@ class UniqueIdGenerator:
         self._time_ms = -1
         self._before_counter = ""
         self._month_start_ms, self._month_end_ms = month_bounds_ms(clock_ms())
+
+    @property
+    def id_bytes(self) -> int:
+        """How long each id is, in ASCII characters."""
+        return len(self._fixed) + _ELAPSED_AND_COUNTER_BYTES
 
     def next(self) -> str:
         """A new id."""

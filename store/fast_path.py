@@ -8,11 +8,12 @@ one time stamp. It stops ("punts") at the first frame of a chunk that it does no
 handles that one whole, then `feed` goes on behind it. So all semantics live once, in ordinary code
 (`broker/processors/send.py`), and a differential test holds the two together: same frames, same bytes.
 
-Taken here: SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE with a JSON header that starts with its code (every official client's
-does), for a topic in `targets`, to a queue that exists, over IPv4, with a property text that is plain
-(`send_properties.is_plain`) and has a UNIQ_KEY, and whose records fit the rest of the log's tail file.
+Taken here: SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE with a binary header, or a JSON header that starts with
+its code (`send_header.py`; every official client's does), for a topic in `targets`, to a queue that exists, over IPv4,
+with a property text that is plain (`send_properties.is_plain`), and whose records fit the rest of the log's tail file.
+A message without a UNIQ_KEY is given one, as in ordinary code. docs/hot-path.md lists which client's sends these are.
 
-    frame   int32 bytes that follow | int8 serialisation (0 JSON), int24 header bytes | header | body
+    frame   int32 bytes that follow | int8 serialisation, int24 header bytes | header | body
     record  see remoting/message_record.py; what follows the born timestamp is one constant per chunk
     batch   see remoting/batch.py and fast_batch.py; each message in it becomes a record of its own
 
@@ -30,34 +31,41 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-import msgspec
-
-from thermocline.remoting.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
+from thermocline.remoting.command import FLAG_ONEWAY
 from thermocline.remoting.crc32 import crc32
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.frames import LENGTH
-from thermocline.remoting.header_codec import Int, encode_header
-from thermocline.remoting.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
+from thermocline.remoting.message_id import UniqueIdGenerator
 from thermocline.remoting.message_record import CHECKSUM_MASK, MAGIC_V1, TOPIC_BYTES_MAX_V1, encode_host
-from thermocline.remoting.properties import PROPERTIES_BYTES_MAX, VALUE_END
+from thermocline.remoting.properties import PROPERTIES_BYTES_MAX, VALUE_END, decode_properties
 from thermocline.remoting.string_hash import tags_code
 from thermocline.remoting.sys_flag import COMPRESSED, COMPRESSION_MASK
 from thermocline.store.consume_queue import UNIT, ConsumeQueue
 from thermocline.store.fast_batch import BatchPlace, make_records
 from thermocline.store.message_store import MessageStore
 from thermocline.store.record_head import CHUNK_FIELDS, RECORD_HEAD
+from thermocline.store.send_header import (
+    BINARY_BIT,
+    CODE_BYTES,
+    HEADER_BYTES_MASK,
+    JSON_FORMS,
+    PREFIX_BYTES,
+    SendRequest,
+    binary_forms,
+)
 from thermocline.store.send_properties import (
     TAGS_MARK,
     UNIQUE_KEY_MARK,
     broker_suffix,
+    encode_text,
     is_plain,
     property_of,
-    reply_properties,
 )
+from thermocline.store.send_reply import SendReplies
 
 logger = logging.getLogger(__name__)
 
@@ -69,32 +77,13 @@ FRAME_HEAD_BYTES = FRAME_HEAD.size
 LENGTH_BYTES = LENGTH.size
 HOST_V4_BYTES = 8
 PROPERTIES_SIZE_BYTES = 2
-MESSAGE_IDS_PER_RUN = 64
-"""How many message ids of a batch are written in one step."""
-
-SEND_V2 = b'{"code":310,'
-SEND_BATCH = b'{"code":320,'
-CODE_BYTES = len(SEND_V2)
-
 PLAIN_SYS_FLAG = COMPRESSED | COMPRESSION_MASK
 """The bits of a system flag that change nothing for the broker."""
 
 unpack_frame_head = FRAME_HEAD.unpack_from
-pack_frame_head = FRAME_HEAD.pack
 pack_chunk_fields = CHUNK_FIELDS.pack
 pack_record_head = RECORD_HEAD.pack
 pack_unit = UNIT.pack
-
-
-class SendRequest(msgspec.Struct):
-    """A send's JSON header, decoded in one step."""
-
-    ext_fields: SendMessageRequestHeaderV2 = msgspec.field(name="extFields")
-    opaque: Int
-    flag: Int = 0
-
-
-decode_send = msgspec.json.Decoder(SendRequest, strict=False).decode
 
 
 class PutMeter(Protocol):
@@ -200,9 +189,11 @@ class FastPath:
         choose_queue: Callable[[int], int],
         put_meter: Callable[[str], PutMeter],
         on_stored: Callable[[int, int], None],
+        unique_ids: UniqueIdGenerator,
     ) -> None:
-        """`choose_queue(count)` gives the queue of a message that names none; `put_meter(topic)` what counts the puts
-        of a topic; `on_stored(count, bytes)` is told what each call has stored."""
+        """`choose_queue(count)` gives the queue of a message that names none, `unique_ids` the key of one without;
+        `put_meter(topic)` what counts the puts of a topic; `on_stored(count, bytes)` is told what each call has
+        stored."""
         self._clock = store.clock
         self._log = store.commit_log
         self._dirty = store.queues.dirty
@@ -211,6 +202,8 @@ class FastPath:
         self._choose_queue = choose_queue
         self._put_meter = put_meter
         self._on_stored = on_stored
+        self._unique_ids = unique_ids
+        self._binary_forms = binary_forms()
         self._store_host = encode_host(settings.store_host)
         self._is_enabled = len(self._store_host) == HOST_V4_BYTES
         self._suffix = broker_suffix(
@@ -218,10 +211,9 @@ class FastPath:
         )
         self._body_bytes_max = settings.body_bytes_max
         self._waits_for_flush = settings.waits_for_flush
-        message_id = f"{self._store_host.hex().upper()}%016X"
-        self._message_ids = [b",".join([message_id.encode()] * count) for count in range(MESSAGE_IDS_PER_RUN + 1)]
-        self._reply = reply_template(settings, message_id=message_id)
-        self._batch_reply = reply_template(settings, message_id="%b")
+        self._replies = SendReplies(
+            store_host=self._store_host, region_id=settings.region_id, trace_on=settings.trace_on
+        )
 
     def feed(self, buffer: memoryview, born_host: bytes) -> FeedResult:
         """Take the frames at the start of `buffer`; `born_host` is the peer's address and port as a record holds it."""
@@ -268,53 +260,58 @@ class FastPath:
         run_target = result.run_target
         position = 0
         while position + FRAME_HEAD_BYTES <= data_bytes:
-            frame_bytes, header_bytes = unpack_frame_head(data, position)
+            frame_bytes, header_word = unpack_frame_head(data, position)
             header_start = position + FRAME_HEAD_BYTES
-            header_end = header_start + header_bytes  # far beyond the frame when the header is not JSON
+            header_end = header_start + (header_word & HEADER_BYTES_MASK)
             frame_end = position + LENGTH_BYTES + frame_bytes
             if frame_end > data_bytes or header_end > frame_end:
                 break
-            code = data[header_start : header_start + CODE_BYTES]
-            if code != SEND_V2 and code != SEND_BATCH:
+            if header_word <= HEADER_BYTES_MASK:
+                decode = JSON_FORMS.get(data[header_start : header_start + PREFIX_BYTES])
+            else:
+                decode = self._binary_forms.get(data[header_start : header_start + CODE_BYTES])
+            if decode is None or not 0 <= header_word < 2 * BINARY_BIT:
                 break
-            try:
-                request = decode_send(data[header_start:header_end])
-            except msgspec.DecodeError:
+            request = decode(data[header_start:header_end])
+            if request is None:
                 break
             header = request.ext_fields
-            text = header.properties
+            text = header.properties or ""
             target = targets.get(header.topic)
             if (
                 target is None
-                or not text
                 or header.queue_id >= target.queue_count
                 or header.sys_flag & ~PLAIN_SYS_FLAG
                 or header.reconsume_times
+                or request.flag & ~FLAG_ONEWAY
                 or not 0 < frame_end - header_end <= body_bytes_max
                 or not is_plain(text, waits_for_flush)
             ):
                 break
             queue_id = header.queue_id if header.queue_id >= 0 else self._choose_queue(target.write_queue_count)
             queue = target.queues.get(queue_id)
-            unique_key = property_of(text, UNIQUE_KEY_MARK).encode()
-            # No key: ordinary code makes one. One with other characters would have to be escaped in the reply.
-            if queue is None or not unique_key.isalnum():
+            unique_key = property_of(text, UNIQUE_KEY_MARK)
+            if queue is None or not (unique_key.isalnum() or self._is_odd_key_plain(unique_key, text, request)):
                 break
             if target is not run_target:
                 run_target = target
                 result.end_run(target)
-            if code == SEND_V2:
-                is_taken = not header.batch and self._take_send(
-                    result, request, text, unique_key, target, queue_id, queue, header_end, frame_end
-                )
-            else:
-                is_taken = bool(header.batch) and self._take_batch(
-                    result, request, unique_key, target, queue_id, queue, header_end, frame_end
-                )
-            if not is_taken:
+            take = self._take_batch if header.batch else self._take_send
+            if not take(result, request, text, unique_key, target, queue_id, queue, header_end, frame_end):
                 break
             position = frame_end
         return position
+
+    def _is_odd_key_plain(self, unique_key: str, text: str, request: SendRequest) -> bool:
+        """Whether a key that is not made of letters and digits alone, or none, is nothing for ordinary code."""
+        if not unique_key:
+            # A batch is answered without one. A message gets one behind its properties, whose text ordinary code
+            # writes anew then: take those alone that stay as they are.
+            if request.ext_fields.batch:
+                return UNIQUE_KEY_MARK not in text
+            return encode_text(decode_properties(text)) == _closed(text)
+        # In a JSON answer these need no escape.
+        return unique_key.isascii() and unique_key.isprintable() and '"' not in unique_key and "\\" not in unique_key
 
     def _commit(self, result: FeedResult) -> None:
         """Write the log; when it refuses, nothing was taken."""
@@ -353,7 +350,7 @@ class FastPath:
         result: FeedResult,
         request: SendRequest,
         text: str,
-        unique_key: bytes,
+        unique_key: str,
         target: SendTarget,
         queue_id: int,
         queue: ConsumeQueue,
@@ -362,13 +359,26 @@ class FastPath:
     ) -> bool:
         """One message; False leaves it, and everything, as it was."""
         header = request.ext_fields
-        properties = (text if text[-1] == VALUE_END else text + VALUE_END).encode() + self._suffix
-        properties_bytes = len(properties)
+        sent = _closed(text).encode()
+        properties_bytes = len(sent) + len(self._suffix)
+        if not unique_key:
+            properties_bytes += len(UNIQUE_KEY_MARK) + self._unique_ids.id_bytes + len(VALUE_END)
         record_bytes = target.record_bytes + body_end - body_start + properties_bytes
         physical_offset = result.append_end
         append_offset = physical_offset + record_bytes
         if append_offset > result.limit or properties_bytes > PROPERTIES_BYTES_MAX:
             return False
+        if unique_key:
+            properties = sent + self._suffix
+        else:
+            unique_key = self._unique_ids.next()
+            properties = b"%b%b%b%b" % (
+                sent,
+                UNIQUE_KEY_MARK.encode(),
+                f"{unique_key}{VALUE_END}".encode(),
+                self._suffix,
+            )
+        assert len(properties) == properties_bytes
         body = result.data[body_start:body_end]
         queue_offset = queue.next_offset
         result.parts += (
@@ -397,15 +407,19 @@ class FastPath:
         result.queues.append(queue)
         result.append_end = append_offset
         if not request.flag & FLAG_ONEWAY:
-            reply = self._reply % (physical_offset, queue_id, queue_offset, unique_key, request.opaque)
-            result.replies.append(pack_frame_head(len(reply) + LENGTH_BYTES, len(reply)) + reply)
+            result.replies.append(
+                self._replies.single(
+                    physical_offset, queue_id, queue_offset, unique_key.encode(), request.opaque, request.is_binary
+                )
+            )
         return True
 
     def _take_batch(
         self,
         result: FeedResult,
         request: SendRequest,
-        unique_key: bytes,
+        _text: str,
+        unique_key: str,
         target: SendTarget,
         queue_id: int,
         queue: ConsumeQueue,
@@ -441,44 +455,19 @@ class FastPath:
         queue.next_offset = first_offset + count
         queue.tail += records.units
         if not request.flag & FLAG_ONEWAY:
-            ids = self._format_ids(records.physical_offsets)
-            reply = self._batch_reply % (ids, queue_id, first_offset, unique_key, request.opaque)
-            result.replies.append(pack_frame_head(len(reply) + LENGTH_BYTES, len(reply)) + reply)
+            result.replies.append(
+                self._replies.batch(
+                    records.physical_offsets,
+                    queue_id,
+                    first_offset,
+                    unique_key.encode(),
+                    request.opaque,
+                    request.is_binary,
+                )
+            )
         return True
 
-    def _format_ids(self, physical_offsets: Sequence[int]) -> bytes:
-        """The message ids of a batch."""
-        runs = [
-            physical_offsets[at : at + MESSAGE_IDS_PER_RUN]
-            for at in range(0, len(physical_offsets), MESSAGE_IDS_PER_RUN)
-        ]
-        return b",".join([self._message_ids[len(run)] % tuple(run) for run in runs])
 
-
-def reply_template(settings: FastPathSettings, *, message_id: str) -> bytes:
-    """The header of a send's answer, as a template for `%`: `message_id`'s argument, queue id, queue offset, unique
-    key, opaque. It is made from the codec's own encoding of such an answer, so that both paths answer alike."""
-    queue_id, queue_offset, unique_key, opaque = 2_000_000_001, 2_000_000_002, "UNIQUE-KEY", 2_000_000_004
-    fields = SendMessageResponseHeader(
-        msg_id="MESSAGE-ID", queue_id=queue_id, queue_offset=queue_offset, transaction_id=unique_key
-    )
-    response = RemotingCommand(
-        code=0,
-        opaque=opaque,
-        flag=FLAG_RESPONSE,
-        ext_fields=encode_header(fields) | reply_properties(region_id=settings.region_id, trace_on=settings.trace_on),
-    )
-    template = response.encode()[FRAME_HEAD_BYTES:].replace(b"%", b"%%")
-    previous = 0
-    for sentinel, conversion in (
-        ("MESSAGE-ID", message_id),
-        (str(queue_id), "%d"),
-        (str(queue_offset), "%d"),
-        (unique_key, "%b"),
-        (str(opaque), "%d"),
-    ):
-        place = template.index(sentinel.encode())
-        assert place > previous, "the order of the arguments"
-        previous = place
-        template = template.replace(sentinel.encode(), conversion.encode())
-    return template
+def _closed(text: str) -> str:
+    """A property text with its last end."""
+    return text if not text or text[-1] == VALUE_END else text + VALUE_END

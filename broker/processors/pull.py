@@ -49,6 +49,7 @@ from thermocline.remoting.error_table import error_response
 from thermocline.remoting.errors import BrokerBusyError, MQError, ResponseError
 from thermocline.remoting.header_codec import Int, decode_header
 from thermocline.remoting.headers.read import PullMessageRequestHeader
+from thermocline.remoting.known_headers import KnownHeaders
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.store.filtered_runs import FilteredRuns
@@ -60,6 +61,9 @@ JSON_PULL = b'{"code":11,"'
 JSON_LITE_PULL = b'{"code":361,'
 JSON_PREFIX_BYTES = 12
 """How the header of a pull starts when its client writes the code first, as official ones do."""
+
+BINARY_PULLS = {code.to_bytes(2, "big"): code for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)}
+"""How a binary one starts -> its code."""
 
 SUSPEND_MAX_MS = 600_000
 UNDECIDED_WAIT_S = 0.5
@@ -93,6 +97,7 @@ class PullProcessor:
         self._finder = finder
         self._long_polling = long_polling
         self._limits = limits
+        self._known = KnownHeaders(PullMessageRequestHeader, ints=["queue_id"], longs=["queue_offset", "commit_offset"])
         self._static_details = context.static_topics.details
         self._remote = RemotePull(context.peers)
         context.static_topics.add_listener(self._mapping_changed)
@@ -151,15 +156,37 @@ class PullProcessor:
             return False
         if decoded.flag:
             return False
-        if self._static_details and decoded.ext_fields.topic in self._static_details:
-            return False
-        request = PullRequest(
-            connection,
-            decoded.ext_fields,
-            code=decoded.code,
-            opaque=decoded.opaque,
-            serialize_type=SerializeType.JSON,
+        return self._pull_at_once(
+            PullRequest(
+                connection,
+                decoded.ext_fields,
+                code=decoded.code,
+                opaque=decoded.opaque,
+                serialize_type=SerializeType.JSON,
+            )
         )
+
+    def pull_binary(self, connection: Connection, header: bytes) -> bool:
+        """The same with a binary header."""
+        decoded = self._known.decode(header)
+        if decoded is None:
+            return False
+        typed, opaque, flag = decoded
+        if flag:
+            return False
+        return self._pull_at_once(
+            PullRequest(
+                connection,
+                typed,
+                code=BINARY_PULLS[header[:2]],
+                opaque=opaque,
+                serialize_type=SerializeType.ROCKETMQ,
+            )
+        )
+
+    def _pull_at_once(self, request: PullRequest) -> bool:
+        if self._static_details and request.header.topic in self._static_details:
+            return False
         try:
             admission = self._admission.admit(request)
             answer = self._finder.find(request, admission.wanted)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from benchmarks.load_generator import LoadResult, LoadShape, run_load
+from benchmarks.load_generator import LoadResult, LoadShape, run_load, topic_name
 from tests.fixtures_tools import have
 from tooling.system_packages import find_c_compiler
 
@@ -31,6 +31,7 @@ class TinyBroker:
     def __init__(self, distort: Callable[[int, dict[str, object]], dict[str, object]]) -> None:
         self.distort = distort
         self.ends: Counter[int] = Counter()
+        self.places: Counter[tuple[str, int]] = Counter()
         self.answered = 0
         self.bodies: list[bytes] = []
         self.headers: list[dict[str, object]] = []
@@ -101,7 +102,9 @@ class TinyBroker:
             else:
                 count = 32 if header["code"] == SEND_BATCH_MESSAGE else 1
                 queue_id = int(fields["e"])
-                answer["extFields"] = {"queueId": str(queue_id), "queueOffset": str(self.ends[queue_id])}
+                place = fields["b"], queue_id
+                answer["extFields"] = {"queueId": str(queue_id), "queueOffset": str(self.places[place])}
+                self.places[place] += count
                 self.ends[queue_id] += count
             self.answered += 1
             return frame(self.distort(self.answered, answer), body)
@@ -138,6 +141,14 @@ def test_every_answered_send_is_counted(start_broker: Callable[..., TinyBroker])
     assert isinstance(header["extFields"], dict)
     assert header["extFields"]["i"].split("\x02")[2] == "WAIT\x01true"
     assert len(body) == 100
+
+
+def test_sends_to_many_topics_go_to_every_queue_of_each(start_broker: Callable[..., TinyBroker]) -> None:
+    broker = start_broker()
+    result = load(broker, LoadShape(connections=2, window=8, queues=2, topics=3))
+    assert result.is_clean
+    assert result.offsets_gapless is True
+    assert set(broker.places) == {(topic_name("Bench", topic), queue) for topic in range(3) for queue in range(2)}
 
 
 def test_a_batch_counts_all_its_messages(start_broker: Callable[..., TinyBroker]) -> None:

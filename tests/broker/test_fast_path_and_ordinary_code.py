@@ -58,17 +58,24 @@ any_properties = st.one_of(
     plain_properties.map(lambda text: text.rstrip("\x02")),
     st.text(st.sampled_from("ab\x01\x02"), max_size=12),
 )
+keyless_properties = st.fixed_dictionaries(
+    {}, optional={"KEYS": words, "TAGS": words, "WAIT": st.sampled_from(["true", "false"]), "colour": words}
+).map(properties_text)
 common_sends = st.builds(
-    lambda queue_id, body, properties, opaque: {
+    lambda queue_id, body, properties, opaque, code, binary: {
         "queue_id": queue_id,
         "body": body,
         "properties": properties,
         "opaque": opaque,
+        "code": code,
+        "binary": binary,
     },
     st.integers(0, 3),
     st.binary(min_size=1, max_size=200),
-    plain_properties,
+    st.one_of(plain_properties, plain_properties, keyless_properties),
     st.integers(0, 2**31 - 1),
+    st.sampled_from([310, 310, 10]),
+    st.booleans(),
 )
 any_sends = st.builds(
     lambda base, other: base | other,
@@ -80,7 +87,7 @@ any_sends = st.builds(
             "queue_id": st.integers(-1, 5),
             "properties": any_properties,
             "flag": st.sampled_from([0, 2]),
-            "code": st.sampled_from([310, 320]),
+            "code": st.sampled_from([310, 320, 10]),
             "body": st.one_of(st.just(b""), st.binary(min_size=1, max_size=3_000)),
             "f": st.sampled_from(["0", "1", "2", "257", "769", "4", "16", "64", "128", "8192", "-1"]),
             "g": st.sampled_from(["0", "-1", "1795247847083", "9223372036854775807"]),
@@ -99,11 +106,16 @@ messages = st.builds(
 )
 batch_lists = st.lists(messages, max_size=8)
 batches = st.builds(
-    lambda messages, opaque, queue_id, sys_flag: batch_frame(messages, opaque=opaque, queue_id=queue_id, f=sys_flag),
+    lambda messages, opaque, queue_id, sys_flag, code, properties, binary: batch_frame(
+        messages, opaque=opaque, queue_id=queue_id, f=sys_flag, code=code, properties=properties, binary=binary
+    ),
     st.one_of(batch_lists, batch_lists, st.just([])),
     st.integers(0, 999),
     st.integers(-1, 4),
     st.sampled_from(["0", "1"]),
+    st.sampled_from([320, 320, 310, 10]),
+    st.one_of(st.none(), any_properties, keyless_properties),
+    st.booleans(),
 )
 damaged_batches = st.builds(
     lambda messages, damage: batch_frame(messages)[: -len(damage)] + damage,

@@ -7,8 +7,29 @@ import struct
 from collections.abc import Mapping, Sequence
 
 from thermocline.remoting.batch import BatchMessage, encode_batch
+from thermocline.remoting.command import RemotingCommand, SerializeType
+from thermocline.remoting.language_code import LanguageCode
 
 FRAME_HEAD = struct.Struct(">ii")
+SEND_MESSAGE = 10
+LONG_NAMES = {
+    "a": "producerGroup",
+    "b": "topic",
+    "c": "defaultTopic",
+    "d": "defaultTopicQueueNums",
+    "e": "queueId",
+    "f": "sysFlag",
+    "g": "bornTimestamp",
+    "h": "flag",
+    "i": "properties",
+    "j": "reconsumeTimes",
+    "k": "unitMode",
+    "l": "maxReconsumeTimes",
+    "m": "batch",
+    "n": "bname",
+}
+"""The names of SEND_MESSAGE for the letters of the later codes."""
+
 UNIQUE_KEY = "0A070001683A4E0E2F2A68B44EAA"
 
 
@@ -37,9 +58,10 @@ def send_frame(
     opaque: int = 1,
     code: int = 310,
     flag: int = 0,
+    binary: bool = False,
     **fields: str,
 ) -> bytes:
-    """SEND_MESSAGE_V2; `fields` are header letters that replace the usual ones."""
+    """A send, SEND_MESSAGE_V2 by default; `fields` are header letters that replace the usual ones."""
     if properties is None:
         properties = {"UNIQ_KEY": unique_key(opaque), "WAIT": "true", "TAGS": "TagA"}
     text = properties if isinstance(properties, str) else properties_text(properties)
@@ -58,6 +80,18 @@ def send_frame(
         "m": "false",
         "n": "broker-a",
     } | fields
+    if code == SEND_MESSAGE:
+        ext_fields = {LONG_NAMES[letter]: value for letter, value in ext_fields.items()}
+    if binary:
+        return RemotingCommand(
+            code=code,
+            opaque=opaque,
+            flag=flag,
+            language=LanguageCode.JAVA,
+            ext_fields=ext_fields,
+            body=body,
+            serialize_type=SerializeType.ROCKETMQ,
+        ).encode()
     header = {
         "code": code,
         "extFields": ext_fields,
@@ -70,10 +104,26 @@ def send_frame(
     return json_frame(header, body)
 
 
-def batch_frame(messages: Sequence[BatchMessage], *, opaque: int = 1, queue_id: int = 0, **fields: str) -> bytes:
+def batch_frame(
+    messages: Sequence[BatchMessage],
+    *,
+    opaque: int = 1,
+    queue_id: int = 0,
+    code: int = 320,
+    binary: bool = False,
+    properties: Mapping[str, str] | str | None = None,
+    **fields: str,
+) -> bytes:
     """SEND_BATCH_MESSAGE."""
-    properties = {"UNIQ_KEY": unique_key(opaque), "WAIT": "true"}
+    if properties is None:
+        properties = {"UNIQ_KEY": unique_key(opaque), "WAIT": "true"}
     letters = {"m": "true"} | fields
     return send_frame(
-        code=320, body=encode_batch(messages), properties=properties, opaque=opaque, queue_id=queue_id, **letters
+        code=code,
+        body=encode_batch(messages),
+        properties=properties,
+        opaque=opaque,
+        queue_id=queue_id,
+        binary=binary,
+        **letters,
     )

@@ -10,8 +10,9 @@ import pytest
 
 from tests.store.send_frames import FRAME_HEAD, batch_frame, json_frame, send_frame, unique_key
 from thermocline.remoting.batch import BatchMessage
-from thermocline.remoting.command import decode_command
+from thermocline.remoting.command import RemotingCommand, SerializeType, decode_command
 from thermocline.remoting.errors import DiskFullError
+from thermocline.remoting.message_id import UniqueIdGenerator
 from thermocline.remoting.message_record import encode_host, iterate_records
 from thermocline.store.consume_queue import UNIT
 from thermocline.store.disk import RealDisk
@@ -67,6 +68,7 @@ class Bench:
             choose_queue=lambda count: count - 1,
             put_meter=lambda topic: TopicMeter(topic, self.puts),
             on_stored=lambda count, bytes_: self.stored.append((count, bytes_)),
+            unique_ids=UniqueIdGenerator(address=STORE_HOST[0], process_id=1, number=2, clock_ms=lambda: NOW_MS),
         )
 
     def feed(self, *frames: bytes) -> FeedResult:
@@ -161,9 +163,17 @@ def frame_with_header(text: bytes, word: int | None = None, length: int | None =
 
 LEFT = {
     "another code": json_frame({"code": 34, "opaque": 1, "extFields": {}}),
-    "old names": send_frame(code=10),
+    "letters under the code of long names": json_frame(
+        {"code": 10, "opaque": 1, "extFields": {"a": "g", "b": "TopicA", "e": "0"}}
+    ),
     "a code further back": frame_with_header(json.dumps({"opaque": 1, "code": 310}).encode()),
     "a binary header": frame_with_header(b'{"code":310,', word=1 << 24 | 12),
+    "a binary header beyond its frame": frame_with_header(send_frame(binary=True)[8:60], word=1 << 24 | 4_000),
+    "a serialisation that there is not": frame_with_header(send_frame(binary=True)[8:60], word=2 << 24 | 52),
+    "a binary header with another code": RemotingCommand(
+        code=34, opaque=1, serialize_type=SerializeType.ROCKETMQ, body=b"x" * 40
+    ).encode(),
+    "a binary header with a number that is none": send_frame(binary=True, e="two"),
     "a header beyond its frame": frame_with_header(b'{"code":310,"extFields":{}}', word=4_000),
     "a negative header length": frame_with_header(b'{"code":310,"extFields":{}}', word=-5),
     "no header fields": json_frame({"code": 310, "opaque": 1}),
@@ -179,9 +189,12 @@ LEFT = {
     )
     * 3,
     "properties over their limit": send_frame(properties={"UNIQ_KEY": unique_key(1), "x": "y" * 32_760}),
-    "no unique key": send_frame(properties={"TAGS": "TagA"}),
+    "no unique key, and a text to be written anew": send_frame(properties="TAGS\x01TagA\x02TAGS\x01TagB\x02"),
+    "an empty unique key": send_frame(properties="TAGS\x01TagA\x02UNIQ_KEY\x01\x02"),
+    "a batch with an empty unique key": batch_frame([BatchMessage(b"x")], i="UNIQ_KEY\x01\x02"),
     "a unique key to be escaped": send_frame(properties={"UNIQ_KEY": 'a"b'}),
-    "no properties": send_frame(properties=""),
+    "a unique key of other letters": send_frame(properties={"UNIQ_KEY": "Ä-1"}),
+    "a response": send_frame(flag=1),
     "a delay level": send_frame(properties={"UNIQ_KEY": unique_key(1), "DELAY": "3"}),
     "a time of delivery": send_frame(properties={"UNIQ_KEY": unique_key(1), "TIMER_DELIVER_MS": "5"}),
     "a half message": send_frame(properties={"UNIQ_KEY": unique_key(1), "TRAN_MSG": "true"}),
@@ -190,8 +203,7 @@ LEFT = {
     "an inner batch": send_frame(f="128"),
     "another broker's properties": send_frame(properties={"UNIQ_KEY": unique_key(1), "CLUSTER": "c"}),
     "a retry": send_frame(j="1"),
-    "a batch without its code": send_frame(m="true"),
-    "a batch's code without a batch": batch_frame([BatchMessage(b"x")], m="false"),
+    "a batch that is none": send_frame(m="true"),
     "a batch cut short": batch_frame([BatchMessage(b"x" * 30)])[:-1] + b"\x01",
     "a batch with a delayed message": batch_frame([BatchMessage(b"x"), BatchMessage(b"y", b"DELAY\x011\x02")]),
 }
@@ -219,6 +231,37 @@ def test_properties_that_only_look_special_are_taken(bench: Bench) -> None:
     properties = {"UNIQ_KEY": unique_key(1), "KEYS": "DELAY TIMER_x", "note": "TRAN_MSG MSG_REGION", "TAGS": "CLUSTER"}
     frame = send_frame(properties=properties)
     assert bench.feed(frame).consumed == len(frame)
+
+
+@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize("properties", ["", "TAGS\x01TagA", "TAGS\x01TagA\x02colour\x01red\x02"])
+def test_a_message_without_a_unique_key_is_given_one(bench: Bench, properties: str, binary: bool) -> None:
+    """The answer names it, too."""
+    frame = send_frame(properties=properties, binary=binary)
+    result = bench.feed(frame, send_frame(opaque=2), frame)
+    first, second, third = iterate_records(bench.store.commit_log.record_view(0, result.append_end))
+    assert first.unique_key
+    text = properties if not properties or properties.endswith("\x02") else properties + "\x02"
+    assert first.properties_text == f"{text}UNIQ_KEY\x01{first.unique_key}\x02{SUFFIX}".encode()
+    assert len({record.unique_key for record in (first, second, third)}) == 3
+    answers = [decode_command(reply[4:]).ext_fields or {} for reply in result.replies]
+    assert [answer["transactionId"] for answer in answers] == [record.unique_key for record in (first, second, third)]
+
+
+@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize("code", [10, 320])
+@pytest.mark.parametrize("properties", ["", "WAIT\x01true\x02"])
+def test_a_batch_without_a_unique_key_is_answered_without(
+    bench: Bench, code: int, properties: str, binary: bool
+) -> None:
+    """As the Go and C++ clients send it; the Java client's batches have one."""
+    messages = [BatchMessage(b"%d" % number, b"TAGS\x01TagA\x02") for number in range(5)]
+    result = bench.feed(batch_frame(messages, code=code, properties=properties, binary=binary))
+    assert len(result.queues) == 5
+    answer = decode_command(b"".join(result.replies)[4:])
+    assert answer.ext_fields is not None
+    assert "transactionId" not in answer.ext_fields
+    assert answer.ext_fields["msgId"].count(",") == 4
 
 
 def test_a_part_of_a_frame_waits(bench: Bench) -> None:

@@ -1,0 +1,104 @@
+"""Send header: which frames are sends, and their header decoded in one step, for the fast path.
+
+    start of the header, as its frame has it          form
+    {"code":310,   {"code":320,   {"code":10,"        JSON, decoded by one typed decoder
+    int16 310, 320, 10                                binary, known by its stretches (remoting/known_headers.py)
+
+A JSON header that does not start with its code, as every official client's does, is no form of these: ordinary code
+decodes it. Codes 310 and 320 have one letter a field, 10 has long names; both decode to attributes of the same names.
+Whether it is a batch, the header says (`batch`), not the code: the C++ client's batches have code 10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from thermocline.remoting.command import SerializeType
+from thermocline.remoting.header_codec import Int
+from thermocline.remoting.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from thermocline.remoting.known_headers import KnownHeaders
+from thermocline.remoting.request_code import RequestCode
+
+PREFIX_BYTES = 12
+"""How much of a header tells its form."""
+
+CODE_BYTES = 2  # of a binary header
+
+BINARY_BIT = SerializeType.ROCKETMQ << 24
+HEADER_BYTES_MASK = 0xFF_FFFF
+
+
+class SendRequest(msgspec.Struct):
+    """A send's header."""
+
+    ext_fields: SendMessageRequestHeaderV2 | SendMessageRequestHeader
+    opaque: int
+    flag: int
+    is_binary: bool
+
+
+class _LettersRequest(msgspec.Struct):
+    ext_fields: SendMessageRequestHeaderV2 = msgspec.field(name="extFields")
+    opaque: Int
+    flag: Int = 0
+
+
+class _NamesRequest(msgspec.Struct):
+    ext_fields: SendMessageRequestHeader = msgspec.field(name="extFields")
+    opaque: Int
+    flag: Int = 0
+
+
+Decode = Callable[[bytes], SendRequest | None]
+
+
+def _json_decoder(request_type: type[_LettersRequest] | type[_NamesRequest]) -> Decode:
+    decode_json = msgspec.json.Decoder(request_type, strict=False).decode
+
+    def decode(header: bytes) -> SendRequest | None:
+        try:
+            request = decode_json(header)
+        except msgspec.DecodeError:
+            return None
+        return SendRequest(request.ext_fields, request.opaque, request.flag, False)
+
+    return decode
+
+
+def _binary_decoder(header_type: type[SendMessageRequestHeaderV2] | type[SendMessageRequestHeader]) -> Decode:
+    decode_known = KnownHeaders(header_type, ints=["queue_id"], longs=["born_timestamp"], text="properties").decode
+
+    def decode(header: bytes) -> SendRequest | None:
+        known = decode_known(header)
+        return None if known is None else SendRequest(*known, True)
+
+    return decode
+
+
+JSON_FORMS: dict[bytes, Decode] = {
+    b'{"code":310,': _json_decoder(_LettersRequest),
+    b'{"code":320,': _json_decoder(_LettersRequest),
+    b'{"code":10,"': _json_decoder(_NamesRequest),
+}
+"""First PREFIX_BYTES of a JSON header -> how to decode it."""
+
+BINARY_CODES = {
+    code.to_bytes(CODE_BYTES, "big"): code
+    for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE)
+}
+"""First CODE_BYTES of a binary header -> its code."""
+
+
+def binary_forms() -> dict[bytes, Decode]:
+    """First CODE_BYTES of a binary header -> how to decode it. Each caller's remember headers of their own."""
+    return {
+        start: _binary_decoder(
+            SendMessageRequestHeader if code == RequestCode.SEND_MESSAGE else SendMessageRequestHeaderV2
+        )
+        for start, code in BINARY_CODES.items()
+    }
+
+
+assert all(len(prefix) == PREFIX_BYTES for prefix in JSON_FORMS)
