@@ -43,13 +43,28 @@ def json_template(answer: RemotingCommand, places: Iterable[tuple[str, str]]) ->
 
 def binary_template(answer: RemotingCommand, sentinels: Sequence[str]) -> bytes:
     """The ext fields of `answer`; each sentinel's place takes a value with its size."""
+    return b"%b".join(escaped(piece) for piece in binary_pieces(answer, sentinels))
+
+
+def binary_pieces(answer: RemotingCommand, sentinels: Sequence[str]) -> list[bytes]:
+    """The ext fields of `answer` in pieces: before, between and behind the sentinels, whose sizes are left out."""
     assert answer.ext_fields is not None
-    fields = encode_binary_fields(answer.ext_fields)
-    return _with_places(fields, [(sized_text(text.encode()), b"%b") for text in sentinels])
+    rest = encode_binary_fields(answer.ext_fields)
+    pieces = []
+    for sentinel in sentinels:
+        piece, found, rest = rest.partition(sized_text(sentinel.encode()))
+        assert found, "the order of the arguments"
+        pieces.append(piece)
+    return [*pieces, rest]
+
+
+def escaped(literal: bytes) -> bytes:
+    """Bytes that a template for `%` gives back as they are."""
+    return literal.replace(b"%", b"%%")
 
 
 def _with_places(template: bytes, places: Iterable[tuple[bytes, bytes]]) -> bytes:
-    template = template.replace(b"%", b"%%")
+    template = escaped(template)
     previous = -1
     for sentinel, conversion in places:
         place = template.index(sentinel)

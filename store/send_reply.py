@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from thermocline.remoting.answer_template import (
     HEAD_BYTES,
     binary_head,
+    binary_pieces,
     binary_template,
+    escaped,
     json_template,
     sized_number,
     sized_text,
@@ -57,6 +59,7 @@ class SendReplies:
         self._json_keyless = json_template(without_key, [*places, opaque])
         sentinels = [MESSAGE_ID, str(QUEUE_ID), str(QUEUE_OFFSET)]
         self._binary = binary_template(with_key, [*sentinels, UNIQUE_KEY])
+        self._binary_pieces = binary_pieces(with_key, [*sentinels, UNIQUE_KEY])
         self._binary_singles: dict[tuple[int, int, int], bytes] = {}
         self._binary_keyless = binary_template(without_key, sentinels)
 
@@ -76,17 +79,15 @@ class SendReplies:
 
     def _binary_single(self, queue_id_bytes: int, queue_offset_bytes: int, unique_key_bytes: int) -> bytes:
         """The frame of a single message's answer whose values have these sizes: `%` takes opaque and all values."""
-        # Bytes that occur nowhere else; the opaque is the fourth word of the frame, behind code, language and version.
-        message_id = b"\xf1" * len(self._message_id % 0)
-        texts = [b"\xf2" * queue_id_bytes, b"\xf3" * queue_offset_bytes, b"\xf4" * unique_key_bytes]
-        fields = self._binary % (sized_text(message_id), *map(sized_text, texts))
-        frame = binary_head(fields, code=SUCCESS, opaque=0)
+        sizes = [len(self._message_id % 0), queue_id_bytes, queue_offset_bytes, unique_key_bytes]
+        forms = [self._message_id, b"%b", b"%b", b"%b"]
+        fields_bytes = sum(map(len, self._binary_pieces)) + sum(LENGTH.size + size for size in sizes)
+        head = binary_head(bytes(fields_bytes), code=SUCCESS, opaque=0)[:-fields_bytes]
         opaque_end = OPAQUE_POSITION + len(_pack_opaque(0))
-        frame = frame.replace(b"%", b"%%")
-        template = frame[:OPAQUE_POSITION] + b"%b" + frame[opaque_end:].replace(message_id, self._message_id)
-        for text in texts:
-            assert template.count(text) == 1
-            template = template.replace(text, b"%b")
+        template = escaped(head[:OPAQUE_POSITION]) + b"%b" + escaped(head[opaque_end:])
+        for piece, size, form in zip(self._binary_pieces, sizes, forms, strict=False):
+            template += escaped(piece + LENGTH.pack(size)) + form
+        template += escaped(self._binary_pieces[-1])
         if len(self._binary_singles) >= SINGLES_MAX:
             self._binary_singles.clear()
         self._binary_singles[queue_id_bytes, queue_offset_bytes, unique_key_bytes] = template
