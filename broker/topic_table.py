@@ -442,6 +442,8 @@ class TopicTable:
         error = None if task.cancelled() else task.exception()
         if isinstance(error, UnavailableError):  # logged where it was written; the lines stay
             self._fold_timer = asyncio.get_running_loop().call_later(FOLD_AFTER_S, self._fold_soon)
+        elif error is not None:
+            logger.error("topic journal was not folded, its lines stay", exc_info=error)
 
     async def _fold(self) -> None:
         count = self._journal.durable_count
