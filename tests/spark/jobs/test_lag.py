@@ -103,8 +103,9 @@ def test_with_a_name_server_what_is_hot_counts_too(
     words = [
         "spark",
         "lag",
-        "billing",
         "unsealed",
+        "--group",
+        "billing",
         "--from",
         cluster["cold"],
         "--namesrv",
