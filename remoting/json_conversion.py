@@ -67,9 +67,12 @@ class _MisfitError(Exception):
         self.path: list[str] = []
 
 
-def enum_names(*names: str) -> msgspec.Meta:
-    """Of a text that is one of a Java enum's constants, in the order of their ordinals: for `Annotated[str, ...]`."""
-    return msgspec.Meta(pattern=f"^(?:{'|'.join(names)})$", extra={"names": names})
+def enum_names(*names: str, keeps_unknown: bool = False) -> msgspec.Meta:
+    """Of a text that is one of a Java enum's constants, in the order of their ordinals: for `Annotated[str, ...]`.
+
+    `keeps_unknown`: another name stays as it is, for a request that refuses it; else it counts as not sent.
+    """
+    return msgspec.Meta(pattern=f"^(?:{'|'.join(names)})$", extra={"names": names, "keeps_unknown": keeps_unknown})
 
 
 def number_from_text(text: str) -> int | float | Decimal:
@@ -114,8 +117,10 @@ _converters: dict[Any, Converter] = {}
 def _make(described: inspect.Type, structures: dict[type, Converter]) -> Converter:
     """The converter of a type; `structures`: those of the structures around it, which may be in it again."""
     names: tuple[str, ...] = ()
+    keeps_unknown = False
     if isinstance(described, inspect.Metadata):
-        names = (described.extra or {}).get("names", ())
+        extra = described.extra or {}
+        names, keeps_unknown = extra.get("names", ()), extra.get("keeps_unknown", False)
         described = described.type
     if isinstance(described, inspect.StructType):
         known = structures.get(described.cls)
@@ -124,10 +129,10 @@ def _make(described: inspect.Type, structures: dict[type, Converter]) -> Convert
         return _optional_converter(described, structures)
     if isinstance(described, inspect.DictType):
         return _map_converter(described, structures)
-    if isinstance(described, inspect.ListType | inspect.SetType | inspect.FrozenSetType):
+    if isinstance(described, inspect.ListType | inspect.SetType | inspect.FrozenSetType | inspect.VarTupleType):
         return _collection_converter(described, structures)
     if isinstance(described, inspect.StrType):
-        return _enum_converter(names) if names else _text
+        return _enum_converter(names, keeps_unknown=keeps_unknown) if names else _text
     if isinstance(described, inspect.IntType):
         return _int if described.le == 2 ** (INT_BITS - 1) - 1 else _long
     if isinstance(described, inspect.BoolType):
@@ -216,10 +221,17 @@ def _map_converter(described: inspect.DictType, structures: dict[type, Converter
 
 
 def _collection_converter(
-    described: inspect.ListType | inspect.SetType | inspect.FrozenSetType, structures: dict[type, Converter]
+    described: inspect.ListType | inspect.SetType | inspect.FrozenSetType | inspect.VarTupleType,
+    structures: dict[type, Converter],
 ) -> Converter:
     item_converter = _make(described.item_type, structures)
-    make = {inspect.ListType: list, inspect.SetType: set, inspect.FrozenSetType: frozenset}[type(described)]
+    makers: dict[type, Callable[..., Any]] = {
+        inspect.ListType: list,
+        inspect.SetType: set,
+        inspect.FrozenSetType: frozenset,
+        inspect.VarTupleType: tuple,
+    }
+    make = makers[type(described)]
     holds_texts = item_converter is _text
 
     def collection(value: Any) -> Any:
@@ -245,7 +257,7 @@ def _collection_converter(
     return collection
 
 
-def _enum_converter(names: tuple[str, ...]) -> Converter:
+def _enum_converter(names: tuple[str, ...], *, keeps_unknown: bool) -> Converter:
     by_name = {_folded(name): name for name in names}
 
     def enum(value: Any) -> Any:
@@ -255,7 +267,9 @@ def _enum_converter(names: tuple[str, ...]) -> Converter:
             found = by_name.get(_folded(value))
             if found is None and _INTEGER.fullmatch(value) and 0 <= int(value) < len(names):
                 found = names[int(value)]
-            return NOT_SENT if found is None else found
+            if found is None:
+                return value if keeps_unknown else NOT_SENT
+            return found
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
             raise _MisfitError("the name of a constant is expected")
         ordinal = int(value)

@@ -7,14 +7,13 @@ MessageRequestModeManager.java, Apache RocketMQ 5.3.
 from __future__ import annotations
 
 import re
-from typing import Self
+from typing import Annotated, Self
 
 from msgspec import field
 
 from thermocline.remoting.bodies.body import Body
-from thermocline.remoting.bodies.client import MessageRequestModeName
 from thermocline.remoting.header_codec import Int, Long
-from thermocline.remoting.json_conversion import convert
+from thermocline.remoting.json_conversion import convert, enum_names
 from thermocline.remoting.json_dialect import loads_as, read_exactly
 
 REQUEST_MODE_PULL = "PULL"
@@ -82,7 +81,7 @@ class SetMessageRequestModeRequestBody(Body, kw_only=True):
     """
 
     consumer_group: str = ""
-    mode: MessageRequestModeName = REQUEST_MODE_PULL
+    mode: Annotated[str, enum_names(REQUEST_MODE_PULL, REQUEST_MODE_POP, keeps_unknown=True)] = REQUEST_MODE_PULL
     pop_share_queue_num: Int = 0
     topic: str = ""
 
