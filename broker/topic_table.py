@@ -9,8 +9,9 @@ Files of the store
 Rules
   - A topic appears (`get`, listeners, registration) after its birth is durable, so before its first message. A deleted
     one is gone from memory at once and from both tables before the deletion is answered.
-  - A birth costs a line, whatever the number of topics. Both tables are written, and the lines go, FOLD_AFTER_S after
-    the first of them, earlier when they are many, at each change of another kind, and at the stop.
+  - A birth costs a line, whatever the number of topics. For the first few of FOLD_AFTER_S both tables are written too,
+    before the topic appears. Of many they are written, and the lines go, FOLD_AFTER_S after the first of them, earlier
+    when FOLD_LINES_MIN wait, at each change of another kind, and at the stop.
   - Many topics made at once share their writes (config_persister.py). A topic's JSON is encoded when it changes and
     kept, for the file and for registrations alike.
   - The data version rises with each change; NameServers take changes of topics over when it differs.
@@ -58,6 +59,8 @@ logger = logging.getLogger(__name__)
 FILE_NAME = "topics.json"
 INCARNATION_FILE_NAME = "topicIncarnation"
 FOLD_AFTER_S = 10.0
+SINGLE_BIRTHS_MAX = 16
+"""So many births in FOLD_AFTER_S have the tables written before they appear, as Apache RocketMQ does it for each."""
 FOLD_LINES_MIN = 1_000
 """So many lines are folded into the tables at once, or as many as there are topics in them: whichever is more."""
 TTL_DEFAULT_FILE_NAME = "ttlDefault"
@@ -89,6 +92,8 @@ class TopicTable:
         self._journal = journal
         self._folding: asyncio.Task[None] | None = None
         self._fold_timer: asyncio.TimerHandle | None = None
+        self._window_start_s = 0.0
+        self._window_births = 0
         self.system_topics = frozenset(system_topics)
         self._store = store
         self._incarnations = store.incarnations
@@ -408,6 +413,8 @@ class TopicTable:
         except Exception:
             self._encoded.pop(topic, None)
             raise
+        if self._is_single():
+            await self._fold_now()
         self._ending.discard(topic)
         self._version.bump()
         self._publish(config)
@@ -422,9 +429,26 @@ class TopicTable:
         self._fold_later()
         return config
 
+    def _is_single(self) -> bool:
+        """Whether this birth is one of few, so that the tables can be written for it alone."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._window_start_s >= FOLD_AFTER_S:
+            self._window_start_s, self._window_births = now_s, 0
+        self._window_births += 1
+        return self._window_births <= SINGLE_BIRTHS_MAX
+
+    async def _fold_now(self) -> None:
+        """Return when the tables have what is in the journal; when the disk refuses, its lines go on counting."""
+        while self._folding is not None:
+            await asyncio.wait([self._folding])
+        if len(self._journal):
+            self._fold_soon()
+            assert self._folding is not None
+            await asyncio.wait([self._folding])
+
     def _fold_later(self) -> None:
         """Let the tables follow the journal; both are written once for many births."""
-        if self._folding is not None:
+        if self._folding is not None or not len(self._journal):
             return
         if len(self._journal) >= max(FOLD_LINES_MIN, len(self._topics) // 2):
             self._fold_soon()

@@ -140,11 +140,11 @@ async def test_a_topic_appears_only_when_it_is_durable(parts: Parts, monkeypatch
     def refuse(path: str, **_: object) -> None:
         raise DiskFullError("no room left on the disk", path=path)
 
-    monkeypatch.setattr(parts.disk, "open", refuse)
-    with pytest.raises(UnavailableError):
-        await parts.topics.auto_create("U", default_topic="TBW102", queue_count=4)
+    with monkeypatch.context() as full:
+        full.setattr(parts.disk, "open", refuse)
+        with pytest.raises(UnavailableError):
+            await parts.topics.auto_create("U", default_topic="TBW102", queue_count=4)
     assert parts.topics.get("U") is None
-    monkeypatch.undo()
     assert await parts.topics.auto_create("U", default_topic="TBW102", queue_count=4) is not None
     assert born_on_disk(parts).keys() == {"T", "U"}
 
@@ -212,6 +212,24 @@ async def test_topics_made_together_share_their_writes() -> None:
     assert {parts.topics.configs()[f"T{number}"].perm for number in range(900)} == {4}
     assert disk.sync_count <= 6
     await parts.close()
+
+
+@pytest.fixture(autouse=True)
+def many_births(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A birth is one of many here, but in the test that is about a few."""
+    if request.function is not test_tables_have_the_first_few_topics_before_these_appear:
+        monkeypatch.setattr(topic_table, "SINGLE_BIRTHS_MAX", 0)
+
+
+async def test_tables_have_the_first_few_topics_before_these_appear(parts: Parts) -> None:
+    for number in range(topic_table.SINGLE_BIRTHS_MAX - 1):  # the model's is one, too
+        await parts.topics.auto_create(f"T{number}", default_topic="TBW102", queue_count=4)
+        assert f"T{number}" in on_disk(parts)
+        assert born_on_disk(parts) == {}
+    for number in range(2):
+        await parts.topics.auto_create(f"Many{number}", default_topic="TBW102", queue_count=4)
+    assert "Many1" not in on_disk(parts)
+    assert "Many1" in born_on_disk(parts)
 
 
 async def test_tables_follow_the_births_while_the_broker_runs(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
