@@ -439,12 +439,10 @@ class TopicTable:
 
     async def _fold_now(self) -> None:
         """Return when the tables have what is in the journal; when the disk refuses, its lines go on counting."""
-        while self._folding is not None:
-            await asyncio.wait([self._folding])
+        if self._folding is not None:
+            await asyncio.wait([self._folding])  # it may have begun before this birth
         if len(self._journal):
-            self._fold_soon()
-            assert self._folding is not None
-            await asyncio.wait([self._folding])
+            await asyncio.wait([self._fold_soon()])
 
     def _fold_later(self) -> None:
         """Let the tables follow the journal; both are written once for many births."""
@@ -455,11 +453,12 @@ class TopicTable:
         elif self._fold_timer is None:
             self._fold_timer = asyncio.get_running_loop().call_later(FOLD_AFTER_S, self._fold_soon)
 
-    def _fold_soon(self) -> None:
+    def _fold_soon(self) -> asyncio.Task[None]:
         self._stop_fold_timer()
         if self._folding is None:
             self._folding = asyncio.get_running_loop().create_task(self._fold(), name="topic journal fold")
             self._folding.add_done_callback(self._folded)
+        return self._folding
 
     def _folded(self, task: asyncio.Task[None]) -> None:
         self._folding = None
