@@ -14,7 +14,7 @@ from tests.crash.points.verdict import check_messages
 
 KEEPING, EXPIRING, LASTING = "Steam", "Brine", "Dew"
 TTL_MS = 3_000
-LASTING_MS = 60 * TTL_MS
+LASTING_MS = 18 * TTL_MS
 """Of the same TTL class as the other one, so that they share packs."""
 PURGED_TTL_MS = 300
 OWN_TTL_MS = 2_000
