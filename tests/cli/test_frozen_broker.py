@@ -176,7 +176,8 @@ class Frozen:
             wait_for(lambda: len(admin.producer_connections("shop")) == 1)
             wait_for(lambda: len(admin.consumer_connections("billing").connection_set) == 1)
             wait_for(lambda: all(row.lag == 0 for row in admin.group_progress("billing", topic="orders")))
-            wait_for(lambda: "error" not in str(admin.tier_status("orders")) and len(admin.tier_seal("orders")) == 2)
+            wait_for(lambda: not any("error" in tier for tier in admin.tier_status("orders").values()))
+            wait_for(lambda: len(admin.tier_seal("orders")) == 2)
 
     def words(self, name: str, arguments: str, *, broker: str = "broker-a") -> list[str]:
         """The command line."""
