@@ -20,8 +20,8 @@ from pathlib import Path
 
 from thermocline.localstack import LocalStackError, ToolMissingError
 from thermocline.remoting.errors import MQError
-from thermocline.spark.connector.maven_settings import read_maven_settings
-from thermocline.spark.connector.s3a_connector import connector_jars, found_connector_jars
+from thermocline.spark.connector.maven_repository import Artifact
+from thermocline.spark.connector.s3a_connector import connector_jars, found_connector_jars, maven_settings
 from tooling.system_packages import ensure_java_home, ensure_maven
 
 TOOLING = Path(__file__).resolve().parent
@@ -30,9 +30,8 @@ OFFICIAL_ROCKETMQ = "official-rocketmq"
 OFFICIAL_ROCKETMQ_4 = "official-rocketmq-4"
 SPARK_S3A = "spark-s3a"
 S3A_LOCK = TOOLING.parent / "spark" / "connector" / "s3a-jars.lock"
-# A pinned plugin, so that the goal means the same with every Maven.
+# Of a pinned plugin, so that the goals mean the same with every Maven.
 COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
-# A pinned plugin, as above.
 LIST_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:list"
 # Groups of what Spark brings itself, in versions of its own.
 LEFT_TO_SPARK = ("io.netty", "org.apache.httpcomponents", "org.slf4j", "commons-logging", "commons-codec")
@@ -124,11 +123,12 @@ def lock_s3a_jars() -> None:
         if answer.returncode != 0:
             raise LocalStackError(f"the s3a jars could not be listed:\n{(answer.stdout + answer.stderr)[-2_000:]}")
         found = re.findall(r"^ +([\w.-]+):([\w.-]+):jar:([\w.-]+):\w+", listed.read_text(), re.MULTILINE)
-    repository = read_maven_settings(os.environ).local_repository
+    repository = maven_settings(os.environ).local_repository
     lines = [f"# From tooling/{pom.name}, by `make lock`: coordinates and SHA-256. The connector stands first."]
     for group, name, version in found:
         if group not in LEFT_TO_SPARK:
-            jar = repository / group.replace(".", "/") / name / version / f"{name}-{version}.jar"
-            lines.append(f"{group}:{name}:{version} {hashlib.sha256(jar.read_bytes()).hexdigest()}")
+            artifact = Artifact(group=group, name=name, version=version, sha256="")
+            digest = hashlib.sha256((repository / artifact.path).read_bytes()).hexdigest()
+            lines.append(f"{artifact.coordinates} {digest}")
     S3A_LOCK.write_text("\n".join(lines) + "\n")
     print(f"{S3A_LOCK.relative_to(TOOLING.parent)} is up to date with tooling/{pom.name}")

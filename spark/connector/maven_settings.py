@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 
 from thermocline.remoting.errors import InvalidRequestError
 
-CENTRAL_ID, CENTRAL_URL = "central", "https://repo1.maven.org/maven2"
+CENTRAL_ID = "central"
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 _VARIABLE = re.compile(r"\$\{([^}]+)\}")
 _ENCRYPTED = re.compile(r"\{.+\}")
@@ -46,8 +46,8 @@ class MavenSettings:
     is_offline: bool = False
 
 
-def read_maven_settings(environment: Mapping[str, str]) -> MavenSettings:
-    """What Maven would do for a project without repositories of its own.
+def read_maven_settings(environment: Mapping[str, str], *, central_url: str) -> MavenSettings:
+    """What Maven would do for a project without repositories of its own. `central_url`: of Maven's central repository.
 
     Raises:
         InvalidRequestError: A settings file is no XML, or needs what only Maven can read.
@@ -67,7 +67,7 @@ def read_maven_settings(environment: Mapping[str, str]) -> MavenSettings:
     def first(name: str) -> str:
         return next((value for root in roots if (value := text(root, name))), "")
 
-    asked = [*_of_active_profiles(roots, text), (CENTRAL_ID, CENTRAL_URL)]
+    asked = [*_of_active_profiles(roots, text), (CENTRAL_ID, central_url)]
     mirrors = [(text(each, "mirrorOf"), text(each, "id"), text(each, "url")) for each in all_of("mirrors/mirror")]
     servers = {text(each, "id"): each for each in reversed(all_of("servers/server"))}
     proxies = [each for each in all_of("proxies/proxy") if text(each, "active") != "false"]

@@ -8,13 +8,15 @@ of them (`software.amazon.awssdk:bundle`, over 600 MB). HTTP client, Netty and l
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import re
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from thermocline.remoting.errors import InvalidRequestError, MQError, UnavailableError
 from thermocline.spark.connector.maven_repository import Artifact, fetch_artifacts, find_artifacts
-from thermocline.spark.connector.maven_settings import read_maven_settings
+from thermocline.spark.connector.maven_settings import MavenSettings, read_maven_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,6 +25,9 @@ LOCK = Path(__file__).resolve().parent / "s3a-jars.lock"
 CONNECTOR_GROUP, CONNECTOR_NAME = "org.apache.hadoop", "hadoop-aws"
 CONNECTOR_CLASS = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 HADOOP_JAR = "hadoop-client-api-"
+IVY_RESOLVER = "org/apache/ivy/plugins/resolver/IBiblioResolver.class"
+"""Of the Ivy that Spark brings for `spark.jars.packages`: its default is Maven's central repository."""
+_MAVEN_URL = re.compile(rb"https://[\x21-\x7e]+/maven2/")
 CAUSES_MAX = 10
 HOW = "start the session with local_session(s3a=True), or with it in spark.jars.packages"
 _NOT_FOUND = ("java.lang.ClassNotFoundException", "java.lang.NoClassDefFoundError")
@@ -63,7 +68,7 @@ def connector_jars(environment: Mapping[str, str] = os.environ) -> tuple[Path, .
         return ()
     artifacts = fitting_artifacts(hadoop_version(spark_home))
     try:
-        return tuple(fetch_artifacts(artifacts, read_maven_settings(environment)))
+        return tuple(fetch_artifacts(artifacts, maven_settings(environment)))
     except MQError as error:
         kind = UnavailableError if isinstance(error, UnavailableError) else InvalidRequestError
         raise kind(
@@ -76,8 +81,33 @@ def connector_jars(environment: Mapping[str, str] = os.environ) -> tuple[Path, .
 def found_connector_jars(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...] | None:
     """The jars for `spark.jars` where all of them are on this machine; None otherwise. Fetches nothing."""
     artifacts = locked_artifacts()
-    found = find_artifacts(artifacts, read_maven_settings(environment))
+    found = find_artifacts(artifacts, maven_settings(environment))
     return tuple(found) if len(found) == len(artifacts) else None
+
+
+def maven_settings(environment: Mapping[str, str]) -> MavenSettings:
+    """Maven's settings on this machine, with the central repository that Spark asks too.
+
+    Raises:
+        InvalidRequestError: A settings file is no XML, or needs what only Maven can read; there is no Ivy.
+    """
+    homes = [_spark_home(environment), _spark_home({})] if environment.get("SPARK_HOME") else [_spark_home({})]
+    return read_maven_settings(environment, central_url=central_url(homes))
+
+
+def central_url(spark_homes: Iterable[Path]) -> str:
+    """Where Maven's central repository is, by the first Ivy that one of these Sparks brings.
+
+    Raises:
+        InvalidRequestError: None of them brings one.
+    """
+    for home in spark_homes:
+        for jar in home.glob("jars/ivy-*.jar"):
+            with zipfile.ZipFile(jar) as archive:
+                found = _MAVEN_URL.search(archive.read(IVY_RESOLVER))
+            if found is not None:
+                return found[0].decode()
+    raise InvalidRequestError("this Spark brings no Ivy, whose class names Maven's central repository")
 
 
 def fitting_artifacts(hadoop: str | None) -> tuple[Artifact, ...]:

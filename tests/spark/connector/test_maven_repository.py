@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 
 from tests.fixtures_tools import have
@@ -20,6 +21,7 @@ from thermocline.spark.connector.__main__ import main
 from thermocline.spark.connector.maven_repository import Artifact, fetch_artifacts, find_artifacts
 from thermocline.spark.connector.maven_settings import MavenSettings, Repository
 from thermocline.spark.connector.s3a_connector import (
+    central_url,
     connector_error,
     connector_jars,
     fitting_artifacts,
@@ -232,3 +234,13 @@ def test_what_a_session_lacks_is_named(names: list[str], texts: list[str], sente
 
 def test_failures_of_the_store_are_left_to_others() -> None:
     assert connector_error("3.5.0", ["java.net.ConnectException"], ["Connection refused"]) is None
+
+
+def test_central_is_where_the_installed_spark_asks(tmp_path: Path) -> None:
+    """Spark's own Ivy names it; a Spark without one is passed over."""
+    bare = Path(spark_home(tmp_path / "spark", "hadoop-client-api-3.5.0.jar"))
+    installed = Path(pyspark.__file__).parent
+    assert central_url([bare, installed]) == central_url([installed])
+    assert central_url([installed]).endswith("/maven2/")
+    with pytest.raises(InvalidRequestError, match="Ivy"):
+        central_url([bare])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.spark.connector.maven_settings import CENTRAL_URL, Repository, is_mirrored, read_maven_settings
+from thermocline.spark.connector.maven_settings import MavenSettings, Repository, is_mirrored, read_maven_settings
 
+CENTRAL_URL = "https://central.example/maven2"
 MIRROR = "<mirror><id>{0}</id><mirrorOf>{1}</mirrorOf><url>{2}</url></mirror>"
 
 
@@ -21,11 +23,15 @@ def settings(folder: Path, inside: str, *, name: str = ".m2/settings.xml", names
 
 
 def read(home: Path, **environment: str) -> tuple[Repository, ...]:
-    return read_maven_settings({"HOME": str(home), "PATH": ""} | environment).repositories
+    return settings_of({"HOME": str(home), "PATH": ""} | environment).repositories
+
+
+def settings_of(environment: Mapping[str, str]) -> MavenSettings:
+    return read_maven_settings(environment, central_url=CENTRAL_URL)
 
 
 def test_without_settings_it_is_central_and_the_usual_local_repository(tmp_path: Path) -> None:
-    found = read_maven_settings({"HOME": str(tmp_path), "PATH": ""})
+    found = settings_of({"HOME": str(tmp_path), "PATH": ""})
     assert found.repositories == (Repository(repository_id="central", url=CENTRAL_URL),)
     assert found.local_repository == tmp_path / ".m2" / "repository"
     assert not found.is_offline
@@ -41,7 +47,7 @@ def test_a_mirror_stands_for_central_with_the_login_of_its_server(tmp_path: Path
         f"<mirrors>{mirror}</mirrors><servers>{servers}</servers>",
         namespace=namespace,
     )
-    found = read_maven_settings({"HOME": str(tmp_path), "PATH": "", "SECRET": "pass"})
+    found = settings_of({"HOME": str(tmp_path), "PATH": "", "SECRET": "pass"})
     (repository,) = found.repositories
     assert repository == Repository(
         repository_id="inside", url="https://maven.example/all", user="ann", password="pass"
@@ -81,7 +87,7 @@ def test_the_user_counts_before_the_installation(tmp_path: Path) -> None:
     assert [each.url for each in read(home, MAVEN_HOME=str(maven))] == ["https://far.example"]
     settings(home, f"<mirrors>{MIRROR.format('near', 'central', 'https://near.example')}</mirrors>")
     assert [each.url for each in read(home, MAVEN_HOME=str(maven))] == ["https://near.example"]
-    assert read_maven_settings({"HOME": str(home), "MAVEN_HOME": str(maven)}).local_repository == Path("/far")
+    assert settings_of({"HOME": str(home), "MAVEN_HOME": str(maven)}).local_repository == Path("/far")
 
 
 def test_active_profiles_bring_repositories_and_may_replace_central(tmp_path: Path) -> None:
