@@ -32,7 +32,7 @@ class TopicJournal:
     """Lines of topics that the tables do not have for certain."""
 
     def __init__(self, disk: Disk, path: str) -> None:
-        """`path`: the file, whose content counts until `forget`, whoever wrote it."""
+        """`path`: the file, whose content counts until `forget`, also that of an earlier process."""
         self._disk = disk
         self._path = path
         self._lines: list[bytes] = []

@@ -9,9 +9,9 @@ Files of the store
 Rules
   - A topic appears (`get`, listeners, registration) after its birth is durable, so before its first message. A deleted
     one is gone from memory at once and from both tables before the deletion is answered.
-  - A birth costs a line, whatever the number of topics. For the first few of FOLD_AFTER_S both tables are written too,
-    before the topic appears. Of many they are written, and the lines go, FOLD_AFTER_S after the first of them, earlier
-    when FOLD_LINES_MIN wait, at each change of another kind, and at the stop.
+  - The first few births of FOLD_AFTER_S are written to both tables. A further one costs a line, whatever the number of
+    topics: both tables are written, and the lines go, FOLD_AFTER_S after the first of them, earlier when
+    FOLD_LINES_MIN wait, at each change of another kind, and at the stop.
   - Many topics made at once share their writes (config_persister.py). A topic's JSON is encoded when it changes and
     kept, for the file and for registrations alike.
   - The data version rises with each change; NameServers take changes of topics over when it differs.
@@ -407,14 +407,15 @@ class TopicTable:
         incarnation = self._incarnations.create(topic, start_offset=self._store.commit_log.append_offset)
         self._encoded[topic] = _encode_entry(config)
         self._version.bump()
-        self._journal.add(TopicBirth(topic=topic, incarnation=incarnation, config=msgspec.Raw(config.encode())))
         try:
-            await self._persister.save(topic_journal.FILE_NAME)
+            if self._is_single():
+                await self._save()
+            else:
+                self._journal.add(TopicBirth(topic=topic, incarnation=incarnation, config=msgspec.Raw(config.encode())))
+                await self._persister.save(topic_journal.FILE_NAME)
         except Exception:
             self._encoded.pop(topic, None)
             raise
-        if self._is_single():
-            await self._fold_now()
         self._ending.discard(topic)
         self._version.bump()
         self._publish(config)
@@ -437,28 +438,20 @@ class TopicTable:
         self._window_births += 1
         return self._window_births <= SINGLE_BIRTHS_MAX
 
-    async def _fold_now(self) -> None:
-        """Return when the tables have what is in the journal; when the disk refuses, its lines go on counting."""
-        if self._folding is not None:
-            await asyncio.wait([self._folding])  # it may have begun before this birth
-        if len(self._journal):
-            await asyncio.wait([self._fold_soon()])
-
     def _fold_later(self) -> None:
         """Let the tables follow the journal; both are written once for many births."""
         if self._folding is not None or not len(self._journal):
-            return
+            return  # under way, or this birth is in the tables
         if len(self._journal) >= max(FOLD_LINES_MIN, len(self._topics) // 2):
             self._fold_soon()
         elif self._fold_timer is None:
             self._fold_timer = asyncio.get_running_loop().call_later(FOLD_AFTER_S, self._fold_soon)
 
-    def _fold_soon(self) -> asyncio.Task[None]:
+    def _fold_soon(self) -> None:
         self._stop_fold_timer()
         if self._folding is None:
             self._folding = asyncio.get_running_loop().create_task(self._fold(), name="topic journal fold")
             self._folding.add_done_callback(self._folded)
-        return self._folding
 
     def _folded(self, task: asyncio.Task[None]) -> None:
         self._folding = None

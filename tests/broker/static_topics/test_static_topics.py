@@ -304,7 +304,6 @@ async def test_a_mapping_whose_topic_was_never_made_is_dropped_at_the_start(tmp_
     async with two_brokers(tmp_path) as both:
         await both.a.map({0: [FIRST]})
     (tmp_path / "a" / "config" / "topics.json").unlink()
-    (tmp_path / "a" / "thermocline" / "topicBirths").unlink()
     for name in ("topics.json.bak",):
         (tmp_path / "a" / "config" / name).unlink(missing_ok=True)
     async with two_brokers(tmp_path) as both:
