@@ -8,17 +8,15 @@ the s3a connector are locked with their checksums, and fetched by the product it
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
-import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 from thermocline.localstack import LocalStackError, ToolMissingError
+from thermocline.localstack.made_once import made_once
 from thermocline.remoting.errors import MQError
 from thermocline.spark.connector.maven_repository import Artifact
 from thermocline.spark.connector.s3a_connector import connector_jars, found_connector_jars, maven_settings
@@ -67,21 +65,15 @@ def ensure_jars(name: str) -> Path:
         return target
     maven = ensure_maven()
     ensure_java_home(with_compiler=False)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with (target.parent / f"{name}.lock").open("w") as lock_file:
-        fcntl.flock(lock_file, fcntl.LOCK_EX)
-        if target.is_dir():
-            return target
-        print(f"fetching the {name} jars (once)", file=sys.stderr, flush=True)
-        partial = target.with_suffix(".partial")
-        shutil.rmtree(partial, ignore_errors=True)
+
+    def fetch(partial: Path) -> None:
         pom = TOOLING / f"{name}.pom.xml"
         command = [str(maven), "-q", "-B", "-f", str(pom), COPY_GOAL, "-DincludeScope=runtime"]
         answer = subprocess.run([*command, f"-DoutputDirectory={partial}"], capture_output=True, text=True, check=False)
         if answer.returncode != 0 or not partial.is_dir():
             raise LocalStackError(f"the {name} jars could not be fetched:\n{(answer.stdout + answer.stderr)[-2_000:]}")
-        partial.rename(target)
-    return target
+
+    return made_once(target, fetch, doing=f"fetching the {name} jars")
 
 
 def find_s3a_jars() -> list[Path]:

@@ -6,14 +6,13 @@ directory; a directory under its final name is complete.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 from thermocline.localstack import LocalStackError, ToolMissingError
+from thermocline.localstack.made_once import made_once
 from tooling.system_packages import ensure_npm, find_node
 
 TOOLING = Path(__file__).resolve().parent
@@ -52,19 +51,12 @@ def ensure_node_packages() -> Path:
     if target.is_dir():
         return target
     npm = ensure_npm()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with (target.parent / f"{NAME}.lock").open("w") as lock_file:
-        fcntl.flock(lock_file, fcntl.LOCK_EX)
-        if target.is_dir():
-            return target
-        print(f"installing {NAME} (once)", file=sys.stderr, flush=True)
-        partial = target.with_suffix(".partial")
-        shutil.rmtree(partial, ignore_errors=True)
+
+    def install(partial: Path) -> None:
         shutil.copytree(PINS, partial)
         command = [str(npm), "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
         answer = subprocess.run(command, cwd=partial, capture_output=True, text=True, check=False)
         if answer.returncode != 0:
-            shutil.rmtree(partial, ignore_errors=True)
             raise LocalStackError(f"{NAME} could not be installed:\n{(answer.stdout + answer.stderr)[-2_000:]}")
-        partial.rename(target)
-    return target
+
+    return made_once(target, install, doing=f"installing {NAME}")

@@ -12,11 +12,9 @@ from __future__ import annotations
 import base64
 import contextlib
 import enum
-import fcntl
 import hashlib
 import json
 import select
-import shutil
 import subprocess
 import threading
 import time
@@ -27,6 +25,7 @@ from typing import Any
 
 from tests.interop.agent_process import agent_process
 from thermocline.localstack.cache_directory import default_cache_directory
+from thermocline.localstack.made_once import made_once
 from tooling.java_libraries import OFFICIAL_ROCKETMQ, OFFICIAL_ROCKETMQ_4
 from tooling.official_rocketmq import OPEN_MODULES, OfficialSoftware
 
@@ -104,13 +103,8 @@ def compiled_classes(software: OfficialSoftware, clients: JavaClients) -> Path:
     for source in sources:
         digest.update(source.read_bytes())
     target = default_cache_directory() / "java-classes" / digest.hexdigest()[:16]
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with (target.parent / "lock").open("w") as lock_file:
-        fcntl.flock(lock_file, fcntl.LOCK_EX)
-        if target.is_dir():
-            return target
-        partial = target.with_suffix(".partial")
-        shutil.rmtree(partial, ignore_errors=True)
+
+    def compile_all(partial: Path) -> None:
         javac = [str(software.java_home / "bin" / "javac"), "-nowarn", "-encoding", "UTF-8"]
         compiled = subprocess.run(
             [*javac, "-cp", f"{software.jars}/*", "-d", str(partial), *map(str, sources)],
@@ -119,8 +113,8 @@ def compiled_classes(software: OfficialSoftware, clients: JavaClients) -> Path:
             check=False,
         )
         assert compiled.returncode == 0, compiled.stderr
-        partial.rename(target)
-    return target
+
+    return made_once(target, compile_all, doing="compiling the Java agent")
 
 
 class JavaAgent:
