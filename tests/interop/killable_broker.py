@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -17,69 +18,8 @@ SIGNS_OF_BUGS = ("Traceback (most recent call last)", "a bug of ours", "Assertio
 READY_LINE = re.compile(r"^ready (?:namesrv|broker)=(?P<address>\S+)", re.MULTILINE)
 
 
-class KillableBroker:
-    """`thermocline broker` with a `file://` cold tier, started on entry; later starts have the same port and store."""
-
-    def __init__(
-        self, directory: Path, namesrv: str, *, name: str = BROKER_NAME, settings: Mapping[str, str] | None = None
-    ) -> None:
-        """`settings`: by property name. Everything lies in `directory`."""
-        self.name = name
-        self.address = FREE_PORT
-        self._directory = directory
-        self._namesrv = namesrv
-        self._settings = dict(settings or {})
-        self._process: ChildProcess | None = None
-
-    def __enter__(self) -> Self:
-        (self._directory / "cold").mkdir(parents=True)
-        self.start()
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.kill()
-
-    def start(self) -> None:
-        """Start it, and return when it serves."""
-        self._process = daemon(
-            "broker",
-            *("--name", self.name),
-            *("--listen", self.address),
-            *("--namesrv", self._namesrv),
-            *("--data", str(self._directory / "store")),
-            *("--cold", (self._directory / "cold").as_uri()),
-            *(word for name, value in self._settings.items() for word in ("--set", f"{name}={value}")),
-            directory=self._directory,
-        )
-        self.address = ready_address(self._process)
-
-    def kill(self) -> None:
-        """`kill -9`, with its helper processes; of one that is dead already too."""
-        if self._process is not None:
-            self._process.kill()
-
-    def stop(self) -> None:
-        """Have it end by itself (SIGTERM); fail when that is no clean end."""
-        assert self._process is not None
-        assert self._process.stop() == 0, self._process.output()[-3_000:]
-
-    @property
-    def process_id(self) -> int:
-        """Of the hot process, which serves."""
-        assert self._process is not None
-        return self._process.process_id
-
-    def check_log(self) -> None:
-        """Fail on what it has written about bugs of its own, in all of its lives."""
-        log = (self._directory / "broker.log").read_text(errors="replace")
-        for sign in SIGNS_OF_BUGS:
-            assert sign not in log, log[max(0, log.index(sign) - 500) :][:4_000]
-
-
-class KillableNameServer:
-    """`thermocline namesrv`, started on entry; later starts have the same port. It keeps nothing."""
+class _KillableDaemon(ABC):
+    """A daemon that is started on entry; later starts have the same port. `daemon` starts it by `_words`."""
 
     def __init__(self, directory: Path) -> None:
         self.address = FREE_PORT
@@ -95,30 +35,78 @@ class KillableNameServer:
     ) -> None:
         self.kill()
 
+    @abstractmethod
+    def _words(self) -> tuple[str, ...]:
+        """The command line."""
+
     def start(self) -> None:
         """Start it, and return when it serves."""
-        self._process = daemon("namesrv", "--listen", self.address, directory=self._directory)
+        self._process = daemon(*self._words(), directory=self._directory)
         self.address = ready_address(self._process)
+
+    def kill(self) -> None:
+        """`kill -9`, with its helper processes; of one that is dead already too."""
+        if self._process is not None:
+            self._process.kill()
 
     def stop(self) -> None:
         """Have it end by itself (SIGTERM); fail when that is no clean end."""
         assert self._process is not None
         assert self._process.stop() == 0, self._process.output()[-3_000:]
 
-    def kill(self) -> None:
-        """`kill -9`; of one that is dead already too."""
-        if self._process is not None:
-            self._process.kill()
+
+class KillableBroker(_KillableDaemon):
+    """`thermocline broker` with a `file://` cold tier; later starts have the same store, too."""
+
+    def __init__(
+        self, directory: Path, namesrv: str, *, name: str = BROKER_NAME, settings: Mapping[str, str] | None = None
+    ) -> None:
+        """`settings`: by property name. All files are in `directory`."""
+        super().__init__(directory)
+        self.name = name
+        self._namesrv = namesrv
+        self._settings = dict(settings or {})
+
+    def __enter__(self) -> Self:
+        (self._directory / "cold").mkdir(parents=True)
+        return super().__enter__()
+
+    def _words(self) -> tuple[str, ...]:
+        return (
+            "broker",
+            *("--name", self.name),
+            *("--listen", self.address),
+            *("--namesrv", self._namesrv),
+            *("--data", str(self._directory / "store")),
+            *("--cold", (self._directory / "cold").as_uri()),
+            *(word for name, value in self._settings.items() for word in ("--set", f"{name}={value}")),
+        )
+
+    @property
+    def process_id(self) -> int:
+        """Of the hot process, which serves."""
+        assert self._process is not None
+        return self._process.process_id
+
+    def check_log(self) -> None:
+        """Fail on what it has written about bugs of its own, in all of its lives."""
+        log = (self._directory / "broker.log").read_text(errors="replace")
+        for sign in SIGNS_OF_BUGS:
+            assert sign not in log, log[max(0, log.index(sign) - 500) :][:4_000]
+
+
+class KillableNameServer(_KillableDaemon):
+    """`thermocline namesrv`. It keeps nothing."""
+
+    def _words(self) -> tuple[str, ...]:
+        return ("namesrv", "--listen", self.address)
 
 
 @contextlib.contextmanager
 def name_server(directory: Path) -> Iterator[str]:
     """`thermocline namesrv`; where it serves."""
-    process = daemon("namesrv", "--listen", FREE_PORT, directory=directory)
-    try:
-        yield ready_address(process)
-    finally:
-        process.kill()
+    with KillableNameServer(directory) as server:
+        yield server.address
 
 
 def daemon(command: str, *arguments: str, directory: Path) -> ChildProcess:

@@ -16,7 +16,8 @@ import pytest
 
 from tests.fixtures_tools import have
 from tests.interop.cluster import Daemons
-from tests.interop.cpp_agent import QUEUE_OFFSET, STATUS, CppAgent, cpp_agent
+from tests.interop.cpp_agent import QUEUE_OFFSET, STATUS, cpp_agent
+from tests.interop.foreign_agent import ForeignAgent
 from thermocline.client import AdminClient
 from tooling.pinned_wheels import ROCKETMQ_CPP
 
@@ -33,7 +34,7 @@ def wheel() -> Path:
 
 
 @pytest.fixture
-def agent(wheel: Path, tmp_path: Path) -> Iterator[CppAgent]:
+def agent(wheel: Path, tmp_path: Path) -> Iterator[ForeignAgent]:
     # One for each test: a consumer that joins others in its process gets queues only after ten seconds.
     with cpp_agent(wheel, tmp_path / "cpp-agent") as running:
         yield running
@@ -42,7 +43,7 @@ def agent(wheel: Path, tmp_path: Path) -> Iterator[CppAgent]:
 class CppDriver:
     """The C++ clients of one test, on a topic and groups of its own."""
 
-    def __init__(self, agent: CppAgent, admin: AdminClient, namesrv: str) -> None:
+    def __init__(self, agent: ForeignAgent, admin: AdminClient, namesrv: str) -> None:
         self.topic = f"Cpp{next(_numbers)}"
         self.group = f"{self.topic}-group"
         self.agent = agent
@@ -87,7 +88,7 @@ class CppDriver:
 
 
 @pytest.fixture
-def cpp(agent: CppAgent, foreign_admin: AdminClient, foreign_daemons: Daemons) -> Iterator[CppDriver]:
+def cpp(agent: ForeignAgent, foreign_admin: AdminClient, foreign_daemons: Daemons) -> Iterator[CppDriver]:
     driver = CppDriver(agent, foreign_admin, foreign_daemons.namesrv)
     yield driver
     driver.close()

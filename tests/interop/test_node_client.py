@@ -11,7 +11,8 @@ import pytest
 
 from tests.fixtures_tools import have
 from tests.interop.cluster import Daemons
-from tests.interop.node_agent import NodeAgent, node_agent
+from tests.interop.foreign_agent import ForeignAgent
+from tests.interop.node_agent import node_agent
 from thermocline.client import AdminClient
 from tooling.node_packages import find_node_packages
 
@@ -21,7 +22,7 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeAgent]:
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForeignAgent]:
     with node_agent(have(find_node_packages), tmp_path_factory.mktemp("node-agent")) as running:
         yield running
 
@@ -29,7 +30,7 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeAgent]:
 class NodeDriver:
     """The Node clients of one test, on a topic and a group of its own."""
 
-    def __init__(self, agent: NodeAgent, admin: AdminClient, namesrv: str) -> None:
+    def __init__(self, agent: ForeignAgent, admin: AdminClient, namesrv: str) -> None:
         self.topic = f"Node{next(_numbers)}"
         self.group = f"{self.topic}-group"
         self._agent = agent
@@ -60,7 +61,7 @@ class NodeDriver:
 
 
 @pytest.fixture
-def node(agent: NodeAgent, foreign_admin: AdminClient, foreign_daemons: Daemons) -> NodeDriver:
+def node(agent: ForeignAgent, foreign_admin: AdminClient, foreign_daemons: Daemons) -> NodeDriver:
     return NodeDriver(agent, foreign_admin, foreign_daemons.namesrv)
 
 
