@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -10,6 +9,7 @@ import click
 
 from thermocline.cli.application import Application, uses_cluster
 from thermocline.cli.message_again import consume_directly, resend
+from thermocline.cli.message_rows import COLUMNS, body_text
 from thermocline.cli.message_trace import trace
 from thermocline.cli.output import Failure, Row
 from thermocline.cli.parsing import DURATION, TIME
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["message"]
 
-COLUMNS = ("broker", "queue", "queue_offset", "store_timestamp_ms", "tags", "keys", "message_id", "body")
-BODY_SHOWN_CHARACTERS = 80
 GROUP = "thermocline-command"
 
 
@@ -227,12 +225,6 @@ def resume_check(app: Application, message_id: str) -> None:
 
 
 def _row(message: ReceivedMessage, *, full: bool) -> Row:
-    try:
-        body = message.body.decode()
-    except UnicodeDecodeError:
-        body = "base64:" + base64.b64encode(message.body).decode()
-    if not full and len(body) > BODY_SHOWN_CHARACTERS:
-        body = body[:BODY_SHOWN_CHARACTERS] + "…"
     return {
         "topic": message.topic,
         "broker": message.queue.broker_name,
@@ -246,7 +238,7 @@ def _row(message: ReceivedMessage, *, full: bool) -> Row:
         "store_timestamp_ms": message.store_timestamp_ms,
         "reconsume_times": message.reconsume_times,
         "properties": dict(message.properties),
-        "body": body,
+        "body": body_text(message.body, full=full),
     }
 
 

@@ -14,14 +14,12 @@ from dataclasses import replace
 from thermocline.broker.recovery.recovery_report import TopicReport
 from thermocline.remoting.errors import MQError
 from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.catalog_reader import catalog_reader
 from thermocline.tiered.cold_reader import ColdReader
-from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.parallel import run_all
 
 logger = logging.getLogger(__name__)
-
-CACHE_BYTES = 64 << 20
 
 
 async def with_readable_counts(
@@ -29,13 +27,8 @@ async def with_readable_counts(
 ) -> tuple[TopicReport, ...]:
     """The reports, whose committed messages are those of the catalog, without what has expired. `cuts_ms`: each topic's
     first visible store time, of topics that have one. A failure to read makes a topic's `expired_count` None."""
-    cache = FrameCache(bytes_max=CACHE_BYTES)
-    reader = ColdReader(store, catalog=lambda: catalog, cache=cache)
-    try:
+    async with catalog_reader(store, catalog) as reader:
         return tuple(await run_all([_counted(topic, reader, catalog, cuts_ms.get(topic.topic, 0)) for topic in topics]))
-    finally:
-        await reader.close()
-        await cache.close()
 
 
 async def _counted(topic: TopicReport, reader: ColdReader, catalog: Catalog, cut_ms: int) -> TopicReport:

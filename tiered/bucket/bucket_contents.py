@@ -1,4 +1,4 @@
-"""What lies in a bucket, from its catalogs: topics, the pieces of one topic, or index objects.
+"""What a bucket holds, by its catalogs: topics, the pieces of one topic, or index objects.
 
 Costs a few requests, and one or two for each queue whose messages have expired up to the middle of a segment:
 `messages` are those that readers get.
@@ -16,14 +16,13 @@ from collections.abc import Iterator
 
 from thermocline.remoting.errors import CorruptDataError, TopicNotFoundError
 from thermocline.tiered.bucket.opened_bucket import BrokerTier, opened_bucket
+from thermocline.tiered.catalog_reader import catalog_reader
 from thermocline.tiered.cold_reader import ColdReader
 from thermocline.tiered.cost.stored_bytes import stored_by_topic
-from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.packs.packed_catalog import packed_record_counts
 from thermocline.tiered.ttl import topic_visible_from_ms
 
 Row = dict[str, object]
-CACHE_BYTES = 64 << 20
 
 
 def list_topics(url: str, *, broker: str | None = None) -> list[Row]:
@@ -82,13 +81,8 @@ def _indexes(tier: BrokerTier, topic: str | None) -> Iterator[Row]:
 
 
 async def _topics(tier: BrokerTier) -> list[Row]:
-    cache = FrameCache(bytes_max=CACHE_BYTES)
-    reader = ColdReader(tier.store, catalog=lambda: tier.catalog, cache=cache)
-    try:
+    async with catalog_reader(tier.store, tier.catalog) as reader:
         return [await _readable(row, reader, tier) for row in _stored_topics(tier)]
-    finally:
-        await reader.close()
-        await cache.close()
 
 
 async def _readable(row: Row, reader: ColdReader, tier: BrokerTier) -> Row:

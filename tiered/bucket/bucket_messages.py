@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from thermocline.remoting.errors import InvalidRequestError, TopicNotFoundError
 from thermocline.remoting.message_record import MessageRecord, iterate_records
 from thermocline.tiered.bucket.opened_bucket import BrokerTier, opened_bucket
+from thermocline.tiered.catalog_reader import catalog_reader
 from thermocline.tiered.cold_pull import ColdPull, ColdPullStatus
 from thermocline.tiered.cold_reader import ColdReader
-from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.ttl import topic_visible_from_ms
 
-CACHE_BYTES = 64 * 1024 * 1024
 PULL_COUNT = 1_000
 PULL_BYTES = 4 * 1024 * 1024
 
@@ -67,16 +66,11 @@ async def _pulls(url: str, wanted: WantedMessages, broker: str | None) -> AsyncI
         if wanted.queue_id is not None and wanted.queue_id not in known:
             raise InvalidRequestError("the topic has no such queue there", topic=wanted.topic, queue_id=wanted.queue_id)
         for tier in having:
-            cache = FrameCache(bytes_max=CACHE_BYTES)
-            reader = ColdReader(tier.store, catalog=lambda tier=tier: tier.catalog, cache=cache)  # type: ignore[misc]
-            try:
+            async with catalog_reader(tier.store, tier.catalog) as reader:
                 for queue_id in sorted(tier.catalog.queue_bounds(wanted.topic)):
                     if wanted.queue_id in (None, queue_id):
                         async for records in _pulls_of_queue(reader, tier, wanted, queue_id):
                             yield [(tier.catalog.broker_name, record) for record in records]
-            finally:
-                await reader.close()
-                await cache.close()
 
 
 async def _pulls_of_queue(
