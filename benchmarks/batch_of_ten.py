@@ -17,10 +17,10 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.broker_under_test import BrokerUnderTest
+from benchmarks.command import run_command
 from benchmarks.compare import PROPERTIES, Run, measure, parse_with_common, start_brokers, topic_of, warm_broker
 from benchmarks.load_generator import LoadShape, build_load_generator
 from benchmarks.markdown_table import markdown_table, spread
-from thermocline.localstack import ToolMissingError
 from tooling.java_libraries import OFFICIAL_ROCKETMQ, find_jars
 from tooling.official_rocketmq import OfficialSoftware
 from tooling.system_packages import find_java_home
@@ -89,8 +89,4 @@ def table(rounds: list[dict[tuple[str, str], Run]]) -> str:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except ToolMissingError as missing:
-        print(missing, file=sys.stderr)
-        sys.exit(2)
+    run_command(main)

@@ -28,10 +28,10 @@ from pathlib import Path
 
 from benchmarks.before_after import BEFORE, tree_of
 from benchmarks.broker_under_test import OFFICIAL, THERMOCLINE, BrokerUnderTest, start_official, start_thermocline
+from benchmarks.command import run_command
 from benchmarks.java_clients import FULL_SPEED, RESTING, ClientPair, make_topic, start_clients
 from benchmarks.markdown_table import markdown_table, spread
 from benchmarks.verdicts import Verdict, show_verdicts
-from thermocline.localstack import ToolMissingError
 from tooling.java_libraries import OFFICIAL_ROCKETMQ, find_jars
 from tooling.official_rocketmq import OfficialSoftware
 from tooling.system_packages import find_java_home
@@ -232,8 +232,4 @@ def verdicts(runs: dict[int, list[dict[str, Run]]]) -> list[Verdict]:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except ToolMissingError as missing:
-        print(missing, file=sys.stderr)
-        sys.exit(2)
+    run_command(main)

@@ -40,9 +40,9 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.broker_under_test import OFFICIAL, THERMOCLINE, BrokerUnderTest, start_official, start_thermocline
+from benchmarks.command import run_command
 from benchmarks.load_generator import Latency, LoadResult, LoadShape, build_load_generator, run_load
 from benchmarks.null_responder import start_null_responder
-from thermocline.localstack import ToolMissingError
 from tooling.java_libraries import OFFICIAL_ROCKETMQ, find_jars
 from tooling.official_rocketmq import OfficialSoftware
 from tooling.system_packages import find_java_home
@@ -356,8 +356,4 @@ def _record(measured: dict[str, ShapeRuns], options: argparse.Namespace) -> dict
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except ToolMissingError as missing:
-        print(missing, file=sys.stderr)
-        sys.exit(2)
+    run_command(main)

@@ -23,13 +23,13 @@ from pathlib import Path
 
 from benchmarks.broker_under_test import BrokerUnderTest
 from benchmarks.client_cpu import GET_COUNT
+from benchmarks.command import run_command
 from benchmarks.compare import PROPERTIES, parse_with_common, start_brokers, warm_broker
 from benchmarks.java_clients import make_topic, start_consumer
 from benchmarks.load_generator import LoadShape, build_load_generator, run_load
 from benchmarks.markdown_table import markdown_table, spread
 from thermocline import ConsumeFromWhere, PushConsumer
 from thermocline.client import ReceivedMessage
-from thermocline.localstack import ToolMissingError
 from tooling.java_libraries import OFFICIAL_ROCKETMQ, find_jars
 from tooling.official_rocketmq import OfficialSoftware
 from tooling.system_packages import find_java_home
@@ -166,8 +166,4 @@ def table(rates: dict[str, dict[str, list[float]]]) -> str:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except ToolMissingError as missing:
-        print(missing, file=sys.stderr)
-        sys.exit(2)
+    run_command(main)

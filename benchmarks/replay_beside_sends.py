@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.broker_under_test import BrokerUnderTest
+from benchmarks.command import run_command
 from benchmarks.compare import (
     GENERATOR_CPUS,
     PROPERTIES,
@@ -31,7 +32,6 @@ from benchmarks.compare import (
 )
 from benchmarks.load_generator import LoadResult, LoadShape, build_load_generator, run_load
 from benchmarks.markdown_table import markdown_table, spread
-from thermocline.localstack import ToolMissingError
 from tooling.java_libraries import OFFICIAL_ROCKETMQ, find_jars
 from tooling.official_rocketmq import OfficialSoftware
 from tooling.system_packages import find_java_home
@@ -131,8 +131,4 @@ def table(rounds: dict[str, list[Round]], *, rate: int) -> str:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except ToolMissingError as missing:
-        print(missing, file=sys.stderr)
-        sys.exit(2)
+    run_command(main)

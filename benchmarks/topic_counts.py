@@ -24,10 +24,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.broker_under_test import OFFICIAL, THERMOCLINE, BrokerUnderTest
+from benchmarks.command import run_command
 from benchmarks.compare import PROPERTIES, Run, measure, parse_with_common, start_brokers, warm_broker
 from benchmarks.load_generator import LoadShape, build_load_generator, topic_name
 from benchmarks.markdown_table import markdown_table, spread
-from thermocline.localstack import ToolMissingError
 from thermocline.remoting.bodies import TopicConfig, TopicConfigListBody
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
@@ -231,8 +231,4 @@ def cost_table(count: int, costs: dict[str, tuple[float, float]]) -> str:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except ToolMissingError as missing:
-        print(missing, file=sys.stderr)
-        sys.exit(2)
+    run_command(main)
