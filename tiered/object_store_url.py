@@ -155,7 +155,7 @@ def _split(url: str) -> SplitResult:
 
 
 async def _open_directory(root: str, access: DirectoryAccess | None) -> Disk:
-    """A disk whose new files may be read by whom `access` names; else by whoever may read the directory."""
+    """A disk whose new files the readers in `access` may read; without it, the users that may read the directory."""
     if access is None:
         return RealDisk(await asyncio.to_thread(modes_like, root))
     modes = access.readers.modes

@@ -92,7 +92,7 @@ async def check_hot_tier(connection: ClientConnection) -> None:
 
 
 async def check_history_is_put_off(connection: ClientConnection) -> None:
-    """Nothing is said of the queue's beginning, and a reader there is told to come back."""
+    """The queue's first offset is not answered, and a reader there gets SYSTEM_BUSY."""
     pulled = await wire.pull(connection, TOPIC, 0, 0)
     assert (pulled.code, pulled.next_offset) == (ResponseCode.SYSTEM_BUSY, 0)
     with pytest.raises(wire.Refused) as refused:

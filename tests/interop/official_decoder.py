@@ -81,7 +81,7 @@ class OfficialDecoder:
 
 @contextlib.contextmanager
 def official_decoder(software: OfficialSoftware, directory: Path) -> Iterator[OfficialDecoder]:
-    """Run a decoder; its log lies in `directory`."""
+    """Run a decoder; its log is in `directory`."""
     log_path = directory / "decoder.log"
     java = str(software.java_home / "bin" / "java")
     class_path = f"{compiled_classes(software, JavaClients.V5)}:{software.jars}/*"

@@ -304,7 +304,7 @@ class ElasticCluster:
         wait_until(is_used, what=f"{broker} has messages that both groups consume", timeout_s=SEEN_TIMEOUT_S)
 
     def drain(self, broker: str) -> None:
-        """Until nobody sends to a broker any more, and both groups have consumed what it holds."""
+        """Return when no producer sends to a broker any more, and both groups have consumed what it holds."""
         self.admin.wipe_write_permission(broker)
         ends: dict[MessageQueue, int] = {}
         since_s = time.monotonic()

@@ -72,8 +72,8 @@ class ScrubReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     these (a Spark job, for as long as the grace period) may miss them. `deep_segment_count`: segments, packs and index
     objects that were read; `read_bytes` counts all that was read. `is_complete`: every object was looked at, as deeply
     as was asked for; when the budget ended before that, `cursor` says where the next scrub goes on. `unread_*`:
-    segments, packs and index objects of which only name and size were checked. `garbage_*`: objects that nobody names
-    and that the broker's collector takes by itself.
+    segments, packs and index objects of which only name and size were checked. `garbage_*`: objects that no
+    version names and that the broker's collector takes by itself.
     """
 
     root: str
