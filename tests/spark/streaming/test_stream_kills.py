@@ -295,10 +295,15 @@ def test_readers_that_are_killed_go_on_exactly_where_they_were(tmp_path: Path, c
 def grow(cluster: LiveCluster) -> set[bytes]:
     """A third queue on each broker, with a message in it; these messages."""
     cluster.admin.update_topic("orders", read_queue_nums=3, write_queue_nums=3)
+    queues = [MessageQueue(topic="orders", broker_name=broker, queue_id=2) for broker in BROKERS]
+
+    def is_routed() -> bool:
+        return set(queues) <= set(cluster.admin.topic_route("orders").publish_queues)
+
+    wait_until(is_routed, what="the NameServer routes to the new queues", timeout_s=END_TIMEOUT_S)
     sent: set[bytes] = set()
     with Producer(group="grow", namesrv=cluster.namesrv) as producer:
-        for broker in BROKERS:
-            queue = MessageQueue(topic="orders", broker_name=broker, queue_id=2)
+        for broker, queue in zip(BROKERS, queues, strict=True):
             producer.send(Message(topic="orders", body=broker.encode()), queue=queue, timeout_ms=60_000)
             sent.add(broker.encode())
     return sent
