@@ -62,6 +62,8 @@ def scrub(
     """
     if budget_bytes is not None and not deep:
         raise click.UsageError("--budget bounds what --deep reads; add --deep.")
+    if afresh and not deep:
+        raise click.UsageError("--afresh says where --deep begins; add --deep.")
     if url is None:
         if state_path is not None:
             raise click.UsageError("--state goes with a URL; a broker keeps its own.")
@@ -76,6 +78,8 @@ def scrub(
     else:
         if heal:
             raise click.UsageError("only a running broker can heal: leave URL away.")
+        if state_path is not None and not deep:
+            raise click.UsageError("--state keeps where --deep goes on; add --deep.")
         from thermocline.tiered.scrub.bucket_scrub import scrub_bucket
 
         with app.output.progress() as progress:
