@@ -42,7 +42,7 @@ def create(
     cluster: str | None,
     broker: str | None,
 ) -> None:
-    """Create the topic NAME, or give an existing one these settings.
+    """Create the topic NAME, or give an existing one these settings and the defaults of the options not given.
 
     \b
     Example:
