@@ -127,8 +127,14 @@ class HotProcess:
     @property
     def is_complete(self) -> bool:
         """Whether the helpers serve too. A broker serves before: they start last, and may be away at any time."""
-        is_tier_heard = not isinstance(self._cold, TierLink) or self._cold.version >= 0
-        return is_tier_heard and self._hub.is_connected(INDEX_ROLE)
+        return not self.missing_parts
+
+    @property
+    def missing_parts(self) -> list[str]:
+        """What a helper process serves and does not serve yet: the key index, the cold tier."""
+        is_tier_missing = isinstance(self._cold, TierLink) and self._cold.version < 0
+        are_missing = {"key index": not self._hub.is_connected(INDEX_ROLE), "cold tier": is_tier_missing}
+        return [name for name, is_missing in are_missing.items() if is_missing]
 
     @property
     def is_waiting_for_store(self) -> bool:

@@ -268,6 +268,12 @@ async def _wait_complete(process: HotProcess, policy: ReadyPolicy, stop: asyncio
                 return
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), HELPERS_READY_INTERVAL_S)
+    if policy.helpers_timeout_s and process.missing_parts and not stop.is_set():
+        logger.warning(
+            "ready without what its helper processes do not serve after %s s; it joins later missing=%s",
+            policy.helpers_timeout_s,
+            ",".join(process.missing_parts),
+        )
 
 
 def _prepare(arguments: BrokerArguments) -> None:

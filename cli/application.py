@@ -118,7 +118,9 @@ def uses_cluster(command: Callable[Concatenate[Application, P], R]) -> Callable[
         metavar="HOST:PORT[;...]",
         help="NameServers to ask for the cluster.",
     )
-    @click.option("--timeout-ms", type=click.IntRange(min=1), default=5_000, show_default=True, help="Per request.")
+    @click.option(
+        "--timeout-ms", type=click.IntRange(min=1), default=5_000, show_default=True, help="Bound on each request."
+    )
     @click.option("--json", "as_json", is_flag=True, help="Write JSON for programs instead of a table.")
     @functools.wraps(command)
     def with_application(*args: P.args, **kwargs: P.kwargs) -> R | int:

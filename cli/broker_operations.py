@@ -38,12 +38,12 @@ def stats(app: Application, broker: str, topics: tuple[str, ...]) -> None:
     )
 
 
-@click.command("clean", short_help="Have a broker throw away now what it would later.")
+@click.command("clean", short_help="Have a broker delete now what it would later.")
 @click.argument("broker")
 @click.argument("what", type=click.Choice(CLEANINGS), metavar="WHAT")
 @uses_cluster
 def clean(app: Application, broker: str, what: str) -> None:
-    """Have BROKER (name or address) throw away now what it would by itself later.
+    """Have BROKER (name or address) delete now what it would delete by itself later.
 
     WHAT is expired-log (log files beyond their time), expired-queues (queue files behind the log's first message) or
     unused-topics (queue files of topics that it does not have any more).

@@ -11,7 +11,7 @@ import click
 
 from thermocline.cli.message_rows import COLUMNS, message_row
 from thermocline.cli.output import Output
-from thermocline.cli.parsing import TIME, topic_and_url
+from thermocline.cli.parsing import MOMENT, TIME, topic_and_url
 
 __all__ = ["cold"]
 
@@ -33,7 +33,7 @@ def cold() -> None:
 @click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Only the queue with this number.")
 @click.option("--offset", type=click.IntRange(min=0), default=0, help="Begin at this queue offset.")
 @click.option("--end", type=click.IntRange(min=0), help="End before this queue offset.")
-@click.option("--since", "since_ms", type=TIME, help="Begin at the first message stored since: an ISO time, or ms.")
+@click.option("--since", "since_ms", type=MOMENT, help="Begin at the first message stored since: an ISO time, or ms.")
 @click.option("--until", "until_ms", type=TIME, help="End before the first message stored then or later.")
 @click.option("--count", type=click.IntRange(min=1), help="At most so many a queue; without it all.")
 @click.option("--full", is_flag=True, help="Show whole bodies.")
@@ -62,8 +62,6 @@ def read(
     from thermocline.tiered.bucket.bucket_messages import WantedMessages, read_messages
 
     topic, url = topic_and_url(places)
-    if since_ms == LATEST:
-        raise click.UsageError("--since takes a moment that has passed, not latest.")
     wanted = WantedMessages(
         topic=topic,
         queue_id=queue_id,

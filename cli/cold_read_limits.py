@@ -34,7 +34,7 @@ def reads(app: Application, broker: str) -> None:
 def set_read_limit(app: Application, broker: str, group: str, limit_bytes: int) -> None:
     """Let GROUP read at most BYTES of history in five seconds at BROKER (name or address).
 
-    Brokers hold groups back while their setting coldDataFlowControlEnable is true.
+    It has an effect only while the broker's setting coldDataFlowControlEnable is true, and lasts until its next start.
 
     \b
     Example:
@@ -53,7 +53,7 @@ def set_read_limit(app: Application, broker: str, group: str, limit_bytes: int) 
 @click.argument("group")
 @uses_cluster
 def clear_read_limit(app: Application, broker: str, group: str) -> None:
-    """Take the limit of GROUP at BROKER (name or address) away: the broker's own for all groups counts.
+    """Remove the limit of GROUP at BROKER (name or address); the broker's default then applies.
 
     \b
     Example:

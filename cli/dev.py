@@ -18,13 +18,18 @@ __all__ = ["dev"]
 )
 @click.option("--namesrv", default="127.0.0.1:9876", show_default=True, metavar="HOST:PORT", help="Port 0: a free one.")
 @click.option("--listen", default="127.0.0.1:10911", show_default=True, metavar="HOST:PORT", help="Port 0: a free one.")
-@click.option("--cold", metavar="URL", help="The cold tier [file://DIR/cold]; s3://bucket/prefix?endpoint=...")
+@click.option(
+    "--cold",
+    metavar="URL",
+    help="The cold tier [file://DIR/cold]; file:///directory or s3://bucket/prefix?endpoint=...",
+)
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Any broker setting, by property name.")
 @log_level_option("WARNING")
 def dev(data: str, namesrv: str, listen: str, cold: str | None, settings: tuple[str, ...], log_level: str) -> None:
     """Run a NameServer and a broker until SIGTERM or Ctrl-C.
 
-    Prints one line `ready namesrv=HOST:PORT broker=HOST:PORT cold=URL` when they serve.
+    Prints one line `ready namesrv=HOST:PORT broker=HOST:PORT cold=URL` when they serve, index and cold tier included.
+    What does not serve after 15 seconds (an object store on a network: 1.5) joins later, and a warning names it.
 
     \b
     Example:

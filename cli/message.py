@@ -12,7 +12,7 @@ from thermocline.cli.message_again import consume_directly, resend
 from thermocline.cli.message_rows import COLUMNS, body_text
 from thermocline.cli.message_trace import trace
 from thermocline.cli.output import Failure, Row
-from thermocline.cli.parsing import DURATION, TIME
+from thermocline.cli.parsing import DURATION, MOMENT, parse_pairs
 
 if TYPE_CHECKING:
     from thermocline.client.received_message import ReceivedMessage
@@ -41,7 +41,7 @@ def message() -> None:
 @click.option("--sharding-key", default="", help="Messages with equal sharding keys go to one queue.")
 @click.option("--property", "properties", multiple=True, metavar="NAME=VALUE", help="May be given more than once.")
 @click.option("--delay", "delay_ms", type=DURATION, help="Have it delivered so much later: 90s, 12h or 1d12h.")
-@click.option("--deliver-at", "deliver_at_ms", type=TIME, help="Have it delivered then: an ISO time, or ms.")
+@click.option("--deliver-at", "deliver_at_ms", type=MOMENT, help="Have it delivered then: an ISO time, or ms.")
 @click.option("--group", "group", default=GROUP, show_default=True, help="The producer group.")
 @uses_cluster
 def send(
@@ -71,7 +71,7 @@ def send(
         raise click.UsageError("Give either --body or --file.")
     if delay_ms is not None and deliver_at_ms is not None:
         raise click.UsageError("Give either --delay or --deliver-at.")
-    pairs = dict(text.partition("=")[::2] for text in properties)
+    pairs = parse_pairs(properties, option="--property")
     bodies = [body.encode()] if body is not None else _lines(file)
 
     def messages() -> Iterator[Message]:
@@ -130,7 +130,7 @@ def recall(app: Application, handle: str, group: str) -> None:
 @click.option("--broker", help="Only this broker's queues.")
 @click.option("--queue", type=click.IntRange(min=0), help="Only the queue with this number.")
 @click.option("--offset", type=click.IntRange(min=0), help="Begin at this queue offset instead of the first message.")
-@click.option("--since", "since_ms", type=TIME, help="Begin at the first message stored since: an ISO time, or ms.")
+@click.option("--since", "since_ms", type=MOMENT, help="Begin at the first message stored since: an ISO time, or ms.")
 @click.option("--count", type=click.IntRange(min=1), default=32, show_default=True, help="At most so many a queue.")
 @click.option("--tag", help="Only these tags: a || b.")
 @click.option("--sql", help='Only messages whose properties fulfil an SQL92 expression: "price > 5".')
@@ -158,6 +158,8 @@ def pull(
     """
     if tag is not None and sql is not None:
         raise click.UsageError("Give either --tag or --sql.")
+    if offset is not None and since_ms is not None:
+        raise click.UsageError("Give either --offset or --since.")
     with app.open_admin() as admin, app.output.progress() as progress:
         progress.add_task("reading", total=None)
         found = admin.pull_topic(
@@ -177,7 +179,7 @@ def pull(
 @click.argument("topic")
 @click.option("--key", help="Messages with this key.")
 @click.option("--id", "message_id", help="The message with this id, its producer's or its broker's.")
-@click.option("--since", "since_ms", type=TIME, default=0, help="Only stored since: an ISO time, or ms.")
+@click.option("--since", "since_ms", type=MOMENT, default=0, help="Only stored since: an ISO time, or ms.")
 @click.option("--count", type=click.IntRange(min=1), default=64, show_default=True, help="At most so many a broker.")
 @click.option("--full", is_flag=True, help="Show whole bodies.")
 @uses_cluster

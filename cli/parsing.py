@@ -12,7 +12,16 @@ import click
 
 from thermocline.remoting import duration
 
-__all__ = ["DURATION", "SIZE", "TIME", "duration_text", "optional_topic_and_url", "topic_and_url"]
+__all__ = [
+    "DURATION",
+    "MOMENT",
+    "SIZE",
+    "TIME",
+    "duration_text",
+    "optional_topic_and_url",
+    "parse_pairs",
+    "topic_and_url",
+]
 
 _UNITS_BYTES = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 _SIZE = re.compile(r"(\d+)\s*(b|kib|mib|gib|tib|)")
@@ -55,6 +64,17 @@ class Time(click.ParamType[int]):
         return int(moment.astimezone().timestamp() * 1000)
 
 
+class Moment(Time):
+    """A time that messages are compared with. `latest`, the end of a queue, is none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read it; a usage error when it is none."""
+        moment_ms = super().convert(value, param, ctx)
+        if moment_ms < 0:
+            self.fail("latest is no moment; write earliest, now, 2026-05-01T12:00 or milliseconds.", param, ctx)
+        return moment_ms
+
+
 class Size(click.ParamType[int]):
     """`512MiB`, `10GiB`, `4096`: becomes bytes, at least one."""
 
@@ -73,12 +93,28 @@ class Size(click.ParamType[int]):
 
 DURATION = Duration()
 TIME = Time()
+MOMENT = Moment()
 SIZE = Size()
 
 
 def duration_text(duration_ms: int | None) -> str:
     """Return a duration as people write it; None means for ever."""
     return "for ever" if duration_ms is None else duration.duration_text(duration_ms)
+
+
+def parse_pairs(pairs: Sequence[str], *, option: str) -> dict[str, str]:
+    """Return `NAME=VALUE` words as a mapping. `option`: what takes them, for the error.
+
+    Raises:
+        click.BadParameter: A word is no such pair.
+    """
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not name or not separator:
+            raise click.BadParameter(f"{pair!r} is not NAME=VALUE.", param_hint=option)
+        found[name] = value
+    return found
 
 
 def topic_and_url(words: Sequence[str]) -> tuple[str, str]:

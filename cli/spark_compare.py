@@ -6,7 +6,8 @@ from dataclasses import asdict
 
 import click
 
-from thermocline.cli.spark_options import ColdRead, in_session, parse_pairs, reads_cold_tier
+from thermocline.cli.parsing import parse_pairs
+from thermocline.cli.spark_options import ColdRead, in_session, reads_cold_tier
 
 __all__ = ["compare"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from thermocline.cli.application import Application, uses_cluster
-from thermocline.cli.spark_options import parse_pairs
+from thermocline.cli.parsing import parse_pairs
 
 __all__ = ["hand_off"]
 
@@ -33,7 +33,7 @@ def hand_off(app: Application, receipt: str, group: str, force: bool, pairs: tup
         group=group,
         namesrv=app.namesrv,
         force=force,
-        options=parse_pairs(pairs),
+        options=parse_pairs(pairs, option="--option"),
         timeout_ms=app.timeout_ms,
     )
     app.output.rows(

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 import click
 
 from thermocline.cli.output import Output
+from thermocline.cli.parsing import parse_pairs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["ColdRead", "Told", "in_session", "parse_pairs", "reads_cold_tier"]
+__all__ = ["ColdRead", "Told", "in_session", "reads_cold_tier"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -93,7 +94,7 @@ def reads_cold_tier(command: Callable[Concatenate[ColdRead, P], R]) -> Callable[
 
         check_packages()
         given = dict(kwargs)
-        options = parse_pairs(_pairs(given.pop("pairs")))
+        options = parse_pairs(_pairs(given.pop("pairs")), option="--option")
         for name, option in _NAMED.items():
             value = given.pop(name)
             if value is not None:
@@ -162,17 +163,6 @@ def _one_sentence() -> Iterator[None]:
         ours = _OUR_ERROR.search(text)
         sentence = ours[1] if ours is not None else text.strip().partition("\n")[0]
         raise click.ClickException(sentence.removesuffix(".") + ".") from error
-
-
-def parse_pairs(pairs: tuple[str, ...], *, option: str = "--option") -> dict[str, str]:
-    """Options written as NAME=VALUE; click.BadParameter for anything else."""
-    options: dict[str, str] = {}
-    for pair in pairs:
-        name, separator, value = pair.partition("=")
-        if not name or not separator:
-            raise click.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint=option)
-        options[name] = value
-    return options
 
 
 def _pairs(value: object) -> tuple[str, ...]:

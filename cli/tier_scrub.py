@@ -27,16 +27,18 @@ EXIT_DONE, EXIT_BROKEN = 0, 1
 @click.argument("url", required=False)
 @click.option("--deep", is_flag=True, help="Read every byte. Without it flipped bytes in an object are not found.")
 @click.option(
-    "--budget", "budget_bytes", type=SIZE, help="Read at most so much of segments; the next one goes on there."
+    "--budget", "budget_bytes", type=SIZE, help="With --deep: read at most so much; the next scrub goes on there."
 )
 @click.option("--rate", "bytes_per_second", type=SIZE, help="Read at most so much a second.")
-@click.option("--afresh", is_flag=True, help="Begin with the first segment, wherever the last one stopped.")
+@click.option(
+    "--afresh", is_flag=True, help="With --deep: begin with the first segment, wherever the last scrub stopped."
+)
 @click.option("--heal", is_flag=True, help="Repair what can be, put the rest into quarantine (brokers only).")
 @click.option(
     "--state",
     "state_path",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="With URL: the file that says where the next one goes on.",
+    help="With URL and --deep: the file that says where the next scrub goes on.",
 )
 @uses_cluster
 def scrub(
@@ -62,6 +64,8 @@ def scrub(
     """
     if budget_bytes is not None and not deep:
         raise click.UsageError("--budget bounds what --deep reads; add --deep.")
+    if afresh and not deep:
+        raise click.UsageError("--afresh says where --deep begins; add --deep.")
     if url is None:
         if state_path is not None:
             raise click.UsageError("--state goes with a URL; a broker keeps its own.")
@@ -76,6 +80,8 @@ def scrub(
     else:
         if heal:
             raise click.UsageError("only a running broker can heal: leave URL away.")
+        if state_path is not None and not deep:
+            raise click.UsageError("--state keeps where --deep goes on; add --deep.")
         from thermocline.tiered.scrub.bucket_scrub import scrub_bucket
 
         with app.output.progress() as progress:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from thermocline.cli.application import Application, uses_cluster
+from thermocline.cli.parsing import parse_pairs
 from thermocline.cli.static_topic import static
 
 __all__ = ["topic"]
@@ -41,7 +42,7 @@ def create(
     cluster: str | None,
     broker: str | None,
 ) -> None:
-    """Create the topic NAME, or give an existing one these settings.
+    """Create the topic NAME, or give an existing one these settings and the defaults of the options not given.
 
     \b
     Example:
@@ -53,7 +54,7 @@ def create(
             queue_nums=queues,
             perm=PERMS[perm],
             order=order,
-            attributes=_pairs(attributes),
+            attributes=parse_pairs(attributes, option="--attribute"),
             cluster=cluster,
             broker=broker,
         )
@@ -90,7 +91,7 @@ def update(
     Example:
       thermocline topic update orders --read-queues 16 --write-queues 16
     """
-    changes: dict[str, str | None] = {**_pairs(attributes), **dict.fromkeys(removed)}
+    changes: dict[str, str | None] = {**parse_pairs(attributes, option="--attribute"), **dict.fromkeys(removed)}
     if read_queues is None and write_queues is None and perm is None and not changes:
         raise click.UsageError("Nothing to change: give at least one option.")
     with app.open_admin() as admin:
@@ -212,16 +213,6 @@ def consumers(app: Application, name: str) -> None:
 
 
 topic.add_command(static)
-
-
-def _pairs(texts: tuple[str, ...]) -> dict[str, str]:
-    pairs = {}
-    for text in texts:
-        name, separator, value = text.partition("=")
-        if not (separator and name):
-            raise click.UsageError(f"{text!r} is not NAME=VALUE.")
-        pairs[name] = value
-    return pairs
 
 
 def _perm_text(perm: int) -> str:

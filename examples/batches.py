@@ -4,7 +4,7 @@
     python examples/batches.py [NAMESERVER]
 
 A batch holds messages of one topic and goes to one queue; its size, properties included, is bounded as that of one
-message (4 MiB). Whoever sends more cuts them up.
+message (4 MiB). To send more, cut the messages up into several batches.
 """
 
 import sys

@@ -3,7 +3,7 @@
     thermocline dev
     python examples/broadcast.py [NAMESERVER]
 
-How far a till is, it writes down itself, in a file: what it missed while it was off, it gets when it is on again.
+Each till keeps its offsets in a file of its own, so it gets later what was sent while it was off.
 """
 
 import sys

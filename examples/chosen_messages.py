@@ -3,7 +3,7 @@
     thermocline dev --set enablePropertyFilter=true
     python examples/chosen_messages.py [NAMESERVER]
 
-Brokers choose by tags alone unless they are told otherwise.
+Brokers choose by tags alone unless their setting `enablePropertyFilter` is true.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Second thoughts: a message that every RocketMQ broker since 3.0 delivers later, after one of 18 fixed times.
+"""Second thoughts: a message that any RocketMQ broker delivers later, after one of 18 fixed times.
 
     thermocline dev
     python examples/delay_levels.py [NAMESERVER]

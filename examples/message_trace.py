@@ -3,8 +3,8 @@
     thermocline dev --set traceTopicEnable=true
     python examples/message_trace.py [NAMESERVER]
 
-Clients with `enable_trace` write that down in a topic of its own, behind the messages' backs. `thermocline message
-trace` shows it too, and so does `mqadmin queryMsgTraceById`.
+Clients with `enable_trace` send these records to a topic of their own, in the background. `thermocline message
+trace` shows them too, and so does `mqadmin queryMsgTraceById`.
 """
 
 import sys

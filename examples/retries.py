@@ -4,8 +4,8 @@
     python examples/retries.py [NAMESERVER]
 
 A message whose listener asks for it, or raises, comes again after a wait that grows with each failure, here after a
-second each; the other messages do not wait for it. What fails too often lies in the group's dead-letter topic until
-somebody looks.
+second each; the other messages do not wait for it. What fails too often goes to the group's dead-letter topic, which is
+read like any other.
 """
 
 import sys

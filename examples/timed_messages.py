@@ -3,7 +3,7 @@
     thermocline dev --set recallMessageEnable=true
     python examples/timed_messages.py [NAMESERVER]
 
-Brokers forbid recalls unless they are told otherwise.
+Brokers refuse recalls unless their setting `recallMessageEnable` is true.
 """
 
 import sys

@@ -445,7 +445,8 @@ class AsyncProducer(ProducerOptions):
         if self._tracer is not None and prepared.message.topic != self.trace_topic:
             callback = self._tracer.single(prepared.message, callback)
         lingering = self._lingering
-        if lingering is not None and selector is None and argument is None and lingering.may_linger(prepared):
+        is_plain = selector is None and argument is None and timeout_ms is None
+        if lingering is not None and is_plain and lingering.may_linger(prepared):
             lingering.add(prepared, callback, queue=queue)
             return
         sending = requests.single(

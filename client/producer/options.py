@@ -38,7 +38,11 @@ class ProducerOptions(ZonedOptions):
     in_flight_max: int = 1024
     """Bound on sends without an answer: `send` waits for room, `send_async` of the asyncio half is refused."""
     auto_batch: bool = False
-    """Whether single sends linger to travel together, many to a request."""
+    """Whether single sends linger to travel together, many to a request.
+
+    Messages that travel alone all the same: delayed, compressed or large ones; those with a sharding key, a selector or
+    a `timeout_ms` of their own; requests and half messages.
+    """
     batch_max_delay_ms: int = 10
     """How long a message lingers at most."""
     batch_max_bytes: int = 32 * 1024
@@ -51,7 +55,9 @@ class ProducerOptions(ZonedOptions):
     not_available_duration_ms: tuple[int, ...] = (0, 0, 2_000, 5_000, 6_000, 10_000, 30_000)
     """... has its broker left alone for the time at the same place here. A failed send counts as one of 10 s."""
     start_detector_enable: bool = False
-    """Whether brokers that do not answer are asked again and again, and only chosen in need until they do."""
+    """Whether brokers that do not answer are asked again and again, and only chosen in need until they do. Needs
+    `send_latency_fault_enable`.
+    """
     detect_timeout_ms: int = 200
     detect_interval_ms: int = 2_000
 
@@ -67,5 +73,7 @@ class ProducerOptions(ZonedOptions):
         require_positive(self, "batch_max_delay_ms", "batch_max_bytes", "detect_timeout_ms", "detect_interval_ms")
         if len(self.latency_max_ms) != len(self.not_available_duration_ms):
             raise InvalidRequestError("latency_max_ms and not_available_duration_ms belong together, one to one")
+        if self.start_detector_enable and not self.send_latency_fault_enable:
+            raise InvalidRequestError("start_detector_enable needs send_latency_fault_enable")
         if list(self.latency_max_ms) != sorted(self.latency_max_ms):
             raise InvalidRequestError("latency_max_ms rises", value=self.latency_max_ms)

@@ -101,7 +101,7 @@ def test_messages_are_given_while_others_are_still_unread(history: tuple[str, Se
         (["orders", "--queue", "77"], 1, "the topic has no such queue there"),
         (["orders", "--broker", "broker-z"], 1, "there is no cold tier at this URL"),
         (["orders", "--offset", "-1"], 2, "Invalid value for '--offset'"),
-        (["orders", "--since", "latest"], 2, "--since takes a moment"),
+        (["orders", "--since", "latest"], 2, "latest is no moment"),
         (["orders", "--until", "soon"], 2, "'soon' is no time"),
         (["s3://one/more"], 2, "Give one topic and one bucket"),
     ],

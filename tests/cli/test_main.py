@@ -63,6 +63,11 @@ def test_misuse_is_exit_status_2(shell: Shell) -> None:
     shell("nonsense", status=2)
     shell("topic", "update", "orders", status=2)
     shell("message", "send", "orders", status=2)
+    shell("message", "send", "orders", "--body", "x", "--property", "nothing", status=2)
+    shell("message", "send", "orders", "--body", "x", "--deliver-at", "latest", status=2)
+    shell("message", "pull", "orders", "--since", "latest", status=2)
+    shell("message", "pull", "orders", "--since", "earliest", "--offset", "3", status=2)
+    shell("message", "query", "orders", "--key", "4711", "--since", "latest", status=2)
     shell("ttl", "set", "orders", "soon", status=2)
 
 

@@ -6,7 +6,7 @@ import click
 import pytest
 
 from thermocline.cli.output import bytes_text, for_people, heading
-from thermocline.cli.parsing import DURATION, TIME, duration_text
+from thermocline.cli.parsing import DURATION, MOMENT, TIME, duration_text
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,13 @@ def test_times() -> None:
     assert TIME.convert("now", None, None) > 1_700_000_000_000
     with pytest.raises(click.BadParameter):
         TIME.convert("tomorrow", None, None)
+
+
+def test_a_moment_is_no_end_of_a_queue() -> None:
+    assert MOMENT.convert("earliest", None, None) == 0
+    assert MOMENT.convert("1795275620696", None, None) == 1795275620696
+    with pytest.raises(click.BadParameter, match="latest"):
+        MOMENT.convert("latest", None, None)
 
 
 def test_values_for_people() -> None:

@@ -19,6 +19,7 @@ from thermocline.remoting.errors import (
     MessageTooLargeError,
     MQError,
     NotLeaderForQueueError,
+    RequestTimeoutError,
 )
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
@@ -130,6 +131,14 @@ async def test_compressed_messages_do_not_linger(broker: FakeBroker) -> None:
         await producer.send(Message("orders", b"long" * 2_000))
     assert not broker.requests(RequestCode.SEND_BATCH_MESSAGE)
     assert broker.messages("orders")[0].body == b"long" * 2_000
+
+
+async def test_a_message_with_a_time_out_of_its_own_does_not_linger(broker: FakeBroker) -> None:
+    async with AsyncProducer(namesrv=broker.namesrv_address, auto_batch=True) as producer:
+        broker.stay_silent(RequestCode.SEND_MESSAGE_V2)
+        with pytest.raises(RequestTimeoutError):
+            await producer.send(Message("orders", b"x"), timeout_ms=50)
+    assert not broker.requests(RequestCode.SEND_BATCH_MESSAGE)
 
 
 async def test_lifecycle() -> None:

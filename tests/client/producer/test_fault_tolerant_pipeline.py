@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from thermocline.client import AsyncProducer, InvalidRequestError, Message, SendResult, UnavailableError
+from thermocline.client.producer.options import ProducerOptions
 from thermocline.client.testing import FakeBroker
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
@@ -125,6 +126,11 @@ async def test_the_detector_asks_until_a_broker_answers(brokers: FakeBroker) -> 
         )
         assert not brokers.requests(RequestCode.GET_MAX_OFFSET, broker_name=OTHER)
         assert await send(producer, 8) == {OTHER: 8}, "there again, but its time is not up"
+
+
+def test_the_detector_is_part_of_what_leaves_brokers_alone() -> None:
+    with pytest.raises(InvalidRequestError, match="send_latency_fault_enable"):
+        ProducerOptions(start_detector_enable=True)
 
 
 async def test_in_need_a_reachable_broker_comes_before_an_unreachable_one() -> None:
