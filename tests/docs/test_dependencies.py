@@ -43,7 +43,7 @@ def test_every_package_has_its_reason() -> None:
 
 
 def test_every_lock_file_is_named() -> None:
-    """Those of the repository: packages of all registries, and the Maven projects that pin what a lock file does not."""
+    """Packages of all registries, and the Maven projects that pin what no lock file does."""
     folders = [path for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "." and path.name != "src"]
     found = [ROOT / "requirements.lock", *(path for each in folders for path in each.rglob("*"))]
     locks = {path.relative_to(ROOT).as_posix() for path in found if path.name.endswith(ENDINGS)}

@@ -1,5 +1,6 @@
-"""Message properties of features that are not built: the message is stored in its topic and the property changes nothing,
-as the official broker does it by its default settings and in topics that are ordinary ones (`--official-peer`).
+"""Message properties of features that are not built: the message is stored in its topic, the property changes nothing.
+
+The official broker does the same by its default settings, in topics that are ordinary ones (`--official-peer`).
 """
 
 from __future__ import annotations

@@ -127,7 +127,9 @@ def test_alert_rules_name_only_metrics_that_there_are() -> None:
 
 
 def test_alert_rules_name_only_commands_that_there_are() -> None:
-    named = re.findall(r"\bthermocline ([a-z]+(?:[ -][a-z]+)*)", " ".join(RULES.read_text(encoding="utf-8").split()))
+    document = yaml.safe_load(RULES.read_text(encoding="utf-8"))
+    texts = [text for group in document["groups"] for rule in group["rules"] for text in rule["annotations"].values()]
+    named = [words for text in texts for words in re.findall(r"\bthermocline ([a-z]+(?:[ -][a-z]+)*)", text)]
     assert len(named) >= 5
     for words in named:
         command: click.Command = command_line
@@ -139,7 +141,7 @@ def test_alert_rules_name_only_commands_that_there_are() -> None:
 
 
 def test_alert_rules_join_what_has_the_same_labels() -> None:
-    """`a > on (x) b` has no label but x, so it meets other vectors `on (x)` alone: "and" without it finds no partner."""
+    """`a > on (x) b` has no label but x: "and" without `on (x)` finds no partner for it, and the rule never fires."""
     document = yaml.safe_load(RULES.read_text(encoding="utf-8"))
     joined = 0
     for rule in (rule for group in document["groups"] for rule in group["rules"]):
