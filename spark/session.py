@@ -53,7 +53,7 @@ def local_session(
     """The session of this process, started on this machine when there is none; stop it with `.stop()`.
 
     `cores` None is all of them. `settings` go over LOCAL_SETTINGS. `s3a` gives it Hadoop's s3a connector, which PySpark
-    does not bring: its jars are fetched by Maven's settings where they are missing (15 MB, once). What the JVM and the
+    does not bring: its jars are fetched by Maven's settings where they are missing (13 MB, once). What the JVM and the
     workers need is put into `environment` where it is not set yet.
 
     Raises:

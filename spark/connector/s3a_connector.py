@@ -1,7 +1,7 @@
 """The s3a connector for the installed PySpark: its jars, and the errors where it is missing or does not fit.
 
 PySpark's wheel brings Hadoop's client without `hadoop-aws`. The connector must be of that Hadoop's version. It needs
-the AWS SDK for Java: s3a-jars.lock lists the modules in use (14 MB), each with its SHA-256, instead of the jar with all
+the AWS SDK for Java: s3a-jars.lock lists the modules in use (13 MB), each with its SHA-256, instead of the jar with all
 of them (`software.amazon.awssdk:bundle`, over 600 MB). HTTP client, Netty and logging are those that Spark brings.
 """
 
