@@ -19,7 +19,7 @@ __all__ = ["spark"]
 def spark() -> None:
     """Run jobs on the cold tier with Spark: on this machine, or in the session of `spark-submit`.
 
-    Needs PySpark (pip install 'thermocline[spark]') and Java 17.
+    Needs PySpark (the package's extra `spark`) and Java 17 or newer.
 
     \b
     Example:
