@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.spark.bodies.column_values import BadBodies, MisfitError
+from thermocline.spark.missing_extra import missing_extra
 
 _PRIMITIVES = {
     "boolean": "boolean",
@@ -104,7 +105,7 @@ def _fastavro() -> Any:
     try:
         import fastavro
     except ImportError as error:
-        raise InvalidRequestError("Avro bodies need fastavro: pip install 'thermocline[bodies]'") from error
+        raise InvalidRequestError(missing_extra("fastavro, which Avro bodies need,", "bodies")) from error
     return fastavro
 
 

@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.spark.bodies.column_values import BadBodies, MisfitError
+from thermocline.spark.missing_extra import missing_extra
 
 _TIMESTAMP = "google.protobuf.Timestamp"
 
@@ -103,7 +104,7 @@ def _descriptor(descriptors: bytes, message_name: str) -> Any:
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool, message
     except ImportError as error:
-        raise InvalidRequestError("Protobuf bodies need protobuf: pip install 'thermocline[bodies]'") from error
+        raise InvalidRequestError(missing_extra("protobuf, which Protobuf bodies need,", "bodies")) from error
     files = descriptor_pb2.FileDescriptorSet()
     pool = descriptor_pool.DescriptorPool()
     try:
