@@ -1,4 +1,4 @@
-"""check_option_names: a read or a write refuses an option that it does not know; Spark passes on any name."""
+"""check_option_names: refuses an option that a read or a write does not know; Spark passes on any."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def check_option_names(
     advice: Mapping[str, str],
     is_known_besides: Callable[[str], bool] = lambda _lowered: False,
 ) -> None:
-    """Return when every option is in `known` (see `known_options`) or `is_known_besides` accepts it in lower case.
+    """Pass when every option is one of `known` (see `known_options`), or `is_known_besides` accepts it in lower case.
 
     `advice`: what to do instead of some others, by lower case.
 
