@@ -106,6 +106,8 @@ class BrokerConfig:
     # -- registration at NameServers -----------------------------------------------------------------------------------
     register_period_ms: int = setting(30_000, "registerNameServerPeriod", least=10, most=60_000, live=True)
     register_timeout_ms: int = setting(24_000, "registerBrokerTimeoutMills", least=100, live=True)
+    single_topic_register: bool = setting(False, "enableSingleTopicRegister", live=True)
+    """Whether a topic that changed is registered by itself, which leaves the broker's other topics alone."""
 
     # -- clients -------------------------------------------------------------------------------------------------------
     client_expiry_ms: int = setting(120_000, "channelExpiredTimeout", least=1_000, live=True)

@@ -1,7 +1,9 @@
 """Registration: tells every NameServer which topics this broker has, and that it is alive.
 
     at start, after 10 s, then every 30 s      all topics
-    at each change of topics                   the topics that changed, many changes in one message
+    at each change of topics                   the topics that changed, many changes in one message; with
+                                               `enableSingleTopicRegister` each topic in a request that leaves the
+                                               broker's other topics alone, many at once as all topics
     when a connection was lost                 all topics, as soon as there is a new one: a NameServer forgets a broker
                                                whose connection closes
 
@@ -17,8 +19,8 @@ Rules
   - A static topic goes with its mapping (static_topics/), in the same message.
   - When the broker's own permission is less than reading and writing, every topic's permission is cut down to it.
 Owner: the hot process's event loop.
-Source: broker/BrokerController.java (registerBrokerAll, doRegisterBrokerAll), out/BrokerOuterAPI.java, Apache
-RocketMQ 5.3.
+Source: broker/BrokerController.java (registerBrokerAll, doRegisterBrokerAll, registerSingleTopicAll),
+out/BrokerOuterAPI.java, Apache RocketMQ 5.3.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ import asyncio
 import contextlib
 import logging
 import zlib
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass
 
 import msgspec
@@ -36,12 +38,16 @@ from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.name_server_watch import NameServerWatch
 from thermocline.broker.static_topics.static_topic_table import StaticTopicTable
 from thermocline.broker.topic_table import TopicTable
-from thermocline.remoting.bodies import PERM_READ, PERM_WRITE, KVTable, TopicConfig
+from thermocline.remoting.bodies import PERM_READ, PERM_WRITE, KVTable, QueueData, TopicConfig, TopicRouteData
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import MQError, ResponseError, UnavailableError
-from thermocline.remoting.headers.namesrv import RegisterBrokerRequestHeader, UnregisterBrokerRequestHeader
+from thermocline.remoting.headers.namesrv import (
+    RegisterBrokerRequestHeader,
+    RegisterTopicRequestHeader,
+    UnregisterBrokerRequestHeader,
+)
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 
@@ -52,6 +58,8 @@ RECONNECT_MS = 1_000
 UNREGISTER_TIMEOUT_MS = 3_000
 REMOVED_LINGER_MS = 120_000
 """Clients look up the list every 30 s at the latest, RocketMQ's with an address server every two minutes."""
+SINGLE_TOPICS_MAX = 100
+"""More changed topics than this are registered along with all others, in one request."""
 ZONE_FIELD = "__ZONE_NAME"
 """Beside the header, as RocketMQ's hooks put it there (remoting/rpchook/DynamicalExtFieldRPCHook.java)."""
 
@@ -142,11 +150,40 @@ class Registration:
         """The settings as they are now."""
         return self._config()
 
+    def commands(self, changed: Collection[str] | None) -> Iterator[RemotingCommand]:
+        """Requests, to be sent in this order, that register the topics that changed, or all."""
+        if changed is None or not self.config.single_topic_register:
+            yield self.command(changed)
+        elif len(changed) > SINGLE_TOPICS_MAX:
+            yield self.command(None)
+        else:
+            static = [name for name in changed if name in self._static_topics.details]
+            if static:
+                yield self.command(static)  # a registration with mappings removes no topic
+            for name in changed:
+                if name in self._topics and name not in static:
+                    yield self._topic_command(name)
+
+    def _topic_command(self, name: str) -> RemotingCommand:
+        topic = self._topics.configs()[name]
+        queue_data = QueueData(
+            broker_name=self.config.broker_name,
+            read_queue_nums=topic.read_queue_nums,
+            write_queue_nums=topic.write_queue_nums,
+            perm=_allowed(topic, self.config.permission).perm,
+            topic_sys_flag=topic.topic_sys_flag,
+        )
+        return RemotingCommand.request(
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+            RegisterTopicRequestHeader(topic=name),
+            body=TopicRouteData(queue_datas=[queue_data]).encode(),
+        )
+
     def command(self, changed: Collection[str] | None) -> RemotingCommand:
         """A registration of the topics that changed, or of all; those that were deleted meanwhile are left out."""
         config = self.config
         names = self._topics.configs() if changed is None else [name for name in changed if name in self._topics]
-        if config.permission & (PERM_READ | PERM_WRITE) == PERM_READ | PERM_WRITE:
+        if _is_whole(config.permission):
             entries = [self._topics.encoded(name) for name in names]
         else:
             entries = [_masked_entry(self._topics.configs()[name], config.permission) for name in names]
@@ -352,13 +389,13 @@ class _Link:
         assert connection is not None
         changed, self._changed = self._changed, {}
         is_full, self._is_full_due = self._is_full_due, False
-        command = self._registration.command(None if is_full else changed)
         try:
-            answer = await connection.call(command, timeout_ms=self._registration.config.register_timeout_ms)
-            if answer.code != ResponseCode.SUCCESS:
-                raise ResponseError(answer.remark or "", code=answer.code)
-            if answer.body:
-                await self._registration.take_order_topics(bytes(answer.body))
+            for command in self._registration.commands(None if is_full else changed):
+                answer = await connection.call(command, timeout_ms=self._registration.config.register_timeout_ms)
+                if answer.code != ResponseCode.SUCCESS:
+                    raise ResponseError(answer.remark or "", code=answer.code)
+                if answer.body:
+                    await self._registration.take_order_topics(bytes(answer.body))
         except MQError as error:
             self._changed = {**changed, **self._changed}
             self._is_full_due = True
@@ -378,6 +415,15 @@ class _Link:
         self._last_error = str(error)
 
 
+def _is_whole(permission: int) -> bool:
+    """Whether the broker allows both reading and writing."""
+    return permission & (PERM_READ | PERM_WRITE) == PERM_READ | PERM_WRITE
+
+
+def _allowed(config: TopicConfig, permission: int) -> TopicConfig:
+    """The topic with what the broker's own permission leaves of it."""
+    return config if _is_whole(permission) else msgspec.structs.replace(config, perm=config.perm & permission)
+
+
 def _masked_entry(config: TopicConfig, permission: int) -> bytes:
-    masked = msgspec.structs.replace(config, perm=config.perm & permission)
-    return msgspec.json.encode(config.topic_name) + b":" + masked.encode()
+    return msgspec.json.encode(config.topic_name) + b":" + _allowed(config, permission).encode()

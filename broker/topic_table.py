@@ -353,9 +353,12 @@ class TopicTable:
         Raises:
             UnavailableError: The files could not be written.
         """
+        topics = list(topics)
         missing = [config for config in topics if config.topic_name not in self._topics]
         for config in missing:
             self._publish(config)
+        for config in topics:
+            self._warn_if_other(config)
         default_ms = self._ttl_default_ms
         if previous_ttl_default_ms is not None and previous_ttl_default_ms != default_ms:
             now = self._clock()
@@ -372,6 +375,20 @@ class TopicTable:
             await self._persister.save(FILE_NAME)
         if previous_ttl_default_ms != default_ms:
             await self._persister.save(TTL_DEFAULT_FILE_NAME)
+
+    def _warn_if_other(self, wanted: TopicConfig) -> None:
+        """Log a system topic that was made by other settings, which RocketMQ keeps too."""
+        present = self._topics[wanted.topic_name]
+        if (present.write_queue_nums, present.perm) != (wanted.write_queue_nums, wanted.perm):
+            logger.warning(
+                "system topic stays as it was made, not as the settings say topic=%s queues=%d settings_queues=%d"
+                " perm=%d settings_perm=%d",
+                wanted.topic_name,
+                present.write_queue_nums,
+                wanted.write_queue_nums,
+                present.perm,
+                wanted.perm,
+            )
 
     def encode(self) -> bytes:
         """The content of topics.json."""

@@ -21,7 +21,7 @@ from thermocline.localstack.errors import LocalStackError
 from thermocline.localstack.server_recipe import Launch
 
 VERSION = "4.3.0"
-# The whole set, with hashes; made by `make lock` from the five pins in its first lines.
+# The whole set, with hashes; made by `make lock` from the five pins in localstack-requirements.in.
 LOCK = Path(__file__).resolve().parent / "localstack-requirements.lock"
 
 

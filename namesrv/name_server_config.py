@@ -103,7 +103,10 @@ def _to_text(value: object) -> str:
 
 def _from_text(name: str, text: str, present: object) -> object:
     if isinstance(present, bool):
-        return text.strip().lower() == "true"
+        word = text.strip().lower()
+        if word not in ("true", "false"):
+            raise InvalidParameterError("true or false is needed", setting=name, value=text)
+        return word == "true"
     if isinstance(present, int):
         try:
             return int(text)

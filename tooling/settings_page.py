@@ -33,8 +33,8 @@ variable, on the command line (`--set`), or in a change while running (`thermocl
 - **refused**: a value other than the accepted ones would promise what is not built. The daemon does not start (exit
   status 2) and says why in one sentence; a change while running is answered with INVALID_PARAMETER and changes nothing.
 - **without effect**: accepted, and harmless whatever the value is. The names are listed in one warning at start.
-- **honoured**: a setting of Thermocline carries it, mostly under the same name: see
-  [configuration](configuration.md#settings-of-a-broker).
+- **honoured**: a setting of Thermocline carries it, mostly under the same name: see the settings
+  [of a broker](configuration.md#settings-of-a-broker) and [of a NameServer](configuration.md#settings-of-a-nameserver).
 
 The default is RocketMQ's; *machine*: it depends on the machine.
 """

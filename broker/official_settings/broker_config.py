@@ -38,6 +38,7 @@ BROKER_CONFIG: tuple[OfficialSetting, ...] = (
     *honoured({"listenPort": "6888"}, "default: 10911, as a broker of RocketMQ listens on when it is started"),
     *honoured({"namesrvAddr": MACHINE, "regionId": "DefaultRegion"}),
     *honoured({"registerNameServerPeriod": "30000", "registerBrokerTimeoutMills": "24000"}),
+    *honoured({"enableSingleTopicRegister": "false"}),
     *honoured({"loadBalancePollNameServerInterval": "30000", "forwardTimeout": "3000"}),
     *without_effect("address for replicas: there are none", {"brokerIP2": MACHINE}),
     *without_effect("the file is named by --config", {"brokerConfigPath": ""}),
@@ -49,11 +50,10 @@ BROKER_CONFIG: tuple[OfficialSetting, ...] = (
         {"updateNameServerAddrPeriod": "120000"}, "default: 30000, so that a NameServer that is added serves soon"
     ),
     *without_effect(
-        "form of a registration: one request with all topics, which every NameServer understands",
+        "form of a registration: one request with all topics, or with those that changed, not compressed",
         {
             "compatibleWithOldNameSrv": "true",
             "compressedRegister": "false",
-            "enableSingleTopicRegister": "false",
             "enableSplitRegistration": "false",
             "forceRegister": "true",
             "splitRegistrationSize": "800",
@@ -319,7 +319,6 @@ BROKER_CONFIG: tuple[OfficialSetting, ...] = (
     *without_effect(
         "waiting POPs are woken by the message; popPollingSize and maxPopPollingSize bound them",
         {
-            "enableNotifyBeforePopCalculateLag": "true",
             "popLongPollingForceNotifyInterval": "800",
             "popPollingMapExpireTimeSeconds": "600",
             "popPollingMapSize": "100000",
@@ -365,7 +364,10 @@ BROKER_CONFIG: tuple[OfficialSetting, ...] = (
             "metricsOtelCardinalityLimit": "50000",
         },
     ),
-    *without_effect("lag is the distance of two offsets, whatever a group filters", {"estimateAccumulation": "true"}),
+    *without_effect(
+        "lag is the distance of two offsets, whatever a group filters or waits for",
+        {"enableNotifyBeforePopCalculateLag": "true", "estimateAccumulation": "true"},
+    ),
     *without_effect(
         "statistics for a bill by account: they are in no answer to a client or tool",
         {

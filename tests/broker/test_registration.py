@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,8 +30,14 @@ async def name_server(port: int = 0, **settings: bool) -> AsyncIterator[tuple[Na
 
 
 @asynccontextmanager
-async def registered_broker(root: Path, *addresses: str) -> AsyncIterator[ControlBroker]:
-    config = BrokerConfig(listen_host="127.0.0.1", name_server_addresses=";".join(addresses))
+async def registered_broker(
+    root: Path, *addresses: str, single_topic_register: bool = False
+) -> AsyncIterator[ControlBroker]:
+    config = BrokerConfig(
+        listen_host="127.0.0.1",
+        name_server_addresses=";".join(addresses),
+        single_topic_register=single_topic_register,
+    )
     async with control_broker(root, config=config) as broker:
         broker.context.registration.start()
         try:
@@ -44,6 +51,10 @@ async def until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not come true"
         await asyncio.sleep(0.005)
+
+
+def has_route(server: NameServer, topic: str) -> bool:
+    return server.registry.route(topic) is not None
 
 
 async def test_a_broker_registers_with_every_name_server(tmp_path: Path) -> None:
@@ -116,6 +127,39 @@ async def test_a_new_topic_is_told_alone(tmp_path: Path, monkeypatch: pytest.Mon
         await until(lambda: server.registry.route("T299") is not None)
         full = len(broker.context.topics)
         assert sum(told) <= 300 + 2 * full, "each once, and all of them when a period is over"
+
+
+async def test_single_topic_registrations_leave_the_other_topics_alone(tmp_path: Path) -> None:
+    """At a NameServer with `deleteTopicWithBrokerRegistration` a registration of what changed removes all others."""
+    async with (
+        name_server(delete_topics_with_registration=True) as (server, address),
+        registered_broker(tmp_path, address, single_topic_register=True) as broker,
+    ):
+        await broker.context.registration.wait_registered()
+        for number in range(3):
+            await broker.create_topic(f"T{number}", queues=3)
+            await until(partial(has_route, server, f"T{number}"))
+            assert set(server.registry.topics()) == set(broker.context.topics)
+        await broker.create_topic("T1", queues=5)
+
+        def queues() -> int:
+            route = server.registry.route("T1")
+            return 0 if route is None else route.queue_datas[0].write_queue_nums
+
+        await until(lambda: queues() == 5)
+        await asyncio.gather(
+            *(
+                broker.context.topics.auto_create(f"Many{number}", default_topic="TBW102", queue_count=1)
+                for number in range(200)
+            )
+        )
+        await until(lambda: set(server.registry.topics()) == set(broker.context.topics))
+        assert (await broker.ask(25, body=b"brokerPermission=4\n")).code == 0
+        await broker.create_topic("Readable", queues=1)
+        await until(partial(has_route, server, "Readable"))
+        route = server.registry.route("Readable")
+        assert route is not None
+        assert route.queue_datas[0].perm == 4
 
 
 async def test_a_name_server_that_comes_back_is_told_everything(

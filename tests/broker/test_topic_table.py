@@ -115,6 +115,22 @@ async def test_a_first_message_makes_its_topic_after_the_model(parts: Parts) -> 
     assert wide.write_queue_nums == 8
 
 
+async def test_a_system_topic_stays_as_it_was_made(parts: Parts, caplog: pytest.LogCaptureFixture) -> None:
+    """As in RocketMQ `defaultTopicQueueNums` counts when the model is made; a later value is not passed over silently."""
+    same, other = (
+        TopicConfig(topic_name="TBW102", read_queue_nums=queues, write_queue_nums=queues, perm=7) for queues in (8, 4)
+    )
+    await parts.topics.boot([same], previous_ttl_default_ms=None)
+    assert not caplog.records
+    await parts.topics.boot([other], previous_ttl_default_ms=None)
+    (record,) = caplog.records
+    assert "system topic stays as it was made" in record.message
+    assert "topic=TBW102 queues=8 settings_queues=4" in record.message
+    model = parts.topics.get("TBW102")
+    assert model is not None
+    assert model.write_queue_nums == 8
+
+
 async def test_a_model_without_inheritance_makes_nothing(parts: Parts) -> None:
     await parts.topics.update(TopicConfig(topic_name="Plain", perm=6), {})
     assert await parts.topics.auto_create("T", default_topic="Plain", queue_count=4) is None

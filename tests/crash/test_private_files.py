@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -14,6 +15,7 @@ import pytest
 from tests.cli.test_daemons import Daemon
 from tests.crash import wire
 from tests.crash.broker_process import FILES_GO_AT_ONCE, SMALL_FILES, BrokerProcess, until
+from tests.docs.pages import DOCS
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.headers.namesrv import PutKVConfigRequestHeader
 from thermocline.remoting.request_code import RequestCode
@@ -36,6 +38,17 @@ def open_to_others(*folders: Path) -> list[str]:
         if not stat.S_ISLNK(mode) and stat.S_IMODE(mode) != wanted:
             found.append(f"{path} {stat.S_IMODE(mode):04o}")
     return found
+
+
+def own_files(store: Path) -> set[str]:
+    """Files and folders that Apache RocketMQ does not have."""
+    return {path.name for path in (store / "thermocline").iterdir()}
+
+
+def described_files() -> set[str]:
+    """Those that the page has."""
+    found = re.findall(r"`thermocline/([\w.-]+)/?`( \(\+ `\.bak`\))?", (DOCS / "store-format.md").read_text())
+    return {name + suffix for name, has_backup in found for suffix in ("", ".bak" if has_backup else "")}
 
 
 @pytest.fixture
@@ -100,6 +113,9 @@ async def test_a_broker_and_a_name_server_write_for_their_user_alone(tmp_path: P
         again.arguments = ("--recover-from", again.properties["coldUrl"])
         await again.start()
         assert open_to_others(again.store, tmp_path / "cold") == []
+        files = own_files(broker.store) | own_files(again.store)
+        assert {"origin.json", "queueEnds", "queueEnds.bak", "settings.json", "spool"} <= files
+        assert files <= described_files(), "docs/store-format.md describes each"
         assert await again.stop() == 0
     finally:
         assert names.stop() == 0

@@ -233,6 +233,10 @@ def test_settings_are_shown_and_changed(server: NameServerUnderTest) -> None:
     assert server.processor.config.order_message
     assert server.ask(318, body=b"kvConfigPath=/elsewhere\n").code == 16
     assert server.ask(318, body=b"scanNotActiveBrokerInterval=soon\n").code == 29
+    # Kept as it is, this text would end the next start.
+    refused = server.ask(318, body=b"enableTopicList=yes\n")
+    assert (refused.code, "true or false is needed" in (refused.remark or "")) == (29, True)
+    assert server.processor.config.topic_list
     refused = server.ask(318, body=b"orderMessageEnable=false\nenableControllerInNamesrv=true\n")
     assert refused.code == 29
     assert "enableControllerInNamesrv=true is refused: it would promise a controller" in str(refused.remark)
