@@ -116,7 +116,7 @@ async def test_a_first_message_makes_its_topic_after_the_model(parts: Parts) -> 
 
 
 async def test_a_system_topic_stays_as_it_was_made(parts: Parts, caplog: pytest.LogCaptureFixture) -> None:
-    """As in RocketMQ `defaultTopicQueueNums` counts when the model is made; a later value is not passed over silently."""
+    """`defaultTopicQueueNums` counts when the model is made, as in RocketMQ; a warning names a later value."""
     same, other = (
         TopicConfig(topic_name="TBW102", read_queue_nums=queues, write_queue_nums=queues, perm=7) for queues in (8, 4)
     )
