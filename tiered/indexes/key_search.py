@@ -22,7 +22,6 @@ from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
 from thermocline.remoting.message_record import decode_record
 from thermocline.tiered.catalog import Catalog, TopicEntry
 from thermocline.tiered.indexes.birth_windows import Window, birth_windows, soon_after
-from thermocline.tiered.indexes.fresh_records import END_OF_LOG
 from thermocline.tiered.indexes.index_entry import IndexEntry
 from thermocline.tiered.indexes.index_object import IndexObject, QueueOffset
 from thermocline.tiered.indexes.key_sources import (
@@ -33,6 +32,7 @@ from thermocline.tiered.indexes.key_sources import (
     sources_between,
     sources_of_gaps,
 )
+from thermocline.tiered.indexes.log_items import END_OF_LOG
 from thermocline.tiered.indexes.lookup_memory import LookupMemory
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.packs.pack_pieces import PackPieces
