@@ -16,7 +16,7 @@ segments are JSON (`checkpoint.py`). Immutable; blocks may be shared by catalogs
 from __future__ import annotations
 
 import itertools
-from array import array
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -123,9 +123,10 @@ class SegmentColumns:
 
 def _longs(numbers: Iterable[int]) -> Longs:
     """ValueError when one is no whole number of 64 bits."""
+    values = tuple(numbers)
     try:
-        return np.frombuffer(array("q", numbers), np.int64)
-    except (OverflowError, TypeError) as error:
+        return np.frombuffer(struct.pack(f"={len(values)}q", *values), np.int64)
+    except struct.error as error:
         raise ValueError("not a whole number of 64 bits") from error
 
 
