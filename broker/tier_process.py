@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from thermocline.broker.dropped_ranges import DroppedRange, DroppedRanges
+from thermocline.broker.freed_memory import give_memory_back
 from thermocline.broker.helper_process import HelperLink, HelperOptions, connect, main
 from thermocline.broker.helper_protocol import (
     CatalogTable,
@@ -172,6 +173,7 @@ class TierRole:
                 make_random=self._make_random,
                 checkpoint_interval=self._checkpoint_interval,
             )
+            give_memory_back()  # of what the catalog was decoded from
             try:
                 work = TierWork(
                     link,
