@@ -332,7 +332,7 @@ def _decode_object(data: bytes, reference: BucketReference, decoder: msgspec.jso
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Values of JSON have no cycles: looking for some takes half as long again as decoding them."""
+    """Values of JSON have no cycles: looking for some takes half as long again as decoding or encoding them."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -344,7 +344,8 @@ def _collector_paused() -> Iterator[None]:
 
 def _compressed(content: BucketContent | PacksContent) -> tuple[bytes, int]:
     """A zstd frame around the JSON, and the size of that: several times as large, and not kept while it is stored."""
-    raw = _encoder.encode(content)
+    with _collector_paused():
+        raw = _encoder.encode(content)
     return zstandard.ZstdCompressor(level=3, write_checksum=True).compress(raw), len(raw)
 
 
