@@ -29,7 +29,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,7 +67,7 @@ SEGMENTS_WANTED = 100_000
 READY_S_MAX = 60.0
 READY_S_MIN = 10.0
 FIRST_READ_S_MAX = 1.0
-FIRST_READ_WAIT_S = 300.0
+FIRST_READ_WAIT_S = 1_200.0
 TIER_MB_MAX = 400.0
 
 
@@ -155,15 +156,26 @@ async def fill(url: str, *, segments: int, topics: int, groups: int) -> None:
     )
     await writer.commit(LedgerChanges(segments_in=(await real_segment(writer, "First"),)))
     per_topic = -(-segments // topics)
-    names = [(topic_name(number % topics), number // topics) for number in range(segments)]
+    numbered = [(topic_name(number % topics), number // topics) for number in range(segments)]
     for start in range(0, segments, SEGMENTS_PER_COMMIT):
-        batch = [make_entry(writer, topic, number) for topic, number in names[start : start + SEGMENTS_PER_COMMIT]]
+        batch = [make_entry(writer, topic, number) for topic, number in numbered[start : start + SEGMENTS_PER_COMMIT]]
         await writer.commit(LedgerChanges(segments_in=tuple(batch)))
     await writer.write_checkpoint()
-    log = StateLog(writer)
+    names = [topic_name(number) for number in range(topics)]
     end = per_topic * MESSAGES_PER_RUN + 1_000
+    await save_state(writer, names=["First", *names], end=end, log_offset=segments * SEGMENT_BYTES, groups=groups)
+    await writer.close()
+    await store.close()
+
+
+async def save_state(writer: LedgerWriter, *, names: Sequence[str], end: int, log_offset: int, groups: int) -> None:
+    """Save what a broker with these topics is besides its messages; all queues but those of the first one end at
+    `end`, half of which each group has consumed."""
+    first, *others = names
+    log = StateLog(writer)
     name = log.next_name()
     config = {"readQueueNums": QUEUES, "writeQueueNums": QUEUES, "perm": 6}
+    ends = tuple(QueueEnd(queue_id, end) for queue_id in range(QUEUES))
     await log.write(
         StateSnapshot(
             format=1,
@@ -173,28 +185,16 @@ async def fill(url: str, *, segments: int, topics: int, groups: int) -> None:
             cluster=CLUSTER,
             broker_name=BROKER,
             captured_ms=time.time_ns() // 1_000_000,
-            log_offset=segments * SEGMENT_BYTES,
-            log_ceiling=segments * SEGMENT_BYTES + (1 << 40),
+            log_offset=log_offset,
+            log_ceiling=log_offset + (1 << 40),
             record_bytes_min=91,
-            last_incarnation=topics,
+            last_incarnation=len(others),
             topics=(
-                TopicState(topic="First", incarnation=1, ends=(QueueEnd(0, RECORDS),)),
-                *(
-                    TopicState(
-                        topic=topic_name(number),
-                        incarnation=1,
-                        ends=tuple(QueueEnd(queue_id, end) for queue_id in range(QUEUES)),
-                    )
-                    for number in range(topics)
-                ),
+                TopicState(topic=first, incarnation=1, ends=(QueueEnd(0, writer.catalog.queue_ends(first)[0]),)),
+                *(TopicState(topic=topic, incarnation=1, ends=ends) for topic in others),
             ),
             documents={
-                TOPICS: {
-                    "topicConfigTable": {
-                        topic: {"topicName": topic, **config}
-                        for topic in ("First", *(topic_name(number) for number in range(topics)))
-                    }
-                },
+                TOPICS: {"topicConfigTable": {topic: {"topicName": topic, **config} for topic in names}},
                 GROUPS: {
                     "subscriptionGroupTable": {
                         f"group{group}": {"groupName": f"group{group}"} for group in range(groups)
@@ -202,16 +202,14 @@ async def fill(url: str, *, segments: int, topics: int, groups: int) -> None:
                 },
                 CONSUMER_OFFSETS: {
                     "offsetTable": {
-                        f"{topic_name(number)}@group{group}": {str(queue_id): end // 2 for queue_id in range(QUEUES)}
-                        for number in range(topics)
+                        f"{topic}@group{group}": {str(queue_id): end // 2 for queue_id in range(QUEUES)}
+                        for topic in others
                         for group in range(groups)
                     }
                 },
             },
         )
     )
-    await writer.close()
-    await store.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,20 +254,23 @@ def used_s(pid: int) -> float:
     return total
 
 
-async def recover(url: str, folder: Path) -> Outcome:
-    """Recover onto an empty disk, and read the first message of history."""
-    started, busy_before_s = time.monotonic(), busy_s()
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "thermocline.cli", "broker", "--recover-from", url, "--data", str(folder / "store")),
-        *("--listen", "127.0.0.1:0", "--log-level", "WARNING"),
-        stdout=subprocess.PIPE,
-    )
-    try:
-        assert process.stdout is not None
-        while not (line := (await process.stdout.readline()).decode()).startswith("ready "):
-            assert line, "the broker did not come back"
-        ready_s = time.monotonic() - started
-        connection = await ClientConnection.open(dict(part.split("=", 1) for part in line.split()[1:])["broker"])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartedBroker:
+    """A broker that is ready. `started_s`: when it was started, by the monotonic clock."""
+
+    pid: int
+    address: str
+    started_s: float
+    ready_s: float
+
+    @property
+    def tier_pid(self) -> int:
+        """Its tier process."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        return int(next(pid for pid in children if b"tier_process" in Path(f"/proc/{pid}/cmdline").read_bytes()))
+
+    async def read_first(self, connection: ClientConnection) -> float:
+        """Read the first message of history; seconds since the broker was ready."""
         header = PullMessageRequestHeader(
             consumer_group="benchmark",
             topic="First",
@@ -282,28 +283,55 @@ async def recover(url: str, folder: Path) -> Outcome:
         while True:
             command = RemotingCommand.request(RequestCode.PULL_MESSAGE, ext_fields=encode_header(header))
             response = await connection.call(command, timeout_ms=PULL_TIMEOUT_MS)
+            waited_s = time.monotonic() - self.started_s - self.ready_s
             if response.code == ResponseCode.SUCCESS:
-                break
-            if time.monotonic() - started - ready_s > FIRST_READ_WAIT_S:
+                return waited_s
+            if waited_s > FIRST_READ_WAIT_S:
                 raise SystemExit(f"history is not read: {response.code} {response.remark}")
             await asyncio.sleep(0.01)
-        first_read_s = time.monotonic() - started - ready_s
-        connection.close()
-        own_s = used_s(process.pid)
-        others_s = busy_s() - busy_before_s - own_s
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        tier = next(pid for pid in children if b"tier_process" in Path(f"/proc/{pid}/cmdline").read_bytes())
-        return Outcome(
-            ready_s=ready_s,
-            first_read_s=first_read_s,
-            hot=ProcessMemory.of(process.pid),
-            tier=ProcessMemory.of(int(tier)),
-            used_s=own_s,
-            others=max(0.0, others_s) / (ready_s + first_read_s),
+
+
+@asynccontextmanager
+async def started_broker(store: Path, *options: str) -> AsyncIterator[StartedBroker]:
+    """Start `thermocline broker` on a store; it is killed at the end."""
+    started_s = time.monotonic()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "thermocline.cli", "broker", "--data", str(store), *options),
+        *("--listen", "127.0.0.1:0", "--log-level", "WARNING"),
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        while not (line := (await process.stdout.readline()).decode()).startswith("ready "):
+            assert line, "the broker did not start"
+        yield StartedBroker(
+            pid=process.pid,
+            address=dict(part.split("=", 1) for part in line.split()[1:])["broker"],
+            started_s=started_s,
+            ready_s=time.monotonic() - started_s,
         )
     finally:
         process.kill()
         await process.wait()
+
+
+async def recover(url: str, folder: Path) -> Outcome:
+    """Recover onto an empty disk, and read the first message of history."""
+    busy_before_s = busy_s()
+    async with started_broker(folder / "store", "--recover-from", url) as broker:
+        connection = await ClientConnection.open(broker.address)
+        first_read_s = await broker.read_first(connection)
+        connection.close()
+        own_s = used_s(broker.pid)
+        others_s = busy_s() - busy_before_s - own_s
+        return Outcome(
+            ready_s=broker.ready_s,
+            first_read_s=first_read_s,
+            hot=ProcessMemory.of(broker.pid),
+            tier=ProcessMemory.of(broker.tier_pid),
+            used_s=own_s,
+            others=max(0.0, others_s) / (broker.ready_s + first_read_s),
+        )
 
 
 def verdicts_of(outcomes: Sequence[Outcome], *, segments: int) -> list[Verdict]:

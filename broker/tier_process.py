@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from thermocline.broker.dropped_ranges import DroppedRange, DroppedRanges
+from thermocline.broker.freed_memory import give_memory_back
 from thermocline.broker.helper_process import HelperLink, HelperOptions, connect, main
 from thermocline.broker.helper_protocol import (
     CatalogTable,
@@ -65,6 +66,7 @@ from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.object_store_url import DirectoryAccess, ObjectStoreOptions, open_object_store
 from thermocline.tiered.pins import Pin
 from thermocline.tiered.scrub.ledger_copy import LedgerCopyStore
+from thermocline.tiered.segment_list import NO_SEGMENTS
 from thermocline.tiered.tier_budgets import TierBudgets
 from thermocline.tiered.tier_config import TierConfig
 from thermocline.tiered.tier_service import TierService
@@ -171,6 +173,7 @@ class TierRole:
                 make_random=self._make_random,
                 checkpoint_interval=self._checkpoint_interval,
             )
+            give_memory_back()  # of what the catalog was decoded from
             try:
                 work = TierWork(
                     link,
@@ -428,7 +431,7 @@ def topic_reports(
         if request.topic is not None and topic != request.topic:
             continue
         entry = service.catalog.topics.get(topic)
-        segments = entry.segments if entry is not None and entry.incarnation == progress.incarnation else ()
+        segments = entry.segments if entry and entry.incarnation == progress.incarnation else NO_SEGMENTS
         packed = service.catalog.packed.get(topic)
         if packed is not None and packed.incarnation != progress.incarnation:
             packed = None
@@ -437,8 +440,8 @@ def topic_reports(
             TopicTierReport(
                 topic=topic,
                 segments=len(segments),
-                raw_bytes=sum(segment.raw_bytes for segment in segments) + (packed.raw_bytes if packed else 0),
-                stored_bytes=sum(segment.stored_bytes for segment in segments) + (packed.stored_bytes if packed else 0),
+                raw_bytes=segments.raw_bytes + (packed.raw_bytes if packed else 0),
+                stored_bytes=segments.stored_bytes + (packed.stored_bytes if packed else 0),
                 queues=[
                     QueueTierReport(
                         queue_id=queue_id,
@@ -451,7 +454,7 @@ def topic_reports(
                 packs=len(packed.packs) if packed else 0,
                 first_newest_ms=min(
                     (
-                        *(segment.max_store_ms for segment in segments),
+                        *(() if segments.first_newest_ms is None else (segments.first_newest_ms,)),
                         *(service.catalog.packs[pack_id].max_store_ms for pack_id in (packed.packs if packed else ())),
                     ),
                     default=None,

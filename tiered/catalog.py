@@ -41,6 +41,7 @@ from thermocline.tiered.packs.packed_catalog import PackedChanges
 from thermocline.tiered.queue_gaps import QueueGaps
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_format import QueueRun
+from thermocline.tiered.segment_list import NO_SEGMENTS, SegmentList
 
 NEVER_EXPIRES = -1
 """As a topic's `ttl_ms`: keep for ever, whatever the broker's default is."""
@@ -55,22 +56,25 @@ class TopicEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
     ttl_ms: int | None = None
     expired_before_ms: int = 0
     holes: tuple[QueueHole, ...] = ()
-    segments: tuple[SegmentEntry, ...] = ()
+    segments: SegmentList = NO_SEGMENTS
     quarantine: tuple[Quarantine, ...] = ()
 
     def queue_ends(self) -> dict[int, int]:
         """The cold end of each queue: the offset after its last record, readable or lost."""
-        ends: dict[int, int] = {}
-        for run in self.ranges():
-            ends[run.queue_id] = max(run.end_offset, ends.get(run.queue_id, 0))
-        return ends
+        return {queue_id: end for queue_id, (_, end) in self.queue_bounds().items()}
 
     def queue_starts(self) -> dict[int, int]:
         """The first offset of each queue here, readable or lost."""
-        starts: dict[int, int] = {}
-        for run in self.ranges():
-            starts[run.queue_id] = min(run.start_offset, starts.get(run.queue_id, run.start_offset))
-        return starts
+        return {queue_id: start for queue_id, (start, _) in self.queue_bounds().items()}
+
+    def queue_bounds(self) -> dict[int, tuple[int, int]]:
+        """Queue id -> [start, end) of what lies here, readable or lost."""
+        bounds = self.segments.queue_bounds()
+        for kept in self.quarantine:
+            for lost in kept.lost:
+                start, end = bounds.get(lost.queue_id, (lost.start_offset, lost.end_offset))
+                bounds[lost.queue_id] = min(start, lost.start_offset), max(end, lost.end_offset)
+        return bounds
 
     def ranges(self) -> Iterator[QueueRun | LostRange]:
         """Every range of offsets that lies here, readable or lost."""
@@ -81,7 +85,7 @@ class TopicEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
 
     def segment(self, segment_id: str) -> SegmentEntry | None:
         """The segment of that id."""
-        return next((segment for segment in self.segments if segment.segment_id == segment_id), None)
+        return self.segments.find(segment_id)
 
 
 class Catalog(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,13 +142,13 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
     def end_physical_offset(self) -> int:
         """The place in the log behind every record that lies here, or has been here and was indexed; 0 without any. No
         record may come to lie before it that is not here."""
-        ends = [segment.end_physical_offset for topic in self.topics.values() for segment in topic.segments]
+        ends = (topic.segments.end_physical_offset for topic in self.topics.values())
         return max([self.indexed_to, *ends, *(pack.end_physical_offset for pack in self.packs.values())])
 
     @property
     def newest_store_ms(self) -> int:
         """When the newest record that lies here was stored; 0 without any."""
-        times = [segment.max_store_ms for topic in self.topics.values() for segment in topic.segments]
+        times = (topic.segments.newest_store_ms for topic in self.topics.values())
         return max([*times, *(pack.max_store_ms for pack in self.packs.values())], default=0)
 
     def ttl_ms(self, topic: str) -> int | None:
@@ -172,17 +176,12 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
     def queue_bounds(self, topic: str) -> dict[int, tuple[int, int]]:
         """Queue id -> [start, end) of what lies here, readable or lost, in segments and packs; the start may be said
         too low."""
-        bounds: dict[int, tuple[int, int]] = {}
         entry, packed = self.topics.get(topic), self.packed.get(topic)
-        ranges = [
-            (run.queue_id, run.start_offset, run.end_offset) for run in (entry.ranges() if entry is not None else ())
-        ]
-        if packed is not None:
-            ranges += [(queue.queue_id, queue.start_offset, queue.end_offset) for queue in packed.queues]
-        for queue_id, start, end in ranges:
-            if start < end:
-                known_start, known_end = bounds.get(queue_id, (start, end))
-                bounds[queue_id] = (min(start, known_start), max(end, known_end))
+        bounds = entry.queue_bounds() if entry is not None else {}
+        for queue in packed.queues if packed is not None else ():
+            if queue.start_offset < queue.end_offset:
+                start, end = bounds.get(queue.queue_id, (queue.start_offset, queue.end_offset))
+                bounds[queue.queue_id] = min(queue.start_offset, start), max(queue.end_offset, end)
         return bounds
 
     def queue_gaps(self, topic: str) -> dict[int, QueueGaps]:
@@ -281,11 +280,10 @@ def _remove_segments(
             gone.setdefault(segment.topic, set()).add(segment.segment_id)
     for name, segment_ids in gone.items():
         topic = topics.get(name)
-        leaving = [segment for segment in topic.segments if segment.segment_id in segment_ids] if topic else []
+        staying, leaving = topic.segments.without(segment_ids) if topic else (NO_SEGMENTS, [])
         if topic is None or len(leaving) != len(segment_ids):
             raise LedgerCorruptError("a segment goes that is not there", version=entry.version, topic=name)
         removed.extend(RemovedSegment.of(segment, removed_in=entry.version) for segment in leaving)
-        staying = tuple(segment for segment in topic.segments if segment.segment_id not in segment_ids)
         topics[name] = msgspec.structs.replace(topic, segments=staying)
 
 
@@ -317,7 +315,7 @@ def _change_quarantine(
         if topic is None or topic.incarnation != segment.incarnation or topic.deleted:
             raise LedgerCorruptError("a segment of another life goes into quarantine", version=entry.version)
         others = tuple(kept for kept in topic.quarantine if kept.segment.segment_id != segment.segment_id)
-        segments = tuple(each for each in topic.segments if each.segment_id != segment.segment_id)
+        segments, _ = topic.segments.without((segment.segment_id,))
         is_known = len(others) < len(topic.quarantine) or len(segments) < len(topic.segments)
         if not is_known and segment.log.key not in leaving_packs:
             raise LedgerCorruptError("a segment goes into quarantine that is not there", version=entry.version)
@@ -344,10 +342,10 @@ def _add_segments(topics: dict[str, TopicEntry], entry: LedgerEntry, only: froze
         for segment in segments:
             topics[name] = _incarnation(topics.get(name), name, segment.incarnation)
         topic = topics[name]
-        ids = {segment.segment_id for segment in (*topic.segments, *segments)}
-        if len(ids) != len(topic.segments) + len(segments):
+        ids = {segment.segment_id for segment in segments}
+        if len(ids) != len(segments) or any(map(topic.segments.has, ids)):
             raise LedgerCorruptError("a segment comes twice", version=entry.version, topic=name)
-        topics[name] = msgspec.structs.replace(topic, segments=(*topic.segments, *segments))
+        topics[name] = msgspec.structs.replace(topic, segments=topic.segments.with_more(segments))
 
 
 def _remove_packs(packs: PackedChanges, entry: LedgerEntry, only: frozenset[str] | None) -> None:

@@ -17,8 +17,11 @@ Rules
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import msgspec
@@ -39,10 +42,10 @@ from thermocline.tiered.ledger_entry import (
 )
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.packed_rows import dec_hook, enc_hook
 from thermocline.tiered.packs.pack_entry import PackedTopic, PackEntry
 from thermocline.tiered.parallel import run_all
 from thermocline.tiered.segment_format import decompress
+from thermocline.tiered.segment_list import decode_catalog_value, encode_catalog_value
 
 BUCKET_COUNT_MAX = 64
 BUCKET_SEGMENTS = 2048
@@ -113,9 +116,9 @@ class PacksContent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     indexed_to: int = 0
 
 
-_encoder = msgspec.json.Encoder(enc_hook=enc_hook)
+_encoder = msgspec.json.Encoder(enc_hook=encode_catalog_value)
 _head_decoder = msgspec.json.Decoder(CheckpointHead)
-_bucket_decoder = msgspec.json.Decoder(BucketContent, dec_hook=dec_hook)
+_bucket_decoder = msgspec.json.Decoder(BucketContent, dec_hook=decode_catalog_value)
 _packs_decoder = msgspec.json.Decoder(PacksContent)
 
 
@@ -157,11 +160,13 @@ async def write_checkpoint(
         changed = _changed_buckets(catalog, previous_catalog, count)
         references = {ref.bucket: ref for ref in previous.buckets if ref.bucket not in changed}
 
+    encoding = asyncio.Lock()  # one after another: the JSON is several times as large as what is stored
+
     async def write_object(key: str, bucket: int, content: BucketContent | PacksContent) -> BucketReference:
-        raw = _encoder.encode(content)
-        data = zstandard.ZstdCompressor(level=3, write_checksum=True).compress(raw)
+        async with encoding:
+            data, raw_bytes = await asyncio.to_thread(_compressed, content)
         await store.put(key, data)
-        return BucketReference(bucket, key, len(data), len(raw), zlib.crc32(data))
+        return BucketReference(bucket, key, len(data), raw_bytes, zlib.crc32(data))
 
     async def write_bucket(bucket: int) -> None:
         key = keys.checkpoint_bucket(catalog.version, bucket, epoch=catalog.epoch)
@@ -317,10 +322,31 @@ def decode_packs(data: bytes, reference: BucketReference) -> PacksContent:
 def _decode_object(data: bytes, reference: BucketReference, decoder: msgspec.json.Decoder[Content]) -> Content:
     if len(data) != reference.stored_bytes or zlib.crc32(data) != reference.crc32:
         raise FrameChecksumError("a checkpoint's bucket is not the one that was stored", key=reference.key)
+    raw = decompress(data, raw_bytes=reference.raw_bytes)
     try:
-        return decoder.decode(decompress(data, raw_bytes=reference.raw_bytes))
+        with _collector_paused():
+            return decoder.decode(raw)
     except msgspec.DecodeError as error:
         raise LedgerCorruptError("a checkpoint's bucket cannot be decoded", key=reference.key) from error
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Values of JSON have no cycles: looking for some takes half as long again as decoding or encoding them."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _compressed(content: BucketContent | PacksContent) -> tuple[bytes, int]:
+    """A zstd frame around the JSON, and the size of that: several times as large, and not kept while it is stored."""
+    with _collector_paused():
+        raw = _encoder.encode(content)
+    return zstandard.ZstdCompressor(level=3, write_checksum=True).compress(raw), len(raw)
 
 
 def _shared(catalog: Catalog) -> tuple[object, ...]:

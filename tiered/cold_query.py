@@ -42,7 +42,7 @@ async def find_by_physical_offset(
     segments = [
         segment
         for topic in catalog.topics.values()
-        for segment in topic.segments
+        for segment in topic.segments.between(physical_offset, physical_offset + 1)
         if any(run.min_physical_offset <= physical_offset < run.end_physical_offset for run in segment.runs)
         and memory.records_of(segment, start=physical_offset) is None
     ]

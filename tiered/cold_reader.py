@@ -48,6 +48,8 @@ from thermocline.tiered.span_taker import SpanTaker
 from thermocline.tiered.topic_index import PackedSpan, QueueIndex, QueueSpan, TopicIndex
 
 TOPIC_INDEX_COUNT_MAX = 256
+TOPIC_INDEX_SPANS_MAX = 1 << 20
+"""Of all topics that are kept together: 40 MB."""
 
 Result = TypeVar("Result")
 
@@ -257,8 +259,11 @@ class ColdReader:
             lived_in = [packs[pack_id] for pack_id in packed.packs] if packed is not None else []
             known = packed, TopicIndex(entry, packed=packed, packs=lived_in, table_of=self._pieces.table)
             self._indexes[topic] = known
-            if len(self._indexes) > TOPIC_INDEX_COUNT_MAX:
-                del self._indexes[next(iter(self._indexes))]
+            span_count = sum(index.span_count for _, index in self._indexes.values())
+            while len(self._indexes) > 1 and (
+                len(self._indexes) > TOPIC_INDEX_COUNT_MAX or span_count > TOPIC_INDEX_SPANS_MAX
+            ):
+                span_count -= self._indexes.pop(next(iter(self._indexes)))[1].span_count
         return known[1]
 
     async def _span(self, queue: QueueIndex, position: int) -> QueueSpan:
@@ -345,16 +350,16 @@ class ColdReader:
 
     async def _first_at_or_after(self, queue: QueueIndex, timestamp_ms: int) -> int | None:
         """The first offset stored at or after a time: with the cut, the least visible one. None when all are older."""
-        for position in range(len(queue.spans)):
-            run = queue.spans[position].run
-            if run.min_store_ms >= timestamp_ms:
-                return run.start_offset
-            if run.max_store_ms >= timestamp_ms:
-                span = await self._span(queue, position)  # its own times, where they were the piece's
-                if span.run.min_store_ms >= timestamp_ms:
-                    return span.run.start_offset
-                if span.run.max_store_ms >= timestamp_ms:
-                    return await self._first_in_span(span, timestamp_ms)
+        position = queue.first_reaching(timestamp_ms, start=0)
+        while position is not None:
+            if queue.spans.min_store_ms[position] >= timestamp_ms:
+                return int(queue.spans.starts[position])
+            span = await self._span(queue, position)  # its own times, where they were the piece's
+            if span.run.min_store_ms >= timestamp_ms:
+                return span.run.start_offset
+            if span.run.max_store_ms >= timestamp_ms:
+                return await self._first_in_span(span, timestamp_ms)
+            position = queue.first_reaching(timestamp_ms, start=position + 1)
         return None
 
     async def _first_in_span(self, span: QueueSpan, timestamp_ms: int) -> int:
@@ -374,10 +379,10 @@ class ColdReader:
 
     async def _last_at_or_before(self, queue: QueueIndex, timestamp_ms: int, *, cut_ms: int) -> int | None:
         """The last offset stored at or before a time; None when all are newer, or the cut hides that one."""
-        for position in reversed(range(len(queue.spans))):
+        end = len(queue.spans)
+        while (position := queue.last_reaching(timestamp_ms, end=end)) is not None:
+            end = position
             run = queue.spans[position].run
-            if run.min_store_ms > timestamp_ms:
-                continue
             if run.max_store_ms <= timestamp_ms and run.min_store_ms >= cut_ms:
                 return run.end_offset - 1
             span = await self._span(queue, position)

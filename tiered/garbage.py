@@ -36,6 +36,7 @@ from thermocline.tiered.errors import LedgerCorruptError
 from thermocline.tiered.ledger_entry import CheckpointMark, LedgerChanges
 from thermocline.tiered.ledger_reader import HeadHint, find_entry, write_hint
 from thermocline.tiered.ledger_writer import LedgerWriter
+from thermocline.tiered.live_names import LiveNames
 from thermocline.tiered.object_keys import segment_id_of
 from thermocline.tiered.pins import Pin, list_pins
 from thermocline.tiered.state.newest_state import find_superseded
@@ -110,15 +111,15 @@ class GarbageCollector:
         live_pins = [pin for pin in pins if pin.until_ms > now_ms]
         readable_from = self._held_by_pins(catalog, self._grace_limit(catalog, now_ms, grace_ms), live_pins)
         needs_checkpoint = readable_from > max(catalog.readable_from, self._checkpoint_version)
-        protected = catalog.live_keys()
+        live, kept = LiveNames(catalog), set[str]()
         objects = dict(writer.discarded)
         for segment in catalog.removed:
             if segment.removed_in > readable_from:
-                protected.update(segment.keys)
+                kept.update(segment.keys)
             else:
                 objects.update(dict.fromkeys(segment.keys, segment.stored_bytes // len(segment.keys)))
         if sweep:
-            objects |= {key: size_bytes async for key, size_bytes in self._orphans(protected)}
+            objects |= {key: size_bytes async for key, size_bytes in self._orphans(live, kept)}
             objects |= await self._old_states()
         entries, heads, buckets = await self._ledger_garbage(
             catalog, catalog.readable_from if needs_checkpoint else readable_from, sweep=sweep
@@ -127,7 +128,7 @@ class GarbageCollector:
             planned_at=catalog.version,
             readable_from=readable_from,
             needs_checkpoint=needs_checkpoint,
-            objects={key: objects[key] for key in sorted(objects.keys() - protected)},
+            objects={key: objects[key] for key in sorted(objects) if key not in kept and key not in live},
             entries=entries,
             checkpoint_heads=heads,
             checkpoint_buckets=buckets,
@@ -187,14 +188,16 @@ class GarbageCollector:
         """Whether a pin has run out for good. One whose version is readable still may be renewed at any moment."""
         return pin.until_ms <= now_ms and pin.version < self._writer.catalog.readable_from
 
-    async def _orphans(self, protected: set[str]) -> AsyncIterator[tuple[str, int]]:
-        """Parts, packs and index objects of earlier epochs that are not protected. Other names are left alone."""
+    async def _orphans(self, live: LiveNames, kept: set[str]) -> AsyncIterator[tuple[str, int]]:
+        """Parts, packs and index objects of earlier epochs, neither live nor kept. Other names are left alone."""
         writer = self._writer
         keys = writer.keys
         for prefix in (keys.topics_prefix, keys.packs_prefix, keys.indexes_prefix):
             async for info in writer.store.list(prefix):
                 segment_id = segment_id_of(info.key)
-                if segment_id is not None and segment_id.epoch < writer.epoch and info.key not in protected:
+                if segment_id is None or segment_id.epoch >= writer.epoch:
+                    continue
+                if info.key not in kept and info.key not in live:
                     yield info.key, info.size_bytes
 
     async def _old_states(self) -> dict[str, int]:

@@ -55,6 +55,7 @@ from thermocline.tiered.ledger_reader import HeadHint, LedgerReader, find_entry,
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.packs.pack_check import check_follows
+from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_format import SegmentId
 
 logger = logging.getLogger(__name__)
@@ -343,7 +344,7 @@ class LedgerWriter:
         except LedgerCorruptError as error:
             raise InvalidRequestError("the changes do not follow the catalog", reason=str(error)) from error
         for topic in {segment.topic for segment in changes.segments_in}:
-            _check_no_overlap(after.topics[topic])
+            _check_no_overlap(after.topics[topic], [each for each in changes.segments_in if each.topic == topic])
         check_follows(self.catalog, (pack for pack in changes.packs_in if pack.level == 0))
         return after
 
@@ -497,9 +498,11 @@ def _check_owner(catalog: Catalog, identity: LedgerIdentity, keys: BrokerKeys, *
         )
 
 
-def _check_no_overlap(topic: TopicEntry) -> None:
-    """InvalidRequestError when two segments hold the same offset of a queue."""
-    spans = sorted((each.queue_id, each.start_offset, each.end_offset) for each in topic.ranges())
+def _check_no_overlap(topic: TopicEntry, coming: Iterable[SegmentEntry]) -> None:
+    """InvalidRequestError when one of the segments that come holds an offset of a queue that is held already."""
+    lost = [(each.queue_id, each.start_offset, each.end_offset) for kept in topic.quarantine for each in kept.lost]
+    new = [(run.queue_id, run.start_offset, run.end_offset) for segment in coming for run in segment.runs]
+    spans = sorted((*topic.segments.runs_near([*new, *lost]), *lost))
     for before, after in itertools.pairwise(spans):
         if before[0] == after[0] and before[2] > after[1]:
             raise InvalidRequestError(

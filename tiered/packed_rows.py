@@ -51,6 +51,11 @@ class PackedRows(Sequence[Row], Generic[Row]):
         except struct.error as error:
             raise ValueError("a row is not of whole numbers of 64 bits") from error
 
+    @property
+    def data(self) -> bytes:
+        """The numbers one after another, 8 bytes each in the order of this machine."""
+        return self._data
+
     def numbers(self) -> list[tuple[int, ...]]:
         """The rows as numbers."""
         return list(struct.iter_unpack(f"={self.WIDTH}q", self._data))

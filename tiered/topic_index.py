@@ -5,24 +5,30 @@ it, and puts what he has loaded in its place.
 
 Records that are lost (`Quarantine`) have a span of their own: whoever comes to it gets QuarantinedError, not the
 records behind it.
+
+A topic of a year has thousands of spans: they are columns of numbers, 37 bytes each, and objects only one by one.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias, overload
 
 import msgspec
+import numpy as np
 
 from thermocline.tiered.catalog import TopicEntry
 from thermocline.tiered.errors import QuarantinedError, QueueGapError
 from thermocline.tiered.ledger_entry import LostRange, Quarantine, QueueHole
 from thermocline.tiered.packs.pack_entry import PackedTopic, PackEntry
 from thermocline.tiered.packs.piece_table import PieceTable
+from thermocline.tiered.segment_block import Longs
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_format import QueueRun
+from thermocline.tiered.segment_list import SegmentList
+
+MADE_SPANS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,41 +72,134 @@ class PackedSpan:
 Span: TypeAlias = QueueSpan | PackedSpan
 
 
+class QueueSpans(Sequence[Span]):
+    """The spans of one queue, by rising offset: columns of numbers. A segment's becomes an object when it is asked for,
+    and the last few of these are kept; others are objects all the time."""
+
+    __slots__ = (
+        "_kept",
+        "_made",
+        "_rows",
+        "_segments",
+        "ends",
+        "lost",
+        "max_store_ms",
+        "min_store_ms",
+        "queue_id",
+        "starts",
+    )
+
+    def __init__(self, queue_id: int, segments: SegmentList, runs: Longs, rows: Longs, others: Sequence[Span]) -> None:
+        """`runs` of the queue as rows of numbers, `rows` says which segment of `segments` each is of; `others`: spans
+        of pieces, and of what is lost."""
+        bounds = np.array([_bounds(span) for span in others], np.int64).reshape(-1, 4)
+        columns = np.concatenate([runs[:, 1:5], bounds])
+        order = np.argsort(columns[:, 0], kind="stable")
+        places = np.empty(len(order), np.int64)
+        places[order] = np.arange(len(order))
+        self.queue_id = queue_id
+        self.starts, self.ends, self.min_store_ms, self.max_store_ms = np.ascontiguousarray(columns[order].T)
+        self.lost = np.zeros(len(order), np.bool_)
+        self._segments = segments
+        self._rows = np.concatenate([rows, np.full(len(others), -1)])[order].astype(np.int32)
+        self._kept: dict[int, Span] = dict(zip(places[len(runs) :].tolist(), others, strict=True))
+        self._made: dict[int, QueueSpan] = {}
+        for position in sorted(at for at, span in self._kept.items() if span.quarantine is not None):
+            self.lost[position] = True
+        for position in np.flatnonzero(self.lost).tolist():
+            self._bound_times(position)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @overload
+    def __getitem__(self, index: int) -> Span: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Span]: ...
+
+    def __getitem__(self, index: int | slice) -> Span | Sequence[Span]:
+        if isinstance(index, slice):
+            return [self[position] for position in range(len(self))[index]]
+        position = range(len(self))[index]
+        found = self._kept.get(position) or self._made.get(position)
+        if found is None:
+            segment, start = self._segments[int(self._rows[position])], int(self.starts[position])
+            run = next(run for run in segment.runs if run.queue_id == self.queue_id and run.start_offset == start)
+            if len(self._made) >= MADE_SPANS_MAX:
+                self._made.clear()
+            found = self._made[position] = QueueSpan(segment, run)
+        return found
+
+    def __setitem__(self, position: int, span: QueueSpan) -> None:
+        """A piece's span is loaded: its times are its own now."""
+        self._kept[position] = span
+        _, _, self.min_store_ms[position], self.max_store_ms[position] = _bounds(span)
+
+    def _bound_times(self, position: int) -> None:
+        """Store times rise along a queue: lost records are no older than those before them, no newer than those behind.
+        Of the span before and behind that is the newest or oldest time, as far as it is exact."""
+        span = self._kept[position]
+        assert isinstance(span, QueueSpan)
+        oldest_ms, newest_ms = int(self.min_store_ms[position]), int(self.max_store_ms[position])
+        if position:
+            before = self.max_store_ms if self._has_times(position - 1) else self.min_store_ms
+            oldest_ms = max(oldest_ms, int(before[position - 1]))
+        following = np.flatnonzero(~self.lost[position + 1 :])
+        if len(following):
+            at = position + 1 + int(following[0])
+            behind = self.min_store_ms if self._has_times(at) else self.max_store_ms
+            newest_ms = max(oldest_ms, min(newest_ms, int(behind[at])))
+        self[position] = replace(span, run=_replace_run(span.run, min_store_ms=oldest_ms, max_store_ms=newest_ms))
+
+    def _has_times(self, position: int) -> bool:
+        """Whether its store times are exact: of what is lost they are guessed, of a packed one they are its piece's."""
+        return not self.lost[position] and not isinstance(self._kept.get(position), PackedSpan)
+
+
 class QueueIndex:
     """The runs of one queue, by rising offset. There is at least one."""
 
-    __slots__ = ("_holes", "_starts", "queue_id", "spans")
+    __slots__ = ("_holes", "queue_id", "spans")
 
-    def __init__(self, queue_id: int, spans: Iterable[Span], holes: tuple[QueueHole, ...]) -> None:
-        self.queue_id = queue_id
-        self.spans = _with_times(sorted(spans, key=lambda span: span.run.start_offset))
-        self._starts = [span.run.start_offset for span in self.spans]
-        self._holes = sorted((hole for hole in holes if hole.queue_id == queue_id), key=lambda hole: hole.start_offset)
+    def __init__(self, spans: QueueSpans, holes: tuple[QueueHole, ...]) -> None:
+        self.queue_id = spans.queue_id
+        self.spans = spans
+        own = (hole for hole in holes if hole.queue_id == spans.queue_id)
+        self._holes = sorted(own, key=lambda hole: hole.start_offset)
 
     @property
     def start_offset(self) -> int:
         """The first offset held."""
-        return self._starts[0]
+        return int(self.spans.starts[0])
 
     @property
     def end_offset(self) -> int:
         """The offset after the last one that is here; see TopicIndex.end_offset."""
-        return self.spans[-1].run.end_offset
+        return int(self.spans.ends[-1])
 
     def position_of(self, queue_offset: int) -> int:
         """Which span holds the offset, or is the first one behind it; `len(spans)` when none is."""
-        position = bisect_right(self._starts, queue_offset) - 1
-        if position >= 0 and queue_offset < self.spans[position].run.end_offset:
+        position = int(np.searchsorted(self.spans.starts, queue_offset, side="right")) - 1
+        if position >= 0 and queue_offset < self.spans.ends[position]:
             return position
         return position + 1
 
+    def first_reaching(self, timestamp_ms: int, *, start: int) -> int | None:
+        """The first span from position `start` on whose newest record may be of a time or later."""
+        found = np.flatnonzero(self.spans.max_store_ms[start:] >= timestamp_ms)
+        return start + int(found[0]) if len(found) else None
+
+    def last_reaching(self, timestamp_ms: int, *, end: int) -> int | None:
+        """The last span before position `end` whose oldest record may be of a time or earlier."""
+        found = np.flatnonzero(self.spans.min_store_ms[:end] <= timestamp_ms)
+        return int(found[-1]) if len(found) else None
+
     def count_from(self, queue_offset: int) -> int:
         """How many records are here from an offset on, without those in quarantine."""
-        return sum(
-            max(0, span.run.end_offset - max(span.run.start_offset, queue_offset))
-            for span in self.spans
-            if span.quarantine is None
-        )
+        spans = self.spans
+        counts = np.maximum(0, spans.ends - np.maximum(spans.starts, queue_offset))
+        return int(counts[~spans.lost].sum())
 
     def check_hole(self, start_offset: int, end_offset: int) -> None:
         """QueueGapError unless every offset of [start_offset, end_offset) is declared lost."""
@@ -120,7 +219,7 @@ class QueueIndex:
 class TopicIndex:
     """All queues of a topic under its present incarnation."""
 
-    __slots__ = ("_packed_ends", "entry", "queues")
+    __slots__ = ("_packed_ends", "_span_count", "entry", "queues")
 
     def __init__(
         self,
@@ -131,19 +230,29 @@ class TopicIndex:
         table_of: Callable[[PackEntry], PieceTable] = PackEntry.table,
     ) -> None:
         """`packed`: the topic's share of packs; `packs`: those that it lives in."""
-        spans: dict[int, list[Span]] = {}
-        for segment in entry.segments:
-            for run in segment.runs:
-                spans.setdefault(run.queue_id, []).append(QueueSpan(segment, run))
+        others: dict[int, list[Span]] = {}
         for pack in packs:
             for span in _packed_spans(pack, entry.topic, table_of(pack)):
-                spans.setdefault(span.run.queue_id, []).append(span)
+                others.setdefault(span.run.queue_id, []).append(span)
         for kept in entry.quarantine:
             for lost in kept.lost:
-                spans.setdefault(lost.queue_id, []).append(_lost_span(kept, lost))
+                others.setdefault(lost.queue_id, []).append(_lost_span(kept, lost))
+        runs, rows = entry.segments.run_numbers()
+        order = np.argsort(runs[:, 0], kind="stable")
+        runs, rows = runs[order], rows[order]
         self.entry = entry
-        self.queues = {queue_id: QueueIndex(queue_id, found, entry.holes) for queue_id, found in spans.items()}
+        self.queues: dict[int, QueueIndex] = {}
+        for queue_id in sorted({*runs[:, 0].tolist(), *others}):
+            own = slice(*np.searchsorted(runs[:, 0], [queue_id, queue_id + 1]).tolist())
+            spans = QueueSpans(queue_id, entry.segments, runs[own], rows[own], others.get(queue_id, ()))
+            self.queues[queue_id] = QueueIndex(spans, entry.holes)
+        self._span_count = sum(len(queue.spans) for queue in self.queues.values())
         self._packed_ends = {each.queue_id: each.end_offset for each in packed.queues} if packed is not None else {}
+
+    @property
+    def span_count(self) -> int:
+        """Spans of all queues."""
+        return self._span_count
 
     def end_offset(self, queue_id: int) -> int:
         """The offset after the last one that was ever held; 0 without any.
@@ -181,31 +290,11 @@ def _lost_span(kept: Quarantine, lost: LostRange) -> QueueSpan:
     return QueueSpan(kept.segment, part, kept, lost.frame_index)
 
 
+def _bounds(span: Span) -> tuple[int, int, int, int]:
+    run = span.run
+    return run.start_offset, run.end_offset, run.min_store_ms, run.max_store_ms
+
+
 def _replace_run(run: QueueRun, **changes: int) -> QueueRun:
     """The run with other bounds."""
     return msgspec.structs.replace(run, **changes)
-
-
-def _with_times(spans: list[Span]) -> list[Span]:
-    """Store times rise along a queue: lost records are no older than those before them, no newer than those behind."""
-    if all(span.quarantine is None for span in spans):
-        return spans
-    known: list[Span] = []
-    for number, span in enumerate(spans):
-        if isinstance(span, QueueSpan) and span.quarantine is not None:
-            oldest_ms, newest_ms = span.run.min_store_ms, span.run.max_store_ms
-            if known:
-                before = known[-1].run
-                oldest_ms = max(oldest_ms, before.max_store_ms if _has_times(known[-1]) else before.min_store_ms)
-            following = next((later for later in spans[number + 1 :] if later.quarantine is None), None)
-            if following is not None:
-                bound_ms = following.run.min_store_ms if _has_times(following) else following.run.max_store_ms
-                newest_ms = max(oldest_ms, min(newest_ms, bound_ms))
-            span = replace(span, run=_replace_run(span.run, min_store_ms=oldest_ms, max_store_ms=newest_ms))
-        known.append(span)
-    return known
-
-
-def _has_times(span: Span) -> bool:
-    """Whether its store times are exact: of what is lost they are guessed, of a packed one they are its piece's."""
-    return isinstance(span, QueueSpan) and span.quarantine is None

@@ -39,7 +39,7 @@ def topic_visible_from_ms(catalog: Catalog, topic: str, *, now_ms: int) -> int:
 
 def expired_segments(entry: TopicEntry, *, visible_from_ms: int) -> tuple[SegmentEntry, ...]:
     """The segments of which every message was stored before a cut."""
-    return tuple(segment for segment in entry.segments if segment.max_store_ms < visible_from_ms)
+    return tuple(entry.segments.stored_before(visible_from_ms))
 
 
 def sweep(catalog: Catalog, cuts_ms: Mapping[str, int]) -> LedgerChanges:
@@ -49,9 +49,9 @@ def sweep(catalog: Catalog, cuts_ms: Mapping[str, int]) -> LedgerChanges:
     have grown since, and what it had not expired by then must stay.
     """
     gone = [
-        SegmentOut(topic.topic, segment.segment_id)
+        SegmentOut(topic.topic, segment_id)
         for topic in catalog.topics.values()
-        for segment in expired_segments(topic, visible_from_ms=cuts_ms.get(topic.topic, 0))
+        for segment_id in topic.segments.ids_stored_before(cuts_ms.get(topic.topic, 0))
     ]
     lost = [
         SegmentOut(topic.topic, kept.segment.segment_id)

@@ -12,6 +12,7 @@ from thermocline.tiered.ledger_entry import QueueHole
 from thermocline.tiered.packs.pack_entry import PackedTopic, PackEntry, QueueBounds
 from thermocline.tiered.packs.piece_table import PieceExtent, QueueRange, encode_piece_table
 from thermocline.tiered.segment_format import SegmentId
+from thermocline.tiered.segment_list import SegmentList
 from thermocline.tiered.state.recovery_plan import INCARNATIONS_SKIPPED, QueuePlan, RecoveryPlan, plan_recovery
 from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS, QueueEnd, StateSnapshot, TopicState
 
@@ -40,7 +41,8 @@ def state(*topics: TopicState, **fields: object) -> StateSnapshot:
 def cold(start: int, end: int, *, topic: str = "orders", incarnation: int = 1, **fields: object) -> TopicEntry:
     """A topic with one segment of queue 0."""
     segment = make_entry(SegmentId(1, 1), topic=topic, incarnation=incarnation, start=start, count=end - start)
-    return TopicEntry(topic=topic, incarnation=incarnation, segments=(segment,), **fields)  # type: ignore[arg-type]
+    segments = SegmentList.of((segment,))
+    return TopicEntry(topic=topic, incarnation=incarnation, segments=segments, **fields)  # type: ignore[arg-type]
 
 
 def catalog(*topics: TopicEntry) -> Catalog:

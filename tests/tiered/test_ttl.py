@@ -12,6 +12,7 @@ from tests.tiered.ledger_data import make_entry
 from thermocline.tiered.catalog import NEVER_EXPIRES, Catalog, TopicEntry
 from thermocline.tiered.ledger_entry import CatalogSettings
 from thermocline.tiered.segment_format import SegmentId
+from thermocline.tiered.segment_list import SegmentList
 from thermocline.tiered.ttl import (
     change_default_ttl,
     change_ttl,
@@ -33,7 +34,7 @@ def make_catalog(*, default_ttl_ms: int | None = None, **topics: TopicEntry) -> 
 
 def make_topic(name: str, spans: list[tuple[int, int]], **fields: int) -> TopicEntry:
     """A topic with a segment for each (least, greatest store time)."""
-    segments = tuple(
+    segments = SegmentList.of(
         make_entry(SegmentId(1, number + 1), topic=name, start=number * 10, min_store_ms=least, max_store_ms=greatest)
         for number, (least, greatest) in enumerate(spans)
     )

@@ -20,6 +20,7 @@ from thermocline.tiered.catalog_reader import catalog_reader
 from thermocline.tiered.cold_reader import ColdReader
 from thermocline.tiered.cost.stored_bytes import stored_by_topic
 from thermocline.tiered.packs.packed_catalog import packed_record_counts
+from thermocline.tiered.segment_list import NO_SEGMENTS
 from thermocline.tiered.ttl import topic_visible_from_ms
 
 Row = dict[str, object]
@@ -106,12 +107,12 @@ def _stored_topics(tier: BrokerTier) -> Iterator[Row]:
         entry, packed = catalog.topics.get(name), catalog.packed.get(name)
         if entry is not None and entry.deleted:
             continue
-        segments = entry.segments if entry is not None else ()
+        segments = entry.segments if entry is not None else NO_SEGMENTS
         yield {
             "broker": catalog.broker_name,
             "topic": name,
             "queues": len(catalog.queue_bounds(name)),
-            "messages": sum(segment.record_count for segment in segments) + packed_counts.get(name, 0),
+            "messages": segments.record_count + packed_counts.get(name, 0),
             "expired": 0,
             "segments": len(segments),
             "packs": len(packed.packs) if packed is not None else 0,

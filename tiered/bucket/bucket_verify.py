@@ -96,18 +96,17 @@ async def _verify(tier: BrokerTier, topic: str | None, key: str | None) -> Verif
 def _parts(
     catalog: Catalog, topic: str | None, key: str | None
 ) -> tuple[list[SegmentEntry], list[PackEntry], list[IndexEntry]]:
-    segments = [segment for entry in catalog.topics.values() for segment in entry.segments]
     indexes = list(catalog.indexes.values())
     if topic is not None:
-        packed = catalog.packed.get(topic)
+        entry, packed = catalog.topics.get(topic), catalog.packed.get(topic)
         names = packed.packs if packed is not None else ()
         return (
-            [each for each in segments if each.topic == topic],
+            list(entry.segments) if entry is not None else [],
             [catalog.packs[name] for name in names],
             [index for index in indexes if index.may_hold(topic)],
         )
     return (
-        [each for each in segments if key in each.keys],
+        [each for entry in catalog.topics.values() for each in entry.segments if key in each.keys],
         [pack for pack in catalog.packs.values() if pack.key == key],
         [index for index in indexes if index.key == key],
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.segment_list import NO_SEGMENTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,9 +21,9 @@ def stored_by_topic(catalog: Catalog) -> dict[str, StoredBytes]:
     stored: dict[str, StoredBytes] = {}
     for name in catalog.topics.keys() | catalog.packed.keys():
         entry, packed = catalog.topics.get(name), catalog.packed.get(name)
-        segments = entry.segments if entry is not None else ()
+        segments = entry.segments if entry is not None else NO_SEGMENTS
         stored[name] = StoredBytes(
-            stored_bytes=sum(segment.stored_bytes for segment in segments) + (packed.stored_bytes if packed else 0),
-            raw_bytes=sum(segment.raw_bytes for segment in segments) + (packed.raw_bytes if packed else 0),
+            stored_bytes=segments.stored_bytes + (packed.stored_bytes if packed else 0),
+            raw_bytes=segments.raw_bytes + (packed.raw_bytes if packed else 0),
         )
     return stored

@@ -107,14 +107,11 @@ class FreshIndex:
         if catalog is self._catalog:
             return
         self._catalog, self._indexed_to = catalog, catalog.indexed_to
-        live: dict[str, set[str]] = {}
         for name, kept in list(self._kept.items()):
             item = kept.item
             if isinstance(item, SegmentEntry):
-                if item.topic not in live:
-                    entry = catalog.topics.get(item.topic)
-                    live[item.topic] = {each.segment_id for each in entry.segments} if entry is not None else set()
-                is_live = name in live[item.topic]
+                entry = catalog.topics.get(item.topic)
+                is_live = entry is not None and entry.segments.has(name)
             else:
                 is_live = name in catalog.packs
             if item.end_physical_offset <= catalog.indexed_to or (kept.was_live and not is_live):

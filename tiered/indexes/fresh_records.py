@@ -24,7 +24,6 @@ from thermocline.tiered.indexes.indexed_parts import PartBytes, columns_footer_o
 from thermocline.tiered.indexes.key_pages import index_hash, salt_of, salted
 from thermocline.tiered.queue_columns import decode_columns_block
 
-END_OF_LOG = 1 << 62
 RECORD_BYTES = 24
 """About what a record with two keys takes."""
 READ_BYTES = 110

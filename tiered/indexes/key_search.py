@@ -4,8 +4,8 @@
     looked at: its key, its store time -> at most `count_max`; older sources are not asked when they cannot matter
 
 A unique id tells when it was made, but not in which month. Sources of the minute after that are asked first, those of
-the newest month before others; then those of the hours around it, for makers in other time zones. If it is there, no
-other source is asked.
+the newest month before others, unless the times asked for begin with another one; then those of the hours around it,
+for makers in other time zones. If it is there, no other source is asked.
 
 Requests: one for an index object that its blooms do not exclude, none for what is newer and in memory
 (`lookup_memory.py`), then those of the record. Belongs to one event loop.
@@ -21,8 +21,7 @@ from dataclasses import dataclass, field
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
 from thermocline.remoting.message_record import decode_record
 from thermocline.tiered.catalog import Catalog, TopicEntry
-from thermocline.tiered.indexes.birth_windows import Window, birth_windows, soon_after
-from thermocline.tiered.indexes.fresh_records import END_OF_LOG
+from thermocline.tiered.indexes.birth_windows import SOON_MS, Window, birth_windows, soon_after
 from thermocline.tiered.indexes.index_entry import IndexEntry
 from thermocline.tiered.indexes.index_object import IndexObject, QueueOffset
 from thermocline.tiered.indexes.key_sources import (
@@ -33,6 +32,7 @@ from thermocline.tiered.indexes.key_sources import (
     sources_between,
     sources_of_gaps,
 )
+from thermocline.tiered.indexes.log_items import END_OF_LOG
 from thermocline.tiered.indexes.lookup_memory import LookupMemory
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.packs.pack_pieces import PackPieces
@@ -76,11 +76,11 @@ class KeySearch:
     async def find(self, catalog: Catalog, wanted: KeyWanted, record_at: RecordAt) -> Found:
         """At most `count_max` records. Raises what the store raises, and CorruptDataError leaves."""
         entry = catalog.topics[wanted.topic]
-        sources = [source for source in await self._sources(catalog, entry) if _overlaps(source, wanted)]
-        if not sources or wanted.count_max <= 0:
+        found = [each for each in await self._sources(catalog, entry) if _overlaps(each.source, wanted)]
+        if not found or wanted.count_max <= 0:
             return []
         search = _Search(self, catalog, entry, wanted, record_at)
-        times = [source.store_times for source in sources]
+        sources, times = [each.source for each in found], [each.store_times for each in found]
         windows = birth_windows(
             wanted.key, oldest_ms=min(least for least, _ in times), newest_ms=max(newest for _, newest in times)
         )
@@ -92,7 +92,9 @@ class KeySearch:
                 if least <= window[1] and newest >= window[0]
             ]
 
-        # The newest month first: objects follow one another in time, so mostly there is one source for each month.
+        # The newest month first: objects follow one another in time, so mostly there is one source for each month. But
+        # clients that look for an id ask from just before it was made, and so say which month it is.
+        windows.sort(key=lambda window: not 0 <= soon_after(window)[0] - wanted.begin_ms <= SOON_MS)
         for window in windows:
             near = search.not_asked(at(soon_after(window)))
             if near and await search.look_into(near):
@@ -107,15 +109,20 @@ class KeySearch:
         """Let go of what is kept of these objects."""
         self._tails.forget(keys)
 
-    async def _sources(self, catalog: Catalog, entry: TopicEntry) -> list[KeySource]:
+    async def _sources(self, catalog: Catalog, entry: TopicEntry) -> list[_TimedSource]:
         sources: list[KeySource] = [
             IndexSource(index, self._store, entry.topic, entry.incarnation)
             for index in catalog.indexes.values()
             if index.page_count and index.may_hold(entry.topic)
         ]
-        behind = await self._between(catalog, entry, catalog.indexed_to, END_OF_LOG)
-        gaps = await sources_of_gaps(catalog, entry, readers=self._readers, tails=self._tails)
-        return [*sources, *{source.name: source for source in (*gaps, *behind)}.values()]
+        sources += await sources_of_gaps(catalog, entry, readers=self._readers, tails=self._tails)
+        found = {source.name: _TimedSource(source, source.store_times) for source in sources}
+        # Of a segment that is indexed in part, the rest was stored no earlier than what is indexed.
+        indexed_ms = max((index.max_store_ms for index in catalog.indexes.values()), default=0)
+        for source in await self._between(catalog, entry, catalog.indexed_to, END_OF_LOG):
+            least, newest = source.store_times
+            found.setdefault(source.name, _TimedSource(source, (max(least, min(indexed_ms, newest)), newest)))
+        return list(found.values())
 
     async def fallback(self, catalog: Catalog, entry: TopicEntry, index: IndexEntry) -> list[KeySource]:
         """What answers for an index object that cannot be read."""
@@ -142,6 +149,14 @@ class KeySearch:
         return pages is not None and not IndexObject(self._store, source.index).shape.may_hold(
             pages, source.hash_of(key)
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _TimedSource:
+    """A source, and between which times those of its records were stored that it is asked for, by what is likely."""
+
+    source: KeySource
+    store_times: tuple[int, int]
 
 
 class _Search:

@@ -236,8 +236,8 @@ async def sources_between(
     found: list[KeySource] = []
     segments: list[SegmentEntry] = []
     life = (entry.topic, entry.incarnation)
-    for segment in entry.segments:
-        if segment.key_count and segment.min_physical_offset < end and segment.end_physical_offset > start:
+    for segment in entry.segments.between(start, end):
+        if segment.key_count:
             records = memory.records_of(segment, start=start)
             if records is None:
                 segments.append(segment)

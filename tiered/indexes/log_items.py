@@ -1,8 +1,9 @@
 """LogItems: segments and packs with where each of them lies in the log, as columns; Unindexed: those that no index
 object covers.
 
-A catalog may have 100 000 segments, and whoever looks for something to index looks after every commit: so what has been
-looked at once is not looked at again, and the rest is arithmetic on columns.
+A catalog may have a million segments, and the indexing looks for something to index after every commit: it goes by the
+columns of their lists (`segment_list.py`), of topics that have changed alone, and only segments that are not indexed
+become objects.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ import numpy.typing as npt
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.segment_entry import SegmentEntry
+from thermocline.tiered.segment_list import SegmentList
 
 Item = SegmentEntry | PackEntry
 Longs = npt.NDArray[np.int64]
+
+END_OF_LOG = 1 << 62
 
 
 def item_id(item: Item) -> str:
@@ -42,6 +46,12 @@ class LogItems:
         columns = [(each.min_physical_offset, each.end_physical_offset, each.record_count) for each in there]
         starts, ends, counts = np.array(columns, np.int64).reshape(-1, 3).T
         return cls(there, starts, ends, counts)
+
+    @classmethod
+    def between_of(cls, segments: SegmentList, start: int, end: int) -> LogItems:
+        """Those segments with places in [start, end)."""
+        items, columns = segments.columns_between(start, end)
+        return cls(items, *columns)
 
     @classmethod
     def of_catalog(cls, catalog: Catalog) -> LogItems:
@@ -90,20 +100,8 @@ NOTHING = LogItems.of(())
 class _Topic:
     """A topic's segments, and those of them that no index object covers."""
 
-    segments: tuple[SegmentEntry, ...]
+    segments: SegmentList
     unindexed: LogItems
-
-    def changed(self, segments: tuple[SegmentEntry, ...]) -> _Topic:
-        """With these in the place of those before, most of which are among them."""
-        count = len(self.segments)
-        if segments[:count] == self.segments:
-            staying, coming = self.unindexed, segments[count:]
-        else:
-            before, now = set(map(id, self.segments)), set(map(id, segments))
-            is_here = np.array([id(item) in now for item in self.unindexed.items], np.bool_)
-            staying = self.unindexed.where(is_here)
-            coming = tuple(segment for segment in segments if id(segment) not in before)
-        return _Topic(segments, LogItems.joined([staying, LogItems.of(coming)]) if coming else staying)
 
 
 class Unindexed:
@@ -125,12 +123,14 @@ class Unindexed:
         packs = LogItems.of(pack for pack in catalog.packs.values() if pack.end_physical_offset > catalog.indexed_to)
         parts = []
         for name, entry in catalog.topics.items():
-            topic = known.get(name) or _Topic((), NOTHING)
-            if topic.segments is not entry.segments:
-                topic = topic.changed(entry.segments)
-            unindexed = topic.unindexed
+            topic = known.get(name)
+            if topic is None or topic.segments is not entry.segments:
+                unindexed = LogItems.between_of(entry.segments, catalog.indexed_to, END_OF_LOG)
+            else:
+                unindexed = topic.unindexed
+                if unindexed.items:
+                    unindexed = unindexed.where(unindexed.ends > catalog.indexed_to)
             if unindexed.items:
-                unindexed = unindexed.where(unindexed.ends > catalog.indexed_to)
                 parts.append(unindexed)
             self._topics[name] = _Topic(entry.segments, unindexed)
         self._found = LogItems.joined([*parts, packs])

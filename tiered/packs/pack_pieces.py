@@ -178,4 +178,4 @@ async def with_pieces(pieces: PackPieces, catalog: Catalog, topic: str) -> Topic
         return entry
     packs = [catalog.packs[pack_id] for pack_id in packed.packs]
     found = await run_all([pieces.of_topic(pack, topic) for pack in packs], concurrency_max=SECTION_CONCURRENCY_MAX)
-    return msgspec.structs.replace(entry, segments=(*entry.segments, *itertools.chain.from_iterable(found)))
+    return msgspec.structs.replace(entry, segments=entry.segments.with_more([*itertools.chain.from_iterable(found)]))

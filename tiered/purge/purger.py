@@ -196,6 +196,4 @@ def in_its_place(catalog: Catalog, segment: SegmentEntry, coming: SegmentEntry) 
 def _partly_expired(catalog: Catalog, topic: str, cut_ms: int) -> Iterator[SegmentEntry]:
     """Segments of the topic's own that hold both what was stored before the cut and what was not."""
     entry = catalog.topics.get(topic)
-    for segment in entry.segments if entry is not None else ():
-        if segment.min_store_ms < cut_ms <= segment.max_store_ms:
-            yield segment
+    return entry.segments.stored_around(cut_ms) if entry is not None else iter(())

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from thermocline.tiered.catalog import Catalog
+from thermocline.tiered.live_names import LiveNames
 from thermocline.tiered.scrub.findings import Finding, ObjectKind, Outcome, Problem, ScrubReport
 from thermocline.tiered.scrub.scrubber import SegmentName, name_in, parse_cursor
 
@@ -51,7 +52,7 @@ def broken_now(known: Iterable[Finding], catalog: Catalog) -> list[Finding]:
     if not known:
         return []
     lost = {kept.segment.log.key for topic in catalog.topics.values() for kept in topic.quarantine}
-    named = catalog.live_keys()
+    named = LiveNames(catalog)
     return [
         finding
         for finding in known

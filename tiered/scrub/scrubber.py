@@ -221,13 +221,12 @@ class Scrubber:
         start = parse_cursor(options.cursor)
         findings: list[Finding] = []
         spent_bytes, cursor = 0, ""
-        for name, item in sorted(_items(catalog).items(), key=lambda named: named[0]):
-            if name <= start:
-                continue
-            size_bytes = _size_bytes(item)
+        for name, size_bytes in sorted(each for each in named_sizes(catalog) if each[0] > start):
             is_bounded = cursor and options.budget_bytes is not None
             if is_bounded and spent_bytes + size_bytes > (options.budget_bytes or 0):
                 return findings, cursor
+            item = _item(catalog, name)
+            assert item is not None
             found = await self._read(item)
             self.progress.deep_segment_count += 1
             self.progress.deep_bytes += size_bytes
@@ -265,9 +264,8 @@ class Scrubber:
         look = await self._look(again)
         names = {finding.name for finding in look.findings}
         confirmed = [finding for finding in first if finding.name in names]
-        live = _items(look.catalog)
         for name in dict.fromkeys(map(name_in, deep)):
-            item = live.get(name)
+            item = _item(look.catalog, name)
             if item is None:
                 continue
             found = {finding.key for finding in await self._read(item)}
@@ -310,20 +308,11 @@ def quarantine_findings(catalog: Catalog) -> list[Finding]:
     ]
 
 
-def _items(catalog: Catalog) -> dict[SegmentName, Item]:
-    """Everything that can be read, by name."""
-    items: dict[SegmentName, Item] = {
-        (segment.topic, segment.segment_id): segment for topic in catalog.topics.values() for segment in topic.segments
-    }
-    items |= {(PACKS, pack.pack_id): pack for pack in catalog.packs.values()}
-    return items | {(INDEXES, index.index_id): index for index in catalog.indexes.values()}
-
-
 def named_sizes(catalog: Catalog) -> Iterator[tuple[SegmentName, int]]:
     """Everything that can be read, in any order, with its bytes in the store."""
     for topic in catalog.topics.values():
-        for segment in topic.segments:
-            yield (segment.topic, segment.segment_id), _size_bytes(segment)
+        for segment_id, size_bytes in topic.segments.sizes():
+            yield (topic.topic, segment_id), size_bytes
     for pack in catalog.packs.values():
         yield (PACKS, pack.pack_id), _size_bytes(pack)
     for index in catalog.indexes.values():
@@ -338,8 +327,7 @@ def _item(catalog: Catalog, name: SegmentName) -> Item | None:
     if folder == INDEXES:
         return catalog.indexes.get(item_id)
     topic = catalog.topics.get(folder)
-    segments = topic.segments if topic is not None else ()
-    return next((segment for segment in segments if segment.segment_id == item_id), None)
+    return topic.segments.find(item_id) if topic is not None else None
 
 
 def _size_bytes(item: Item) -> int:

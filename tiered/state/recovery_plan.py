@@ -25,6 +25,7 @@ from typing import Any
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.ledger_entry import LedgerChanges, QueueHole, TopicChange
 from thermocline.tiered.packs.packed_catalog import packed_record_counts
+from thermocline.tiered.segment_list import NO_SEGMENTS
 from thermocline.tiered.state.snapshot import CONSUMER_OFFSETS, StateSnapshot, TopicState
 
 INCARNATIONS_SKIPPED = 1_000_000
@@ -164,10 +165,12 @@ def _plan_topic(
     if entry is not None and entry.incarnation != incarnation:
         entry = None
     deleted = any(known is not None and known.deleted for known in (state, entry))
-    segments = entry.segments if entry is not None else ()
+    segments = entry.segments if entry is not None else NO_SEGMENTS
     quarantine = entry.quarantine if entry is not None else ()
     packed = catalog.packed.get(topic) if entry is not None else None
-    places = [segment.min_physical_offset for segment in (*segments, *(kept.segment for kept in quarantine))]
+    places = [kept.segment.min_physical_offset for kept in quarantine]
+    if segments.min_physical_offset is not None:
+        places.append(segments.min_physical_offset)
     places += [catalog.packs[pack_id].min_physical_offset for pack_id in (packed.packs if packed is not None else ())]
     start_offset = min(places, default=snapshot.log_offset)
     ends = {end.queue_id: end.end_offset for end in state.ends} if state is not None else {}
@@ -209,7 +212,7 @@ def _plan_topic(
         expired_before_ms=max(cuts),
         ttl_ms=entry.ttl_ms if entry is not None else None,
         is_known=state is not None,
-        committed_count=sum(segment.record_count for segment in segments) + (packed_count if entry is not None else 0),
+        committed_count=segments.record_count + (packed_count if entry is not None else 0),
         quarantined_count=sum(lost.end_offset - lost.start_offset for kept in quarantine for lost in kept.lost),
         queues=() if deleted else tuple(queues),
     )

@@ -13,9 +13,10 @@ from thermocline.remoting.message_record import encode_record
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.errors import SegmentFormatError
 from thermocline.tiered.indexes.fresh_index import SIZES_MAX, FreshIndex
-from thermocline.tiered.indexes.fresh_records import END_OF_LOG, FreshRecords
+from thermocline.tiered.indexes.fresh_records import FreshRecords
 from thermocline.tiered.indexes.index_object import IndexedPlace
 from thermocline.tiered.indexes.indexed_parts import PartBytes, part_bytes
+from thermocline.tiered.indexes.log_items import END_OF_LOG
 from thermocline.tiered.ledger_entry import LedgerChanges, SegmentOut
 from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.segment_entry import SegmentEntry

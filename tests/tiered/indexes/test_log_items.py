@@ -8,14 +8,16 @@ from unittest.mock import patch
 import pytest
 
 from tests.tiered.ledger_data import make_entry, open_writer
+from thermocline.tiered import segment_block
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.indexes.log_items import Item, LogItems, Unindexed, item_id
 from thermocline.tiered.ledger_entry import LedgerChanges, SegmentOut, TopicDelete
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.memory import MemoryObjectStore
-from thermocline.tiered.packed_rows import PackedRows
+from thermocline.tiered.segment_block import columns_of
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_format import SegmentId
+from thermocline.tiered.segment_list import LOOSE_MAX
 
 TOPICS = ("a", "b", "c")
 
@@ -81,24 +83,24 @@ async def test_it_is_what_a_look_at_everything_finds(seed: int) -> None:
 
 async def test_a_segment_is_looked_at_once() -> None:
     random, unindexed = Random(1), Unindexed()
-    column = PackedRows.column
 
     def look(catalog: Catalog) -> tuple[int, int]:
-        """How many there are, and how many columns of segments were made for it."""
-        with patch.object(PackedRows, "column", autospec=True, side_effect=column) as counting:
-            return len(unindexed.of(catalog).items), counting.call_count
+        """How many there are, and of how many segments numbers were looked up for it."""
+        with patch.object(segment_block, "columns_of", autospec=True, side_effect=columns_of) as counting:
+            return len(unindexed.of(catalog).items), sum(len(call.args[0]) for call in counting.call_args_list)
 
     writer = await open_writer(MemoryObjectStore())
-    segments = await grown(writer, random, count=40)
-    assert look(writer.catalog) == (40, 80), "where each begins, and where it ends"
-    await writer.commit(LedgerChanges(indexed_to=segments[20].end_physical_offset))
-    assert look(writer.catalog) == (19, 0)
+    segments = await grown(writer, random, count=12)
+    assert all(len(topic.segments) < LOOSE_MAX for topic in writer.catalog.topics.values())
+    assert look(writer.catalog) == (12, 12)
+    await writer.commit(LedgerChanges(indexed_to=segments[5].end_physical_offset))
+    assert look(writer.catalog) == (6, 0)
     oldest = segments[0]
     await writer.commit(LedgerChanges(segments_out=(SegmentOut(oldest.topic, oldest.segment_id),)))
-    assert look(writer.catalog) == (19, 0)
+    assert look(writer.catalog) == (6, 0)
     later = make_entry(writer.next_segment_id(), topic=oldest.topic, start=5_000)
     await writer.commit(LedgerChanges(segments_in=(later,)))
-    assert look(writer.catalog) == (20, 2)
+    assert look(writer.catalog) == (7, 1)
 
 
 def test_what_lies_between_two_places() -> None:
