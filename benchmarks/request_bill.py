@@ -153,7 +153,7 @@ class Traffic:
         meter.work = "merge "
         await tier.merge_all()
         meter.work = "index "
-        await tier.index_all()
+        await tier.index_beside()
         meter.work = ""
         if hot.now_ms >= self._next_state_ms:
             self._next_state_ms = hot.now_ms + STATE_MS
@@ -203,7 +203,7 @@ async def measure(
     spool_folder = folder / "spool"
     spool_folder.mkdir()
     async with opened(
-        meter, chosen, hot=hot, topics=reported, spool_folder=spool_folder, on_committed=sealed.committed
+        meter, chosen, hot=hot, topics=reported, spool_folder=spool_folder, on_committed=sealed.committed, joins=True
     ) as tier:
         state = SyntheticState(tier, folder / "store", queues=queues)
         traffic = Traffic(

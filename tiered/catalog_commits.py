@@ -5,6 +5,9 @@ next.
     settle     nothing is begun while an earlier commit's outcome is unknown; if it turns out to be in, every topic goes
                on from what the catalog says
     commit     asks on until it is known whether the change is in
+    join       a change of index objects waits for an entry that is committed for something else, and is part of it:
+               one entry instead of two. Whoever commits calls `with_joined` for what it commits, and `joined_done` once
+               that is in
     publish    the hot process is told of queues that reach further, and of a gate of local deletion that has moved
 
 FencedError leaves every call: another writer has taken over. Belongs to the tier service's loop.
@@ -14,6 +17,9 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import msgspec
 
 from thermocline.remoting.errors import ObjectStoreUnavailableError
 from thermocline.tiered.catalog import Catalog
@@ -27,6 +33,16 @@ logger = logging.getLogger(__name__)
 
 RETRY_DELAY_MS = 500
 RETRY_DELAY_MS_MAX = 10_000
+
+Change = Callable[[Catalog], LedgerChanges | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Joining:
+    """A change that waits for another's entry; `is_in` is told what became of it."""
+
+    change: Change
+    is_in: asyncio.Future[bool]
 
 
 class CatalogCommits:
@@ -50,6 +66,8 @@ class CatalogCommits:
         self._on_committed = on_committed
         self._sleep = sleep
         self._published_offset = -1
+        self._waiting: _Joining | None = None
+        self._under_way: _Joining | None = None
 
     @property
     def catalog(self) -> Catalog:
@@ -71,6 +89,55 @@ class CatalogCommits:
             await self.commit(changes)
             self.publish(changed_topics(changes, before))
             return True
+
+    async def amend_with_next(self, change: Change, *, wait_ms: int) -> bool:
+        """As `amend`, for a change of index objects alone: with the next entry that is committed for something else, or
+        by itself after `wait_ms`. One at a time. If it is cancelled, the change may still have landed."""
+        assert self._waiting is None
+        joining = _Joining(change, asyncio.get_running_loop().create_future())
+        self._waiting = joining
+        try:
+            async with asyncio.timeout(wait_ms / 1_000):
+                return await asyncio.shield(joining.is_in)
+        except TimeoutError:
+            if self._waiting is not joining:
+                return await joining.is_in
+        finally:
+            if self._waiting is joining:
+                self._waiting = None
+        return await self.amend(change)
+
+    def with_joined(self, changes: LedgerChanges) -> LedgerChanges:
+        """The changes to commit, with what has waited for them. The caller holds `changing`, and commits them next."""
+        joining = self._waiting
+        if joining is None or joining.is_in.done() or changes.is_empty:
+            return changes
+        assert not changes.indexes_in, "one change of index objects"
+        assert not changes.indexes_out
+        assert not changes.indexed_to
+        self._waiting, self._under_way = None, joining
+        own = joining.change(self.catalog)
+        if own is None or own.is_empty:
+            self._under_way = None
+            joining.is_in.set_result(False)
+            return changes
+        joined = msgspec.structs.replace(
+            changes, indexes_in=own.indexes_in, indexes_out=own.indexes_out, indexed_to=own.indexed_to
+        )
+        rest = msgspec.structs.replace(own, indexes_in=(), indexes_out=(), indexed_to=0)
+        assert rest.is_empty, "index objects alone"
+        return joined
+
+    def joined_done(self, *, is_in: bool) -> None:
+        """What `with_joined` has added is in the catalog. Not `is_in`: whether it is was not found out, and whoever
+        waits for it is cancelled."""
+        joining, self._under_way = self._under_way, None
+        if joining is None or joining.is_in.done():
+            return
+        if is_in:
+            joining.is_in.set_result(True)
+        else:
+            joining.is_in.cancel()
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[LedgerWriter]:

@@ -33,8 +33,8 @@ from thermocline.tiered.cost.seal_admission import SealAdmission
 from thermocline.tiered.due_changes import DueChanges, TopicReport
 from thermocline.tiered.garbage import GarbageReport
 from thermocline.tiered.garbage_rounds import GarbageRounds
+from thermocline.tiered.gate_lag import RECORDS_MAX as LAG_RECORDS_MAX
 from thermocline.tiered.gate_lag import GateLag
-from thermocline.tiered.indexes.range_cut import RECORDS_MAX
 from thermocline.tiered.ledger_entry import LedgerChanges, QueueHole
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.packs.pack_sealer import PackSealer
@@ -49,6 +49,10 @@ from thermocline.tiered.sweep_turn import Sweeps
 from thermocline.tiered.tier_config import TierConfig
 
 logger = logging.getLogger(__name__)
+
+
+JOIN_CARE_PART = 4
+"""What waits for a round's commit waits for a quarter of the seal age longer: uploads take their time."""
 
 
 class TierService:
@@ -67,7 +71,7 @@ class TierService:
         pack_sealer: PackSealer | None = None,
         admission: SealAdmission | None = None,
         check_store: Callable[[], Awaitable[None]] | None = None,
-        lag_records_max: int = RECORDS_MAX,
+        lag_records_max: int = LAG_RECORDS_MAX,
         put_requests: Callable[[int], int] = lambda size_bytes: 1,
         on_sealed: OnSealed = lambda catalog, sealed_bytes: None,
         states: StateLog | None = None,
@@ -204,6 +208,12 @@ class TierService:
             ObjectStoreUnavailableError: An earlier commit could not be settled; nothing was begun.
         """
         return await self._commits.amend(change)
+
+    async def amend_with_next(self, change: Callable[[Catalog], LedgerChanges | None]) -> bool:
+        """As `amend`, for a change of index objects: it waits for the next round that commits something, which comes
+        within the seal age and what the round takes if anything is sent. Raises as `amend`, once by itself."""
+        age_ms = self._config.seal_age_ms
+        return await self._commits.amend_with_next(change, wait_ms=age_ms + age_ms // JOIN_CARE_PART)
 
     async def sweep_now(self) -> None:
         """Commit now what a round would in its time: topics that ended, and whatever has expired. Raises as `amend`."""

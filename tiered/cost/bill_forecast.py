@@ -9,7 +9,7 @@ What one of them asks for, in requests, as the code that does it
     checkpoint    1 PUT a changed bucket, the packs, its head, the hint    checkpoint.py
     collection    see `_add_collection`                          garbage.py
 
-    index        PUT of each object, GETs of what it is made of            index_forecast.py
+    index        PUT of each object, GETs of what it is made of; committed with a round   index_forecast.py
     state        1 PUT, 2 GETs of the ledger, 1 DELETE of an older one     state/state_log.py
 
 Expiry is forecast as it is once it has set in: as much goes as comes, one time to live later. One commit takes all that
@@ -32,7 +32,7 @@ import numpy as np
 from thermocline.tiered.checkpoint import BUCKET_COUNT_MAX, BUCKET_SEGMENTS, PACKS_BUCKET, bucket_of
 from thermocline.tiered.cost.arrivals import Arrivals, points_per_minute
 from thermocline.tiered.cost.cost_meter import HOUR_MS, Purpose
-from thermocline.tiered.cost.index_forecast import IndexForecast, forecast_indexes
+from thermocline.tiered.cost.index_forecast import forecast_indexes
 from thermocline.tiered.cost.merge_forecast import MergeForecast, forecast_merges
 from thermocline.tiered.cost.request_kind import RequestKind
 from thermocline.tiered.cost.seal_forecast import ForecastSeals, SealRules, TopicLoad, forecast_seals
@@ -131,7 +131,6 @@ def forecast_bill(
         segments_per_merge=merged.segments / merged.merges if merged.merges else 0.0,
         start_ms=start_ms,
     )
-    _add_commits_of_indexes(rounds, indexed, horizon_ms)
     bucket_count = _bucket_count(loads, seals, settings, hours)
     checkpoints = _checkpoints(rounds, (), bucket_count)
     collections = _collections(checkpoints, settings, horizon_ms)
@@ -207,16 +206,6 @@ def _add_commits_of_packs(
         commit = rounds.setdefault(time_ms, _Round())
         commit.has_packs = True
         commit.swept.add(_NO_TOPIC)
-
-
-def _add_commits_of_indexes(rounds: dict[int, _Round], indexed: IndexForecast, horizon_ms: int) -> None:
-    """Each by itself, behind whatever else is committed then."""
-    for time_ms in indexed.commits_ms:
-        commit_ms = min(time_ms, horizon_ms - 1) + 1
-        while commit_ms in rounds:
-            commit_ms += 1
-        commit = rounds[commit_ms] = _Round()
-        commit.has_packs = True
 
 
 def _saves_per_hour(loads: Iterable[TopicLoad], interval_ms: int, *, cycle_ms: int) -> float:

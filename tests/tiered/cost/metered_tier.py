@@ -15,6 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, cast
 
+from benchmarks.indexing_beside import IndexingBeside
 from benchmarks.synthetic_hot_tier import SyntheticHotTier
 from thermocline.broker.state_capture import queue_ends
 from thermocline.remoting.message_record import RECORD_BYTES_MIN
@@ -89,6 +90,7 @@ class MeteredTier:
         self.service: TierService
         self.merging: Merging
         self.indexing: Indexing
+        self._beside: IndexingBeside
         self.states: SavedStates
         self.on_sealed: Callable[[Catalog, Mapping[str, int]], None] = lambda catalog, sealed_bytes: None
         self.pressure = False
@@ -171,6 +173,7 @@ class MeteredTier:
             service.backlog.account()
             return service.backlog.committed_offset()
 
+        self._beside = beside = IndexingBeside(service)
         self.indexing = Indexing(
             builder=IndexBuilder(writer, spool_folder=spool_folder, clock=clock),
             merger=IndexMerger(writer, spool_folder=spool_folder, clock=clock),
@@ -181,7 +184,7 @@ class MeteredTier:
             gate=gate,
             class_of=service.class_of,
             cuts_ms=service.cuts_ms,
-            amend=service.amend,
+            amend=beside.amend,
             requests=requests,
             commit_cost=lambda: writer.commit_cost_max,
         )
@@ -190,6 +193,7 @@ class MeteredTier:
         try:
             yield self.service
         finally:
+            await beside.stop()
             await writer.close()
 
     def report(self, *, only_changed: bool = False) -> None:
@@ -230,8 +234,7 @@ class MeteredTier:
         while await self.merging.run_once() is not None:
             pass
         if self._is_whole:
-            while await self.indexing.run_once():
-                pass
+            await self._beside.step(self.indexing)
             await self.states.save_due()
         self._steps += 1
         if self._steps % FORGET_STEPS == 0:

@@ -1,0 +1,104 @@
+"""Index objects are committed with a round's entry, which costs no request of their own; alone when no round comes."""
+
+from __future__ import annotations
+
+import asyncio
+
+from benchmarks.synthetic_cold_tier import KEYS, SyntheticColdTier, SyntheticTopic, opened
+from benchmarks.synthetic_hot_tier import SyntheticHotTier
+from thermocline.tiered.indexes.index_policy import ITEMS_MIN
+from thermocline.tiered.ledger_reader import open_catalog
+from thermocline.tiered.memory import MemoryObjectStore
+from thermocline.tiered.tier_config import TierConfig
+
+AGE_MS = 60_000
+NAMES = ("orders", "flights")
+
+
+def config(seal_age_ms: int = AGE_MS) -> TierConfig:
+    return TierConfig(cold_url="memory://joined", seal_age_ms=seal_age_ms, merge_fan_in=64)
+
+
+async def pack(tier: SyntheticColdTier, *, records: int = 12) -> list[str]:
+    """One pack more; the keys in it."""
+    keys = []
+    for number in range(records):
+        tier.hot.append(NAMES[number % 2], 0, body_bytes=40)
+        keys.append(tier.hot.last_key)
+    tier.hot.now_ms += AGE_MS
+    tier.report()
+    await tier.service.run_once()
+    return keys
+
+
+async def found(tier: SyntheticColdTier, name: str, key: str) -> int:
+    return len(await tier.reader.query_key(name, key, begin_ms=0, end_ms=1 << 60, count_max=4, cut_ms=0))
+
+
+async def test_what_is_indexed_comes_with_the_next_round() -> None:
+    store, hot = MemoryObjectStore(), SyntheticHotTier()
+    topics = {name: SyntheticTopic() for name in NAMES}
+    async with opened(store, config(), hot=hot, topics=topics, joins=True) as tier:
+        keys = [await pack(tier) for _ in range(ITEMS_MIN)]
+        version = tier.catalog.version
+        await tier.index_beside()
+        assert not tier.catalog.indexes
+        assert {key for key in store.objects if key.startswith(KEYS.indexes_prefix)}, "they are in the bucket"
+        assert await found(tier, NAMES[0], keys[0][0]) == 1
+        await pack(tier)
+        assert tier.catalog.version == version + 1
+        assert {index.ttl_class for index in tier.catalog.indexes.values()} == {"forever", "places"}
+        assert tier.catalog.indexed_to > 0
+        assert await open_catalog(store, KEYS) == tier.catalog
+        assert not tier.writer.under_way()
+        for each in keys:
+            assert [await found(tier, NAMES[number % 2], key) for number, key in enumerate(each)] == [1] * len(each)
+        # A level is merged, and that comes with a round, too.
+        while max(index.level for index in tier.catalog.indexes.values()) == 0:
+            version = tier.catalog.version
+            await tier.index_beside()
+            await pack(tier)
+            assert tier.catalog.version == version + 1
+        assert await open_catalog(store, KEYS) == tier.catalog
+
+
+async def test_a_change_that_was_overtaken_is_left_out_of_the_entry() -> None:
+    """A purge, or another indexing, has changed meanwhile what it was made from."""
+    store, hot = MemoryObjectStore(), SyntheticHotTier()
+    topics = {name: SyntheticTopic() for name in NAMES}
+    async with opened(store, config(), hot=hot, topics=topics, joins=True) as tier:
+        for _ in range(ITEMS_MIN):
+            await pack(tier)
+        waiting = asyncio.create_task(tier.service.amend_with_next(lambda catalog: None))
+        await asyncio.sleep(0)
+        await pack(tier)
+        assert await waiting is False
+        assert not tier.catalog.indexes
+
+
+async def test_without_a_round_it_is_committed_by_itself() -> None:
+    store, hot = MemoryObjectStore(), SyntheticHotTier()
+    topics = {name: SyntheticTopic() for name in NAMES}
+    async with opened(store, config(seal_age_ms=100), hot=hot, topics=topics, joins=True) as tier:
+        for _ in range(ITEMS_MIN):
+            await pack(tier)
+        version = tier.catalog.version
+        assert await tier.indexing.run_once()
+        assert tier.catalog.version == version + 1
+        assert tier.catalog.indexes
+
+
+async def test_one_that_stops_while_it_waits_leaves_what_the_next_writer_makes_again() -> None:
+    store, hot = MemoryObjectStore(), SyntheticHotTier()
+    topics = {name: SyntheticTopic() for name in NAMES}
+    async with opened(store, config(), hot=hot, topics=topics, joins=True) as tier:
+        for _ in range(ITEMS_MIN):
+            await pack(tier)
+        await tier.index_beside()
+        assert not tier.catalog.indexes
+    async with opened(store, config(), hot=hot, topics=topics, seed=2, joins=True) as tier:
+        tier.report()
+        await tier.index_beside()
+        await pack(tier)
+        assert tier.catalog.indexes
+        assert await open_catalog(store, KEYS) == tier.catalog
