@@ -19,7 +19,8 @@ class IndexingBeside:
 
     async def amend(self, change: Change) -> bool:
         """See TierService.amend_with_next."""
-        self._waits.set()
+        if self._service.wait_for_entry_ms() > 0:
+            self._waits.set()
         try:
             return await self._service.amend_with_next(change)
         finally:

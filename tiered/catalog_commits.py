@@ -6,8 +6,7 @@ next.
                on from what the catalog says
     commit     asks on until it is known whether the change is in
     join       a change of index objects waits for an entry that is committed for something else, and is part of it:
-               one entry instead of two. Whoever commits calls `with_joined` for what it commits, and `joined_done` once
-               that is in
+               one entry instead of two. When none comes in time it is committed by itself
     publish    the hot process is told of queues that reach further, and of a gate of local deletion that has moved
 
 FencedError leaves every call: another writer has taken over. Belongs to the tier service's loop.
@@ -67,14 +66,13 @@ class CatalogCommits:
         self._sleep = sleep
         self._published_offset = -1
         self._waiting: _Joining | None = None
-        self._under_way: _Joining | None = None
 
     @property
     def catalog(self) -> Catalog:
         """The newest committed catalog."""
         return self.writer.catalog
 
-    async def amend(self, change: Callable[[Catalog], LedgerChanges | None]) -> bool:
+    async def amend(self, change: Change) -> bool:
         """Commit what `change` makes of the newest catalog; False when that is nothing.
 
         Raises:
@@ -86,13 +84,16 @@ class CatalogCommits:
             changes = change(before)
             if changes is None or changes.is_empty:
                 return False
-            await self.commit(changes)
+            await self.commit_joined(changes)
             self.publish(changed_topics(changes, before))
             return True
 
     async def amend_with_next(self, change: Change, *, wait_ms: int) -> bool:
         """As `amend`, for a change of index objects alone: with the next entry that is committed for something else, or
-        by itself after `wait_ms`. One at a time. If it is cancelled, the change may still have landed."""
+        by itself after `wait_ms`, at once when that is 0. One at a time. If it is cancelled, the change may still have
+        landed."""
+        if wait_ms <= 0:
+            return await self.amend(change)
         assert self._waiting is None
         joining = _Joining(change, asyncio.get_running_loop().create_future())
         self._waiting = joining
@@ -107,37 +108,38 @@ class CatalogCommits:
                 self._waiting = None
         return await self.amend(change)
 
-    def with_joined(self, changes: LedgerChanges) -> LedgerChanges:
-        """The changes to commit, with what has waited for them. The caller holds `changing`, and commits them next."""
+    async def commit_joined(self, changes: LedgerChanges) -> None:
+        """Commit changes together with what has waited for an entry. The caller holds `changing`. Raises as `commit`."""
+        joining, joined = self._with_waiting(changes)
+        try:
+            await self.commit(joined)
+        except Exception as error:
+            if joining is not None and not joining.is_in.done():
+                joining.is_in.set_exception(error)
+                joining.is_in.exception()  # if the task that waits for it has ended, asyncio is not to report it
+            raise
+        except BaseException:
+            if joining is not None:
+                joining.is_in.cancel()  # whether it is in is not known
+            raise
+        if joining is not None and not joining.is_in.done():
+            joining.is_in.set_result(True)
+
+    def _with_waiting(self, changes: LedgerChanges) -> tuple[_Joining | None, LedgerChanges]:
+        """What waits for an entry, and the changes with it; changes of index objects take no others."""
         joining = self._waiting
-        if joining is None or joining.is_in.done() or changes.is_empty:
-            return changes
-        assert not changes.indexes_in, "one change of index objects"
-        assert not changes.indexes_out
-        assert not changes.indexed_to
-        self._waiting, self._under_way = None, joining
+        if joining is None or joining.is_in.done() or changes.indexes_in or changes.indexes_out or changes.indexed_to:
+            return None, changes
+        self._waiting = None
         own = joining.change(self.catalog)
         if own is None or own.is_empty:
-            self._under_way = None
             joining.is_in.set_result(False)
-            return changes
-        joined = msgspec.structs.replace(
-            changes, indexes_in=own.indexes_in, indexes_out=own.indexes_out, indexed_to=own.indexed_to
-        )
+            return None, changes
         rest = msgspec.structs.replace(own, indexes_in=(), indexes_out=(), indexed_to=0)
         assert rest.is_empty, "index objects alone"
-        return joined
-
-    def joined_done(self, *, is_in: bool) -> None:
-        """What `with_joined` has added is in the catalog. Not `is_in`: whether it is was not found out, and whoever
-        waits for it is cancelled."""
-        joining, self._under_way = self._under_way, None
-        if joining is None or joining.is_in.done():
-            return
-        if is_in:
-            joining.is_in.set_result(True)
-        else:
-            joining.is_in.cancel()
+        return joining, msgspec.structs.replace(
+            changes, indexes_in=own.indexes_in, indexes_out=own.indexes_out, indexed_to=own.indexed_to
+        )
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[LedgerWriter]:

@@ -22,7 +22,6 @@ from thermocline.tiered.cost.round_costs import RoundCosts
 from thermocline.tiered.cost.seal_admission import Admitted, DueTopic, SealAdmission
 from thermocline.tiered.due_changes import DueChanges, changed_topics
 from thermocline.tiered.gate_lag import GateLag
-from thermocline.tiered.ledger_entry import LedgerChanges
 from thermocline.tiered.packs.pack_sealer import SealedPack
 from thermocline.tiered.round_uploads import RoundUploads, entries_of
 from thermocline.tiered.seal_backlog import SealBacklog, SealPlan
@@ -205,7 +204,8 @@ class SealRounds:
                     now_ms=now_ms,
                     coming=[each.pack for each in packs],
                 )
-                await self._commit_joined(changes)
+                if not changes.is_empty:
+                    await self._commits.commit_joined(changes)
                 self._due.committed()
                 self._lag.sealed(segments)
                 self._tell_sealed(segments, group)
@@ -218,16 +218,6 @@ class SealRounds:
                 sealed = []
                 changed |= changed_topics(changes, before)
         return changed
-
-    async def _commit_joined(self, changes: LedgerChanges) -> None:
-        """Commit changes, unless there are none, with what has waited for an entry."""
-        joined, is_in = self._commits.with_joined(changes), False
-        try:
-            if not joined.is_empty:
-                await self._commits.commit(joined)
-            is_in = True
-        finally:
-            self._commits.joined_done(is_in=is_in)
 
     def _tell_sealed(self, segments: Iterable[SegmentEntry], packs: Iterable[SealedPack]) -> None:
         sizes: Counter[str] = Counter()

@@ -53,6 +53,8 @@ logger = logging.getLogger(__name__)
 
 JOIN_CARE_PART = 4
 """What waits for a round's commit waits for a quarter of the seal age longer: uploads take their time."""
+JOIN_WAIT_MS_MAX = 600_000
+"""A round that is further away is not waited for."""
 
 
 class TierService:
@@ -210,10 +212,17 @@ class TierService:
         return await self._commits.amend(change)
 
     async def amend_with_next(self, change: Callable[[Catalog], LedgerChanges | None]) -> bool:
-        """As `amend`, for a change of index objects: it waits for the next round that commits something, which comes
-        within the seal age and what the round takes if anything is sent. Raises as `amend`, once by itself."""
-        age_ms = self._config.seal_age_ms
-        return await self._commits.amend_with_next(change, wait_ms=age_ms + age_ms // JOIN_CARE_PART)
+        """As `amend`, for a change of index objects: with the entry of the round that is due next, if there is one; at
+        once when nothing waits to be sealed, and by itself when the round does not come in time. Raises as `amend`."""
+        return await self._commits.amend_with_next(change, wait_ms=self.wait_for_entry_ms())
+
+    def wait_for_entry_ms(self) -> int:
+        """How long to wait for the entry of the next round; 0 when none is due soon."""
+        due_ms = self._backlog.next_due_ms()
+        left_ms = due_ms - self._lead.lead_ms - self._clock() if due_ms is not None else JOIN_WAIT_MS_MAX + 1
+        if left_ms > JOIN_WAIT_MS_MAX:
+            return 0
+        return max(0, left_ms) + max(1, self._config.seal_age_ms // JOIN_CARE_PART)
 
     async def sweep_now(self) -> None:
         """Commit now what a round would in its time: topics that ended, and whatever has expired. Raises as `amend`."""

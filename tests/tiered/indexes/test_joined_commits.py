@@ -10,6 +10,7 @@ from thermocline.tiered.indexes.index_policy import ITEMS_MIN
 from thermocline.tiered.ledger_reader import open_catalog
 from thermocline.tiered.memory import MemoryObjectStore
 from thermocline.tiered.tier_config import TierConfig
+from thermocline.tiered.tier_service import JOIN_WAIT_MS_MAX
 
 AGE_MS = 60_000
 NAMES = ("orders", "flights")
@@ -19,16 +20,23 @@ def config(seal_age_ms: int = AGE_MS) -> TierConfig:
     return TierConfig(cold_url="memory://joined", seal_age_ms=seal_age_ms, merge_fan_in=64)
 
 
-async def pack(tier: SyntheticColdTier, *, records: int = 12) -> list[str]:
+async def pack(tier: SyntheticColdTier, *, records: int = 12, age_ms: int = AGE_MS) -> list[str]:
     """One pack more; the keys in it."""
     keys = []
     for number in range(records):
         tier.hot.append(NAMES[number % 2], 0, body_bytes=40)
         keys.append(tier.hot.last_key)
-    tier.hot.now_ms += AGE_MS
+    tier.hot.now_ms += age_ms
     tier.report()
     await tier.service.run_once()
     return keys
+
+
+async def index_beside_traffic(tier: SyntheticColdTier) -> None:
+    """Work until what was made waits for the entry of the round in which a message that waits is sealed."""
+    tier.hot.append(NAMES[0], 0, body_bytes=40)
+    tier.report()
+    await tier.index_beside()
 
 
 async def found(tier: SyntheticColdTier, name: str, key: str) -> int:
@@ -41,7 +49,7 @@ async def test_what_is_indexed_comes_with_the_next_round() -> None:
     async with opened(store, config(), hot=hot, topics=topics, joins=True) as tier:
         keys = [await pack(tier) for _ in range(ITEMS_MIN)]
         version = tier.catalog.version
-        await tier.index_beside()
+        await index_beside_traffic(tier)
         assert not tier.catalog.indexes
         assert {key for key in store.objects if key.startswith(KEYS.indexes_prefix)}, "they are in the bucket"
         assert await found(tier, NAMES[0], keys[0][0]) == 1
@@ -56,7 +64,7 @@ async def test_what_is_indexed_comes_with_the_next_round() -> None:
         # A level is merged, and that comes with a round, too.
         while max(index.level for index in tier.catalog.indexes.values()) == 0:
             version = tier.catalog.version
-            await tier.index_beside()
+            await index_beside_traffic(tier)
             await pack(tier)
             assert tier.catalog.version == version + 1
         assert await open_catalog(store, KEYS) == tier.catalog
@@ -69,6 +77,9 @@ async def test_a_change_that_was_overtaken_is_left_out_of_the_entry() -> None:
     async with opened(store, config(), hot=hot, topics=topics, joins=True) as tier:
         for _ in range(ITEMS_MIN):
             await pack(tier)
+        tier.hot.append(NAMES[0], 0, body_bytes=40)
+        tier.report()
+        tier.service.backlog.account()
         waiting = asyncio.create_task(tier.service.amend_with_next(lambda catalog: None))
         await asyncio.sleep(0)
         await pack(tier)
@@ -76,12 +87,41 @@ async def test_a_change_that_was_overtaken_is_left_out_of_the_entry() -> None:
         assert not tier.catalog.indexes
 
 
-async def test_without_a_round_it_is_committed_by_itself() -> None:
+async def test_when_nothing_waits_to_be_sealed_no_round_is_waited_for() -> None:
+    """An idle broker's ledger names at once what was made, however long its seal age."""
+    store, hot = MemoryObjectStore(), SyntheticHotTier()
+    topics = {name: SyntheticTopic() for name in NAMES}
+    async with opened(store, config(), hot=hot, topics=topics, joins=True) as tier:
+        for _ in range(ITEMS_MIN):
+            await pack(tier)
+        version = tier.catalog.version
+        assert await tier.indexing.run_once()
+        assert tier.catalog.version == version + 1
+        assert tier.catalog.indexes
+
+
+async def test_a_round_that_is_far_away_is_not_waited_for() -> None:
+    store, hot = MemoryObjectStore(), SyntheticHotTier()
+    topics = {name: SyntheticTopic() for name in NAMES}
+    age_ms = 2 * JOIN_WAIT_MS_MAX
+    async with opened(store, config(seal_age_ms=age_ms), hot=hot, topics=topics, joins=True) as tier:
+        for _ in range(ITEMS_MIN):
+            await pack(tier, age_ms=age_ms)
+        hot.append(NAMES[0], 0, body_bytes=40)
+        tier.report()
+        version = tier.catalog.version
+        assert await tier.indexing.run_once()
+        assert tier.catalog.version == version + 1
+
+
+async def test_when_the_round_does_not_come_it_is_committed_by_itself() -> None:
     store, hot = MemoryObjectStore(), SyntheticHotTier()
     topics = {name: SyntheticTopic() for name in NAMES}
     async with opened(store, config(seal_age_ms=100), hot=hot, topics=topics, joins=True) as tier:
         for _ in range(ITEMS_MIN):
             await pack(tier)
+        hot.append(NAMES[0], 0, body_bytes=40)
+        tier.report()
         version = tier.catalog.version
         assert await tier.indexing.run_once()
         assert tier.catalog.version == version + 1
@@ -94,11 +134,10 @@ async def test_one_that_stops_while_it_waits_leaves_what_the_next_writer_makes_a
     async with opened(store, config(), hot=hot, topics=topics, joins=True) as tier:
         for _ in range(ITEMS_MIN):
             await pack(tier)
-        await tier.index_beside()
+        await index_beside_traffic(tier)
         assert not tier.catalog.indexes
     async with opened(store, config(), hot=hot, topics=topics, seed=2, joins=True) as tier:
-        tier.report()
-        await tier.index_beside()
+        await index_beside_traffic(tier)
         await pack(tier)
         assert tier.catalog.indexes
         assert await open_catalog(store, KEYS) == tier.catalog
