@@ -27,6 +27,7 @@ from thermocline.tiered.errors import EarlierCommitUnsettledError
 from thermocline.tiered.ledger_entry import LedgerChanges
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.seal_backlog import SealBacklog
+from thermocline.tiered.state.carried_state import CarriedState
 
 logger = logging.getLogger(__name__)
 
@@ -88,12 +89,10 @@ class CatalogCommits:
             self.publish(changed_topics(changes, before))
             return True
 
-    async def amend_with_next(self, change: Change, *, wait_ms: int) -> bool:
-        """As `amend`, for a change of index objects alone: with the next entry that is committed for something else, or
-        by itself after `wait_ms`, at once when that is 0. One at a time. If it is cancelled, the change may still have
-        landed."""
-        if wait_ms <= 0:
-            return await self.amend(change)
+    async def join(self, change: Change, *, wait_ms: int) -> bool | None:
+        """Commit a change of index objects with the next entry that is committed for something else; whether there was
+        anything to commit, None when no entry came in `wait_ms`. One at a time. If it is cancelled, the change may
+        still have landed. Raises as `commit`."""
         assert self._waiting is None
         joining = _Joining(change, asyncio.get_running_loop().create_future())
         self._waiting = joining
@@ -101,16 +100,17 @@ class CatalogCommits:
             async with asyncio.timeout(wait_ms / 1_000):
                 return await asyncio.shield(joining.is_in)
         except TimeoutError:
-            if self._waiting is not joining:
-                return await joining.is_in
+            return None if self._waiting is joining else await joining.is_in
         finally:
             if self._waiting is joining:
                 self._waiting = None
-        return await self.amend(change)
 
-    async def commit_joined(self, changes: LedgerChanges) -> None:
-        """Commit changes together with what has waited for an entry. The caller holds `changing`. Raises as `commit`."""
+    async def commit_joined(self, changes: LedgerChanges, carried: CarriedState | None = None) -> None:
+        """Commit changes together with what has waited for an entry, and with a state for it to carry. The caller holds
+        `changing`. Raises as `commit`."""
         joining, joined = self._with_waiting(changes)
+        if carried is not None:
+            joined = msgspec.structs.replace(joined, state=carried.data)
         try:
             await self.commit(joined)
         except Exception as error:
@@ -124,6 +124,8 @@ class CatalogCommits:
             raise
         if joining is not None and not joining.is_in.done():
             joining.is_in.set_result(True)
+        if carried is not None:
+            carried.committed()
 
     def _with_waiting(self, changes: LedgerChanges) -> tuple[_Joining | None, LedgerChanges]:
         """What waits for an entry, and the changes with it; changes of index objects take no others."""

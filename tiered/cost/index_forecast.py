@@ -24,7 +24,7 @@ from thermocline.tiered.packs.merge_policy import MERGE_COUNT_MIN
 from thermocline.tiered.packs.ttl_class import SPAN_OF_TTL, longest_ttl_ms, ttl_class
 
 GETS_PER_SEGMENT = 2
-GETS_PER_MERGED_SEGMENT = 1
+GETS_PER_JOINED_SEGMENT = 1
 GETS_PER_PACK = 1
 GETS_PER_INPUT = 2
 """Its size, and its bytes: of up to FETCH_BYTES of scrub/spooled_object.py."""
@@ -51,6 +51,7 @@ class _Item:
     end_ms: float
     records: float
     level: int = 0
+    is_joined: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,9 @@ class _Player:
             self._objects[name] += [_Object(0, int(end_ms), 1)] * count
         if self.is_counted:
             forecast = self.forecast
-            forecast.segment_gets += GETS_PER_SEGMENT * sum(bool(item.topic) for item in within)
+            joined_count = sum(item.is_joined for item in within)
+            forecast.segment_gets += GETS_PER_SEGMENT * (sum(bool(item.topic) for item in within) - joined_count)
+            forecast.segment_gets += GETS_PER_JOINED_SEGMENT * joined_count
             forecast.pack_gets += GETS_PER_PACK * sum(not item.topic for item in within)
             forecast.index_puts += count * len(classes)
         self._indexed_ms = end_ms
@@ -165,7 +168,7 @@ class _Player:
         others = [item for item in self._items if not any(item is each for each in packs)]
         if self.is_counted:
             part = (len(self._items) - len(others)) / len(packs)
-            self.forecast.segment_gets += GETS_PER_MERGED_SEGMENT * self._segments_per_merge * part
+            self.forecast.segment_gets += GETS_PER_JOINED_SEGMENT * self._segments_per_merge * part
         self._items = others
         if merged.end_ms > self._indexed_ms:
             self._items.append(merged)
@@ -188,6 +191,15 @@ def forecast_indexes(
     for event in seals.events:
         player.is_counted = event.round_ms >= start_ms
         for sealed in event.sealed:
-            player.add(_Item(sealed.topic, sealed.ttl_class, sealed.start_ms, sealed.end_ms, sealed.records))
+            player.add(
+                _Item(
+                    sealed.topic,
+                    sealed.ttl_class,
+                    sealed.start_ms,
+                    sealed.end_ms,
+                    sealed.records,
+                    is_joined=sealed.is_joined,
+                )
+            )
         player.look(event.round_ms, event.gate_ms)
     return player.forecast

@@ -4,8 +4,8 @@
     objects add up       -> IndexMerger  -> commit: `indexes_in`, `indexes_out`
     objects expire       -> commit: `indexes_out`, with one of these or by itself
 
-Its commits wait for the entry of the round that is due next, if one is (`TierService.amend_with_next`): an entry costs
-a request, and what waits is in memory, or found by the parts of segments.
+Its commits wait for the entry of the round that is due next (`TierService.amend_with_next`): an entry costs a request,
+and what waits is in memory, or found by the parts of segments.
 
 One of these at a time, within a budget of bytes (`packs/merging.py`) and of requests. An object is complete before the
 ledger names it, and until then the parts of the segments answer: it may stop anywhere. A damaged part stops the range

@@ -9,11 +9,26 @@ from benchmarks.synthetic_hot_tier import SyntheticHotTier
 from thermocline.tiered.indexes.index_policy import ITEMS_MIN
 from thermocline.tiered.ledger_reader import open_catalog
 from thermocline.tiered.memory import MemoryObjectStore
+from thermocline.tiered.object_store import Data
 from thermocline.tiered.tier_config import TierConfig
-from thermocline.tiered.tier_service import JOIN_WAIT_MS_MAX
+from thermocline.tiered.tier_service import JOIN_AGE_MS_MAX
 
 AGE_MS = 60_000
 NAMES = ("orders", "flights")
+
+
+class IndexStore(MemoryObjectStore):
+    """Tells when there is an index object of keys and one of places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both_made = asyncio.Event()
+
+    async def put(self, key: str, data: Data) -> None:
+        """See ObjectStore."""
+        await super().put(key, data)
+        if sum(each.startswith(KEYS.indexes_prefix) for each in self.objects) == 2:
+            self.both_made.set()
 
 
 def config(seal_age_ms: int = AGE_MS) -> TierConfig:
@@ -87,11 +102,11 @@ async def test_a_change_that_was_overtaken_is_left_out_of_the_entry() -> None:
         assert not tier.catalog.indexes
 
 
-async def test_when_nothing_waits_to_be_sealed_no_round_is_waited_for() -> None:
-    """An idle broker's ledger names at once what was made, however long its seal age."""
+async def test_an_idle_brokers_ledger_names_what_was_made() -> None:
+    """Nothing waits to be sealed, so no round comes: it is committed by itself."""
     store, hot = MemoryObjectStore(), SyntheticHotTier()
     topics = {name: SyntheticTopic() for name in NAMES}
-    async with opened(store, config(), hot=hot, topics=topics, joins=True) as tier:
+    async with opened(store, config(seal_age_ms=100), hot=hot, topics=topics, joins=True) as tier:
         for _ in range(ITEMS_MIN):
             await pack(tier)
         version = tier.catalog.version
@@ -100,10 +115,25 @@ async def test_when_nothing_waits_to_be_sealed_no_round_is_waited_for() -> None:
         assert tier.catalog.indexes
 
 
-async def test_a_round_that_is_far_away_is_not_waited_for() -> None:
+async def test_what_comes_in_meanwhile_brings_a_round_that_is_waited_for() -> None:
+    store, hot = IndexStore(), SyntheticHotTier()
+    topics = {name: SyntheticTopic() for name in NAMES}
+    async with opened(store, config(seal_age_ms=4_000), hot=hot, topics=topics, joins=True) as tier:
+        for _ in range(ITEMS_MIN):
+            await pack(tier)
+        version = tier.catalog.version
+        indexing = asyncio.create_task(tier.indexing.run_once())
+        await store.both_made.wait()
+        await pack(tier)
+        assert await indexing
+        assert tier.catalog.version == version + 1
+        assert tier.catalog.indexes
+
+
+async def test_rounds_that_are_far_apart_are_not_waited_for() -> None:
     store, hot = MemoryObjectStore(), SyntheticHotTier()
     topics = {name: SyntheticTopic() for name in NAMES}
-    age_ms = 2 * JOIN_WAIT_MS_MAX
+    age_ms = JOIN_AGE_MS_MAX + 1
     async with opened(store, config(seal_age_ms=age_ms), hot=hot, topics=topics, joins=True) as tier:
         for _ in range(ITEMS_MIN):
             await pack(tier, age_ms=age_ms)
