@@ -156,11 +156,16 @@ class Bill:
         """Everything, merging and indexing too."""
         return sum(self.puts_per_gib.values())
 
+    @property
+    def by_kind(self) -> str:
+        """PUTs a GiB by kind, the most first."""
+        kinds = sorted(self.puts_per_gib.items(), key=lambda item: -item[1])
+        return ", ".join(f"{kind} {count:.1f}" for kind, count in kinds)
+
     def __str__(self) -> str:
-        parts = ", ".join(f"{kind} {count:.1f}" for kind, count in self.puts_per_gib.items())
         lines = [
             f"{self.shape} topics and queues, {self.classes} TTL classes, {self.gib:.2f} GiB",
-            f"  PUTs a GiB      {parts}",
+            f"  PUTs a GiB      {self.by_kind}",
             f"  data and ledger {self.data_and_ledger:.1f}; state and checkpoints {self.state_and_checkpoints:.1f};"
             f" all {self.all_puts:.1f}",
             f"  oldest message outside the bucket {self.oldest_ms / 1000:.1f} s;"

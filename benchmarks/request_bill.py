@@ -16,9 +16,13 @@ queues, 1 of 8, 2 500 of 8, and 2 000 in three TTL classes, and compares them.
 entries are made, not the records (`synthetic_packs.py`): the largest entry, bytes of checkpoints against bytes of
 messages, and the memory of the process.
 
+`--counts` does it for 1, 100 and 10 000 topics of 8 queues, and wants at most 40 PUTs a GiB of all objects of each;
+where it is more, it is printed what they are of.
+
 Exit status 1 when something that is wanted is missed (`bill_verdicts.py`).
 
-    python -m benchmarks.request_bill [--topics 2000] [--queues 8] [--classes 1] [--gib 4] [--all] [--days 0] [--cpu]
+    python -m benchmarks.request_bill [--topics 2000] [--queues 8] [--classes 1] [--gib 4] [--all] [--counts] [--days 0]
+                                      [--cpu]
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.bill import GIB, KIB, MIB, WORKS, Bill, KindMeter, TopicRead
-from benchmarks.bill_verdicts import verdicts_of, verdicts_of_classes, verdicts_of_days, verdicts_of_shapes
+from benchmarks.bill_verdicts import ALL_MAX, verdicts_of, verdicts_of_classes, verdicts_of_days, verdicts_of_shapes
 from benchmarks.memory_watch import MemoryWatch
 from benchmarks.synthetic_cold_tier import SyntheticColdTier, SyntheticTopic, opened
 from benchmarks.synthetic_hot_tier import SyntheticHotTier
@@ -54,11 +58,11 @@ from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.tier_config import TierConfig
 
 BODY_BYTES = 880
-STATE_MS = TierConfig().state_interval_ms
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 SHORT_LIFE_MS = 10 * MINUTE_MS
 GRACE_MS = 10 * MINUTE_MS
 LARGE_PART = 0.01
+COUNTS = ((1, 8, 1), (100, 8, 1), (10_000, 8, 1))
 SHAPES = ((2_000, 8, 1), (1, 8, 1), (2_500, 8, 1), (2_000, 8, 3))
 """Topics, queues and TTL classes of each; the last is compared with the first."""
 
@@ -112,7 +116,7 @@ class Traffic:
         self._timer = timer
         self._names = list(tier.topics)
         self._weights = list(itertools.accumulate(1 / (rank + 10) for rank in range(len(self._names))))
-        self._start_ms = self._next_state_ms = tier.hot.now_ms
+        self._start_ms = tier.hot.now_ms
         self._start_offset = tier.hot.append_offset
         self.oldest_ms = 0
         self.longest_round_s = 0.0
@@ -153,11 +157,9 @@ class Traffic:
         meter.work = "merge "
         await tier.merge_all()
         meter.work = "index "
-        await tier.index_all()
+        await tier.index_beside()
         meter.work = ""
-        if hot.now_ms >= self._next_state_ms:
-            self._next_state_ms = hot.now_ms + STATE_MS
-            await self._state.save()
+        await self._state.save_due()
         tier.service.backlog.account()
         hot.forget_before(tier.service.backlog.committed_offset())
 
@@ -203,9 +205,9 @@ async def measure(
     spool_folder = folder / "spool"
     spool_folder.mkdir()
     async with opened(
-        meter, chosen, hot=hot, topics=reported, spool_folder=spool_folder, on_committed=sealed.committed
+        meter, chosen, hot=hot, topics=reported, spool_folder=spool_folder, on_committed=sealed.committed, joins=True
     ) as tier:
-        state = SyntheticState(tier, folder / "store", queues=queues)
+        state = SyntheticState(tier, folder / "store", queues=queues, interval_ms=chosen.state_interval_ms)
         traffic = Traffic(
             tier, meter, state, queues=queues, rate_bytes=rate_bytes, seed=seed, put_ms=put_ms, timer=timer
         )
@@ -307,6 +309,16 @@ def _days(options: argparse.Namespace) -> int:
     return show_verdicts(verdicts_of_days(figures, resident_mb=memory.resident_kib * 1024 / 1e6))
 
 
+def _counts(options: argparse.Namespace) -> int:
+    status = 0
+    for topics, queues, classes in COUNTS:
+        bill = _measured(options, topics=topics, queues=queues, classes=classes)
+        status |= show_verdicts(verdicts_of(bill))
+        if bill.all_puts > ALL_MAX:
+            print(f"  stands in the way of {ALL_MAX:.0f} PUTs a GiB: {bill.by_kind}", flush=True)
+    return status
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print and judge; 1 when something is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -315,6 +327,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--classes", type=int, default=1)
     parser.add_argument("--gib", type=float, default=4.0)
     parser.add_argument("--all", action="store_true", help="four shapes, compared")
+    parser.add_argument("--counts", action="store_true", help="1, 100 and 10 000 topics")
     parser.add_argument("--days", type=float, default=0.0)
     parser.add_argument(
         "--cpu", action="store_true", help="a round takes its processor time, on a machine that is busy"
@@ -323,6 +336,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.days:
         return _days(options)
+    if options.counts:
+        return _counts(options)
     if not options.all:
         bill = _measured(options, topics=options.topics, queues=options.queues, classes=options.classes)
         return show_verdicts(verdicts_of(bill))

@@ -11,17 +11,18 @@ from pathlib import Path
 from random import Random
 from typing import Any, cast
 
+from benchmarks.indexing_beside import IndexingBeside
 from benchmarks.synthetic_hot_tier import SyntheticHotTier
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cold_reader import ColdReader
 from thermocline.tiered.due_changes import TopicReport
 from thermocline.tiered.frame_cache import FrameCache
+from thermocline.tiered.gate_lag import RECORDS_MAX as LAG_RECORDS_MAX
 from thermocline.tiered.indexes.bloom_cache import BloomCache
 from thermocline.tiered.indexes.fresh_index import FreshIndex
 from thermocline.tiered.indexes.index_builder import IndexBuilder
 from thermocline.tiered.indexes.index_merger import IndexMerger
 from thermocline.tiered.indexes.indexing import Indexing
-from thermocline.tiered.indexes.range_cut import RECORDS_MAX
 from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
@@ -71,6 +72,7 @@ class SyntheticColdTier:
     indexing: Indexing
     blooms: BloomCache
     fresh: FreshIndex
+    beside: IndexingBeside
     changed: set[tuple[str, int]] = field(default_factory=set)
 
     @property
@@ -117,6 +119,10 @@ class SyntheticColdTier:
                 return count
         return rounds_max
 
+    async def index_beside(self) -> None:
+        """As a tier process does it, of a tier that was `opened` with `joins`; see IndexingBeside."""
+        await self.beside.step(self.indexing)
+
 
 @asynccontextmanager
 async def opened(
@@ -129,9 +135,11 @@ async def opened(
     spool_folder: Path | None = None,
     checkpoint_interval: int = 32,
     on_committed: Callable[[Catalog, frozenset[str]], None] | None = None,
-    lag_records_max: int = RECORDS_MAX,
+    lag_records_max: int = LAG_RECORDS_MAX,
+    joins: bool = False,
 ) -> AsyncIterator[SyntheticColdTier]:
-    """Claim the ledger, and let everything be as in the tier process. Closing leaves the store open."""
+    """Claim the ledger, and let everything be as in the tier process. Closing leaves the store open. `joins`:
+    commits of index objects wait for a round's; else they are made at once, for `index_all`."""
 
     def clock() -> int:
         return hot.now_ms
@@ -189,6 +197,7 @@ async def opened(
         service.backlog.account()
         return service.backlog.committed_offset()
 
+    beside = IndexingBeside(service)
     blooms = BloomCache(bytes_max=config.index_bytes)
     indexing = Indexing(
         builder=IndexBuilder(writer, spool_folder=spool_folder, clock=clock),
@@ -200,15 +209,19 @@ async def opened(
         gate=gate,
         class_of=service.class_of,
         cuts_ms=service.cuts_ms,
-        amend=service.amend,
+        amend=beside.amend if joins else service.amend,
     )
     cache = FrameCache(bytes_max=config.cache_bytes)
     reader = ColdReader(store, catalog=lambda: service.catalog, cache=cache, blooms=blooms, fresh=fresh)
     rewriter = SegmentRewriter(writer=writer, options=options, spool_folder=spool_folder, clock=clock, fresh=fresh)
     purger = Purger(service=service, merging=merging, pieces=PackPieces(store), rewriter=rewriter)
+    tier = SyntheticColdTier(
+        hot, topics, writer, service, merging, purger, reader, cache, indexing, blooms, fresh, beside
+    )
     try:
-        yield SyntheticColdTier(hot, topics, writer, service, merging, purger, reader, cache, indexing, blooms, fresh)
+        yield tier
     finally:
+        await beside.stop()
         await reader.close()
         await cache.close()
         await writer.close()

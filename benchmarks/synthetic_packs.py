@@ -23,8 +23,8 @@ from thermocline.tiered.garbage import GarbageCollector
 from thermocline.tiered.ledger_entry import LedgerChanges
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.object_store import ObjectStore
-from thermocline.tiered.packs.merge_policy import MergePlan, MergePolicy
-from thermocline.tiered.packs.merging import OWN_PART, MergeBudget, Merging
+from thermocline.tiered.packs.merge_policy import OWN_PART, MergePlan, MergePolicy
+from thermocline.tiered.packs.merging import MergeBudget, Merging
 from thermocline.tiered.packs.pack_entry import PackEntry, topic_key
 from thermocline.tiered.packs.pack_merger import MergeResult, MergeRules
 from thermocline.tiered.packs.piece_table import PieceExtent, QueueRange, encode_piece_table

@@ -1,7 +1,8 @@
 """The state of a broker that is not there: its files, as its hot process would have written them, and the real
 `StateRounds` that saves them in the bucket.
 
-Topics and groups are written once; the offsets of the groups move on before each look, so that each makes a snapshot.
+Topics and groups are written once; the offsets of the groups are written whenever they are looked at, as the hot
+process does, so that each look makes a snapshot. Entries of rounds carry the state, as in a broker.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ GROUP_NAMES = ("billing", "search")
 
 
 class SyntheticState:
-    """State files of a tier's topics in `folder`, with `queues` queues each; `save` as the tier process would."""
+    """State files of a tier's topics in `folder`, with `queues` queues each; `save_due` as the tier
+    process would."""
 
-    def __init__(self, tier: SyntheticColdTier, folder: Path, *, queues: int) -> None:
+    def __init__(self, tier: SyntheticColdTier, folder: Path, *, queues: int, interval_ms: int) -> None:
         self._tier = tier
         config, disk = StoreConfig(root_path=str(folder)), RealDisk()
         self._paths = document_paths(config)
@@ -38,33 +40,33 @@ class SyntheticState:
         for name, topic in tier.topics.items():
             topic.incarnation = incarnations.create(name, start_offset=0).id
         incarnations.save(disk, config.incarnation_path)
-        self.saved_count = 0
         self._rounds = StateRounds(
             tier.writer,
             StateLog(tier.writer),
             StateCapture(disk, config, clock=lambda: tier.hot.now_ms),
             ends=lambda: queue_ends(tier.service.backlog),
             reported_offset=lambda: tier.service.backlog.reported_offset,
-            popped=_nothing_popped,
+            popped=self._popped,
             append_offset=lambda: tier.hot.append_offset,
             saved=lambda ceiling: None,
             reserve_bytes=reserve_bytes(disk, config, configured=0),
-            interval_ms=0,
+            interval_ms=interval_ms,
             clock=lambda: tier.hot.now_ms,
         )
+        tier.service.carry = self._rounds.carry
 
-    async def save(self) -> None:
-        """Every group has read everything; then one look at the state."""
+    async def save_due(self) -> None:
+        """See StateRounds."""
+        await self._rounds.save_due()
+
+    async def _popped(self) -> PoppedOffsets:
+        """Every group has read everything, and has it written; nothing is popped."""
         ends: dict[str, dict[str, int]] = {}
         for (topic, queue_id), queue in self._tier.hot.queues.items():
             ends.setdefault(topic, {})[str(queue_id)] = queue.end_offset
         offsets = {f"{topic}@{group}": queues for topic, queues in ends.items() for group in GROUP_NAMES}
         self._write(CONSUMER_OFFSETS, {"offsetTable": offsets})
-        self.saved_count += await self._rounds.save()
+        return ()
 
     def _write(self, name: str, document: object) -> None:
         Path(self._paths[name]).write_bytes(encode_document(name, document, now_ms=self._tier.hot.now_ms))
-
-
-async def _nothing_popped() -> PoppedOffsets:
-    return ()

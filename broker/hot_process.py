@@ -212,7 +212,10 @@ class HotProcess:
         resources.push_async_callback(context.peers.close)
         resources.push_async_callback(self._keep_clock)
         reservation = self._reservation = self._make_reservation(context)
-        self._state = StateLink(hub, in_flight=context.pops.in_flight, reservation=reservation)
+        housekeeping = Housekeeping(context)
+        self._state = StateLink(
+            hub, in_flight=context.pops.in_flight, reservation=reservation, save_files=housekeeping.save
+        )
         resources.push_async_callback(self._state.close)
         feed = self._feed = TierFeed(
             hub,
@@ -264,7 +267,6 @@ class HotProcess:
         resources.push_async_callback(feed.close)
         resources.push_async_callback(self._follower.close)
         late.serve(dispatcher, hot)
-        housekeeping = Housekeeping(context)
         housekeeping.start()
         resources.push_async_callback(housekeeping.close)
         await self._start_health(context)

@@ -49,6 +49,8 @@ class Housekeeping:
         self._tasks: list[asyncio.Task[None]] = []
         self.transactions = TransactionService(context)
         self._descriptors = DescriptorWatch()
+        self._saving = asyncio.Lock()
+        """One save at a time: what is durable then is what it has encoded."""
         self._offsets_due_ms = 0
         self._scan_due_ms = 0
         self._heap_due_ms = 0
@@ -92,13 +94,14 @@ class Housekeeping:
             UnavailableError: A file could not be written.
         """
         context = self._context
-        await self._save_popped()
-        await self._save(consumer_offsets.FILE_NAME, context.offsets)
-        await self._save(consumer_filter_table.FILE_NAME, context.consumer_filters)
-        if context.delays.is_dirty:
-            await context.persister.save(delay_service.FILE_NAME)
-        if context.transaction_counts.is_dirty:
-            await context.persister.save(transaction_counts.FILE_NAME)
+        async with self._saving:
+            await self._save_popped()
+            await self._save(consumer_offsets.FILE_NAME, context.offsets)
+            await self._save(consumer_filter_table.FILE_NAME, context.consumer_filters)
+            if context.delays.is_dirty:
+                await context.persister.save(delay_service.FILE_NAME)
+            if context.transaction_counts.is_dirty:
+                await context.persister.save(transaction_counts.FILE_NAME)
 
     async def step(self) -> None:
         """Do what is due now."""
@@ -118,12 +121,13 @@ class Housekeeping:
         self.transactions.step(now)
         if now >= self._offsets_due_ms:
             self._offsets_due_ms = now + context.config.offset_flush_interval_ms
-            try:
-                await self._save_popped()
-            except UnavailableError as error:
-                logger.error("order infos not written, will try again error=%s", error)
-            else:
-                await self._try_to_save(consumer_offsets.FILE_NAME, context.offsets)
+            async with self._saving:
+                try:
+                    await self._save_popped()
+                except UnavailableError as error:
+                    logger.error("order infos not written, will try again error=%s", error)
+                else:
+                    await self._try_to_save(consumer_offsets.FILE_NAME, context.offsets)
 
     async def _try_to_save(self, name: str, table: SavedTable) -> None:
         try:

@@ -1,11 +1,15 @@
 """State link: the hot process's part in state snapshots. It is asked for what no file says, and told what is saved.
 
+Before it answers, what files are written late, such as offsets, are written now: a snapshot is as old as the question.
+
 Belongs to the hot process's loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Awaitable, Callable
 
 from thermocline.broker.helper_hub import HelperHub, decode_body
 from thermocline.broker.helper_protocol import HelperRequestCode, StateAnswer, StateAsk, StateSaved
@@ -13,13 +17,25 @@ from thermocline.broker.log_reservation import LogReservation
 from thermocline.broker.popped_offsets import popped_offsets
 from thermocline.broker.tier_link import ROLE
 from thermocline.pop.in_flight import InFlight
+from thermocline.remoting.errors import ClosedError, UnavailableError
+
+logger = logging.getLogger(__name__)
 
 
 class StateLink:
     """Answers the tier process. `close` before the loop ends."""
 
-    def __init__(self, hub: HelperHub, *, in_flight: InFlight, reservation: LogReservation) -> None:
+    def __init__(
+        self,
+        hub: HelperHub,
+        *,
+        in_flight: InFlight,
+        reservation: LogReservation,
+        save_files: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`save_files`: see Housekeeping.save."""
         self._hub = hub
+        self._save_files = save_files
         self._in_flight = in_flight
         self._reservation = reservation
         self._answering: set[asyncio.Task[None]] = set()
@@ -45,5 +61,9 @@ class StateLink:
         await asyncio.gather(*self._answering, return_exceptions=True)
 
     async def _answer(self, ask: StateAsk) -> None:
+        try:
+            await self._save_files()  # before the look at what was popped: what is popped behind it is in that
+        except (UnavailableError, ClosedError) as error:
+            logger.debug("state files not written, the snapshot has those before: %s", error)
         popped = await popped_offsets(self._in_flight)
         self._hub.tell(ROLE, HelperRequestCode.STATE_ANSWER, StateAnswer(number=ask.number, popped=popped))

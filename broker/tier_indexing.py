@@ -51,7 +51,7 @@ class TierIndexing:
             gate=self._gate,
             class_of=service.class_of,
             cuts_ms=service.cuts_ms,
-            amend=service.amend,
+            amend=service.amend_with_next,
             requests=account.requests,
             commit_cost=lambda: writer.commit_cost_max,
             sweep_interval_ms=config.sweep_interval_ms,

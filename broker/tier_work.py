@@ -129,6 +129,7 @@ class TierWork:
         )
         self.purger = self._new_purger(store)
         self._state_rounds = self._new_state_rounds()
+        self.service.carry = self._state_rounds.carry
         self.scrub = self._new_scrub(store)
         self.reads = TierReads(self._reader, catalog=self._catalog, cut_ms=self._cut_ms)
 

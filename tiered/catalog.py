@@ -14,6 +14,8 @@ Invariants
   - `indexes` find keys and places below `indexed_to`: what lies there, and has not expired, is in one of them, but for
     their `gaps`; what lies behind it only the parts of segments know. They hold no record, and nobody needs them to
     read one.
+  - `state_version` is the entry that carries the newest state that any does (`state/carried_state.py`); it may have
+    been collected.
   - `checkpoints` are those kept that an entry has told of; versions below `readable_from` cannot be opened any more.
 """
 
@@ -107,6 +109,7 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
     packed: dict[str, PackedTopic] = {}
     indexes: dict[str, IndexEntry] = {}
     indexed_to: int = 0
+    state_version: int = 0
     only_topics: frozenset[str] | None = None
 
     @classmethod
@@ -254,6 +257,7 @@ def apply(catalog: Catalog, entry: LedgerEntry) -> Catalog:
         packed=packs.packed,
         indexes=indexes,
         indexed_to=max(catalog.indexed_to, entry.indexed_to),
+        state_version=entry.version if entry.state else catalog.state_version,
         only_topics=only,
     )
 

@@ -83,6 +83,7 @@ class CheckpointHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     bucket_count: int
     buckets: tuple[BucketReference, ...]
     packs: BucketReference | None = None
+    state_version: int = 0
 
     @property
     def objects(self) -> tuple[BucketReference, ...]:
@@ -200,6 +201,7 @@ async def write_checkpoint(
         bucket_count=count,
         buckets=tuple(references[bucket] for bucket in sorted(references)),
         packs=packs,
+        state_version=catalog.state_version,
     )
     key = keys.checkpoint_head(head.version)
     try:
@@ -276,6 +278,7 @@ def catalog_of(
         packed=packed,
         indexes=indexes,
         indexed_to=indexed_to,
+        state_version=head.state_version,
         only_topics=only_topics,
     )
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from thermocline.tiered.seal_backlog import SealBacklog
 from thermocline.tiered.segment_entry import SegmentEntry
 
+RECORDS_MAX = 1 << 18
 SMALL_PART = 16
 """A topic of which less than 1/SMALL_PART of a segment waits is small: another will be full before long."""
 

@@ -135,6 +135,7 @@ class LedgerChanges(msgspec.Struct, frozen=True, kw_only=True):
     indexes_out: tuple[str, ...] = ()
     indexes_in: tuple[IndexEntry, ...] = ()
     indexed_to: int = 0
+    state: bytes = b""
 
     @property
     def is_empty(self) -> bool:
@@ -143,7 +144,8 @@ class LedgerChanges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One numbered entry. `claim`: its writer began with it. `checkpoint`: the latest one complete before it."""
+    """One numbered entry. `claim`: its writer began with it. `checkpoint`: the latest one complete before it. `state`:
+    see state/carried_state.py."""
 
     format: int
     version: int
@@ -169,6 +171,7 @@ class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     indexes_out: tuple[str, ...] = ()
     indexes_in: tuple[IndexEntry, ...] = ()
     indexed_to: int = 0
+    state: bytes = b""
 
 
 _encoder = msgspec.json.Encoder(enc_hook=enc_hook)

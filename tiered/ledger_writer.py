@@ -321,6 +321,7 @@ class LedgerWriter:
             indexes_out=changes.indexes_out,
             indexes_in=changes.indexes_in,
             indexed_to=changes.indexed_to,
+            state=changes.state,
         )
         if checked is not None:
             after = msgspec.structs.replace(checked, nonce=entry.nonce, committed_ms=entry.committed_ms)

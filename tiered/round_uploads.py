@@ -7,7 +7,7 @@ for what failed must not be told that all is done. What fails gives its id up.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError, ObjectStoreUnavailableError
 from thermocline.tiered.ledger_writer import LedgerWriter
@@ -43,19 +43,23 @@ class RoundUploads:
         return self._pack_sealer is not None
 
     async def seal_segments(
-        self, plans: Sequence[SealPlan]
+        self, plans: Sequence[SealPlan], *, joined: Set[str] = frozenset()
     ) -> tuple[list[tuple[SealPlan, SegmentEntry]], BaseException | None]:
         """Seal plans, a few at once. One that fails gives its id up; the others count, and are to be committed before
-        the failure is raised: whoever waits for the failed one must not be told that all is done."""
+        the failure is raised: whoever waits for the failed one must not be told that all is done. `joined`: the topics
+        whose segments are one object each."""
         slots = asyncio.Semaphore(self._concurrency_max)
 
         async def seal_one(plan: SealPlan) -> SegmentEntry:
             async with slots:
                 segment_id = self._writer.next_segment_id()
+                keys, is_joined = self._writer.keys, plan.topic in joined
                 try:
-                    return await self._sealer.seal(plan, segment_id)
+                    return await self._sealer.seal(plan, segment_id, is_joined=is_joined)
                 except BaseException:
-                    self._writer.abandon(segment_id, self._writer.keys.segment(plan.topic, segment_id))
+                    parts = keys.segment(plan.topic, segment_id)
+                    whole = keys.merged_segment(plan.topic, segment_id)
+                    self._writer.abandon(segment_id, (*parts, whole) if is_joined else parts)
                     raise
 
         outcomes = await asyncio.gather(*(seal_one(plan) for plan in plans), return_exceptions=True)

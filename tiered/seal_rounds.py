@@ -4,7 +4,9 @@
     admitted   those of the due that the request budget pays for now (`cost/seal_admission.py`)
     with them  all else that waits of small topics, when packs go up anyway, and those that hold back the gate of local
                deletion for too long (`gate_lag.py`)
-    a turn     one plan of each topic, uploaded, then committed by one ledger entry, or a few; what is more than one
+    a turn     one plan of each topic, uploaded: of a topic that has filled a segment as one of three objects, of one
+               that has half a segment as one of one object, as a merge would make it later, of all others in packs;
+               then committed by one ledger entry, or a few; what is more than one
                segment takes is another turn, if that can be paid for
 
 What succeeded is committed before a failure is raised. Belongs to the tier service's loop.
@@ -13,7 +15,7 @@ What succeeded is committed before a failure is raised. Belongs to the tier serv
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
 from thermocline.tiered.catalog import Catalog
@@ -28,10 +30,14 @@ from thermocline.tiered.seal_backlog import SealBacklog, SealPlan
 from thermocline.tiered.seal_demands import TakenDemands
 from thermocline.tiered.seal_lead import SealLead
 from thermocline.tiered.segment_entry import SegmentEntry
+from thermocline.tiered.state.carried_state import CarriedState
 
 logger = logging.getLogger(__name__)
 
 PLANS_AT_ONCE = 32
+
+Carry = Callable[[], Awaitable[CarriedState | None]]
+"""Asked for the state that the entry of something sealed may carry."""
 
 OnSealed = Callable[[Catalog, Mapping[str, int]], None]
 """Called with each commit of something sealed: the catalog, and raw bytes by topic."""
@@ -54,6 +60,7 @@ class SealRounds:
         can_pay: Callable[[int], bool],
         clock: Callable[[], int],
         on_sealed: OnSealed,
+        carry: Carry,
     ) -> None:
         """`admission`: there is a request budget. `can_pay`: whether so many requests may be made now."""
         self._commits = commits
@@ -67,6 +74,7 @@ class SealRounds:
         self._can_pay = can_pay
         self._clock = clock
         self._on_sealed = on_sealed
+        self._carry = carry
 
     async def run(self, demands: TakenDemands, *, flush_offset: int, now_ms: int, pressure: Callable[[], bool]) -> None:
         """Seal what is due and what is waited for, of what was flushed; all of it is committed on return. `pressure`:
@@ -136,9 +144,14 @@ class SealRounds:
     ) -> list[str]:
         bytes_max = self._costs.piece_bytes if is_packed and self._uploads.has_packs else None
         plans = await self._plans_of(topics, flush_offset=flush_offset, bytes_max=bytes_max)
-        small = self._small_topics(plans, demands, is_packed=is_packed)
+        small, large = self._small_topics(plans, demands, is_packed=is_packed), frozenset[str]()
+        if not is_packed:
+            large = frozenset(plan.topic for plan in plans if plan.raw_bytes >= self._costs.own_bytes) & small
+            small -= large
         filled = [plan for plan in plans if plan.runs]
-        sealed, failure = await self._uploads.seal_segments([plan for plan in filled if plan.topic not in small])
+        sealed, failure = await self._uploads.seal_segments(
+            [plan for plan in filled if plan.topic not in small], joined=large
+        )
         packs, pack_failure = await self._uploads.seal_packs([plan for plan in filled if plan.topic in small])
         failure = failure or pack_failure
         advanced = {entry.topic for _, entry in sealed} | {plan.topic for plan in plans if not plan.runs}
@@ -194,6 +207,7 @@ class SealRounds:
     ) -> set[str]:
         """Commit what was sealed, and what is due besides; the topics that changed."""
         changed: set[str] = set()
+        carried = await self._carry() if sealed or packs else None
         async with self._commits.changing:
             for group in entries_of(packs):
                 before = self._commits.catalog
@@ -205,7 +219,8 @@ class SealRounds:
                     coming=[each.pack for each in packs],
                 )
                 if not changes.is_empty:
-                    await self._commits.commit(changes)
+                    await self._commits.commit_joined(changes, carried)
+                    carried = None
                 self._due.committed()
                 self._lag.sealed(segments)
                 self._tell_sealed(segments, group)

@@ -1,6 +1,7 @@
 """Sealer: writes a plan's records into a cold segment and uploads its parts. Committing it is the ledger's.
 
     plan (seal_backlog) -> records from the local log -> three parts (segment_writer) -> three objects -> SegmentEntry
+                                                                                      or one object
 
 Bounded: segments wait for their shares of the budgets (tier_budgets.py) before they are written. When
 the disk has no room for the spool, `.log` is kept in memory too: what cannot go up could never make room again.
@@ -23,7 +24,7 @@ from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.seal_backlog import SealPlan, SealRun
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_format import SegmentId
-from thermocline.tiered.segment_upload import upload_segment
+from thermocline.tiered.segment_upload import upload_joined, upload_segment
 from thermocline.tiered.segment_writer import FinishedSegment, SegmentOptions, SegmentWriter
 from thermocline.tiered.tier_budgets import TierBudgets
 
@@ -61,8 +62,8 @@ class Sealer:
         self._budgets = budgets if budgets is not None else TierBudgets()
         self._had_room = True
 
-    async def seal(self, plan: SealPlan, segment_id: SegmentId) -> SegmentEntry:
-        """Write and upload one segment.
+    async def seal(self, plan: SealPlan, segment_id: SegmentId, *, is_joined: bool = False) -> SegmentEntry:
+        """Write and upload one segment, its three parts as objects of their own or, `is_joined`, as one.
 
         Raises:
             ObjectStoreUnavailableError: A part could not be stored; its id is to be abandoned.
@@ -71,10 +72,11 @@ class Sealer:
         """
         assert plan.runs
         memory_bytes = self.memory_bytes(plan)
+        spooled_bytes = (1 + is_joined) * plan.raw_bytes  # `.log`, and once more what is put together
         if self._spool_folder is not None:
             try:
-                async with self._budgets.spool.hold(plan.raw_bytes), self._budgets.uploads.hold(memory_bytes):
-                    entry = await self._write_and_upload(plan, segment_id, self._spool_folder)
+                async with self._budgets.spool.hold(spooled_bytes), self._budgets.uploads.hold(memory_bytes):
+                    entry = await self._write_and_upload(plan, segment_id, self._spool_folder, is_joined=is_joined)
             except DiskFullError as error:
                 if self._had_room:
                     logger.warning("segments are kept in memory until they are uploaded: %s", error)
@@ -82,16 +84,23 @@ class Sealer:
             else:
                 self._had_room = True
                 return entry
-        async with self._budgets.uploads.hold(memory_bytes + plan.raw_bytes):
-            return await self._write_and_upload(plan, segment_id, None)
+            is_joined = False  # it would be in memory twice
+        async with self._budgets.uploads.hold(memory_bytes + (1 + is_joined) * plan.raw_bytes):
+            return await self._write_and_upload(plan, segment_id, None, is_joined=is_joined)
 
     def memory_bytes(self, plan: SealPlan) -> int:
         """About what writing it takes besides `.log`."""
         return plan.record_count * RECORD_MEMORY_BYTES + FRAMES_IN_MEMORY * self._options.frame_bytes
 
-    async def _write_and_upload(self, plan: SealPlan, segment_id: SegmentId, folder: Path | None) -> SegmentEntry:
+    async def _write_and_upload(
+        self, plan: SealPlan, segment_id: SegmentId, folder: Path | None, *, is_joined: bool
+    ) -> SegmentEntry:
         with await asyncio.to_thread(self.write, plan, segment_id, folder=folder) as finished:
-            entry = await upload_segment(self._store, self._keys, finished, created_ms=self._clock())
+            created_ms = self._clock()
+            if is_joined:
+                entry = await upload_joined(self._store, self._keys, finished, created_ms=created_ms, folder=folder)
+            else:
+                entry = await upload_segment(self._store, self._keys, finished, created_ms=created_ms)
             if self._fresh is not None:
                 stored = part_bytes([(entry, finished.cq, finished.idx)])
                 self._fresh.add(entry, await asyncio.to_thread(self._fresh.read, entry, stored))

@@ -83,8 +83,10 @@ class TierConfig:
     """Packs of one level at which they are merged: a small topic lives in about so many packs a level."""
     merge_bytes_per_second: int = 32 * MIB
     """How much merging may write; 0 merges nothing, and a small topic's history stays spread over ever more packs."""
-    state_interval_ms: int = 50_000
-    """How often topics, groups and offsets are saved in the bucket, if they have changed."""
+    state_interval_ms: int = 58_000
+    """How often topics, groups and offsets are saved in the bucket, if they have changed: by a snapshot, or by the
+    entry of a round. They are at most a minute old, two seconds of which are left for saving them. Two of these are a
+    little more than a seal age, so that each round's entry saves a snapshot."""
     reserve_bytes: int = 0
     """How far the log may run ahead of the last saved state while the bucket is away; 0: as far as the disk is large.
     A recovered queue skips as many offsets as messages would fit in there."""

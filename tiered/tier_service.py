@@ -33,8 +33,8 @@ from thermocline.tiered.cost.seal_admission import SealAdmission
 from thermocline.tiered.due_changes import DueChanges, TopicReport
 from thermocline.tiered.garbage import GarbageReport
 from thermocline.tiered.garbage_rounds import GarbageRounds
+from thermocline.tiered.gate_lag import RECORDS_MAX as LAG_RECORDS_MAX
 from thermocline.tiered.gate_lag import GateLag
-from thermocline.tiered.indexes.range_cut import RECORDS_MAX
 from thermocline.tiered.ledger_entry import LedgerChanges, QueueHole
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.packs.pack_sealer import PackSealer
@@ -42,13 +42,20 @@ from thermocline.tiered.round_uploads import RoundUploads
 from thermocline.tiered.seal_backlog import SealBacklog
 from thermocline.tiered.seal_demands import SealDemands, SealOutcome
 from thermocline.tiered.seal_lead import SealLead
-from thermocline.tiered.seal_rounds import OnSealed, SealRounds
+from thermocline.tiered.seal_rounds import Carry, OnSealed, SealRounds
 from thermocline.tiered.sealer import Sealer
+from thermocline.tiered.state.carried_state import CarriedState
 from thermocline.tiered.state.state_log import StateLog
 from thermocline.tiered.sweep_turn import Sweeps
 from thermocline.tiered.tier_config import TierConfig
 
 logger = logging.getLogger(__name__)
+
+
+JOIN_CARE_PART = 4
+"""What waits for a round's commit waits for a quarter of the seal age longer: uploads take their time."""
+JOIN_AGE_MS_MAX = 600_000
+"""With a greater seal age no round is waited for."""
 
 
 class TierService:
@@ -67,7 +74,7 @@ class TierService:
         pack_sealer: PackSealer | None = None,
         admission: SealAdmission | None = None,
         check_store: Callable[[], Awaitable[None]] | None = None,
-        lag_records_max: int = RECORDS_MAX,
+        lag_records_max: int = LAG_RECORDS_MAX,
         put_requests: Callable[[int], int] = lambda size_bytes: 1,
         on_sealed: OnSealed = lambda catalog, sealed_bytes: None,
         states: StateLog | None = None,
@@ -112,6 +119,7 @@ class TierService:
                 config,
                 class_of=self._due.class_of,
                 has_packs=pack_sealer is not None,
+                is_budgeted=admission is not None,
                 put_requests=put_requests,
             ),
             lag=GateLag(
@@ -126,7 +134,10 @@ class TierService:
             can_pay=self._can_pay,
             clock=clock,
             on_sealed=on_sealed,
+            carry=lambda: self.carry(),
         )
+        self.carry: Carry = _carry_nothing
+        """What entries of rounds carry of the broker's state; see StateRounds, which is made above this."""
 
     @property
     def catalog(self) -> Catalog:
@@ -204,6 +215,26 @@ class TierService:
             ObjectStoreUnavailableError: An earlier commit could not be settled; nothing was begun.
         """
         return await self._commits.amend(change)
+
+    async def amend_with_next(self, change: Callable[[Catalog], LedgerChanges | None]) -> bool:
+        """As `amend`, for a change of index objects: with the entry of the round that is due next. By itself when that
+        does not come in time, when nothing comes in for a while, and at once when rounds are far apart. Raises as
+        `amend`, and as `LedgerWriter.commit`."""
+        is_idle, wait_ms = self._backlog.next_due_ms() is None, self.wait_for_entry_ms()
+        joined = await self._commits.join(change, wait_ms=wait_ms) if wait_ms else None
+        if joined is None and is_idle and self._backlog.next_due_ms() is not None:
+            joined = await self._commits.join(change, wait_ms=self.wait_for_entry_ms())
+        return await self.amend(change) if joined is None else joined
+
+    def wait_for_entry_ms(self) -> int:
+        """How long to wait for the entry of the next round, or, if nothing waits to be sealed, for something to come
+        in; 0 where rounds may be far apart."""
+        age_ms = self._config.seal_age_ms
+        if age_ms > JOIN_AGE_MS_MAX:
+            return 0
+        due_ms = self._backlog.next_due_ms()
+        left_ms = due_ms - self._lead.lead_ms - self._clock() if due_ms is not None else 0
+        return max(0, left_ms) + max(1, age_ms // JOIN_CARE_PART)
 
     async def sweep_now(self) -> None:
         """Commit now what a round would in its time: topics that ended, and whatever has expired. Raises as `amend`."""
@@ -300,3 +331,7 @@ class TierService:
 
     def _can_pay(self, cost: int) -> bool:
         return self._admission is None or self._admission.budget.allows(cost)
+
+
+async def _carry_nothing() -> CarriedState | None:
+    return None

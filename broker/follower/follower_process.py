@@ -48,7 +48,7 @@ from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.object_store_url import ObjectStoreOptions, open_object_store
 from thermocline.tiered.packs.pack_entry import PackedTopic
-from thermocline.tiered.state.newest_state import find_newest
+from thermocline.tiered.state.newest_state import find_newest, with_carried
 from thermocline.tiered.state.snapshot import TOPICS
 from thermocline.tiered.tier_budgets import TierBudgets
 from thermocline.tiered.tier_config import TierConfig
@@ -148,7 +148,7 @@ class FollowerRole:
                 return False
         interval_ms = link.settings.tier.state_interval_ms
         if now_ms() - self._configs_ms >= interval_ms:
-            found = await find_newest(store, keys)
+            found = await with_carried(await find_newest(store, keys), store, keys, self._reader.catalog)
             if found.skipped and found.skipped != self._skipped:
                 logger.warning("state snapshot damaged, the one before it is taken keys=%s", ", ".join(found.skipped))
             self._skipped, state = found.skipped, found.snapshot

@@ -74,7 +74,8 @@ async def test_the_bill_does_not_depend_on_the_number_of_topics(tmp_path: Path) 
         assert not missed(verdicts_of(bill, range_bytes_min=RANGE_BYTES_MIN // SCALE)), str(bill)
         assert bill.sealed_per_record == 1
         assert bill.sum_of("state") > 0
-        assert bill.sum_of("merge packs", "merge segments") > 0
+        # One topic fills most of a segment in a seal age: it is sealed as such, and no merge writes it again.
+        assert (bill.sum_of("merge packs", "merge segments") > 0) == (bill.topics > 1)
         assert bill.sum_of("index indexes") > 0
         assert bill.packs_per_topic_max <= 2 * CONFIG.merge_fan_in
     assert not missed(verdicts_of_shapes(bills))

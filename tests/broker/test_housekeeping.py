@@ -1,6 +1,7 @@
 """What recurs beside requests, and what a clean stop writes."""
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,30 @@ async def test_statistics_are_sampled_and_locks_dropped(tmp_path: Path) -> None:
         broker.clock.now_ms += 10_000
         await broker.housekeeping.step()
         assert context.stats.topic_put_per_second("T") == 10.0
+
+
+async def test_a_save_waits_for_the_one_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state snapshot asks for a save beside the one that recurs: what it finds then is durable, and order infos count
+    as saved only by the write that has them."""
+    async with control_broker(tmp_path) as broker:
+        disk, loop = broker.context.disk, asyncio.get_running_loop()
+        begun, held, rename = asyncio.Event(), threading.Event(), disk.rename
+
+        def slow_rename(source: str, target: str) -> None:
+            loop.call_soon_threadsafe(begun.set)
+            held.wait(timeout=30)
+            rename(source, target)
+
+        monkeypatch.setattr(disk, "rename", slow_rename)
+        broker.context.offsets.commit("T", "G", 0, 7)
+        first = asyncio.ensure_future(broker.housekeeping.step())
+        await begun.wait()
+        assert not broker.context.offsets.is_dirty, "it is encoded, and not durable yet"
+        second = asyncio.ensure_future(broker.housekeeping.save())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not second.done()
+        held.set()
+        await second
+        assert offsets_on_disk(broker) == {"T@G": {0: 7}}
+        await first

@@ -3,14 +3,15 @@
     recorded traffic -> seals (seal_forecast.py) and merges (merge_forecast.py) -> commits -> checkpoints -> collections
 
 What one of them asks for, in requests, as the code that does it
-    segment       3 PUT, from a merge 1                          segment_upload.py, packs/pack_merger.py
+    segment       3 PUT; not full, or from a merge, 1            segment_upload.py, packs/pack_merger.py
     pack          1 PUT                                          packs/pack_sealer.py, packs/pack_merger.py
     commit        1 PUT, 1 GET of the entry before               ledger_writer.py; ballots: 1 PUT, LIST and DELETE more
     checkpoint    1 PUT a changed bucket, the packs, its head, the hint    checkpoint.py
     collection    see `_add_collection`                          garbage.py
 
-    index        PUT of each object, GETs of what it is made of            index_forecast.py
-    state        1 PUT, 2 GETs of the ledger, 1 DELETE of an older one     state/state_log.py
+    index        PUT of each object, GETs of what it is made of; committed with a round   index_forecast.py
+    state        1 PUT, 2 GETs of the ledger, 1 DELETE of an older one; none where a round's entry carries it
+                                                                 state/state_log.py, state/carried_state.py
 
 Expiry is forecast as it is once it has set in: as much goes as comes, one time to live later. One commit takes all that
 is sealed in a round, and what has expired by it; what else expires is committed once a sweep. State is saved when
@@ -32,7 +33,7 @@ import numpy as np
 from thermocline.tiered.checkpoint import BUCKET_COUNT_MAX, BUCKET_SEGMENTS, PACKS_BUCKET, bucket_of
 from thermocline.tiered.cost.arrivals import Arrivals, points_per_minute
 from thermocline.tiered.cost.cost_meter import HOUR_MS, Purpose
-from thermocline.tiered.cost.index_forecast import IndexForecast, forecast_indexes
+from thermocline.tiered.cost.index_forecast import forecast_indexes
 from thermocline.tiered.cost.merge_forecast import MergeForecast, forecast_merges
 from thermocline.tiered.cost.request_kind import RequestKind
 from thermocline.tiered.cost.seal_forecast import ForecastSeals, SealRules, TopicLoad, forecast_seals
@@ -131,7 +132,6 @@ def forecast_bill(
         segments_per_merge=merged.segments / merged.merges if merged.merges else 0.0,
         start_ms=start_ms,
     )
-    _add_commits_of_indexes(rounds, indexed, horizon_ms)
     bucket_count = _bucket_count(loads, seals, settings, hours)
     checkpoints = _checkpoints(rounds, (), bucket_count)
     collections = _collections(checkpoints, settings, horizon_ms)
@@ -150,11 +150,12 @@ def forecast_bill(
     part = commits / CHECKPOINT_INTERVAL / len(checkpoints) if checkpoints else 0.0
     requests: Requests = defaultdict(float, {key: count * part / hours for key, count in counts.items()})
     segments = sum(map(len, seals.segments.values())) / hours
+    joined = sum(seal.is_joined for each in seals.segments.values() for seal in each) / hours
     packs = sum(moment.pack_count for moment in seals.moments) / hours
     pack_puts = sum(moment.put_count for moment in seals.moments) / hours
     puts_of_log = rules.puts_of(rules.segment_bytes)  # the other two parts are small
-    requests[Purpose.SEGMENTS, RequestKind.PUT] += (PUTS_PER_SEGMENT - 1 + puts_of_log) * segments
-    requests[Purpose.SEGMENTS, RequestKind.PUT] += puts_of_log * merged.segments
+    requests[Purpose.SEGMENTS, RequestKind.PUT] += (PUTS_PER_SEGMENT - 1 + puts_of_log) * (segments - joined)
+    requests[Purpose.SEGMENTS, RequestKind.PUT] += puts_of_log * (joined + merged.segments)
     requests[Purpose.PACKS, RequestKind.PUT] += pack_puts + merged.puts
     requests[Purpose.PACKS, RequestKind.GET] += merged.gets
     for kind in (RequestKind.PUT, RequestKind.GET):
@@ -164,7 +165,15 @@ def forecast_bill(
     requests[Purpose.SEGMENTS, RequestKind.GET] += indexed.segment_gets / hours
     requests[Purpose.PACKS, RequestKind.GET] += indexed.pack_gets / hours
     if settings.state_interval_ms:
-        saves = _saves_per_hour(loads, settings.state_interval_ms, cycle_ms=cycle_ms)
+        sealed_ms = [event.round_ms - start_ms for event in seals.events if event.sealed]
+        saves = _saves_per_hour(
+            loads,
+            settings.state_interval_ms,
+            sealed_ms=[time_ms for time_ms in sealed_ms if time_ms >= 0],
+            look_ms=rules.round_ms,
+            cycle_ms=cycle_ms,
+            horizon_ms=horizon_ms,
+        )
         requests[Purpose.STATE, RequestKind.PUT] += saves
         requests[Purpose.STATE, RequestKind.DELETE] += saves
         requests[Purpose.LEDGER, RequestKind.GET] += GETS_PER_STATE * saves
@@ -183,7 +192,7 @@ def _rounds(
     is as far from that of another as their sealing was."""
     rounds: dict[int, _Round] = {}
     for moment in seals.moments:
-        rounds.setdefault(moment.round_ms, _Round()).has_packs = True
+        rounds.setdefault(moment.round_ms, _Round()).has_packs |= moment.pack_count > 0
     for load in loads:
         for seal in seals.segments[load.topic]:
             rounds.setdefault(seal.round_ms, _Round()).segments[load.topic] += 1
@@ -209,22 +218,37 @@ def _add_commits_of_packs(
         commit.swept.add(_NO_TOPIC)
 
 
-def _add_commits_of_indexes(rounds: dict[int, _Round], indexed: IndexForecast, horizon_ms: int) -> None:
-    """Each by itself, behind whatever else is committed then."""
-    for time_ms in indexed.commits_ms:
-        commit_ms = min(time_ms, horizon_ms - 1) + 1
-        while commit_ms in rounds:
-            commit_ms += 1
-        commit = rounds[commit_ms] = _Round()
-        commit.has_packs = True
-
-
-def _saves_per_hour(loads: Iterable[TopicLoad], interval_ms: int, *, cycle_ms: int) -> float:
-    """How often something has come in since the last look at the state, messages of a minute at random times in it."""
+def _saves_per_hour(
+    loads: Iterable[TopicLoad],
+    interval_ms: int,
+    *,
+    sealed_ms: Sequence[int],
+    look_ms: int,
+    cycle_ms: int,
+    horizon_ms: int,
+) -> float:
+    """How many snapshots are put as objects: an interval behind the last one or what an entry has carried, if something
+    has come in since, messages of a minute at random times in it. `sealed_ms`: when something is sealed, whose entry
+    carries the state if that is half an interval old and an object has held it; behind that one an object is put for
+    certain. `look_ms`: how often times are looked at."""
     counts = sum((load.traffic.messages for load in loads), np.zeros(1, np.int64))
     minute_ms = cycle_ms / len(counts)
     changed = 1 - np.exp(-counts * (interval_ms / minute_ms))
-    return float(changed.mean()) * HOUR_MS / interval_ms
+    rounds, saves = iter(sealed_ms), 0.0
+    round_ms = next(rounds, None)
+    saved_ms, is_carried = 0, False
+    while True:
+        due_ms = -(-(saved_ms + interval_ms) // look_ms) * look_ms
+        while round_ms is not None and round_ms < due_ms and (is_carried or round_ms < saved_ms + interval_ms // 2):
+            round_ms = next(rounds, None)
+        if round_ms is not None and round_ms <= due_ms and not is_carried:
+            saved_ms, is_carried = round_ms, True
+            round_ms = next(rounds, None)
+            continue
+        if due_ms >= horizon_ms:
+            return saves * HOUR_MS / horizon_ms
+        saves += 1.0 if is_carried else float(changed[int(due_ms / minute_ms) % len(changed)])
+        saved_ms, is_carried = due_ms, False
 
 
 def _bucket_count(loads: Iterable[TopicLoad], seals: ForecastSeals, settings: ForecastSettings, hours: float) -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from thermocline.tiered.cost.seal_forecast import ForecastSeals, TopicLoad
 from thermocline.tiered.indexes.index_entry import PLACES
@@ -24,7 +24,7 @@ from thermocline.tiered.packs.merge_policy import MERGE_COUNT_MIN
 from thermocline.tiered.packs.ttl_class import SPAN_OF_TTL, longest_ttl_ms, ttl_class
 
 GETS_PER_SEGMENT = 2
-GETS_PER_MERGED_SEGMENT = 1
+GETS_PER_JOINED_SEGMENT = 1
 GETS_PER_PACK = 1
 GETS_PER_INPUT = 2
 """Its size, and its bytes: of up to FETCH_BYTES of scrub/spooled_object.py."""
@@ -32,14 +32,13 @@ GETS_PER_INPUT = 2
 
 @dataclass(slots=True)
 class IndexForecast:
-    """What is asked for in a stretch of time, beside commits: of segments, packs, index objects. `commits_ms`: when
-    something was made, merged or dropped."""
+    """What is asked for in a stretch of time, of segments, packs, index objects. Commits are those of
+    rounds, which take what was made, merged or dropped with them."""
 
     segment_gets: float = 0.0
     pack_gets: int = 0
     index_gets: int = 0
     index_puts: int = 0
-    commits_ms: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +51,7 @@ class _Item:
     end_ms: float
     records: float
     level: int = 0
+    is_joined: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +99,10 @@ class _Player:
         records = sum(item.records for item in whole)
         is_many = max(packs.values(), default=0) + max(segments.values(), default=0) >= ITEMS_MIN
         if whole and (is_many or records >= RECORDS_MAX):
-            self._build(now_ms, gate_ms)
-            self._merge_objects(now_ms)
+            self._build(gate_ms)
+            self._merge_objects()
 
-    def _build(self, now_ms: float, gate_ms: float) -> None:
+    def _build(self, gate_ms: float) -> None:
         within = [item for item in self._items if item.start_ms < gate_ms and item.end_ms > self._indexed_ms]
         end_ms = min(gate_ms, max(item.end_ms for item in within))
         classes = {self._class_of[item.topic] if item.topic else item.ttl_class for item in within} | {PLACES}
@@ -111,14 +111,15 @@ class _Player:
             self._objects[name] += [_Object(0, int(end_ms), 1)] * count
         if self.is_counted:
             forecast = self.forecast
-            forecast.segment_gets += GETS_PER_SEGMENT * sum(bool(item.topic) for item in within)
+            joined_count = sum(item.is_joined for item in within)
+            forecast.segment_gets += GETS_PER_SEGMENT * (sum(bool(item.topic) for item in within) - joined_count)
+            forecast.segment_gets += GETS_PER_JOINED_SEGMENT * joined_count
             forecast.pack_gets += GETS_PER_PACK * sum(not item.topic for item in within)
             forecast.index_puts += count * len(classes)
-            forecast.commits_ms += [int(now_ms)] * count
         self._indexed_ms = end_ms
         self._items = [item for item in self._items if item.end_ms > end_ms]
 
-    def _merge_objects(self, now_ms: float) -> None:
+    def _merge_objects(self) -> None:
         for name, objects in self._objects.items():
             ttl_ms = self._class_ttl_ms[name] if name == PLACES else longest_ttl_ms(name)
             slot_ms = None if ttl_ms is None else max(1, ttl_ms // SLOTS)
@@ -133,18 +134,13 @@ class _Player:
                 if self.is_counted:
                     self.forecast.index_gets += GETS_PER_INPUT * len(chosen)
                     self.forecast.index_puts += 1
-                    self.forecast.commits_ms.append(int(now_ms))
 
     def _expire(self, now_ms: float) -> None:
-        """Once everything in it has: with a commit of its own."""
+        """Once everything in it has."""
         for name, objects in self._objects.items():
             ttl_ms = self._class_ttl_ms[name]
             while ttl_ms is not None and objects and objects[0].max_store_ms + ttl_ms < now_ms:
-                gone_ms = objects[0].max_store_ms
                 del objects[0]
-                # Those of other classes that end with it go with the same commit.
-                if self.is_counted and int(gone_ms + ttl_ms) not in self.forecast.commits_ms[-4:]:
-                    self.forecast.commits_ms.append(int(gone_ms + ttl_ms))
 
     def _merge_packs(self, pack: _Item) -> None:
         """Packs of one level become one of the next, if they are still to be indexed: as an item they are one."""
@@ -172,7 +168,7 @@ class _Player:
         others = [item for item in self._items if not any(item is each for each in packs)]
         if self.is_counted:
             part = (len(self._items) - len(others)) / len(packs)
-            self.forecast.segment_gets += GETS_PER_MERGED_SEGMENT * self._segments_per_merge * part
+            self.forecast.segment_gets += GETS_PER_JOINED_SEGMENT * self._segments_per_merge * part
         self._items = others
         if merged.end_ms > self._indexed_ms:
             self._items.append(merged)
@@ -195,8 +191,15 @@ def forecast_indexes(
     for event in seals.events:
         player.is_counted = event.round_ms >= start_ms
         for sealed in event.sealed:
-            player.add(_Item(sealed.topic, sealed.ttl_class, sealed.start_ms, sealed.end_ms, sealed.records))
+            player.add(
+                _Item(
+                    sealed.topic,
+                    sealed.ttl_class,
+                    sealed.start_ms,
+                    sealed.end_ms,
+                    sealed.records,
+                    is_joined=sealed.is_joined,
+                )
+            )
         player.look(event.round_ms, event.gate_ms)
-    forecast = player.forecast
-    forecast.commits_ms = [max(0, time_ms - start_ms) for time_ms in forecast.commits_ms]
-    return forecast
+    return player.forecast

@@ -5,24 +5,27 @@
 
 Packs of a level are merged when there are `fan_in` generations of them, each range of topics by itself, unless they
 span too much of the time to live (merge_policy.py). What comes out is cut into twice as many ranges, as often as it
-takes for a pack to be of `pack_bytes`. A topic that reaches half a segment in a merge goes by itself from then on.
+takes for a pack to be of `pack_bytes`. A topic that reaches half a segment in a merge goes by itself from then on. One
+that fills segments between two moments is in some of the packs only, with what was left, anything up to half a segment:
+how often its pieces of one merge reach that is a matter of chance.
 Pure.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from thermocline.tiered.cost.cost_meter import HOUR_MS
 from thermocline.tiered.cost.seal_forecast import ForecastSeals, SealRules, TopicLoad
-from thermocline.tiered.packs.merge_policy import MERGE_COUNT_MIN
-from thermocline.tiered.packs.merging import OWN_PART
+from thermocline.tiered.packs.merge_policy import MERGE_COUNT_MIN, own_bytes_of
 from thermocline.tiered.packs.pack_merger import buffer_bytes_of
 from thermocline.tiered.packs.ttl_class import SPAN_OF_TTL, longest_ttl_ms, ttl_class
 
 LEVELS_MAX = 8
+ALL_BUT = 0.001
+"""What is left of a topic counts as none."""
 GETS_PER_PACK = 2
 """Its footer and the columns, beside the records."""
 
@@ -61,7 +64,11 @@ def forecast_merges(
     merged = MergeForecast()
     for name, of_class in rates.items():
         generations = len(seals.moments) / hours
-        filling = {topic for topic in of_class if len(seals.segments[topic]) >= len(seals.moments)}
+        filling = {
+            topic: seals.packed_counts[topic] / len(seals.moments)
+            for topic in of_class
+            if sum(not seal.is_joined for seal in seals.segments[topic]) >= len(seals.moments)
+        }
         ttl_ms = longest_ttl_ms(name)
         merged = merged.plus(_of_class(of_class, filling, ttl_ms, rules, fan_in=fan_in, generations=generations))
     return merged
@@ -69,7 +76,7 @@ def forecast_merges(
 
 def _of_class(
     rates: dict[str, float],
-    filling: Set[str],
+    filling: Mapping[str, float],
     ttl_ms: int | None,
     rules: SealRules,
     *,
@@ -77,7 +84,7 @@ def _of_class(
     generations: float,
 ) -> MergeForecast:
     """Level by level. `rates`: bytes an hour of each topic that is packed; `filling`: those that fill segments between
-    two moments; `generations`: of level 0, in an hour."""
+    two moments, and in what part of the moments they are packed; `generations`: of level 0, in an hour."""
     rates, merged, ranges = dict(rates), MergeForecast(), 1
     packs_per_generation = math.ceil(sum(rates.values()) / generations / rules.pack_bytes) if generations else 0
     for _ in range(LEVELS_MAX if fan_in is not None and generations else 0):
@@ -98,7 +105,7 @@ def _of_class(
 
 def _of_level(
     rates: dict[str, float],
-    filling: Set[str],
+    filling: Mapping[str, float],
     rules: SealRules,
     *,
     generations: float,
@@ -110,10 +117,21 @@ def _of_level(
     bits = max(0, math.ceil(math.log2(merge_bytes / rules.pack_bytes)))
     segments = 0.0
     for topic, rate in list(rates.items()):
-        if rate / generations >= rules.segment_bytes // OWN_PART:
-            count = math.ceil(rate / generations / rules.segment_bytes)
+        if topic in filling:
             # Pieces with segments between them are not joined.
-            segments += max(count, pack_count if topic in filling else 0) * generations
+            piece_count = filling[topic] * pack_count
+            own = _own_pieces(
+                rate / generations / piece_count,
+                part=filling[topic],
+                pack_count=pack_count,
+                own_bytes=own_bytes_of(rules.segment_bytes),
+            )
+            segments += own * generations
+            rates[topic] = rate * max(0.0, 1 - own / piece_count)
+            if rates[topic] < rate * ALL_BUT:
+                del rates[topic]
+        elif rate / generations >= own_bytes_of(rules.segment_bytes):
+            segments += math.ceil(rate / generations / rules.segment_bytes) * generations
             del rates[topic]
     outputs = min(2**bits, len(rates))
     buffer_bytes = buffer_bytes_of(pack_count, budget_bytes=rules.upload_budget_bytes)
@@ -121,3 +139,15 @@ def _of_level(
     merges = generations * ranges
     puts = merges * outputs * rules.puts_of(merge_bytes / outputs) if outputs else 0.0
     return MergeForecast(merges=merges, puts=puts, segments=segments, gets=merges * gets), bits
+
+
+def _own_pieces(piece_bytes: float, *, part: float, pack_count: int, own_bytes: int) -> float:
+    """How many pieces of a topic a merge makes segments of, on average: all that it meets once they are `own_bytes`
+    together. Each pack has one with the chance `part`, of up to twice `piece_bytes`, any size as likely."""
+    pieces = 0.0
+    for count in range(1, pack_count + 1):
+        chance = math.comb(pack_count, count) * part**count * (1 - part) ** (pack_count - count)
+        deviation = piece_bytes * math.sqrt(count / 3)
+        reaches = 0.5 * (1 + math.erf((count * piece_bytes - own_bytes) / (deviation * math.sqrt(2))))
+        pieces += count * chance * reaches
+    return pieces

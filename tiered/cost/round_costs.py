@@ -1,6 +1,6 @@
 """RoundCosts: how many requests a round of the tier service takes at most, that write or list.
 
-    segment    PUTS_PER_SEGMENT for each topic that has filled one
+    segment    PUTS_PER_SEGMENT for each topic that has filled one, 1 for each that has `own_bytes`
     pack       1, of at most `pack_bytes` of one TTL class, and of as many topics as one ledger entry may name
     commit     what the ledger says (`LedgerWriter.commits_cost_max`), for each entry
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from thermocline.tiered.ledger_writer import LedgerWriter
+from thermocline.tiered.packs.merge_policy import own_bytes_of
 from thermocline.tiered.packs.pack_sealer import ENTRY_BYTES_MAX, said_bytes
 from thermocline.tiered.seal_backlog import SealBacklog
 from thermocline.tiered.segment_upload import PUTS_PER_SEGMENT
@@ -38,9 +39,10 @@ class RoundCosts:
         *,
         class_of: Callable[[str], str],
         has_packs: bool,
+        is_budgeted: bool = False,
         put_requests: Callable[[int], int] = lambda size_bytes: 1,
     ) -> None:
-        """`put_requests`: of an object of so many bytes."""
+        """`put_requests`: of an object of so many bytes. `is_budgeted`: there is a request budget."""
         self._writer = writer
         self._backlog = backlog
         self._config = config
@@ -48,6 +50,8 @@ class RoundCosts:
         self._has_packs = has_packs
         self._put_requests = put_requests
         self.piece_bytes = piece_bytes_of(config)
+        self.own_bytes = own_bytes_of(self.piece_bytes if is_budgeted else config.segment_bytes)
+        """From how many bytes on a topic is sealed by itself, as a merge would give it a segment of its own."""
 
     def is_full(self, topic: str) -> bool:
         """Whether a topic fills a segment."""
@@ -65,7 +69,9 @@ class RoundCosts:
         if full_count == len(topics):
             return self._segments(full_count) + self._writer.commits_cost_max(1)
         small = [topic for topic in self._backlog.waiting() if not self.is_full(topic)]
-        return self._segments(full_count) + self._packed(small)
+        large_count = sum(self._backlog.topics[topic].waiting_bytes >= self.own_bytes for topic in small)
+        large_puts = large_count * self._put_requests(self._config.segment_bytes)
+        return self._segments(full_count) + large_puts + self._packed(small)
 
     def packs_of_small(self) -> int:
         """To seal all small topics that wait, without the commit."""

@@ -1,8 +1,9 @@
 """When topics would be sealed under given rules, if what came in lately came in again and again.
 
     full      `segment_bytes` of a topic wait: it takes a segment of its own, of so much
-    moment    the oldest waiting message of any topic is `age_ms` old: all that waits goes, in packs, one for each TTL
-              class, more where that is more than `pack_bytes` or more topics than one ledger entry may name
+    moment    the oldest waiting message of any topic is `age_ms` old: all that waits goes. A topic of which half a
+              segment waits takes one of its own, as one object; all others go in packs, one for each TTL class, more
+              where that is more than `pack_bytes` or more topics than one ledger entry may name
 
 As in `seal_backlog.py` and `tier_service.py`, which look once a round. Pure.
 """
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 
 from thermocline.tiered.cost.arrivals import Arrivals
 from thermocline.tiered.cost.traffic_record import TopicTraffic
+from thermocline.tiered.packs.merge_policy import own_bytes_of
 from thermocline.tiered.packs.pack_sealer import ENTRY_BYTES_MAX
 from thermocline.tiered.packs.ttl_class import ttl_class
 
@@ -63,10 +65,12 @@ class TopicLoad:
 
 @dataclass(frozen=True, slots=True)
 class ForecastSeal:
-    """One segment: sealed in the round at `round_ms`; its newest message was stored at `newest_ms`."""
+    """One segment: sealed in the round at `round_ms`; its newest message was stored at `newest_ms`. `is_joined`: it is
+    one object, not three."""
 
     round_ms: int
     newest_ms: int
+    is_joined: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +84,15 @@ class ForecastMoment:
 
 @dataclass(frozen=True, slots=True)
 class SealedStretch:
-    """A segment of a topic, or what a class has in packs (`topic` is empty then): records stored between two times."""
+    """A segment of a topic, or what a class has in packs (`topic` is empty then): records stored between two times.
+    `is_joined`: see ForecastSeal."""
 
     topic: str
     ttl_class: str
     start_ms: float
     end_ms: float
     records: float
+    is_joined: bool = False
 
 
 @dataclass(slots=True)
@@ -100,12 +106,13 @@ class SealEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastSeals:
-    """What is sealed in a stretch of time, from its start: moments, segments by topic, packed bytes by topic. `events`:
-    all of it, and what is sealed before, from now on."""
+    """What is sealed in a stretch of time, from its start: moments, segments by topic, packed bytes by topic, and how
+    many pieces these are. `events`: all of it, and what is sealed before, from now on."""
 
     moments: Sequence[ForecastMoment]
     segments: Mapping[str, Sequence[ForecastSeal]]
     packed_bytes: Mapping[str, float]
+    packed_counts: Mapping[str, int]
     events: Sequence[SealEvent] = ()
 
 
@@ -116,6 +123,7 @@ class _Waiting:
         self.load = load
         self.seals: list[ForecastSeal] = []
         self.packed_bytes = 0.0
+        self.packed_count = 0
         self._arrivals = arrivals
         self._position = -float(load.waiting_bytes)
         self.first_ms = -float(load.waited_ms) if load.waiting_bytes else arrivals.first_from(0)
@@ -137,11 +145,15 @@ class _Waiting:
         return sealed
 
     def go(self, round_ms: int, rules: SealRules) -> float:
-        """All that waits goes; how many bytes that is."""
+        """All that waits goes, into a pack or, from half a segment on, by itself; how many bytes that is."""
         end = max(self._arrivals.bytes_before(round_ms), self._position)
         size_bytes, self._position = end - self._position, end
         self.first_ms = self._arrivals.first_from(round_ms)
-        self.packed_bytes += size_bytes
+        if size_bytes >= own_bytes_of(rules.segment_bytes):
+            self.seals.append(ForecastSeal(round_ms, round_ms, is_joined=True))
+        else:
+            self.packed_bytes += size_bytes
+            self.packed_count += size_bytes > 0
         self._look(rules)
         return size_bytes
 
@@ -162,6 +174,7 @@ def forecast_seals(
     topics = [_Waiting(load, arrivals[load.topic], rules) for load in loads]
     moments: list[ForecastMoment] = []
     packed_before: dict[str, float] = {}
+    counted_before: dict[str, int] = {}
     events: list[SealEvent] = []
     end_ms = start_ms + horizon_ms
     while topics:
@@ -173,11 +186,12 @@ def forecast_seals(
             moments.append(ForecastMoment(round_ms - start_ms, pack_count, put_count))
         else:
             packed_before = {topic.load.topic: topic.packed_bytes for topic in topics}
+            counted_before = {topic.load.topic: topic.packed_count for topic in topics}
     return ForecastSeals(
         moments=moments,
         segments={
             topic.load.topic: [
-                ForecastSeal(seal.round_ms - start_ms, seal.newest_ms - start_ms)
+                ForecastSeal(seal.round_ms - start_ms, seal.newest_ms - start_ms, seal.is_joined)
                 for seal in topic.seals
                 if start_ms <= seal.round_ms < end_ms
             ]
@@ -185,6 +199,9 @@ def forecast_seals(
         },
         packed_bytes={
             topic.load.topic: topic.packed_bytes - packed_before.get(topic.load.topic, 0.0) for topic in topics
+        },
+        packed_counts={
+            topic.load.topic: topic.packed_count - counted_before.get(topic.load.topic, 0) for topic in topics
         },
         events=events,
     )
@@ -217,18 +234,21 @@ def _seal_small(
     said_bytes: dict[str, int] = {}
     records: dict[str, float] = {}
     starts_ms: dict[str, float] = {}
+    event = _event_at(events, round_ms)
+    event.gate_ms = round_ms
     for topic in topics:
         first_ms = topic.first_ms
         size_bytes = topic.go(round_ms, rules)
-        if size_bytes:
-            name = ttl_class(topic.load.ttl_ms)
+        name = ttl_class(topic.load.ttl_ms)
+        if size_bytes >= own_bytes_of(rules.segment_bytes):
+            count = size_bytes / topic.load.record_bytes
+            event.sealed.append(SealedStretch(topic.load.topic, name, first_ms, round_ms, count, is_joined=True))
+        elif size_bytes:
             raw_bytes[name] = raw_bytes.get(name, 0.0) + size_bytes
             said_bytes[name] = said_bytes.get(name, 0) + len(topic.load.topic) + _SAID_BYTES
             records[name] = records.get(name, 0.0) + size_bytes / topic.load.record_bytes
             starts_ms[name] = min(starts_ms.get(name, first_ms), first_ms)
     packs = puts = 0
-    event = _event_at(events, round_ms)
-    event.gate_ms = round_ms
     for name, size_bytes in raw_bytes.items():
         count = max(math.ceil(size_bytes / rules.pack_bytes), math.ceil(said_bytes[name] / ENTRY_BYTES_MAX))
         packs += count

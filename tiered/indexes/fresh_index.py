@@ -22,7 +22,8 @@ from thermocline.tiered.indexes.log_items import Item, Unindexed, item_id
 from thermocline.tiered.indexes.range_cut import records_behind
 from thermocline.tiered.segment_entry import SegmentEntry
 
-FRESH_BYTES_MAX = 16 * 1024 * 1024
+FRESH_BYTES_MAX = 24 * 1024 * 1024
+"""A range that is due, and what is sealed until the next entry names its objects: a million records of two keys."""
 ITEMS_MAX = 256
 """No more than so many are kept, however small: who opens the catalog sends a request or two for each."""
 

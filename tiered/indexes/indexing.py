@@ -4,6 +4,9 @@
     objects add up       -> IndexMerger  -> commit: `indexes_in`, `indexes_out`
     objects expire       -> commit: `indexes_out`, with one of these or by itself
 
+Its commits wait for the entry of the round that is due next (`TierService.amend_with_next`): an entry costs a request,
+and what waits is in memory, or found by the parts of segments.
+
 One of these at a time, within a budget of bytes (`packs/merging.py`) and of requests. An object is complete before the
 ledger names it, and until then the parts of the segments answer: it may stop anywhere. A damaged part stops the range
 that it lies in, until a scrub has healed it; everything is found all the same. Belongs to the tier process's loop.
@@ -12,6 +15,7 @@ that it lies in, until a scrub has healed it; everything is found all the same. 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -77,6 +81,8 @@ class Indexing:
         self._commit_cost = commit_cost
         self._sweep_interval_ms = sweep_interval_ms
         self._failed: frozenset[str] = frozenset()
+        self._held = contextlib.ExitStack()
+        """Requests that are nobody else's while objects are made."""
 
     async def run(self, changed: asyncio.Event) -> None:
         """Do whatever is due, again whenever `changed` is set, and look for what expires; until cancelled or fenced."""
@@ -115,7 +121,8 @@ class Indexing:
         if self._budget.is_free and self._is_due():
             cost = self._cost()
             if self._requests.allows(cost, who="index"):
-                with self._requests.holding(cost):
+                with contextlib.ExitStack() as self._held:
+                    self._held.enter_context(self._requests.holding(cost))
                     if await self.build_or_merge():
                         return True
         if not expired_indexes(self._catalog(), self._cuts_ms()) or not self._requests.allows(self._commit_cost()):
@@ -195,6 +202,7 @@ class Indexing:
 
     async def _commit(self, result: IndexResult, change: Change, *, what: str) -> bool:
         self._budget.take(result.written_bytes)
+        self._held.close()  # else what the entry waits for might be refused
         try:
             is_in = await self._amend(change)
         except MQError:

@@ -9,8 +9,9 @@ import numpy as np
 
 from thermocline.tiered.indexes.log_items import Item, LogItems
 
-RECORDS_MAX = 1 << 18
-"""Some 220 bytes of memory each, while it is made."""
+RECORDS_MAX = 1 << 19
+"""Some 220 bytes of memory each, while it is made. Half as many made twice as many objects: a pack of messages of 1 KiB
+that come at 1 MiB/s holds 117 000, and four packs are one range."""
 
 
 def cut(items: LogItems, *, start: int, end: int, records_max: int = RECORDS_MAX) -> int:

@@ -24,7 +24,15 @@ from thermocline.tiered.packs.pack_entry import PackEntry
 from thermocline.tiered.packs.ttl_class import SPAN_OF_TTL, longest_ttl_ms
 
 MERGE_COUNT_MIN = 2
+OWN_PART = 2
+"""A topic whose pieces in one merge reach 1/OWN_PART of a segment gets segments of its own; one of which so much waits
+is sealed by itself at once."""
 DEPTH_MAX = 16
+
+
+def own_bytes_of(segment_bytes: int) -> int:
+    """From how many raw bytes on a topic gets a segment of its own."""
+    return max(1, segment_bytes // OWN_PART)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

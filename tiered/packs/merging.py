@@ -25,14 +25,12 @@ from thermocline.remoting.errors import (
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cost.request_budget import RequestBudget
 from thermocline.tiered.ledger_entry import LedgerChanges
-from thermocline.tiered.packs.merge_policy import MergePlan, MergePolicy
+from thermocline.tiered.packs.merge_policy import MergePlan, MergePolicy, own_bytes_of
 from thermocline.tiered.packs.pack_merger import MergeResult, MergeRules, PackMerger
 
 logger = logging.getLogger(__name__)
 
 BURST_MS = 60_000
-OWN_PART = 2
-"""A topic whose pieces in one merge reach 1/OWN_PART of a segment gets segments of its own."""
 NONE_OWN = 1 << 62
 """No topic has so many bytes."""
 FAILED_MAX = 64
@@ -185,7 +183,7 @@ class Merging:
 
     @property
     def _own_bytes(self) -> int:
-        return max(1, self._segment_bytes // OWN_PART)
+        return own_bytes_of(self._segment_bytes)
 
     def _choose_own_bytes(self, plan: MergePlan, requests: RequestBudget) -> tuple[int, int]:
         """From how many bytes on a topic gets segments of its own, and how many requests that takes at most."""

@@ -28,11 +28,12 @@ from thermocline.tiered.indexes.log_items import Item
 from thermocline.tiered.ledger_writer import LedgerWriter
 from thermocline.tiered.packs.merge_policy import MergePlan
 from thermocline.tiered.packs.pack_entry import PackEntry, topic_key
-from thermocline.tiered.packs.pack_writer import RECORD_MEMORY_BYTES, JoinedSegment, PackWriter, join_parts
+from thermocline.tiered.packs.pack_writer import RECORD_MEMORY_BYTES, PackWriter
 from thermocline.tiered.packs.piece_rewriter import PieceBytes, rewrite, stretches
 from thermocline.tiered.packs.piece_stream import BUFFER_BYTES, COLUMNS_BUFFER_BYTES, PiecePlace, PieceStream
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_format import SegmentId
+from thermocline.tiered.segment_upload import upload_joined
 from thermocline.tiered.segment_writer import FinishedSegment, SegmentOptions
 from thermocline.tiered.tier_budgets import TierBudgets
 
@@ -247,14 +248,12 @@ class _Outputs:
         footer = finished.footer
         key = self._writer.keys.merged_segment(footer.topic, footer.segment_id)
         self._uploading[footer.segment_id] = key
-        joined: JoinedSegment = await asyncio.to_thread(
-            join_parts, finished, key=key, created_ms=self._clock(), folder=self._folder
+        entry = await upload_joined(
+            self._writer.store, self._writer.keys, finished, created_ms=self._clock(), folder=self._folder
         )
-        with joined.object:
-            await self._writer.store.put(key, joined.object.data)
         del self._uploading[footer.segment_id]
-        self._result.segments_in.append(joined.entry)
-        await self._keep_fresh(joined.entry, [(joined.entry, finished.cq, finished.idx)])
+        self._result.segments_in.append(entry)
+        await self._keep_fresh(entry, [(entry, finished.cq, finished.idx)])
 
     async def add_piece(self, ttl_class: str, finished: FinishedSegment) -> None:
         """Put a piece into the open pack of its class; a pack ends where its range of topics does."""

@@ -2,6 +2,7 @@
 
     find_newest      by what a listing shows: a listing and a GET, for whoever looks at a broker from outside
     find_last        though listings may lag: for whoever goes on from it
+    with_carried     what a ledger entry carries, if that is newer (carried_state.py)
     find_superseded  what nobody falls back to any more: for whoever deletes
 
 Names are a row: the sequence of an epoch begins with 1 and leaves none out (`state_log.py`), and the newest two stay.
@@ -18,29 +19,36 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from thermocline.remoting.errors import ObjectNotFoundError, ObjectStoreUnavailableError
+import msgspec
+
+from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError, ObjectStoreUnavailableError
+from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.checked_json import is_sealed
 from thermocline.tiered.errors import StateCorruptError, StateTooNewError
+from thermocline.tiered.ledger_reader import open_catalog
 from thermocline.tiered.object_keys import BrokerKeys
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.parallel import run_all
+from thermocline.tiered.state.carried_state import find_carried
 from thermocline.tiered.state.snapshot import KEPT_COUNT, StateName, StateSnapshot, decode_state
 
 logger = logging.getLogger(__name__)
 
 READ_ATTEMPTS_MAX = 8
 UNLISTED_MAX = 16
-"""By how many snapshots a listing may lag: as many intervals of `coldStateIntervalMs`, 13 minutes by default."""
+"""By how many snapshots a listing may lag: as many intervals of `coldStateIntervalMs`, 15 minutes by default, or more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewestState:
     """The newest snapshot that can be read; None when there is none at all. `skipped`: keys of newer ones that are
-    damaged. `names`: the newest that are there, readable or not, oldest first."""
+    damaged. `names`: the newest objects that are there, readable or not, oldest first. `is_carried`: a ledger entry has
+    it."""
 
     snapshot: StateSnapshot | None = None
+    is_carried: bool = False
     skipped: tuple[str, ...] = ()
     names: tuple[StateName, ...] = ()
 
@@ -118,10 +126,32 @@ async def find_superseded(store: ObjectStore, keys: BrokerKeys, names: Collectio
 
 
 async def read_newest(store: ObjectStore, keys: BrokerKeys) -> StateSnapshot | None:
-    """The snapshot of `find_newest`, which raises the same; a warning tells when it is not the newest."""
+    """The snapshot of `find_newest`, which raises the same, or a newer one that the ledger carries; a warning tells
+    when it is not the newest."""
     found = await find_newest(store, keys)
     found.warn()
-    return found.snapshot
+    try:
+        catalog = await open_catalog(store, keys, only_topics=frozenset())
+    except CorruptDataError as error:
+        logger.warning("the ledger cannot be read, nor whether it carries a newer state: %s", error)
+        return found.snapshot
+    return (await with_carried(found, store, keys, catalog)).snapshot
+
+
+async def with_carried(found: NewestState, store: ObjectStore, keys: BrokerKeys, catalog: Catalog) -> NewestState:
+    """What was found among the objects, or what `catalog`'s ledger carries when that is newer.
+
+    Raises:
+        ObjectStoreUnavailableError: No answer.
+        StateTooNewError: A later version has written it.
+    """
+    if found.snapshot is None:
+        return found  # without an object nothing is reserved
+    carried = await find_carried(store, keys, version=catalog.state_version)
+    if carried is None or carried.name < found.snapshot.name:
+        return found
+    ceiling = max(carried.log_ceiling, found.snapshot.log_ceiling)
+    return replace(found, snapshot=msgspec.structs.replace(carried, log_ceiling=ceiling), is_carried=True)
 
 
 async def list_names(store: ObjectStore, keys: BrokerKeys) -> list[StateName]:

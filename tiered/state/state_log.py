@@ -32,7 +32,7 @@ from thermocline.remoting.errors import CorruptDataError, FencedError, ObjectNot
 from thermocline.tiered.errors import AlreadyExistsError
 from thermocline.tiered.ledger_reader import find_entry
 from thermocline.tiered.ledger_writer import LedgerWriter
-from thermocline.tiered.state.newest_state import NewestState, find_last, list_names
+from thermocline.tiered.state.newest_state import NewestState, find_last, list_names, with_carried
 from thermocline.tiered.state.snapshot import KEPT_COUNT, StateName, StateSnapshot, decode_state, encode_state
 
 logger = logging.getLogger(__name__)
@@ -54,11 +54,13 @@ class StateLog:
         """Of the last attempt, whether it had an answer or not."""
 
     async def newest(self) -> NewestState:
-        """The newest snapshot of an earlier writer, or of this one, that can be read.
+        """The newest snapshot of an earlier writer, or of this one, that can be read: an object, or what the ledger
+        carries.
 
         Raises:
             ObjectStoreUnavailableError: No answer.
             StateCorruptError: Neither of the newest two can be read.
+            StateTooNewError: A later version has written the newest one.
         """
         writer = self._writer
         found = await find_last(writer.store, writer.keys, epoch=writer.epoch)
@@ -70,7 +72,7 @@ class StateLog:
         for name in self.kept:
             if name not in self._ceilings and self._key(name) not in found.skipped:
                 await self._read_ceiling(name)
-        return found
+        return await with_carried(found, writer.store, writer.keys, writer.catalog)
 
     @property
     def kept(self) -> tuple[StateName, ...]:
@@ -95,6 +97,12 @@ class StateLog:
     def next_name(self) -> StateName:
         """The name of the snapshot to write."""
         return StateName(self._writer.epoch, self._sequence + 1)
+
+    @property
+    def last_name(self) -> StateName:
+        """The name that a snapshot bears which a ledger entry carries: of the object before it, less than that of the
+        next."""
+        return StateName(self._writer.epoch, self._sequence)
 
     async def write(self, snapshot: StateSnapshot) -> None:
         """Save a snapshot of the next name, or of one behind it when an earlier attempt has that; what it reserves may

@@ -115,6 +115,9 @@ async def lost_disk(play: Play) -> None:
     await play.make_topic(LASTING)
     await play.sleep(STATES_SAVED_MS)
     play.append(KEEPING, 4)
+    await play.sleep(STATE_INTERVAL_MS * 3 // 4)
+    await play.seal_packs()  # its entry carries the state
+    play.append(KEEPING, 2)
     await play.lose_disk()
     await play.recover()
     await check_messages(play.broker, play.promises, settles=True)
@@ -242,7 +245,7 @@ async def merging(play: Play) -> None:
     play.append(KEEPING, 5, size_bytes=LARGE_BYTES)
     await play.seal_packs()
     await play.sleep(GRACE_MS)
-    play.append(KEEPING, 3)
+    play.append(KEEPING, 10, size_bytes=LARGE_BYTES)  # half a segment: one object
     await play.seal_by_age()
     await play.sleep(STATE_INTERVAL_MS)
     await play.collect()

@@ -43,6 +43,7 @@ from thermocline.broker.helper_protocol import (
     SealRequest,
     TierReportRequest,
 )
+from thermocline.broker.housekeeping import Housekeeping
 from thermocline.broker.log_reservation import LogReservation, reserve_bytes
 from thermocline.broker.pull_finder import PullFinder
 from thermocline.broker.recovery.bucket_recovery import recover_from_bucket
@@ -275,7 +276,12 @@ class SmallBroker:
         )
         context.persister.register(log_reservation.FILE_NAME, config.log_ceiling_path, reservation.encode)
         reservation.load(load_file(self.disk, config.log_ceiling_path))
-        self._state = StateLink(hub, in_flight=context.pops.in_flight, reservation=reservation)  # type: ignore[arg-type]
+        self._state = StateLink(
+            hub,  # type: ignore[arg-type]
+            in_flight=context.pops.in_flight,
+            reservation=reservation,
+            save_files=Housekeeping(context).save,
+        )
         self._index = BuiltIndex(self.disk, config, store, world.now_ms)
         self.feed = TierFeed(
             hub,  # type: ignore[arg-type]

@@ -15,9 +15,11 @@ from pathlib import Path
 from random import Random
 from typing import Any, cast
 
+from benchmarks.indexing_beside import IndexingBeside
 from benchmarks.synthetic_hot_tier import SyntheticHotTier
-from thermocline.broker.state_capture import queue_ends
-from thermocline.remoting.message_record import RECORD_BYTES_MIN
+from thermocline.broker.state_capture import Captured, QueueEnds, queue_ends
+from thermocline.broker.state_documents import PoppedOffsets
+from thermocline.broker.state_rounds import StateRounds
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cost.cost_meter import CostMeter
 from thermocline.tiered.cost.round_costs import piece_bytes_of
@@ -40,7 +42,7 @@ from thermocline.tiered.packs.pack_sealer import PackSealer
 from thermocline.tiered.seal_backlog import SealBacklog, SealPolicy
 from thermocline.tiered.sealer import Sealer
 from thermocline.tiered.segment_writer import SegmentOptions
-from thermocline.tiered.state.snapshot import STATE_FORMAT, StateSnapshot, TopicState
+from thermocline.tiered.state.snapshot import TopicState
 from thermocline.tiered.state.state_log import StateLog
 from thermocline.tiered.tier_budgets import TierBudgets
 from thermocline.tiered.tier_config import TierConfig
@@ -50,6 +52,7 @@ from thermocline.tiered.wrappers import MeteringObjectStore
 KEYS = BrokerKeys.of(cluster="DefaultCluster", broker_name="broker-a")
 IDENTITY = LedgerIdentity(store_uuid="metered", cluster="DefaultCluster", broker_name="broker-a")
 STEP_MS = 1_000
+RESERVE_BYTES = 1 << 50
 FORGET_STEPS = 30
 
 
@@ -89,7 +92,8 @@ class MeteredTier:
         self.service: TierService
         self.merging: Merging
         self.indexing: Indexing
-        self.states: SavedStates
+        self._beside: IndexingBeside
+        self.states: StateRounds
         self.on_sealed: Callable[[Catalog, Mapping[str, int]], None] = lambda catalog, sealed_bytes: None
         self.pressure = False
         self.times_ms: dict[tuple[str, int], array[int]] = {}
@@ -171,6 +175,7 @@ class MeteredTier:
             service.backlog.account()
             return service.backlog.committed_offset()
 
+        self._beside = beside = IndexingBeside(service)
         self.indexing = Indexing(
             builder=IndexBuilder(writer, spool_folder=spool_folder, clock=clock),
             merger=IndexMerger(writer, spool_folder=spool_folder, clock=clock),
@@ -181,15 +186,30 @@ class MeteredTier:
             gate=gate,
             class_of=service.class_of,
             cuts_ms=service.cuts_ms,
-            amend=service.amend,
+            amend=beside.amend,
             requests=requests,
             commit_cost=lambda: writer.commit_cost_max,
         )
-        self.states = SavedStates(writer, service, hot, interval_ms=config.state_interval_ms)
+        self.states = StateRounds(
+            writer,
+            StateLog(writer),
+            cast(Any, _EndsAlone()),
+            ends=lambda: queue_ends(service.backlog),
+            reported_offset=lambda: service.backlog.reported_offset,
+            popped=_nothing_popped,
+            append_offset=lambda: hot.append_offset,
+            saved=lambda ceiling: None,
+            reserve_bytes=RESERVE_BYTES,
+            interval_ms=config.state_interval_ms,
+            clock=clock,
+        )
+        if self._is_whole:
+            service.carry = self.states.carry
         self.report()
         try:
             yield self.service
         finally:
+            await beside.stop()
             await writer.close()
 
     def report(self, *, only_changed: bool = False) -> None:
@@ -230,8 +250,7 @@ class MeteredTier:
         while await self.merging.run_once() is not None:
             pass
         if self._is_whole:
-            while await self.indexing.run_once():
-                pass
+            await self._beside.step(self.indexing)
             await self.states.save_due()
         self._steps += 1
         if self._steps % FORGET_STEPS == 0:
@@ -248,49 +267,25 @@ class MeteredTier:
             await self.step()
 
 
-class SavedStates:
-    """State snapshots as StateRounds has them saved: so often, if they say anything new."""
+class _EndsAlone:
+    """Stands for StateCapture: a broker that has no files."""
 
-    def __init__(self, writer: LedgerWriter, service: TierService, hot: SyntheticHotTier, *, interval_ms: int) -> None:
-        self._log = StateLog(writer)
-        self._service = service
-        self._hot = hot
-        self._interval_ms = interval_ms
-        self._next_ms = hot.now_ms
-        self._newest: StateSnapshot | None = None
-        self._has_looked = False
-
-    async def save_due(self) -> None:
-        """Save what has changed, if it is time."""
-        now_ms = self._hot.now_ms
-        if now_ms < self._next_ms:
-            return
-        if not self._has_looked:
-            self._newest, self._has_looked = (await self._log.newest()).snapshot, True
-        snapshot = self._snapshot()
-        if self._newest is None or not snapshot.says_the_same(self._newest):
-            await self._log.write(snapshot)
-            self._newest = snapshot
-        self._next_ms = now_ms + self._interval_ms
-
-    def _snapshot(self) -> StateSnapshot:
-        ends, name = queue_ends(self._service.backlog), self._log.next_name()
-        return StateSnapshot(
-            format=STATE_FORMAT,
-            epoch=name.epoch,
-            sequence=name.sequence,
-            store_uuid=IDENTITY.store_uuid,
-            cluster=IDENTITY.cluster,
-            broker_name=IDENTITY.broker_name,
-            captured_ms=self._hot.now_ms,
+    def capture(self, ends: QueueEnds, *, popped: PoppedOffsets) -> Captured:
+        """See StateCapture."""
+        return Captured(
             log_offset=ends.log_offset,
-            log_ceiling=1 << 50,
-            record_bytes_min=RECORD_BYTES_MIN,
+            new_queue_offset=0,
+            last_incarnation=1,
             topics=tuple(
                 TopicState(topic=topic, incarnation=incarnation, ends=each)
                 for topic, (incarnation, each) in sorted(ends.topics.items())
             ),
+            documents={},
         )
+
+
+async def _nothing_popped() -> PoppedOffsets:
+    return ()
 
 
 def _poisson(random: Random, mean: float) -> int:

@@ -143,7 +143,8 @@ async def test_topics_that_fill_small_segments_keep_to_the_budget_too() -> None:
     # Half an hour sees at most a burst and half of the refill.
     assert budgeted.busiest_hour <= 96 + (300 - 96) // 2
     puts = {purpose: account.put_count for purpose, account in tier.meter.by_purpose.items()}
-    assert puts[Purpose.STATE] == 36, "a snapshot each 45 seconds, looked for every 10, whatever else waits"
+    # Saved 36 times, each 45 seconds and looked for every 10: every second time at most an entry carries the state.
+    assert 18 <= puts[Purpose.STATE] < 36
     assert puts[Purpose.INDEX] > 4
     assert 20 < puts[Purpose.PACKS] < 100
 

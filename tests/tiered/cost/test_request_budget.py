@@ -73,11 +73,11 @@ def test_reads_and_deletes_do_not_count() -> None:
 def test_a_budget_that_leaves_too_little_beside_state_snapshots_is_refused() -> None:
     with pytest.raises(InvalidRequestError):
         Spender(REQUESTS_PER_HOUR_MIN - 1)
-    with pytest.raises(InvalidRequestError, match="minimum=112"):
-        TierConfig(cold_url="memory://x", requests_per_hour=111)
+    with pytest.raises(InvalidRequestError, match="minimum=103"):
+        TierConfig(cold_url="memory://x", requests_per_hour=102)
     with pytest.raises(InvalidRequestError, match="minimum=400"):
         TierConfig(cold_url="memory://x", requests_per_hour=399, state_interval_ms=10_000)
-    assert TierConfig(cold_url="memory://x", requests_per_hour=112).requests_per_hour == 112
+    assert TierConfig(cold_url="memory://x", requests_per_hour=103).requests_per_hour == 103
     assert TierConfig(cold_url="memory://x", requests_per_hour=0).requests_per_hour == 0
 
 
