@@ -50,10 +50,10 @@ class StorageForecast:
 def loads_of(
     service: TierService, window: TrafficWindow, *, now_ms: int, ttls_ms: Mapping[str, int | None]
 ) -> list[TopicLoad]:
-    """The topics of a service that something came of. `ttls_ms`: of those that would have another time to live than
-    they have; None: for ever."""
+    """The topics of a service that something came of, by name: each plays the same random times in every forecast.
+    `ttls_ms`: of those that would have another time to live than they have; None: for ever."""
     loads: list[TopicLoad] = []
-    for traffic in window.topics:
+    for traffic in sorted(window.topics, key=lambda each: each.topic):
         progress = service.backlog.topics.get(traffic.topic)
         if progress is not None and not progress.tiered:
             continue

@@ -73,6 +73,8 @@ MIXED_WITH_TTL = Workload(
     after=config(segment_bytes=128 * KIB, seal_age_ms=2 * MINUTE_MS),
     ttl_after_ms=20 * MINUTE_MS,
     settle_minutes=50,
+    # Of half an hour, what is left of a topic when a round comes is another sample than in what is counted.
+    record_minutes=60,
     counted_minutes=150,
 )
 
