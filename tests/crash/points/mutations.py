@@ -23,6 +23,7 @@ from thermocline.tiered.indexes.index_builder import IndexBuilder
 from thermocline.tiered.indexes.index_merger import IndexMerger
 from thermocline.tiered.ledger_entry import LedgerChanges, LedgerEntry, SegmentOut
 from thermocline.tiered.ledger_writer import LedgerWriter, _Pending
+from thermocline.tiered.live_names import LiveNames
 from thermocline.tiered.object_keys import BrokerKeys, segment_id_of
 from thermocline.tiered.object_store import Data, ObjectStore
 from thermocline.tiered.packs.merging import Merging
@@ -285,11 +286,13 @@ def collection_of_its_own_packs() -> AbstractContextManager[object]:
 
 
 def _collection_of_all_of(prefix_of: Callable[[BrokerKeys], str]) -> AbstractContextManager[object]:
-    async def orphans(collector: GarbageCollector, protected: set[str]) -> AsyncIterator[tuple[str, int]]:
+    async def orphans(collector: GarbageCollector, live: LiveNames, kept: set[str]) -> AsyncIterator[tuple[str, int]]:
         writer = collector._writer
         async for info in writer.store.list(prefix_of(writer.keys)):
             segment_id = segment_id_of(info.key)
-            if segment_id is not None and segment_id.epoch <= writer.epoch and info.key not in protected:
+            if segment_id is None or segment_id.epoch > writer.epoch:
+                continue
+            if info.key not in kept and info.key not in live:
                 yield info.key, info.size_bytes
 
     return patch.object(GarbageCollector, "_orphans", orphans)
