@@ -168,7 +168,7 @@ async def test_lost_under_load_again_and_again(
 async def test_without_its_newest_state_a_broker_comes_back_by_the_one_before(
     broker: BrokerProcess, case_count: Callable[..., int], damage: str
 ) -> None:
-    """Groups are where that state or a later ledger entry has them; nothing committed is missing, no offset comes twice."""
+    """Groups are where that state or a later entry has them; nothing committed is missing, no offset comes twice."""
     bucket = await open_object_store(broker.properties["coldUrl"])
     load = RecoveryLoad(broker, SEED)
     await broker.start()

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 READ_ATTEMPTS_MAX = 8
 UNLISTED_MAX = 16
-"""By how many snapshots a listing may lag: as many intervals of `coldStateIntervalMs`, 15 minutes or more by default."""
+"""By how many snapshots a listing may lag: so many intervals of `coldStateIntervalMs`, 15 minutes or more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
