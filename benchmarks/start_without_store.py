@@ -66,7 +66,7 @@ class Relay:
         self._thread.join()
 
     def set_condition(self, condition: str) -> None:
-        """Meet connections so from now on; those that are open are closed by whoever has them."""
+        """Treat new connections so from now on; the broker closes those that are open."""
         asyncio.run_coroutine_threadsafe(self._change(condition), self._loop).result()
 
     async def _change(self, condition: str) -> None:

@@ -243,7 +243,7 @@ def _retry_policy(find: Find) -> RetryPolicy:
 
 
 def _truth(find: Find, name: str, hadoop_name: str) -> bool | None:
-    """True or false; None where nothing is said, or where Hadoop would take its default for what is said."""
+    """True or false; None without the option, or for a text that Hadoop would replace by its default."""
     own, of_hadoop = find(name), find("", hadoop_name)
     if own is not None and own.lower() not in _TRUTH:
         raise InvalidRequestError(f"{own!r} is neither true nor false", option=name)

@@ -1,4 +1,4 @@
-"""States that ledger entries carry: between two objects only, found by whoever goes on, and never missed for safety."""
+"""States that ledger entries carry: between two objects only, found by a recovery, and not needed for safety."""
 
 from __future__ import annotations
 
