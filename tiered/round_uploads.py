@@ -46,8 +46,8 @@ class RoundUploads:
         self, plans: Sequence[SealPlan], *, joined: Set[str] = frozenset()
     ) -> tuple[list[tuple[SealPlan, SegmentEntry]], BaseException | None]:
         """Seal plans, a few at once. One that fails gives its id up; the others count, and are to be committed before
-        the failure is raised: whoever waits for the failed one must not be told that all is done. `joined`: the topics
-        whose segments are one object each."""
+        the failure is raised: a demand that waits for the failed one must not be answered with success. `joined`: the
+        topics whose segments are one object each."""
         slots = asyncio.Semaphore(self._concurrency_max)
 
         async def seal_one(plan: SealPlan) -> SegmentEntry:

@@ -82,7 +82,7 @@ class Broker:
         return carried is not None
 
     async def newest(self) -> StateSnapshot:
-        """What whoever looks finds."""
+        """The newest state that a reader of the bucket finds."""
         found = await read_newest(self.writer.store, KEYS)
         assert found is not None
         return found
@@ -179,7 +179,7 @@ async def test_without_the_entry_the_object_before_it_is_taken(broker: Broker, i
     await carried(broker)
     store, key = broker.writer.store, KEYS.ledger_entry(broker.writer.catalog.state_version)
     await broker.seal()
-    await broker.writer.write_checkpoint()  # so that nobody needs the entry to open the ledger
+    await broker.writer.write_checkpoint()  # then the ledger opens without the entry
     if is_gone:
         await store.delete(key)
     else:

@@ -223,7 +223,7 @@ def test_names_of_objects_are_asked_one_by_one() -> None:
         assert all(key in live for key in catalog.live_keys())
         for key in (*KEYS.segment("orders", SegmentId(2, 1)), *KEYS.segment("others", SegmentId(1, 1)), "x", "a/b/c"):
             assert key not in live
-        assert KEYS.segment("orders", SegmentId(1, 50))[0] not in live, "it lies in one object"
+        assert KEYS.segment("orders", SegmentId(1, 50))[0] not in live, "its parts are in one object"
         staying, _ = topic.segments.without([odd.segment_id])
         later = LiveNames(
             msgspec.structs.replace(catalog, topics={"orders": msgspec.structs.replace(topic, segments=staying)})

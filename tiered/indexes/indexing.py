@@ -82,7 +82,7 @@ class Indexing:
         self._sweep_interval_ms = sweep_interval_ms
         self._failed: frozenset[str] = frozenset()
         self._held = contextlib.ExitStack()
-        """Requests that are nobody else's while objects are made."""
+        """Requests of the budget that are held while objects are made."""
 
     async def run(self, changed: asyncio.Event) -> None:
         """Do whatever is due, again whenever `changed` is set, and look for what expires; until cancelled or fenced."""

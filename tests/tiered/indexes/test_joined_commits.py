@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from benchmarks.synthetic_cold_tier import KEYS, SyntheticColdTier, SyntheticTopic, opened
 from benchmarks.synthetic_hot_tier import SyntheticHotTier
@@ -47,10 +49,28 @@ async def pack(tier: SyntheticColdTier, *, records: int = 12, age_ms: int = AGE_
     return keys
 
 
-async def index_beside_traffic(tier: SyntheticColdTier) -> None:
-    """Work until what was made waits for the entry of the round in which a message that waits is sealed."""
+@asynccontextmanager
+async def packed_tier(
+    store: MemoryObjectStore | None = None, *, seal_age_ms: int = AGE_MS, pack_age_ms: int = AGE_MS
+) -> AsyncIterator[SyntheticColdTier]:
+    """A tier with as many packs as are indexed together."""
+    bucket = store if store is not None else MemoryObjectStore()
+    topics = {name: SyntheticTopic() for name in NAMES}
+    async with opened(bucket, config(seal_age_ms), hot=SyntheticHotTier(), topics=topics, joins=True) as tier:
+        for _ in range(ITEMS_MIN):
+            await pack(tier, age_ms=pack_age_ms)
+        yield tier
+
+
+def append_one(tier: SyntheticColdTier) -> None:
+    """A message that waits to be sealed."""
     tier.hot.append(NAMES[0], 0, body_bytes=40)
     tier.report()
+
+
+async def index_beside_traffic(tier: SyntheticColdTier) -> None:
+    """Work until what was made waits for the entry of the round in which a message that waits is sealed."""
+    append_one(tier)
     await tier.index_beside()
 
 
@@ -87,13 +107,8 @@ async def test_what_is_indexed_comes_with_the_next_round() -> None:
 
 async def test_a_change_that_was_overtaken_is_left_out_of_the_entry() -> None:
     """A purge, or another indexing, has changed meanwhile what it was made from."""
-    store, hot = MemoryObjectStore(), SyntheticHotTier()
-    topics = {name: SyntheticTopic() for name in NAMES}
-    async with opened(store, config(), hot=hot, topics=topics, joins=True) as tier:
-        for _ in range(ITEMS_MIN):
-            await pack(tier)
-        tier.hot.append(NAMES[0], 0, body_bytes=40)
-        tier.report()
+    async with packed_tier() as tier:
+        append_one(tier)
         tier.service.backlog.account()
         waiting = asyncio.create_task(tier.service.amend_with_next(lambda catalog: None))
         await asyncio.sleep(0)
@@ -104,11 +119,7 @@ async def test_a_change_that_was_overtaken_is_left_out_of_the_entry() -> None:
 
 async def test_an_idle_brokers_ledger_names_what_was_made() -> None:
     """Nothing waits to be sealed, so no round comes: it is committed by itself."""
-    store, hot = MemoryObjectStore(), SyntheticHotTier()
-    topics = {name: SyntheticTopic() for name in NAMES}
-    async with opened(store, config(seal_age_ms=100), hot=hot, topics=topics, joins=True) as tier:
-        for _ in range(ITEMS_MIN):
-            await pack(tier)
+    async with packed_tier(seal_age_ms=100) as tier:
         version = tier.catalog.version
         assert await tier.indexing.run_once()
         assert tier.catalog.version == version + 1
@@ -116,11 +127,8 @@ async def test_an_idle_brokers_ledger_names_what_was_made() -> None:
 
 
 async def test_what_comes_in_meanwhile_brings_a_round_that_is_waited_for() -> None:
-    store, hot = IndexStore(), SyntheticHotTier()
-    topics = {name: SyntheticTopic() for name in NAMES}
-    async with opened(store, config(seal_age_ms=4_000), hot=hot, topics=topics, joins=True) as tier:
-        for _ in range(ITEMS_MIN):
-            await pack(tier)
+    store = IndexStore()
+    async with packed_tier(store, seal_age_ms=4_000) as tier:
         version = tier.catalog.version
         indexing = asyncio.create_task(tier.indexing.run_once())
         await store.both_made.wait()
@@ -131,27 +139,17 @@ async def test_what_comes_in_meanwhile_brings_a_round_that_is_waited_for() -> No
 
 
 async def test_rounds_that_are_far_apart_are_not_waited_for() -> None:
-    store, hot = MemoryObjectStore(), SyntheticHotTier()
-    topics = {name: SyntheticTopic() for name in NAMES}
     age_ms = JOIN_AGE_MS_MAX + 1
-    async with opened(store, config(seal_age_ms=age_ms), hot=hot, topics=topics, joins=True) as tier:
-        for _ in range(ITEMS_MIN):
-            await pack(tier, age_ms=age_ms)
-        hot.append(NAMES[0], 0, body_bytes=40)
-        tier.report()
+    async with packed_tier(seal_age_ms=age_ms, pack_age_ms=age_ms) as tier:
+        append_one(tier)
         version = tier.catalog.version
         assert await tier.indexing.run_once()
         assert tier.catalog.version == version + 1
 
 
 async def test_when_the_round_does_not_come_it_is_committed_by_itself() -> None:
-    store, hot = MemoryObjectStore(), SyntheticHotTier()
-    topics = {name: SyntheticTopic() for name in NAMES}
-    async with opened(store, config(seal_age_ms=100), hot=hot, topics=topics, joins=True) as tier:
-        for _ in range(ITEMS_MIN):
-            await pack(tier)
-        hot.append(NAMES[0], 0, body_bytes=40)
-        tier.report()
+    async with packed_tier(seal_age_ms=100) as tier:
+        append_one(tier)
         version = tier.catalog.version
         assert await tier.indexing.run_once()
         assert tier.catalog.version == version + 1
