@@ -344,8 +344,11 @@ class LedgerWriter:
             after = self._prepare(changes).after
         except LedgerCorruptError as error:
             raise InvalidRequestError("the changes do not follow the catalog", reason=str(error)) from error
-        for topic in {segment.topic for segment in changes.segments_in}:
-            _check_no_overlap(after.topics[topic], [each for each in changes.segments_in if each.topic == topic])
+        coming: dict[str, list[SegmentEntry]] = {}
+        for segment in changes.segments_in:
+            coming.setdefault(segment.topic, []).append(segment)
+        for topic, segments in coming.items():
+            _check_no_overlap(after.topics[topic], segments)
         check_follows(self.catalog, (pack for pack in changes.packs_in if pack.level == 0))
         return after
 
