@@ -144,6 +144,7 @@ class GroupReceptions:
         """Fail on what breaks a rule; how many messages were received, and repetitions of each cause."""
         found: Counter[str] = Counter()
         before: dict[str, tuple[str, Received]] = {}
+        before_of_copy: dict[tuple[str, int, int], tuple[str, Received]] = {}
         copies_seen: Counter[str] = Counter()
         unexplained: list[tuple[Received, Received]] = []
         for part, received in self._received:
@@ -151,10 +152,18 @@ class GroupReceptions:
             found["receptions"] += 1
             last = before.get(received.name)
             before[received.name] = part, received
+            last_of_copy = None
+            if not received.reconsume_times:  # a message sent back has an offset of its retry topic
+                copy = received.name, received.queue_id, received.queue_offset
+                last_of_copy = before_of_copy.get(copy)
+                before_of_copy[copy] = part, received
             if last is None:
                 found["messages"] += 1
                 continue
-            cause = self._cause(last, (part, received), copies_seen)
+            if last_of_copy is None:
+                cause = self._cause(last, (part, received), copies_seen)
+            else:
+                cause = self._cause_of_same_copy(last_of_copy, (part, received))
             if cause is None:
                 unexplained.append((last[1], received))
             else:
@@ -174,14 +183,19 @@ class GroupReceptions:
         self._stored.check_due(message, received.received_ms)
 
     def _cause(self, last: tuple[str, Received], now: tuple[str, Received], copies_seen: Counter[str]) -> str | None:
-        """Why a message came again; None when it should not have."""
+        """Why a message came again, as another copy or from a retry topic; None when it should not have."""
+        (_, before), (_, received) = last, now
+        if before.is_taken and copies_seen[received.name] < self._stored.count(received.name) - 1:
+            copies_seen[received.name] += 1
+            return "stored"
+        return self._cause_of_same_copy(last, now)
+
+    def _cause_of_same_copy(self, last: tuple[str, Received], now: tuple[str, Received]) -> str | None:
+        """Why one copy of a message was received again; None when it should not have been."""
         group, events = self._group, self._events
         (last_part, before), (part, received) = last, now
         if not before.is_taken:
             return "asked for"
-        if copies_seen[received.name] < self._stored.count(received.name) - 1:
-            copies_seen[received.name] += 1
-            return "stored"
         if group.is_broadcast:
             return None
         killed_ms = events.consumers_killed_ms

@@ -10,7 +10,7 @@ import pytest
 from tests.interop.load_cluster import SURVIVOR, VICTIM
 from tests.interop.load_journal import SEND_OK, Received, Sent
 from tests.interop.load_mix import BODY_BYTES, GROUPS, QUEUES, SHARDS, MessageName
-from tests.interop.load_rules import Events, GroupReceptions, StoredMessages
+from tests.interop.load_rules import REFIND_MS, Events, GroupReceptions, StoredMessages
 
 EVENTS = Events(consumers_started_ms=0, consumers_killed_ms=100_000, broker_killed_ms=200_000, broker_back_ms=202_000)
 BY_NAME = {group.name: group for group in GROUPS}
@@ -135,6 +135,24 @@ def test_what_the_victim_had_sent_back_may_be_sent_back_again() -> None:
         check_group("java-push", [first, (SURVIVOR, replace(first[1], received_ms=101_700))]).check()
     with pytest.raises(AssertionError, match="1 repetitions without a cause"):
         check_group("java-push", [copy(51_000, 50_000), copy(51_600, 50_500)]).check()
+
+
+@pytest.mark.parametrize("copies_after_kill", [(0, 1), (1, 0)])
+def test_each_copy_of_a_message_stored_twice_has_its_own_repetitions(copies_after_kill: tuple[int, int]) -> None:
+    """It fell due before and after the kill: its first copy is received again and its second for the first time."""
+    name = "java-delayed-0"
+    due = [there(name, at) for at in (EVENTS.broker_killed_ms - 500, EVENTS.broker_back_ms + 1_000)]
+    due[1] = replace(due[1], queue_offset=due[0].queue_offset + 3)
+    stored = StoredMessages(due, {"java-delayed": {0: sent(0)}}, {}, EVENTS)
+    after_ms = EVENTS.broker_back_ms + REFIND_MS + 5_000
+    later = [replace(due[copy], received_ms=after_ms) for copy in copies_after_kill]
+    group = GroupReceptions(BY_NAME["java-push"], [(SURVIVOR, each) for each in [due[0], *later]], stored, EVENTS)
+    found = group.check()
+    assert (found["broker"], found["stored"]) == (1, 1)
+    third = replace(due[1], received_ms=after_ms + 20_000)
+    received = [(SURVIVOR, each) for each in [due[0], *later, third]]
+    with pytest.raises(AssertionError, match="1 repetitions without a cause"):
+        GroupReceptions(BY_NAME["java-push"], received, stored, EVENTS).check()
 
 
 def test_filters_hold() -> None:
