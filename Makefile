@@ -9,10 +9,10 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak lint bench lock clean
+.PHONY: help setup demo test test-full soak lint bench lock clean
 
 help: ## Show this list.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Make the virtual environment (.venv) from the locked packages.
 	@$(PYTHON) tooling/python_environment.py
@@ -21,9 +21,13 @@ demo: setup ## Run the whole path on real data; COLD=file (default), minio, vers
 	@$(VENV_PYTHON) -m tooling.provision demo --cold "$(COLD)"
 	@$(VENV_PYTHON) examples/demo/run.py --cold "$(COLD)"
 
-test: setup ## Run all tests; PYTEST_ARGS="-k name" for some.
+test: setup ## Run the tests, at most 20 minutes on two cores; PYTEST_ARGS="-k name" for some.
 	@$(VENV_PYTHON) -m tooling.provision test --keep-going
 	@$(VENV_PYTHON) -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+
+test-full: setup ## Run all tests, those too that are marked `full`: at most an hour on two cores.
+	@$(VENV_PYTHON) -m tooling.provision test --keep-going
+	@$(VENV_PYTHON) -m pytest -n $(WORKERS) --dist loadgroup --full $(PYTEST_ARGS)
 
 soak: setup ## Run the crash, power-cut and fuzzing tests at their full case counts (hours).
 	@$(VENV_PYTHON) -m tooling.provision test --keep-going

@@ -38,10 +38,15 @@ def pytest_configure() -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--soak", action="store_true", help="run tests that use `case_count` at their full counts")
+    parser.addoption("--full", action="store_true", help="run tests marked `full` too, and `case_count` at its middle")
+    parser.addoption("--soak", action="store_true", help="run tests that use `case_count` at their largest counts")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not (config.getoption("--full") or config.getoption("--soak")):
+        left_out = [item for item in items if item.get_closest_marker("full")]
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
+        config.hook.pytest_deselected(items=left_out)
     for item in items:
         if "case_count" in getattr(item, "fixturenames", ()):
             item.add_marker("soak")
@@ -53,11 +58,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def case_count(request: pytest.FixtureRequest) -> Callable[..., int]:
-    """`case_count(quick=20, soak=200)`: how many cases to try, in an ordinary run and under `make soak`."""
-    is_soak = bool(request.config.getoption("--soak"))
+    """`case_count(quick=5, full=20, soak=200)`: how many cases to try under `make test`, `make test-full`, `make soak`.
 
-    def choose(*, quick: int, soak: int) -> int:
-        return soak if is_soak else quick
+    Without `full`, `make test-full` tries as many as `make test`.
+    """
+    is_soak, is_full = (bool(request.config.getoption(name)) for name in ("--soak", "--full"))
+
+    def choose(*, quick: int, full: int | None = None, soak: int) -> int:
+        if is_soak:
+            return soak
+        return full if is_full and full is not None else quick
 
     return choose
 
