@@ -100,10 +100,13 @@ class TierRole:
         open_store: Callable[[str, ObjectStoreOptions], Awaitable[ObjectStore]] = open_object_store,
         make_random: Callable[[], random.Random] = random.Random,
         checkpoint_interval: int = CHECKPOINT_INTERVAL,
+        on_opened: Callable[[], None] = give_memory_back,
     ) -> None:
         """`disk`: where the hot process has its store; `clock`: milliseconds since 1970; `make_random`: what it makes
-        must differ in every process; `checkpoint_interval`: see LedgerWriter."""
+        must differ in every process; `checkpoint_interval`: see LedgerWriter; `on_opened`: called once the catalog is
+        decoded."""
         self._open_store = open_store
+        self._on_opened = on_opened
         self._make_random = make_random
         self._checkpoint_interval = checkpoint_interval
         self._disk: Disk = disk if disk is not None else RealDisk()
@@ -173,7 +176,7 @@ class TierRole:
                 make_random=self._make_random,
                 checkpoint_interval=self._checkpoint_interval,
             )
-            give_memory_back()  # of what the catalog was decoded from
+            self._on_opened()
             try:
                 work = TierWork(
                     link,

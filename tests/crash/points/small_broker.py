@@ -333,6 +333,7 @@ class SmallBroker:
             open_store=open_store,
             make_random=lambda: Random(self.random.getrandbits(64)),
             checkpoint_interval=CHECKPOINT_INTERVAL,
+            on_opened=lambda: None,  # a collection of all objects of the tests' process takes longer than a trial
         )
         link = self._hub.connect(ROLE, role)
         self.tier_task = asyncio.get_running_loop().create_task(self._run_tier(role, link))
