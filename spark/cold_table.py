@@ -34,7 +34,7 @@ from thermocline.spark.reading.cold_plan import resolve_plan
 from thermocline.spark.reading.losses import MAY_HAVE_GONE, object_gone_error
 from thermocline.spark.reading.pruning_filters import filters_text
 from thermocline.spark.reading.read_plan import ReadPlan, SegmentSlice
-from thermocline.spark.reading.source_options import ReadOptions, read_options_from
+from thermocline.spark.reading.source_options import ReadOptions, batch_options_from
 from thermocline.spark.reading.whole_objects import DecodeObjects
 from thermocline.tiered.masked_url import masked_url
 
@@ -85,7 +85,7 @@ def load_cold(spark: SparkSession, url: str, topic: str, engine: Engine, options
     check_s3a_options(options)
     given = {**active_options(), **options, "path": s3a_url(url), "topic": topic}
     bodies, schema = body_options_from(given), table_schema(given)
-    checked = read_options_from(given if bodies is None else options_with_value(given))
+    checked = batch_options_from(given if bodies is None else options_with_value(given))
     stores: dict[str, BlockingStore] = {}
 
     def open_store(at: str, _options: StoreOptions) -> BlockingStore:

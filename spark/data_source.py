@@ -30,7 +30,7 @@ from thermocline.spark.plain_errors import plain_errors
 from thermocline.spark.reading.cold_plan import resolve_plan
 from thermocline.spark.reading.frame_reader import FrameReader
 from thermocline.spark.reading.read_plan import SegmentSlice
-from thermocline.spark.reading.source_options import read_options_from
+from thermocline.spark.reading.source_options import batch_options_from, read_options_from
 
 
 @plain_errors()
@@ -63,7 +63,7 @@ class ColdTierReader(DataSourceReader):
     """Plans a batch read and reads its tasks."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._options = read_options_from(options)
+        self._options = batch_options_from(options)
 
     def partitions(self) -> list[InputPartition]:
         """One partition a task of the plan; one that is empty when nothing is to be read, or Spark would make its own.

@@ -24,7 +24,8 @@ Names are matched without regard to case, as Spark does. Times are on the store 
     snapshotPin            from `thermocline.spark.open`: the pin that holds the version, and what had expired then
     s3.*                   how to reach the bucket: see store_options
 
-Options of streams and of bodies may stand beside them, and say nothing here; a name that nobody knows is refused.
+Options of streams and of bodies may stand beside them: Spark asks for a table's columns in the same way for both. A
+batch read refuses those of streams (`batch_options_from`); an unknown name is refused everywhere.
 """
 
 from __future__ import annotations
@@ -55,10 +56,8 @@ NAMES = (
     *("decompressBody", "failOnDataLoss", "onCorruptFrame", "maxPartitionBytes", "fetchBytes", "rowsPerBatch"),
     *("snapshotVersion", "snapshotTimestamp", "snapshotPin", "metrics"),
 )
-NAMES_BESIDE = (
-    *("namesrvAddr", "maxBytesPerTrigger", "maxOffsetsPerTrigger", "brokerTimeoutMs"),
-    *("bodyFormat", "bodySchema", "bodyMessage"),
-)
+STREAM_NAMES = ("namesrvAddr", "maxBytesPerTrigger", "maxOffsetsPerTrigger", "brokerTimeoutMs")
+NAMES_BESIDE = (*STREAM_NAMES, "bodyFormat", "bodySchema", "bodyMessage")
 _KNOWN = known_options((*NAMES, *NAMES_BESIDE))
 _INSTEAD = {
     "pushdown": "say conditions to thermocline.spark.read_cold(where=...)",
@@ -163,8 +162,25 @@ class ReadOptions:
         return self.queues is None or queue in self.queues or QueueName("", queue.queue_id) in self.queues
 
 
+def batch_options_from(options: Mapping[str, str]) -> ReadOptions:
+    """Check all options of one batch read.
+
+    Raises:
+        InvalidRequestError: As for `read_options_from`; also an option of streams, which a batch read would not heed.
+    """
+    of_streams = known_options(STREAM_NAMES)
+    for name in options:
+        if name.lower() in of_streams:
+            raise InvalidRequestError(
+                "a batch read has no such option; it reads the cold tier alone and plans everything at once."
+                " thermocline.spark.read_stream reads what the brokers hold as well",
+                option=name,
+            )
+    return read_options_from(options)
+
+
 def read_options_from(options: Mapping[str, str]) -> ReadOptions:
-    """Check all options of one read.
+    """Check all options of one read, batch or stream.
 
     Raises:
         InvalidRequestError: An option is missing or its value is wrong; the message names it.

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pickle
 
 import pytest
+from pyspark.sql.types import StructType
 
 from thermocline.remoting.errors import InvalidRequestError
+from thermocline.spark.data_source import reader_of
 from thermocline.spark.reading.source_options import (
     EARLIEST,
     LATEST,
@@ -144,6 +146,15 @@ def test_a_name_that_is_no_option_is_refused(name: str, hint: str) -> None:
 def test_what_streams_bodies_and_hadoop_know_may_stand_beside() -> None:
     beside = {"NamesrvAddr": "h:1", "maxBytesPerTrigger": "1m", "bodyFormat": "json", "fs.s3a.connection.timeout": "5"}
     assert read(**beside).topics == read().topics
+
+
+@pytest.mark.parametrize("name", ["namesrvAddr", "MaxBytesPerTrigger", "maxOffsetsPerTrigger", "brokerTimeoutMs"])
+def test_a_batch_read_refuses_options_of_streams(name: str) -> None:
+    options = {"path": "file:///cold", "topic": "orders"}
+    with pytest.raises(InvalidRequestError, match=r"batch read has no such option.*read_stream") as refused:
+        reader_of(options | {name: "5"}, StructType([]))
+    assert refused.value.context["option"] == name
+    assert reader_of(options, StructType([])) is not None
 
 
 def test_a_read_without_a_path_is_refused() -> None:
