@@ -65,11 +65,6 @@ def with_compression(sys_flag: int, compression: CompressionType) -> int:
     return sys_flag & ~COMPRESSION_MASK | COMPRESSED | compression << COMPRESSION_SHIFT
 
 
-def without_compression(sys_flag: int) -> int:
-    """The flag of the same message with its body as it was."""
-    return sys_flag & ~(COMPRESSION_MASK | COMPRESSED)
-
-
 def transaction_type(sys_flag: int) -> int:
     """One of the `TRANSACTION_*` values."""
     return sys_flag & TRANSACTION_MASK

@@ -65,13 +65,6 @@ class TopicEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
             ends[run.queue_id] = max(run.end_offset, ends.get(run.queue_id, 0))
         return ends
 
-    def queue_starts(self) -> dict[int, int]:
-        """The first offset of each queue here, readable or lost."""
-        starts: dict[int, int] = {}
-        for run in self.ranges():
-            starts[run.queue_id] = min(run.start_offset, starts.get(run.queue_id, run.start_offset))
-        return starts
-
     def ranges(self) -> Iterator[QueueRun | LostRange]:
         """Every range of offsets that lies here, readable or lost."""
         for segment in self.segments:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.remoting.compressed_registration import encode_compressed
 from thermocline.namesrv.kv_config import KVConfig
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.processor import NameServerProcessor
@@ -120,7 +121,7 @@ def test_a_wrong_checksum_is_refused(server: NameServerUnderTest) -> None:
 @pytest.mark.parametrize("is_announced", [True, False])
 def test_a_compressed_registration_is_told_by_its_first_byte(is_announced: bool) -> None:
     server = NameServerUnderTest()
-    body = RegisterBrokerBody.decode(recorded(103, "broker_registration")["body"].encode()).encode_compressed()
+    body = encode_compressed(RegisterBrokerBody.decode(recorded(103, "broker_registration")["body"].encode()))
     header = RegisterBrokerRequestHeader(
         broker_name="broker-a",
         broker_addr="127.0.0.1:10911",
