@@ -22,6 +22,7 @@ REMOTING_SHELLS = frozenset(
         "remoting.client",
         "remoting.connection",
         "remoting.descriptor_limit",
+        "remoting.dispatcher",
         "remoting.listener",
         "remoting.name_server_source",
         "remoting.outbox",

@@ -16,12 +16,12 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from thermocline.broker.context import BrokerContext
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.broker.runtime_info import runtime_info
 from thermocline.remoting.bodies import KVTable
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.config_text import parse_config_text
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.headers.broker import GetBrokerConfigResponseHeader
 from thermocline.remoting.request_code import RequestCode

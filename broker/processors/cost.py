@@ -13,10 +13,10 @@ import msgspec
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.helper_hub import HelperHub, decode_body
 from thermocline.broker.helper_protocol import CostReply, CostRequest, HelperRequestCode
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.broker.tier_link import ROLE
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.errors import InvalidParameterError, TopicNotFoundError
 from thermocline.remoting.header_codec import Header, Long
 

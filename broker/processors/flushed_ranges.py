@@ -16,10 +16,10 @@ from collections.abc import Mapping
 import msgspec
 
 from thermocline.broker.context import BrokerContext
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.remoting.bodies import PERM_READ
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.errors import TopicNotFoundError
 from thermocline.remoting.header_codec import Header
 from thermocline.store.consume_queue import FILLER_SIZE_BYTES, UNIT, ConsumeQueue

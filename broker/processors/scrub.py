@@ -12,10 +12,10 @@ import msgspec
 
 from thermocline.broker.helper_hub import HelperHub, decode_body
 from thermocline.broker.helper_protocol import HelperRequestCode, ScrubRequest, ScrubState
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.broker.tier_link import ROLE
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.errors import InvalidParameterError
 from thermocline.remoting.header_codec import Header, Long
 

@@ -27,7 +27,6 @@ from thermocline.broker.helper_protocol import (
     TierReportRequest,
     TopicTierReport,
 )
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.broker.supervisor import HelperStatus
 from thermocline.broker.tier_explanation import QueueTierState, TierCondition, TopicTierState, explain
 from thermocline.broker.tier_link import ROLE
@@ -35,6 +34,7 @@ from thermocline.broker.tiered_topics import is_tiered_topic
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.errors import InvalidParameterError, TopicNotFoundError, UnavailableError
 from thermocline.remoting.header_codec import Header, Int
 from thermocline.store.retention import FileVerdict, RetentionGate

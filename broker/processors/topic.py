@@ -15,7 +15,6 @@ import msgspec
 
 from thermocline.broker import consumer_offsets
 from thermocline.broker.context import BrokerContext
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.broker.topic_attributes import MESSAGE_TYPE, MESSAGE_TYPE_MIXED, parse_change
 from thermocline.remoting.bodies import (
     DataVersion,
@@ -27,6 +26,7 @@ from thermocline.remoting.bodies import (
 )
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.errors import InvalidParameterError, InvalidRequestError, TopicNotFoundError
 from thermocline.remoting.headers.broker import (
     CreateTopicRequestHeader,

@@ -23,7 +23,6 @@ from thermocline.broker.helper_protocol import (
     TtlProofRequest,
 )
 from thermocline.broker.hidden_messages import HiddenMessages
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.broker.tier_link import ROLE
 from thermocline.broker.tiered_topics import is_tiered_topic
 from thermocline.broker.topic_attributes import ttl_attributes, ttl_change
@@ -31,6 +30,7 @@ from thermocline.broker.topic_attributes import ttl_ms as effective_ttl_ms
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.errors import InvalidRequestError, TopicNotFoundError, UnavailableError
 from thermocline.remoting.header_codec import Header, Long
 from thermocline.store.retention import RetentionGate

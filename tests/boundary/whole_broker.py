@@ -28,7 +28,6 @@ from thermocline.broker.helper_protocol import HelloReply, HelperRequestCode, Ti
 from thermocline.broker.hot_server import HotServer
 from thermocline.broker.key_index import KeyMatches, KeyQuery
 from thermocline.broker.long_polling import LongPolling
-from thermocline.broker.processors.dispatcher import Dispatcher
 from thermocline.broker.processors.tier import TierProcessor
 from thermocline.broker.processors.topic import TopicProcessor
 from thermocline.broker.processors.ttl import TtlProcessor
@@ -38,6 +37,7 @@ from thermocline.broker.tier_feed import TierFeed
 from thermocline.broker.tier_link import TierLink
 from thermocline.broker.tier_process import TierRole, serve
 from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.dispatcher import Dispatcher
 from thermocline.remoting.server import RemotingServer
 from thermocline.store.disk import Disk
 from thermocline.store.index_service import IndexService

@@ -19,7 +19,6 @@ from thermocline.broker.processors.assignment import AssignmentProcessor
 from thermocline.broker.processors.client import ClientProcessor
 from thermocline.broker.processors.consumer_call import ConsumerCallProcessor
 from thermocline.broker.processors.consumer_offset import ConsumerOffsetProcessor
-from thermocline.broker.processors.dispatcher import Dispatcher
 from thermocline.broker.processors.group import GroupProcessor
 from thermocline.broker.processors.hand_off import HandOffProcessor
 from thermocline.broker.processors.lock import LockProcessor
@@ -31,6 +30,7 @@ from thermocline.broker.processors.topic import TopicProcessor
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Dispatcher
 from thermocline.remoting.language_code import LanguageCode
 from thermocline.remoting.properties import encode_properties
 from thermocline.remoting.server import RemotingServer

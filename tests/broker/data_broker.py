@@ -22,11 +22,11 @@ from thermocline.broker.long_polling import LongPolling
 from thermocline.broker.pop_service import PopService
 from thermocline.broker.processors.client import ClientProcessor
 from thermocline.broker.processors.consumer_offset import ConsumerOffsetProcessor
-from thermocline.broker.processors.dispatcher import Dispatcher
 from thermocline.broker.processors.recall import RecallProcessor
 from thermocline.broker.processors.topic import TopicProcessor
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.dispatcher import Dispatcher
 from thermocline.remoting.message_record import MessageRecord, iterate_records
 from thermocline.remoting.server import RemotingServer
 from thermocline.store.disk import Disk

@@ -12,10 +12,10 @@ import pytest
 from tests.broker.data_broker import DataBroker, data_broker
 from tests.broker.pulling import TOPIC, Consumer, expire_local_files, messages
 from tests.broker.wire import Wire
-from thermocline.broker.processors.dispatcher import Dispatcher
 from thermocline.broker.processors.flushed_ranges import FLUSHED_RANGES, FlushedRangesProcessor
 from thermocline.client.tier_codes import TierRequestCode
 from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.dispatcher import Dispatcher
 from thermocline.remoting.response_code import ResponseCode
 
 
