@@ -47,15 +47,13 @@ from thermocline.remoting.hand_off import (
     NO_OFFSET,
     HandOffAnswer,
     HandOffBody,
-    HandOffHeader,
-    HandOffLookHeader,
     HandOffPlaces,
-    HandOffRequestCode,
     MovedQueue,
     QueuePlace,
     QueueTarget,
     TopicTarget,
 )
+from thermocline.remoting.private_requests import HandOffHeader, HandOffLookHeader, PrivateRequestCode
 
 logger = logging.getLogger(__name__)
 
@@ -69,10 +67,10 @@ class HandOffProcessor:
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
         return {
-            HandOffRequestCode.HAND_OFF_LOOK: _with_error_name(self.look),
-            HandOffRequestCode.HAND_OFF_PREPARE: _with_error_name(self.prepare),
-            HandOffRequestCode.HAND_OFF_APPLY: _with_error_name(self.apply),
-            HandOffRequestCode.HAND_OFF_ABORT: _with_error_name(self.abort),
+            PrivateRequestCode.HAND_OFF_LOOK: _with_error_name(self.look),
+            PrivateRequestCode.HAND_OFF_PREPARE: _with_error_name(self.prepare),
+            PrivateRequestCode.HAND_OFF_APPLY: _with_error_name(self.apply),
+            PrivateRequestCode.HAND_OFF_ABORT: _with_error_name(self.abort),
         }
 
     async def look(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:

@@ -28,6 +28,7 @@ from tests.crash.recovery_load import (
 from tests.fixtures_s3 import new_bucket
 from thermocline.localstack import S3Server
 from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.object_store_url import open_object_store
@@ -35,7 +36,6 @@ from thermocline.tiered.state.newest_state import list_names
 
 pytestmark = pytest.mark.crash
 
-TIER_EXPLAIN = 90103
 SEED = 20_261_122
 RESERVE_BYTES = 64 << 20
 SETTINGS = {
@@ -289,7 +289,7 @@ async def test_who_owned_the_bucket_before_is_fenced_alive_and_refused_afterward
             await send_for_ever(load, connection)  # whoever is alive notices with the next commit or snapshot
         assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
         later = (await newest(bucket)).epoch
-        answer = await wire.ask(connection, TIER_EXPLAIN, ext_fields={"topic": ORDERS})
+        answer = await wire.ask(connection, PrivateRequestCode.TIER_EXPLAIN, ext_fields={"topic": ORDERS})
         for row in json.loads(bytes(answer.body))["queues"]:
             assert row["next"].startswith(f"stays local: this broker is fenced by epoch {later - 1}, "), row
             assert row["whyLocal"].startswith(f"this broker is fenced by epoch {later - 1}, "), row
