@@ -466,7 +466,7 @@ async def test_a_change_of_the_default_fixes_what_the_old_one_had_expired() -> N
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_no_change_of_the_time_to_live_lowers_the_cut(seed: int) -> None:
-    """Over changes of a topic's TTL and of the default, with time passing: the cut is what the TTLs in force reached."""
+    """Over changes of a topic's TTL and of the default, with time passing: the cut is the furthest that any reached."""
     random = Random(seed)
     clock = Clock()
     default_ms = random.choice([0, HOUR_MS])

@@ -63,7 +63,7 @@ def test_a_report_for_a_dry_run() -> None:
 
 
 def test_visible_from_is_the_later_of_the_time_to_live_and_the_fixed_cut() -> None:
-    """A topic's own time to live goes before the default; a topic that the catalog does not have follows the default."""
+    """A topic's own time to live goes before the default, which a topic that the catalog does not have follows."""
     now_ms = 20_000
     catalog = make_catalog(
         default_ttl_ms=5_000,
