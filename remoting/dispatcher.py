@@ -38,7 +38,7 @@ class Dispatcher:
         on_closed: Iterable[Callable[[Connection], None]] = (),
         before: Iterable[Processor] = (),
     ) -> None:
-        """`on_closed`: called with each connection that ended. `before`: their methods go before those of the others."""
+        """`on_closed`: called with each connection that ended. `before`: their methods replace the others'."""
         self._handlers: dict[int, Handler] = {}
         for processor in processors:
             for code, handler in processor.routes().items():

@@ -95,11 +95,7 @@ class AdminProcessor:
 
     def get_delay_offsets(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """45: progress of the delay levels, as the file has it."""
-        delays = self._context.delays
-        was_dirty = delays.is_dirty
-        body = delays.encode()
-        delays.is_dirty = was_dirty
-        return RemotingCommand.response(command, body=body)
+        return RemotingCommand.response(command, body=self._context.delays.encode())
 
     def get_timer_checkpoint(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """60: how far the timers are durable, in the form of RocketMQ's file."""

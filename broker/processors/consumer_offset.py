@@ -153,10 +153,7 @@ class ConsumerOffsetProcessor:
 
     def get_all(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """43: all offsets, as the file has them."""
-        was_dirty = self._context.offsets.is_dirty
-        body = self._context.offsets.encode()
-        self._context.offsets.is_dirty = was_dirty
-        return RemotingCommand.response(command, body=body)
+        return RemotingCommand.response(command, body=self._context.offsets.encode())
 
     async def clone(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """314: give a group the offsets of another, of one topic or of all."""

@@ -39,7 +39,6 @@ from thermocline.remoting.errors import (
     OffsetOutOfRangeError,
     TopicChangedError,
     TopicNotFoundError,
-    UnavailableError,
 )
 from thermocline.remoting.hand_off import (
     BEGINNING,
@@ -149,12 +148,7 @@ class HandOffProcessor:
         self, command: RemotingCommand, group: str, receipt_id: str, moved: list[MovedQueue] | None = None
     ) -> RemotingCommand:
         """Say that the group has been moved, once that is durable; until then it is held on."""
-        offsets = self._context.offsets
-        try:
-            await self._context.persister.save(consumer_offsets.FILE_NAME)
-        except UnavailableError:
-            offsets.is_dirty = True
-            raise
+        await self._context.persister.save(consumer_offsets.FILE_NAME)
         self._context.holds.release(group, receipt_id)
         return RemotingCommand.response(command, body=HandOffAnswer(is_applied=True, queues=moved or []).encode())
 

@@ -108,9 +108,8 @@ class TopicProcessor:
             await asyncio.gather(context.static_topics.delete(name), context.topics.delete(name))
             context.offsets.remove_topic(name)
             context.stats.remove_topic(name)
-        if context.offsets.is_dirty:
-            # Were they still there after a crash, a group would skip the first messages of the topic's next life.
-            await context.persister.save(consumer_offsets.FILE_NAME)
+        # Were they still there after a crash, a group would skip the first messages of the topic's next life.
+        await context.persister.save_changed(consumer_offsets.FILE_NAME)
         logger.info("topics deleted topics=%s by=%s", ",".join(topics), connection.remote_address)
         return RemotingCommand.response(command)
 

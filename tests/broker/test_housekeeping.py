@@ -28,10 +28,10 @@ async def test_offsets_that_could_not_be_written_are_written_later(
         with monkeypatch.context() as patch:
             patch.setattr(broker.context.disk, "rename", refuse)
             await broker.housekeeping.step()
-            assert broker.context.offsets.is_dirty
+            assert broker.context.offsets.changes.is_unsaved
             with pytest.raises(UnavailableError):
                 await broker.housekeeping.save()
-            assert broker.context.offsets.is_dirty
+            assert broker.context.offsets.changes.is_unsaved
         broker.clock.now_ms += 5_000
         await broker.housekeeping.step()
         assert offsets_on_disk(broker) == {"T@G": {0: 7}}

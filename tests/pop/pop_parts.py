@@ -73,10 +73,11 @@ class PopParts:
 
     def save(self) -> None:
         """Write the state files as the broker does: the log first."""
+        self.pops.order_saves.begin_save()
         data = self.pops.encode_orders()
         self.store.commit_log.flush()
         self.replace(self._orders_path, data)
-        self.pops.orders_saved()
+        self.pops.order_saves.end_save()
         self.pops.note_progress()
         data = self.offsets.encode(pop_log_offset=self.store.commit_log.append_offset)
         self.store.commit_log.flush()

@@ -372,10 +372,11 @@ def test_order_records_are_held_until_the_file_knows_them(parts: PopParts) -> No
     place = parts.store.commit_log.append_offset
     pop_in_order(parts, 0)
     assert parts.pops.held_offset == place
+    parts.pops.order_saves.begin_save()
     parts.pops.encode_orders()
     assert parts.pops.held_offset == place
     pop_in_order(parts, 1)
-    parts.pops.orders_saved()
+    parts.pops.order_saves.end_save()
     assert (parts.pops.held_offset or 0) > place
     parts.save()
     assert parts.pops.held_offset is None

@@ -324,4 +324,4 @@ async def test_all_offsets_are_shown_as_the_file_has_them(broker: ControlBroker)
     broker.context.offsets.commit("T", "G", 0, 7)
     table = loads((await broker.ask(43)).body)
     assert table["offsetTable"] == {"T@G": {0: 7}}
-    assert broker.context.offsets.is_dirty  # showing is not saving
+    assert broker.context.offsets.changes.is_unsaved  # showing is not saving
