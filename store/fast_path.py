@@ -42,6 +42,7 @@ from thermocline.remoting.frames import LENGTH
 from thermocline.remoting.message_id import UniqueIdGenerator
 from thermocline.remoting.message_record import CHECKSUM_MASK, MAGIC_V1, TOPIC_BYTES_MAX_V1, encode_host
 from thermocline.remoting.properties import PROPERTIES_BYTES_MAX, VALUE_END, decode_properties
+from thermocline.remoting.record_layout import HOST_V4_BYTES
 from thermocline.remoting.string_hash import tags_code
 from thermocline.remoting.sys_flag import COMPRESSED, COMPRESSION_MASK
 from thermocline.store.consume_queue import UNIT, ConsumeQueue
@@ -75,7 +76,6 @@ FRAME_HEAD = struct.Struct(
 )
 FRAME_HEAD_BYTES = FRAME_HEAD.size
 LENGTH_BYTES = LENGTH.size
-HOST_V4_BYTES = 8
 PROPERTIES_SIZE_BYTES = 2
 PLAIN_SYS_FLAG = COMPRESSED | COMPRESSION_MASK
 """The bits of a system flag that change nothing for the broker."""
