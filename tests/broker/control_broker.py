@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.clock import Clock
 from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.broker_settings import BrokerSettings
 from thermocline.broker.cluster_queues import ClusterQueues
@@ -73,16 +74,6 @@ class HalfFullDisk(RealDisk):
 
     def total_bytes(self, path: str) -> int:
         return 1 << 41
-
-
-class Clock:
-    """Milliseconds that tests set."""
-
-    def __init__(self) -> None:
-        self.now_ms = 1_700_000_000_000
-
-    def __call__(self) -> int:
-        return self.now_ms
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.broker.control_broker import STORE_HOST, TIMEOUT_MS, Clock, HalfFullDisk
+from tests.broker.control_broker import STORE_HOST, TIMEOUT_MS, HalfFullDisk
 from tests.broker.wire import Wire
+from tests.clock import Clock
 from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.broker_settings import BrokerSettings
 from thermocline.broker.cold_reads import ColdReads, NoColdTier

@@ -2,21 +2,14 @@
 
 import pytest
 
+from tests.clock import Clock
 from thermocline.broker.queue_locks import QueueLocks
 from thermocline.remoting.bodies import MessageQueue
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now_ms = 0
-
-    def __call__(self) -> int:
-        return self.now_ms
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(0)
 
 
 @pytest.fixture

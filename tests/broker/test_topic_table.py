@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.clock import Clock
 from tests.simulated_disk import PowerCut, SimulatedDisk
 from thermocline.broker import topic_table
 from thermocline.broker.broker_config import BrokerConfig
@@ -30,14 +31,6 @@ from thermocline.store.topic_births import TopicBirth, read_births
 CONFIG = StoreConfig(root_path="/store", log_file_bytes=1 << 16, queue_file_bytes=20 * 100)
 TOPICS_PATH = "/store/config/topics.json"
 HOUR_MS = 3_600_000
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_ms = 1_700_000_000_000
-
-    def __call__(self) -> int:
-        return self.now_ms
 
 
 @dataclass

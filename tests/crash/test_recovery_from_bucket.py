@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash import wire
-from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess, until
+from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess
 from tests.crash.bucket import KEYS, newest
 from tests.crash.recovery_load import (
     FLEETING,
@@ -26,6 +26,7 @@ from tests.crash.recovery_load import (
     read_across_holes,
 )
 from tests.fixtures_s3 import new_bucket
+from tests.waiting import until
 from thermocline.localstack import S3Server
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.private_requests import PrivateRequestCode

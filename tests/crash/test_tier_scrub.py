@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.crash import wire
-from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess, until
+from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess
 from tests.crash.bucket import KEYS, newest
 from tests.crash.test_kill_nine import local_minimums, move_to_cold
+from tests.waiting import until
 from thermocline.localstack.loopback_port import free_port
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.private_requests import PrivateRequestCode

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tests.clock import Clock
 from tests.simulated_disk import SimulatedDisk
-from tests.store.store_parts import Clock, draft, open_store, small_config
+from tests.store.store_parts import draft, open_store, small_config
 from thermocline.broker.config_persister import load_file
 from thermocline.broker.consumer_offsets import ConsumerOffsets
 from thermocline.pop.in_flight import Pending

@@ -8,9 +8,10 @@ from random import Random
 import msgspec
 import pytest
 
+from tests.clock import Clock
 from tests.pop.pop_parts import DLQ_TOPIC, GROUP, RETRY_TOPIC, REVIVE_QUEUES, REVIVE_TOPIC, TOPIC, TRIES_MAX, PopParts
 from tests.simulated_disk import SimulatedDisk
-from tests.store.store_parts import Clock, bodies_of
+from tests.store.store_parts import bodies_of
 from thermocline.pop import pop_store
 from thermocline.pop.order_info import make_order_info
 from thermocline.pop.order_record import OrderRecord
@@ -22,7 +23,7 @@ MINUTE_MS = 60_000
 
 @pytest.fixture
 def parts() -> PopParts:
-    parts = PopParts(SimulatedDisk(), Clock())
+    parts = PopParts(SimulatedDisk(), Clock(1_000_000))
     for number in range(6):
         parts.send(b"%d" % number)
     return parts

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tests.clock import Clock
 from tests.store.inline_executor import InlineExecutor
 from thermocline.remoting.message_record import MessageRecord, iterate_records
 from thermocline.store.consume_queue import ConsumeQueue
@@ -30,22 +31,16 @@ def small_config(root_path: str = ROOT, **changes: Any) -> StoreConfig:
     return StoreConfig(**settings | changes)
 
 
-class Clock:
-    """A wall clock that stands still until it is moved."""
-
-    def __init__(self, now_ms: int = 1_000_000) -> None:
-        self.now_ms = now_ms
-
-    def __call__(self) -> int:
-        return self.now_ms
-
-
 def open_store(
     disk: Disk, config: StoreConfig | None = None, *, clock: Callable[[], int] | None = None
 ) -> MessageStore:
     """Open a small store; log files are made in the calling thread."""
     store = MessageStore.open(
-        config or small_config(), disk=disk, clock=clock or Clock(), allocator_executor=InlineExecutor(), process_id=7
+        config or small_config(),
+        disk=disk,
+        clock=clock or Clock(1_000_000),
+        allocator_executor=InlineExecutor(),
+        process_id=7,
     )
     store.store_host = ("10.0.0.1", 10911)
     return store

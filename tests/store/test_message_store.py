@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from tests.clock import Clock
 from tests.simulated_disk import SimulatedDisk
-from tests.store.store_parts import LOG_FILE_BYTES, Clock, bodies_of, draft, open_store, records_of, small_config
+from tests.store.store_parts import LOG_FILE_BYTES, bodies_of, draft, open_store, records_of, small_config
 from thermocline.remoting.errors import (
     DiskFullError,
     MessageIllegalError,
@@ -31,7 +32,7 @@ from thermocline.store.store_config import FlushDiskType
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1_000_000)
 
 
 @pytest.fixture
@@ -274,12 +275,12 @@ def test_a_store_whose_flush_failed_keeps_its_abort_mark(disk: SimulatedDisk, st
 def test_on_a_real_disk(tmp_path: Any) -> None:
     """The same on a file system, with the thread that makes log files ahead."""
     config = small_config(str(tmp_path / "store"))
-    store = MessageStore.open(config, disk=RealDisk(), clock=Clock())
+    store = MessageStore.open(config, disk=RealDisk(), clock=Clock(1_000_000))
     for number in range(100):
         store.put(draft(body=b"%d" % number))
         store.tick()
     store.close()
-    store = MessageStore.open(config, disk=RealDisk(), clock=Clock())
+    store = MessageStore.open(config, disk=RealDisk(), clock=Clock(1_000_000))
     assert bodies_of(store) == [b"%d" % number for number in range(100)]
     assert store.identity.store_id
     store.close()
@@ -294,7 +295,7 @@ class StoreIsAList(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.disk = SimulatedDisk()
-        self.clock = Clock()
+        self.clock = Clock(1_000_000)
         self.store = open_store(self.disk, clock=self.clock)
         self.expected: dict[tuple[str, int], list[bytes]] = {}
         self.number = 0

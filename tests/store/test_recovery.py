@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.clock import Clock
 from tests.simulated_disk import SimulatedDisk
 from tests.store.store_parts import (
     LOG_FILE_BYTES,
     UNITS_PER_FILE,
-    Clock,
     bodies_of,
     draft,
     open_store,

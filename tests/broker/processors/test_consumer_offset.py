@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.broker.control_broker import Client, Clock, ControlBroker, control_broker
+from tests.broker.control_broker import Client, ControlBroker, control_broker
+from tests.clock import Clock
 from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.cold_reads import ColdBounds, ColdPull, ColdPullResult, ColdTimeSearch, NoColdTier
 from thermocline.remoting.bodies import (

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.control_broker import Clock, ControlBroker, control_broker
+from tests.broker.control_broker import ControlBroker, control_broker
+from tests.clock import Clock
 from thermocline.broker.hand_off.group_holds import HOLD_MS
 from thermocline.remoting.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from thermocline.remoting.command import RemotingCommand

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.broker.control_broker import Clock
 from tests.broker.data_broker import DataBroker, data_broker
 from tests.broker.timing import deliver_all, records_in, timer_service
 from tests.broker.wire import PEER, Wire
+from tests.clock import Clock
 from tests.store.send_frames import batch_frame, send_frame, unique_key
 from thermocline.broker import acknowledgements
 from thermocline.broker.broker_config import BrokerConfig
