@@ -11,7 +11,7 @@ import pytest
 from tests.clock import Clock
 from tests.pop.pop_parts import DLQ_TOPIC, GROUP, RETRY_TOPIC, REVIVE_QUEUES, REVIVE_TOPIC, TOPIC, TRIES_MAX, PopParts
 from tests.simulated_disk import SimulatedDisk
-from tests.store.store_parts import bodies_of
+from tests.store.store_parts import add_topic, bodies_of, delete_topic
 from thermocline.pop import pop_store
 from thermocline.pop.order_info import make_order_info
 from thermocline.pop.order_record import OrderRecord
@@ -267,10 +267,10 @@ def test_a_store_that_refuses_changes_nothing(parts: PopParts) -> None:
 
 def test_a_deleted_topic_takes_its_messages_along(parts: PopParts) -> None:
     parts.pop(2, invisible_ms=MINUTE_MS)
-    parts.store.delete_topic(TOPIC)
+    delete_topic(parts.store, TOPIC)
     parts.pops.forget_topic(TOPIC)
     assert parts.pops.in_flight.next_due_ms is None
-    parts.store.add_topic(TOPIC)
+    add_topic(parts.store, TOPIC)
     parts.send(b"new")
     parts = parts.killed()
     assert len(parts.pops.in_flight) == 0

@@ -28,10 +28,3 @@ def test_compression_is_set_and_nothing_else(compression: CompressionType) -> No
     assert sys_flag.compression_type(compressed) is compression
     assert compressed & ~(sys_flag.COMPRESSION_MASK | sys_flag.COMPRESSED) == flag
     assert not sys_flag.is_compressed(flag)
-
-
-def test_transaction_type() -> None:
-    assert sys_flag.transaction_type(0x3F7) == sys_flag.TRANSACTION_PREPARED
-    assert sys_flag.transaction_type(0x3FB) == sys_flag.TRANSACTION_COMMIT
-    assert sys_flag.transaction_type(0x3FF) == sys_flag.TRANSACTION_ROLLBACK
-    assert sys_flag.transaction_type(0x3F3) == sys_flag.TRANSACTION_NONE

@@ -82,3 +82,17 @@ def bodies_of(store: MessageStore, topic: str = "orders", queue_id: int = 0) -> 
     """The bodies of a queue's messages; none for a queue that does not exist."""
     queue = store.queues.find(topic, queue_id)
     return [] if queue is None else [record.body for record in records_of(store, queue)]
+
+
+def add_topic(store: MessageStore, topic: str) -> None:
+    """Begin a topic's incarnation if its last one was deleted, or it never had one; durable on return."""
+    store.incarnations.create(topic, start_offset=store.commit_log.append_offset)
+    store.incarnations.save(store._disk, store.config.incarnation_path)
+
+
+def delete_topic(store: MessageStore, topic: str) -> None:
+    """End a topic's incarnation, durable on return, then remove its queues, as the broker's topic table does."""
+    store.incarnations.delete(topic)
+    store.incarnations.save(store._disk, store.config.incarnation_path)
+    store.queues.remove_topic(topic)
+    store.retention.remove_queues(topic)

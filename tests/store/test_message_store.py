@@ -11,7 +11,16 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.clock import Clock
 from tests.simulated_disk import SimulatedDisk
-from tests.store.store_parts import LOG_FILE_BYTES, bodies_of, draft, open_store, records_of, small_config
+from tests.store.store_parts import (
+    LOG_FILE_BYTES,
+    add_topic,
+    bodies_of,
+    delete_topic,
+    draft,
+    open_store,
+    records_of,
+    small_config,
+)
 from thermocline.remoting.errors import (
     DiskFullError,
     MessageIllegalError,
@@ -242,13 +251,13 @@ def test_offsets_by_time(store: MessageStore, clock: Clock) -> None:
 
 
 def test_a_topic_that_is_made_again_starts_clean(store: MessageStore) -> None:
-    store.add_topic("orders")
+    add_topic(store, "orders")
     store.put(draft())
-    store.delete_topic("orders")
+    delete_topic(store, "orders")
     with pytest.raises(TopicNotFoundError):
         store.put(draft())
     assert get(store, 0).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
-    store.add_topic("orders")
+    add_topic(store, "orders")
     assert store.put(draft(body=b"new")).queue_offset == 0
     assert bodies_of(store) == [b"new"]
 
@@ -307,7 +316,7 @@ class StoreIsAList(RuleBasedStateMachine):
     )
     def put(self, topic: str, queue_ids: list[int], body_bytes: int) -> None:
         if self.store.incarnations.is_deleted(topic):
-            self.store.add_topic(topic)
+            add_topic(self.store, topic)
         bodies = []
         for _ in queue_ids:
             self.number += 1
@@ -330,7 +339,7 @@ class StoreIsAList(RuleBasedStateMachine):
 
     @rule(topic=st.sampled_from(["a", "b"]))
     def delete(self, topic: str) -> None:
-        self.store.delete_topic(topic)
+        delete_topic(self.store, topic)
         self.expected = {key: bodies for key, bodies in self.expected.items() if key[0] != topic}
 
     @rule(clean=st.booleans())

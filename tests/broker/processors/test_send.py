@@ -246,7 +246,8 @@ async def test_a_deleted_topic_made_again_starts_clean(broker: DataBroker) -> No
     producer = Producer(broker)
     await producer.send(send_frame(queue_id=1))
     await broker.context.topics.delete(TOPIC)
-    broker.store.forget_topic(TOPIC)
+    broker.store.queues.remove_topic(TOPIC)
+    broker.store.retention.remove_queues(TOPIC)
     answer = await producer.send(send_frame(queue_id=1))
     assert answer.ext_fields is not None
     assert answer.ext_fields["queueOffset"] == "0"
