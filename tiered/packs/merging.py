@@ -108,11 +108,6 @@ class Merging:
         self._lock = asyncio.Lock()
         self._failed: dict[frozenset[str], None] = {}
 
-    @property
-    def is_due(self) -> bool:
-        """Whether `run_once` would do anything; costs no request."""
-        return not self._lock.locked() and self._affordable() is not None
-
     async def run_once(self) -> MergeOutcome | None:
         """One merge, committed; None when none is due.
 

@@ -352,16 +352,19 @@ async def test_merging_keeps_packs_few_and_records_equal(rig: Rig) -> None:
 async def test_a_merge_whose_commit_never_started_is_given_up(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its objects are garbage that may be collected; the merge itself is made again."""
     tier = rig.tier
-    while not tier.merging.is_due:
-        await rig.send_and_pack(12)
 
     async def refuse(change: Change) -> bool:
         raise EarlierCommitUnsettledError("an earlier commit is unsettled")
 
+    async def merge_something() -> None:
+        for _ in range(30):
+            await rig.send_and_pack(12)
+            await tier.merging.run_once()
+
     with monkeypatch.context() as patch:
         patch.setattr(tier.merging, "_amend", refuse)
         with pytest.raises(EarlierCommitUnsettledError):
-            await tier.merging.run_once()
+            await merge_something()
     assert tier.writer.under_way() == []
     assert tier.writer.discarded
     assert await tier.merging.run_once() is not None
