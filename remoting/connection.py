@@ -421,7 +421,8 @@ class Connection(asyncio.BufferedProtocol):
         position = 0
         chunk_handler = self._chunk_handler
         frame_bytes_max = self._splitter.frame_bytes_max
-        while end - position >= LENGTH.size:
+        length_bytes = LENGTH.size
+        while end - position >= length_bytes:
             if chunk_handler is not None:
                 position += chunk_handler.feed(self, view[position:])
                 assert position <= end
@@ -430,7 +431,7 @@ class Connection(asyncio.BufferedProtocol):
             next_position = frame_end(view, position, frame_bytes_max)
             if next_position == NOT_WHOLE:
                 break
-            self._handle_command(decode_command(view[position + LENGTH.size : next_position]))
+            self._handle_command(decode_command(view[position + length_bytes : next_position]))
             position = next_position
             if not self._may_go_on():
                 break

@@ -44,15 +44,16 @@ def frame_end(buffer: bytes | bytearray | memoryview, start: int = 0, frame_byte
         FrameTooLargeError: Its length is negative or above the limit; the connection is to be closed.
         ProtocolError: A frame of this length has no room for a header word; as above.
     """
-    if len(buffer) - start < _LENGTH_BYTES:
+    try:
+        (size_bytes,) = _unpack_length(buffer, start)
+    except struct.error:  # the length word is not whole
         return NOT_WHOLE
-    (size_bytes,) = _unpack_length(buffer, start)
-    if not _FRAME_BYTES_MIN <= size_bytes <= frame_bytes_max:
-        if 0 <= size_bytes < _FRAME_BYTES_MIN:
-            raise ProtocolError("the frame is too small for a header", size_bytes=size_bytes)
-        raise FrameTooLargeError(size_bytes=size_bytes, size_bytes_max=frame_bytes_max)
-    end: int = start + _LENGTH_BYTES + size_bytes
-    return end if end <= len(buffer) else NOT_WHOLE
+    if _FRAME_BYTES_MIN <= size_bytes <= frame_bytes_max:
+        end: int = start + _LENGTH_BYTES + size_bytes
+        return end if end <= len(buffer) else NOT_WHOLE
+    if 0 <= size_bytes < _FRAME_BYTES_MIN:
+        raise ProtocolError("the frame is too small for a header", size_bytes=size_bytes)
+    raise FrameTooLargeError(size_bytes=size_bytes, size_bytes_max=frame_bytes_max)
 
 
 class FrameSplitter:
