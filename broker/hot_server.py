@@ -52,10 +52,9 @@ from thermocline.broker.send_targets import SendTargets
 from thermocline.remoting.command import SerializeType
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.dispatcher import Processor
-from thermocline.remoting.frames import LENGTH
+from thermocline.remoting.frames import FRAME_HEAD, LENGTH
 from thermocline.remoting.message_id import UniqueIdGenerator
 from thermocline.store.fast_path import (
-    FRAME_HEAD,
     FRAME_HEAD_BYTES,
     FastPath,
     FastPathSettings,

@@ -22,6 +22,8 @@ from thermocline.remoting.errors import FrameTooLargeError, ProtocolError
 
 LENGTH = struct.Struct(">i")  # bytes that follow
 HEADER_WORD = struct.Struct(">I")  # serialisation << 24 | header size
+FRAME_HEAD = struct.Struct(">iI")  # both
+assert FRAME_HEAD.size == LENGTH.size + HEADER_WORD.size == 8, "wire format shared with Apache RocketMQ"
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 """Default limit, RocketMQ's own (com.rocketmq.remoting.frameMaxLength)."""
