@@ -30,7 +30,7 @@ OFFICIAL = "official"
 THERMOCLINE = "thermocline"
 READY_LINE = re.compile(r"^ready namesrv=(?P<namesrv>\S+) broker=(?P<broker>\S+) cold=(?P<cold>\S+)", re.MULTILINE)
 READY_TIMEOUT_S = 60.0
-REQUEST_TIMEOUT_MS = 10_000
+REQUEST_TIMEOUT_MS = 120_000  # a broker that makes 80 000 queue files answers nothing meanwhile
 EVERY_HOUR = ";".join(f"{hour:02}" for hour in range(24))  # for deleteWhen
 SETTLED_BYTES_MAX = 1 << 20
 SETTLE_TIMEOUT_S = 300.0

@@ -38,6 +38,7 @@ from tooling.system_packages import find_java_home
 
 TOPIC = "ClientCpu"
 QUEUES = 8
+FAILURES_SHOWN_MAX = 20
 THREADS = 64
 BODY_BYTES = 128
 RATES = (1_000, 5_000, 10_000, FULL_SPEED)
@@ -95,9 +96,9 @@ def main(arguments: list[str] | None = None) -> int:
                         file=sys.stderr,
                         flush=True,
                     )
-        failures = [failure for side in sides for failure in side.clients.failures()]
+        failures = [f"{side.kind}: {failure}" for side in sides for failure in side.clients.failures()]
     print(table(runs, [side.kind for side in sides]))
-    for failure in failures[:10]:
+    for failure in failures[:FAILURES_SHOWN_MAX]:
         print(failure, file=sys.stderr)
     return max(show_verdicts(verdicts(runs)), 1 if failures else 0)
 

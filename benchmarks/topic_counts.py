@@ -7,6 +7,9 @@ synchronous flush, each with new brokers. Before the first run at a count every 
 
 After the last count: memory (proportional set size of all processes) and disk (what the files of the store take).
 
+The official broker maps a file for each queue. For 10 000 topics it needs more maps than Linux allows a process by
+default: `sysctl -w vm.max_map_count=655360`, the value that its own script for the system (`os.sh`) sets.
+
     python -m benchmarks.topic_counts [--quick] [--rounds 5] [--seconds 4] [--topics 1 100 10000] [--session async]
 """
 
@@ -47,6 +50,9 @@ TIMEOUT_MS = 120_000
 FIRST_SEND_TRIES = 200
 RETRY_DELAY_S = 0.1
 OPEN_RATES = {"async": 5_000, "sync": 1_000}
+MAX_MAP_COUNT = Path("/proc/sys/vm/max_map_count")
+OTHER_MAPS = 2_000
+"""Maps of a JVM and of the log's files."""
 SETTLE_S = 30.0  # what brokers do behind the answers (queue files, index) is to be over
 
 
@@ -70,6 +76,7 @@ class Level:
 def main(arguments: list[str] | None = None) -> int:
     """Measure and print; 1 when an answer was wrong."""
     options = _parse(arguments)
+    _require_maps(max(options.topics) * QUEUES + OTHER_MAPS)
     software = OfficialSoftware(java_home=find_java_home(with_compiler=False), jars=find_jars(OFFICIAL_ROCKETMQ))
     build_load_generator()
     is_clean = True
@@ -92,6 +99,16 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     options = parse_with_common(parser, arguments)
     options.topics = sorted(options.topics or (QUICK_COUNTS if options.quick else COUNTS))
     return options
+
+
+def _require_maps(count: int) -> None:
+    """SystemExit when the official broker could not map so many files; it would stop dispatching."""
+    allowed = int(MAX_MAP_COUNT.read_text())
+    if allowed < count:
+        raise SystemExit(
+            f"the official broker needs {count} maps, and this machine allows {allowed} to a process:"
+            " sysctl -w vm.max_map_count=655360"
+        )
 
 
 def run_session(

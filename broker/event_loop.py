@@ -1,4 +1,4 @@
-"""Event loop: uvloop where it is installed (15-20 % more unpipelined requests a core), asyncio's own elsewhere."""
+"""Event loop: uvloop where it is installed (a tenth less CPU time for a request alone), asyncio's own elsewhere."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

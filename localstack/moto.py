@@ -39,7 +39,7 @@ class MotoRecipe:
     def install(self, cache_directory: Path) -> None:
         """Only look: packages of this environment are pip's business."""
         if not self.is_installed(cache_directory):
-            raise ToolMissingError('moto is not installed: `pip install "thermocline[dev]"` brings it.')
+            raise ToolMissingError("moto is not installed: `pip install '.[dev]'` in a checkout brings it.")
 
     def command(self, launch: Launch) -> Sequence[str]:
         """Serve on the port."""

@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING
 
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.spark.connector.s3a_connector import check_connector, connector_jars
+from thermocline.spark.missing_extra import missing_extra
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PACKAGES = ("pyspark", "pyarrow", "pandas")
-NOT_INSTALLED = "PySpark is not installed: pip install 'thermocline[spark]'"
+NOT_INSTALLED = missing_extra("PySpark", "spark")
 JAVA_VERSION_MIN = 17
 JAVA_ANSWER_TIMEOUT_S = 30
 _VERSION = re.compile(r'version "(\d+)')
@@ -53,7 +54,7 @@ def local_session(
     """The session of this process, started on this machine when there is none; stop it with `.stop()`.
 
     `cores` None is all of them. `settings` go over LOCAL_SETTINGS. `s3a` gives it Hadoop's s3a connector, which PySpark
-    does not bring: its jars are fetched by Maven's settings where they are missing (15 MB, once). What the JVM and the
+    does not bring: its jars are fetched by Maven's settings where they are missing (13 MB, once). What the JVM and the
     workers need is put into `environment` where it is not set yet.
 
     Raises:

@@ -24,9 +24,12 @@ BROKER_PROPERTIES = frozenset({PropertyName.MESSAGE_REGION, PropertyName.TRACE_S
 
 REMOVED_PROPERTIES = BROKER_PROPERTIES | {PropertyName.POP_CHECKPOINT}
 
+PRIORITY = "_SYS_MSG_PRIORITY_"
+"""Which queue of its topic a message goes to. No name of `PropertyName`: the SDK's users set it themselves."""
+
 ROUTING_PREFIXES = ("TIMER_", "INNER_")
-ROUTING_PROPERTIES = frozenset({PropertyName.DELAY_LEVEL, PropertyName.TRANSACTION_PREPARED})
-"""Properties (beside those that start with a routing prefix) that may send a message to another topic."""
+ROUTING_PROPERTIES = frozenset({PropertyName.DELAY_LEVEL, PropertyName.TRANSACTION_PREPARED, PRIORITY})
+"""Properties (beside those that start with a routing prefix) that may send a message to another topic or queue."""
 
 TAGS_MARK = f"{PropertyName.TAGS}\x01"
 UNIQUE_KEY_MARK = f"{PropertyName.UNIQUE_KEY}\x01"
@@ -49,6 +52,7 @@ def is_plain(text: str, wait_matters: bool) -> bool:
                 "TRAN_MSG" not in text
                 and "TIMER_" not in text
                 and "INNER_" not in text
+                and PRIORITY not in text
                 and "MSG_REGION" not in text
                 and "TRACE_ON" not in text
                 and "CLUSTER" not in text
@@ -66,7 +70,7 @@ def is_plain(text: str, wait_matters: bool) -> bool:
 
 
 def needs_routing(properties: dict[str, str]) -> bool:
-    """Whether one of the properties may send the message to another topic, or asks for a special record."""
+    """Whether one of the properties may send the message to another topic or queue, or asks for a special record."""
     return any(name in ROUTING_PROPERTIES or name.startswith(ROUTING_PREFIXES) for name in properties)
 
 

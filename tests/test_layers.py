@@ -138,8 +138,8 @@ ALLOWED: dict[str, frozenset[str]] = {
         "spark.connector spark.metrics tiered.ledger_reader tiered.object_store tiered.object_store_url",
         "tiered.s3.s3_object_store tiered.s3.s3_options tiered.wrappers tiered.wrappers.wrapping",
     ),
-    "spark.bodies": edges(CODEC, "spark.decoding"),
-    "spark.connector": edges(CODEC),
+    "spark.bodies": edges(CODEC, "spark.decoding spark.missing_extra"),
+    "spark.connector": edges(CODEC, "spark.missing_extra"),
     "spark.decoding": edges(CODEC),
     "spark.handoff": edges(
         CODEC, SPARK_READS, "client.admin spark spark.access spark.reading tiered.checked_json tiered.pins"
@@ -168,7 +168,7 @@ ALLOWED: dict[str, frozenset[str]] = {
         "tiered.catalog tiered.ledger_reader tiered.packs.pack_pieces tiered.queue_gaps tiered.segment_entry",
         "tiered.segment_format tiered.ttl",
     ),
-    "spark.writing": edges(CODEC, "client client.admin client.consumer client.producer"),
+    "spark.writing": edges(CODEC, "client client.admin client.consumer client.producer spark.option_names"),
     "pyspark_thermocline": edges("spark spark.streaming spark.writing"),
     # -- servers for tests and the demo
     "localstack": edges(),

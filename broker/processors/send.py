@@ -14,7 +14,8 @@ Rules
     the place where the message is.
   - A half message of a transaction (TRAN_MSG) goes to the half topic; it takes no delay. What becomes of it: the
     processor for END_TRANSACTION, `transaction.py`.
-  - A queue id below 0 leaves the choice to the broker.
+  - A queue id below 0 leaves the choice to the broker. A priority (_SYS_MSG_PRIORITY_) names the queue, whatever the
+    sender chose; of a half message, and of one with a delay, a time of delivery or a sharding key, it is removed.
   - A static topic's queue id is that of a logic queue: it is put into the physical queue that this broker leads it
     with, and answered with the logic queue's id and offset. None of its sends are common ones.
   - A full disk is SERVICE_NOT_AVAILABLE with RocketMQ's own sentence, upon which official producers try another broker.
@@ -24,6 +25,7 @@ Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java, HookUtils.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 
 from thermocline.broker.acknowledgements import Acknowledgements
@@ -63,7 +65,7 @@ from thermocline.remoting.topic_validation import (
 from thermocline.store.consume_queue_table import NO_ROOM_FOR_UNITS
 from thermocline.store.message_draft import MessageDraft, PutResult
 from thermocline.store.retention import DISK_NEARLY_FULL
-from thermocline.store.send_properties import broker_suffix, reply_properties, stored_text, waits_for_store
+from thermocline.store.send_properties import PRIORITY, broker_suffix, reply_properties, stored_text, waits_for_store
 from thermocline.timers.recall import recall_handle_of
 from thermocline.timers.timer_request import TIMER_REQUESTS, is_timer_request
 from thermocline.transactions.half_message import half_draft, is_half_request
@@ -74,6 +76,9 @@ BATCH_TOPIC_BYTES_MAX = 127
 DLQ_QUEUE_COUNT = 1
 RETRY_QUEUE_COUNT = 1
 FULL_DISK_REFUSALS = frozenset({DISK_NEARLY_FULL, NO_ROOM_FOR_UNITS})
+INT_MAX = 2**31 - 1
+_PRIORITY = re.compile(r"[+-]?[0-9]{1,10}")
+KINDS_WITHOUT_PRIORITY = (PropertyName.DELAY_LEVEL, *TIMER_REQUESTS, PropertyName.SHARDING_KEY)
 VERSION_WITH_MAX_RECONSUME_TIMES = 121
 """3.4.9: clients since then may say how often a message is to be consumed again."""
 
@@ -229,6 +234,8 @@ class SendProcessor:
         if is_half:
             self._check_half(properties)
         _check_supported(header, properties)
+        if led is None:
+            queue_id = _queue_by_priority(properties, queue_id, config.write_queue_nums)
         unique_key = properties.get(PropertyName.UNIQUE_KEY)
         if unique_key is None:
             unique_key = properties[PropertyName.UNIQUE_KEY] = self._unique_ids.next()
@@ -408,17 +415,34 @@ def disk_full_remark(used_ratio: float) -> str:
 
 def _check_supported(header: SendMessageRequestHeader, properties: dict[str, str]) -> None:
     """Pass what can be stored as what it is."""
-    is_marked = properties.get(PropertyName.TRANSACTION_PREPARED, "").lower() == "true"
-    if header.sys_flag & sys_flags.TRANSACTION_MASK and not is_marked:
+    if header.sys_flag & sys_flags.TRANSACTION_MASK and not _is_half(properties):
         # RocketMQ stores it where no consumer finds it.
         raise MessageIllegalError("the message is part of a transaction, but no half message", flag=header.sys_flag)
     if header.sys_flag & (sys_flags.INNER_BATCH | sys_flags.NEED_UNWRAP) or PropertyName.INNER_NUM in properties:
         raise MessageIllegalError("the message is an inner batch, but its topic is no batch topic")
 
 
+def _queue_by_priority(properties: dict[str, str], queue_id: int, queue_count: int) -> int:
+    """The queue that the message's priority names, the last one at most. A message of another kind loses its priority.
+
+    Source: SendMessageProcessor.java, TopicMessageType.java (parseFromMessageProperty), Apache RocketMQ 5.5.0.
+    """
+    text = properties.get(PRIORITY)
+    if text is None or not _PRIORITY.fullmatch(text) or not 0 <= int(text) <= INT_MAX or queue_count <= 0:
+        return queue_id
+    if any(name in properties for name in KINDS_WITHOUT_PRIORITY) or _is_half(properties):
+        del properties[PRIORITY]
+        return queue_id
+    return min(int(text), queue_count - 1)
+
+
+def _is_half(properties: dict[str, str]) -> bool:
+    return properties.get(PropertyName.TRANSACTION_PREPARED, "").lower() == "true"
+
+
 def _check_in_batch(properties: dict[str, str]) -> None:
     """Pass what a batch, or a message in it, may say of itself."""
-    if properties.get(PropertyName.TRANSACTION_PREPARED, "").lower() == "true":
+    if _is_half(properties):
         raise MessageIllegalError("a batch takes no half messages")
     if _delay_level(properties) > 0:
         raise MessageIllegalError("a batch takes no delayed messages")

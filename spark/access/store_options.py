@@ -70,6 +70,7 @@ CONNECTIONS = f"s3.connectionsMax or {HADOOP_PREFIX}connection.maximum"
 RETRY_INTERVAL = f"s3.retryInterval or {HADOOP_PREFIX}retry.interval"
 SSE_NAMES = ("encryption.algorithm", "server-side-encryption-algorithm")
 SSE_KEY_NAMES = ("encryption.key", "server-side-encryption.key")
+_TRUTH = {"true": True, "false": False}
 _SDK_RETRIES, _S3A_RETRIES = 5, 7
 """What s3a does where it is told nothing."""
 
@@ -99,10 +100,8 @@ class StoreOptions:
 
         endpoint = find("s3.endpoint", "endpoint")
         if endpoint is not None:
-            tls = (find("s3.tls", "connection.ssl.enabled") or "true").lower() != "false"
-            endpoint = _endpoint_url(endpoint, tls=tls)
+            endpoint = _endpoint_url(endpoint, tls=_truth(find, "s3.tls", "connection.ssl.enabled") is not False)
         region = find("s3.region", "endpoint.region")
-        path_style = find("s3.pathStyle", "path.style.access")
         sse, sse_unwritten = find("s3.sse", *SSE_NAMES), None
         if sse is not None and find("s3.sse") is None:
             sse, sse_unwritten = _SSE_OF_HADOOP.get(sse.upper()), sse
@@ -110,7 +109,7 @@ class StoreOptions:
         return BucketOptions(
             endpoint=endpoint,
             region=None if region is None or region.lower() in _REGION_AUTOMATIC else region,
-            path_style=None if path_style is None else path_style.lower() == "true",
+            path_style=_truth(find, "s3.pathStyle", "path.style.access"),
             **_credentials(find, bucket),
             ca=find("s3.ca"),
             sse=sse,
@@ -241,6 +240,15 @@ def _retry_policy(find: Find) -> RetryPolicy:
         first_ms = math.ceil(duration_ms(RETRY_INTERVAL, interval, zero=True))
         policy = replace(policy, first_delay_ms=first_ms, delay_ms_max=max(first_ms, policy.delay_ms_max))
     return policy
+
+
+def _truth(find: Find, name: str, hadoop_name: str) -> bool | None:
+    """True or false; None where nothing is said, or where Hadoop would take its default for what is said."""
+    own, of_hadoop = find(name), find("", hadoop_name)
+    if own is not None and own.lower() not in _TRUTH:
+        raise InvalidRequestError(f"{own!r} is neither true nor false", option=name)
+    said = own if own is not None else of_hadoop
+    return None if said is None else _TRUTH.get(said.lower())
 
 
 def _seconds(find: Find, name: str, hadoop_name: str) -> float | None:

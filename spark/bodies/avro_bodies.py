@@ -24,6 +24,7 @@ from typing import Any
 
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.spark.bodies.column_values import BadBodies, SchemaRules
+from thermocline.spark.missing_extra import missing_extra
 
 _PRIMITIVES = {
     "boolean": "boolean",
@@ -93,7 +94,7 @@ def _fastavro() -> Any:
     try:
         import fastavro
     except ImportError as error:
-        raise InvalidRequestError("Avro bodies need fastavro: pip install 'thermocline[bodies]'") from error
+        raise InvalidRequestError(missing_extra("fastavro, which Avro bodies need,", "bodies")) from error
     return fastavro
 
 

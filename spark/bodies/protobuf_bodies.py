@@ -23,6 +23,7 @@ from typing import Any
 
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.spark.bodies.column_values import BadBodies, SchemaRules
+from thermocline.spark.missing_extra import missing_extra
 
 _TIMESTAMP = "google.protobuf.Timestamp"
 
@@ -92,7 +93,7 @@ def _descriptor(descriptors: bytes, message_name: str) -> Any:
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool, message
     except ImportError as error:
-        raise InvalidRequestError("Protobuf bodies need protobuf: pip install 'thermocline[bodies]'") from error
+        raise InvalidRequestError(missing_extra("protobuf, which Protobuf bodies need,", "bodies")) from error
     files = descriptor_pb2.FileDescriptorSet()
     pool = descriptor_pool.DescriptorPool()
     try:

@@ -1,7 +1,7 @@
 """The s3a connector for the installed PySpark: its jars, and the errors where it is missing or does not fit.
 
 PySpark's wheel brings Hadoop's client without `hadoop-aws`. The connector must be of that Hadoop's version. It needs
-the AWS SDK for Java: s3a-jars.lock lists the modules in use (14 MB), each with its SHA-256, instead of the jar with all
+the AWS SDK for Java: s3a-jars.lock lists the modules in use (13 MB), each with its SHA-256, instead of the jar with all
 of them (`software.amazon.awssdk:bundle`, over 600 MB). HTTP client, Netty and logging are those that Spark brings.
 """
 
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from thermocline.remoting.errors import InvalidRequestError, MQError, UnavailableError
 from thermocline.spark.connector.maven_repository import Artifact, fetch_artifacts, find_artifacts
 from thermocline.spark.connector.maven_settings import MavenSettings, read_maven_settings
+from thermocline.spark.missing_extra import missing_extra
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -187,5 +188,5 @@ def _spark_home(environment: Mapping[str, str]) -> Path:
     try:
         import pyspark
     except ImportError as error:
-        raise InvalidRequestError("PySpark is not installed: pip install 'thermocline[spark]'") from error
+        raise InvalidRequestError(missing_extra("PySpark", "spark")) from error
     return Path(pyspark.__file__).parent

@@ -2,8 +2,8 @@
 
 Where the group is: asked of the brokers when a NameServer is named; else as the brokers' newest state in the bucket
 says, which is some seconds to minutes old and knows nothing of what is not sealed yet.
-A queue in which the group has no position counts from its first message. Nothing is written, and no message is read but
-the oldest of each queue: an interrupted report is asked for again.
+A queue in which the group has no position counts from its first message. Nothing is written, and only the first offsets
+of each queue are read (OLDEST_WINDOW, more where all of these have expired): an interrupted report is asked for again.
 """
 
 from __future__ import annotations

@@ -29,7 +29,6 @@ Options of streams and of bodies may stand beside them, and say nothing here; a 
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Mapping
@@ -40,6 +39,7 @@ from typing import Any, TypeAlias
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.spark.access.store_options import StoreOptions, is_store_option, store_options
 from thermocline.spark.decoding.key_words import words_of
+from thermocline.spark.option_names import check_option_names, known_options
 from thermocline.spark.reading.pruning_filters import PruningFilters, parse_filters
 
 EARLIEST = -2
@@ -59,7 +59,7 @@ NAMES_BESIDE = (
     *("namesrvAddr", "maxBytesPerTrigger", "maxOffsetsPerTrigger", "brokerTimeoutMs"),
     *("bodyFormat", "bodySchema", "bodyMessage"),
 )
-_KNOWN = {name.lower(): name for name in (*NAMES, *NAMES_BESIDE)}
+_KNOWN = known_options((*NAMES, *NAMES_BESIDE))
 _INSTEAD = {
     "pushdown": "say conditions to thermocline.spark.read_cold(where=...)",
     "engine": 'the engine is an argument: thermocline.spark.read_cold(engine="s3a")',
@@ -169,7 +169,7 @@ def read_options_from(options: Mapping[str, str]) -> ReadOptions:
     Raises:
         InvalidRequestError: An option is missing or its value is wrong; the message names it.
     """
-    _check_names(options)
+    check_option_names(options, _KNOWN, advice=_INSTEAD, is_known_besides=is_store_option)
     words = _Words({name.lower(): value for name, value in options.items()})
     ending = words.offsets("endingOffsets", default=LATEST)
     starting_ms, ending_ms = words.time_ms("startingTimestamp"), words.time_ms("endingTimestamp")
@@ -280,17 +280,6 @@ class _Words:
                     raise InvalidRequestError(f"{offset!r} is no queue offset", option=name, topic=topic, queue=queue)
                 offsets[(topic, QueueName.parse(queue, option=name))] = offset
         return OffsetBounds(default=default, offsets=offsets)
-
-
-def _check_names(options: Mapping[str, str]) -> None:
-    """InvalidRequestError for a name that is none of these, nor one of the store's."""
-    for name in options:
-        lowered = name.lower()
-        if lowered in _KNOWN or is_store_option(lowered):
-            continue
-        alike = difflib.get_close_matches(lowered, _KNOWN, n=1)
-        hint = _INSTEAD.get(lowered) or (f"is it {_KNOWN[alike[0]]}?" if alike else "see docs/spark.md")
-        raise InvalidRequestError(f"there is no option {name!r}; {hint}", option=name)
 
 
 def _urls(words: _Words) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """WriteOptions: what a user may say about a write, checked once and turned into values.
 
-Names are matched without regard to case, as Spark does.
+Names are matched without regard to case, as Spark does; any other name is refused, but for what Spark's own writer of
+streams reads (`checkpointLocation`).
 
     namesrvAddr     NameServer addresses, host:port, with ; between
     topic           where all messages go; else the column `topic` says it, row by row
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from thermocline.client.options import name_server_addresses
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.topic_validation import check_group, check_topic
+from thermocline.spark.option_names import check_option_names, known_options
 
 BATCH_BYTES_DEFAULT = 1 << 20
 BATCH_BYTES_MAX = 2 << 20
@@ -32,6 +34,14 @@ ATTEMPT_TIMEOUT_MS_DEFAULT = 300_000
 NOTE_RETENTION_MS_DEFAULT = 7 * 24 * 3_600_000
 PRODUCER_GROUP_DEFAULT = "thermocline-spark"
 
+NAMES = (
+    *("namesrvAddr", "topic", "topics", "producerGroup", "batchBytes", "maxMessageBytes", "sendTimeout"),
+    *("deduplicate", "attemptTimeout", "noteRetention"),
+)
+OF_SPARK = ("checkpointLocation", "queryName")
+"""What Spark reads of a streaming write, and passes on with the rest."""
+_KNOWN = known_options((*NAMES, *OF_SPARK))
+_INSTEAD = {"path": "a write goes to a topic: name it in the option topic or in the column topic"}
 _SIZE = re.compile(r"(\d+)\s*([km]?)(?:i?b)?", re.IGNORECASE)
 _SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
 _TRUTH = {"true": True, "false": False}
@@ -58,8 +68,9 @@ def write_options_from(options: Mapping[str, str]) -> WriteOptions:
     """Check all options of one write.
 
     Raises:
-        InvalidRequestError: An option is missing or its value is wrong; the message names it.
+        InvalidRequestError: An option is missing or unknown, or its value is wrong; the message names it.
     """
+    check_option_names(options, _KNOWN, advice=_INSTEAD)
     words = {name.lower(): value.strip() for name, value in options.items()}
     namesrv = words.get("namesrvaddr", "")
     if not namesrv:

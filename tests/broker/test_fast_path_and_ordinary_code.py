@@ -43,6 +43,7 @@ names = st.sampled_from(
         "POP_CK_OFFSET",
         "INNER_NUM",
         "RECONSUME_TIME",
+        "_SYS_MSG_PRIORITY_",
     ]
 )
 plain_properties = st.fixed_dictionaries(

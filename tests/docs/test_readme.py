@@ -27,6 +27,8 @@ PASTED_COMMAND = ".venv/bin/thermocline"
 BUCKET = "s3a://bucket/prefix"
 COMMAND_TIMEOUT_S = 120
 SPARK_TIMEOUT_S = 800
+SPARK_SETTINGS = {"spark.python.authenticate.socketTimeout": "300s"}
+"""For busy machines: by default the driver gives up after 15 s when the JVM's socket does not answer."""
 SPARK_PAGES = (README, DOCS / "catch-up.md", DOCS / "spark.md")
 SHELL_BLOCKS = code_blocks(README, "sh")
 
@@ -144,7 +146,7 @@ def test_the_spark_examples_work(
     program = [
         "from thermocline.spark import local_session",
         f"url = {quick_start.cold_url!r}",
-        "spark = local_session(cores=1)",
+        f"spark = local_session(cores=1, settings={SPARK_SETTINGS!r})",
         *examples,
         "assert df.count() >= 1",  # what other examples have sent is sealed too
         "query.processAllAvailable()",

@@ -156,7 +156,8 @@ def test_broker_sdk_and_commands_from_the_wheel(environment: WheelEnvironment, t
     assert bodies(environment.run(environment.command, "cold", "read", ready["cold"], "orders", "--json")) == expected
     counts = ["spark", "counts", "orders", "--from", ready["cold"]]
     missing = environment.run(environment.command, *counts, status=1)
-    assert missing.stderr == "thermocline: PySpark is not installed: pip install 'thermocline[spark]'.\n"
+    way = "pip install '.[spark]' in a checkout, or 'FILE.whl[spark]' of a wheel"
+    assert missing.stderr == f"thermocline: PySpark is not installed: {way}.\n"
     hand_off = ["spark", "hand-off", "./no-such-receipt.json", "--group", "billing"]
     assert "no-such-receipt.json" in environment.run(environment.command, *hand_off, status=1).stderr
 

@@ -23,7 +23,7 @@ SUFFIX = broker_suffix(region_id="r", trace_on=False, cluster_name="c")
 
 names = st.sampled_from(
     ["TAGS", "XTAGS", "KEYS", "DELAY", "DELAYED", "TIMER_DELAY_SEC", "INNER_NUM", "POP_CK", "POP_CK_OFFSET", "CLUSTER"]
-)
+) | st.sampled_from(["_SYS_MSG_PRIORITY_", "PRIORITY"])
 texts = st.one_of(
     st.lists(st.tuples(names, st.text(st.sampled_from("aDELAYTIMER_TAGS\x01"), max_size=8)), max_size=5).map(
         lambda pairs: "".join(f"{name}\x01{value}\x02" for name, value in pairs)

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 READ_ATTEMPTS_MAX = 8
 UNLISTED_MAX = 16
-"""By how many snapshots a listing may lag: as many intervals of `coldStateIntervalMs`, 16 minutes by default."""
+"""By how many snapshots a listing may lag: as many intervals of `coldStateIntervalMs`, 13 minutes by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import click
 import yaml
 
 from thermocline.broker.metrics.exposition import Exposition
@@ -18,9 +19,12 @@ from thermocline.broker.metrics.tier_figures import (
     show_tier,
     sum_of_others,
 )
+from thermocline.cli.main import command_line
 
 ROOT = Path(__file__).resolve().parents[3]
 RULES = ROOT / "docs" / "prometheus-alerts.yaml"
+BY_LABELS = re.compile(r"[<>=!]=?\s*on \(")
+"""A comparison of two vectors by some labels."""
 FIGURES = TierFigures(
     topics=[TopicFigures(topic="orders", waiting_bytes=10, waiting_ms=2_500, stored_bytes=7)],
     purposes=[
@@ -120,8 +124,34 @@ def test_alert_rules_name_only_metrics_that_there_are() -> None:
             assert len(counted) == (rule["expr"].count(name) if is_counter else 0), (rule["alert"], name)
         assert {"summary"} <= rule["annotations"].keys()
         assert rule["labels"]["severity"] in {"critical", "warning", "info"}
-    said = set(re.findall(r"thermocline [a-z]+(?: [a-z]+)*", RULES.read_text(encoding="utf-8")))
-    assert said, "the commands that help are named"
+
+
+def test_alert_rules_name_only_commands_that_there_are() -> None:
+    document = yaml.safe_load(RULES.read_text(encoding="utf-8"))
+    texts = [text for group in document["groups"] for rule in group["rules"] for text in rule["annotations"].values()]
+    named = [words for text in texts for words in re.findall(r"\bthermocline ([a-z]+(?:[ -][a-z]+)*)", text)]
+    assert len(named) >= 5
+    for words in named:
+        command: click.Command = command_line
+        for word in words.split():
+            if isinstance(command, click.Group):
+                assert word in command.commands, words
+                command = command.commands[word]
+        assert not isinstance(command, click.Group), words
+
+
+def test_alert_rules_join_what_has_the_same_labels() -> None:
+    """`a > on (x) b` has no label but x: "and" without `on (x)` finds no partner for it, and the rule never fires."""
+    document = yaml.safe_load(RULES.read_text(encoding="utf-8"))
+    joined = 0
+    for rule in (rule for group in document["groups"] for rule in group["rules"]):
+        first, *others = re.split(r"\b(?:and|or|unless)\b", rule["expr"])
+        assert not (others and BY_LABELS.search(first)), rule["alert"]
+        for operand in others:
+            if BY_LABELS.search(operand):
+                joined += 1
+                assert operand.lstrip().startswith("on ("), rule["alert"]
+    assert joined
 
 
 def test_what_an_operator_has_to_know_of_the_store_has_its_alert() -> None:

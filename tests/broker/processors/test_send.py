@@ -157,6 +157,29 @@ async def test_what_is_refused_is_not_stored(tmp_path: Path, frame: bytes, code:
         assert broker.store.commit_log.append_offset == 0
 
 
+PRIORITIES: dict[str, tuple[dict[str, str], int, bool]] = {
+    "a queue's number": ({"_SYS_MSG_PRIORITY_": "0"}, 0, True),
+    "beyond the last queue": ({"_SYS_MSG_PRIORITY_": "7"}, 3, True),
+    "below zero": ({"_SYS_MSG_PRIORITY_": "-1"}, 1, True),
+    "no number": ({"_SYS_MSG_PRIORITY_": "high"}, 1, True),
+    "beyond an int": ({"_SYS_MSG_PRIORITY_": "2147483648"}, 1, True),
+    "with a sharding key": ({"_SYS_MSG_PRIORITY_": "2", "__SHARDINGKEY": "k"}, 1, False),
+}
+"""Properties, the queue of a message that was sent to queue 1, and whether the message keeps its priority."""
+
+
+@pytest.mark.parametrize(("properties", "queue_id", "is_kept"), PRIORITIES.values(), ids=PRIORITIES.keys())
+async def test_a_priority_names_the_queue(
+    broker: DataBroker, properties: dict[str, str], queue_id: int, is_kept: bool
+) -> None:
+    """As RocketMQ 5.5.0 does in every topic: tests/interop/test_message_features.py."""
+    answer = await Producer(broker).send(send_frame(queue_id=1, properties=send_properties(**properties)))
+    (record,) = broker.records()
+    assert answer.ext_fields is not None
+    assert (answer.ext_fields["queueId"], record.queue_id) == (str(queue_id), queue_id)
+    assert ("_SYS_MSG_PRIORITY_" in record.properties) is is_kept
+
+
 async def test_broker_permission_counts_for_ordered_topics(broker: DataBroker) -> None:
     """RocketMQ lets others pass: clients see the permission in the route."""
     await broker.context.topics.ensure("Ordered", queue_count=1, order=True)

@@ -67,6 +67,12 @@ def test_path_style_is_left_to_the_client_unless_said() -> None:
     assert store_options({"s3.pathStyle": "false"}).for_bucket("b").path_style is False
 
 
+@pytest.mark.parametrize("name", ["s3.pathStyle", "s3.tls"])
+def test_what_is_neither_true_nor_false_is_refused(name: str) -> None:
+    with pytest.raises(InvalidRequestError, match=f"'yes' is neither true nor false option={name}"):
+        store_options({"s3.endpoint": "minio:9000", name: "yes"}).for_bucket("b")
+
+
 @pytest.mark.parametrize("region", ["auto", "sdk", "EC2", ""])
 def test_hadoops_words_for_any_region_are_none(region: str) -> None:
     assert store_options({"fs.s3a.endpoint.region": region}).for_bucket("b").region is None

@@ -86,6 +86,28 @@ def test_the_rest_is_read_at_the_newest_version_and_what_expired_is_not_there(
     assert 0 < len(wanted) < 400
 
 
+def test_the_first_run_alone_pins_the_version(spark_session: SparkSession, tmp_path: Path) -> None:
+    tier = ColdTier(directory_url(tmp_path / "cold"))
+    tier.seal(flights("orders", 300, queue_count=1))
+    arguments = {"topic": "orders", "output": str(tmp_path / "output"), "chunk_bytes": 30_000}
+    pin_counts: list[int] = []
+
+    def count_pins(_done: int, _total: int) -> None:
+        pin_counts.append(len(list((tmp_path / "cold").glob("*/*/pins/*.json"))))
+
+    def count_and_stop(done: int, total: int) -> None:
+        count_pins(done, total)
+        stop_after_a_chunk(done, total)
+
+    with pytest.raises(InterruptedByTestError):
+        catch_up(spark_session, tier.url, **arguments, on_progress=count_and_stop)  # type: ignore[arg-type]
+    assert set(pin_counts) == {1}
+    pin_counts.clear()
+    report = catch_up(spark_session, tier.url, **arguments, on_progress=count_pins)  # type: ignore[arg-type]
+    assert report.outcome == "continued"
+    assert set(pin_counts) == {0}
+
+
 @pytest.mark.parametrize("job", ["counts", "key history", "compare"])
 def test_other_jobs_go_on_where_they_were_interrupted(spark_session: SparkSession, tmp_path: Path, job: str) -> None:
     tier = ColdTier(directory_url(tmp_path / "cold"))
