@@ -39,8 +39,8 @@ from typing import Any
 from benchmarks.broker_under_test import EVERY_HOUR, BrokerUnderTest, make_cold_tier, start_thermocline
 from benchmarks.load_generator import LoadShape, build_load_generator, run_load
 from thermocline.broker.event_loop import run
-from thermocline.client.tier_codes import TierRequestCode
 from thermocline.localstack import LocalStackError, start_server
+from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.tiered.catalog import TopicEntry
 from thermocline.tiered.ledger_reader import open_catalog
 from thermocline.tiered.object_keys import BrokerKeys
@@ -149,7 +149,7 @@ def main(arguments: list[str] | None = None) -> int:
             before, keys_before = _tier_status(broker), elsewhere.submit(_data_keys, url).result()
             for (fill, size), topic in topics.items():
                 fill_topic(broker, topic, fill=fill, body_bytes=size, raw_bytes=GIB // scale)
-            broker.ask(TierRequestCode.TIER_SEAL, timeout_ms=WAIT_MS)
+            broker.ask(PrivateRequestCode.TIER_SEAL, timeout_ms=WAIT_MS)
             puts = _puts_since(before, _tier_status(broker), elsewhere.submit(_data_keys, url).result() - keys_before)
             delete_local_files(broker, set(topics.values()))
             _wait_until_idle(broker)
@@ -197,7 +197,7 @@ def delete_local_files(broker: BrokerUnderTest, topics: set[str]) -> None:
             raise SystemExit("local files were not deleted in time")
         shape = LoadShape(mode="batch", connections=1, window=1, body_bytes=1024, queues=QUEUE_COUNT, fill="random")
         run_load(shape, address=broker.address, topic=FILLER_TOPIC, seconds=0.5, warm_s=0.0)
-        broker.ask(TierRequestCode.TIER_SEAL, timeout_ms=WAIT_MS)
+        broker.ask(PrivateRequestCode.TIER_SEAL, timeout_ms=WAIT_MS)
         time.sleep(1.0)
 
 
@@ -347,7 +347,7 @@ def _what_is_served(url: str, topic: str, queues: int) -> Served:
 
 
 def _tier_status(broker: BrokerUnderTest) -> dict[str, Any]:
-    return broker.ask(TierRequestCode.TIER_STATUS, timeout_ms=WAIT_MS)
+    return broker.ask(PrivateRequestCode.TIER_STATUS, timeout_ms=WAIT_MS)
 
 
 def _report(figures: list[Figures], puts: Puts, options: argparse.Namespace) -> int:

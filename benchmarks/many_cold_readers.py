@@ -30,7 +30,6 @@ from typing import Any
 
 from benchmarks.broker_under_test import EVERY_HOUR, BrokerUnderTest, make_cold_tier, start_thermocline
 from benchmarks.verdicts import Verdict, show_verdicts
-from thermocline.client.tier_codes import TierRequestCode
 from thermocline.localstack import LocalStackError, start_server
 from thermocline.remoting.batch import BatchMessage, encode_batch
 from thermocline.remoting.client import ClientConnection
@@ -39,6 +38,7 @@ from thermocline.remoting.headers.broker import CreateTopicRequestHeader
 from thermocline.remoting.headers.read import PullMessageRequestHeader, PullMessageResponseHeader
 from thermocline.remoting.headers.send import SendMessageRequestHeader, encode_send_header
 from thermocline.remoting.message_record import INT, LONG, POSITION_QUEUE_OFFSET, POSITION_SIZE
+from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 
@@ -153,7 +153,7 @@ def measure(
     with start_thermocline(folder, properties=settings, cold_url=cold_url) as broker:
         topics = [f"Replayed{number:03}" for number in range(topic_count)]
         asyncio.run(_fill(broker.address, topics, body_bytes=body_bytes, raw_bytes=raw_bytes))
-        broker.ask(TierRequestCode.TIER_SEAL, timeout_ms=WAIT_MS)
+        broker.ask(PrivateRequestCode.TIER_SEAL, timeout_ms=WAIT_MS)
         ends = _delete_local_files(broker, topics, filler_bytes=log_file_bytes)
         (pid,) = broker.helper_ids("thermocline.broker.tier_process")
         idle, all_read, half_read = Memory(pid), Memory(pid), Memory(pid)
@@ -216,7 +216,7 @@ def _delete_local_files(broker: BrokerUnderTest, topics: list[str], *, filler_by
     while True:
         rows = [
             row
-            for row in broker.ask(TierRequestCode.TIER_STATUS, timeout_ms=WAIT_MS)["topics"]
+            for row in broker.ask(PrivateRequestCode.TIER_STATUS, timeout_ms=WAIT_MS)["topics"]
             if row["topic"] in wanted
         ]
         queues = [queue for row in rows for queue in row["queues"] if queue["localEnd"]]
@@ -225,7 +225,7 @@ def _delete_local_files(broker: BrokerUnderTest, topics: list[str], *, filler_by
         if time.monotonic() > deadline:
             raise SystemExit("local files were not deleted in time")
         asyncio.run(_fill(broker.address, ["Filler"], body_bytes=1024, raw_bytes=filler_bytes))
-        broker.ask(TierRequestCode.TIER_SEAL, timeout_ms=WAIT_MS)
+        broker.ask(PrivateRequestCode.TIER_SEAL, timeout_ms=WAIT_MS)
         time.sleep(1.0)
 
 

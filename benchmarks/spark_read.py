@@ -48,9 +48,9 @@ from benchmarks.cold_read import QUEUE_COUNT, WAIT_MS, delete_local_files, entry
 from benchmarks.load_generator import build_load_generator
 from thermocline.client.consumer.pull_consumer import PullConsumer
 from thermocline.client.message_queue import MessageQueue
-from thermocline.client.tier_codes import TierRequestCode
 from thermocline.localstack import LocalStackError, S3Server, start_server
 from thermocline.remoting.errors import ResponseError
+from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.spark import configure, local_session, read_cold
 from thermocline.spark.decoding.message_columns import DEFAULT_COLUMNS, MESSAGE_COLUMNS, arrow_schema, spark_ddl
 from thermocline.tiered.object_store_url import open_object_store
@@ -314,7 +314,7 @@ def _seal(broker: BrokerUnderTest) -> None:
     deadline = time.monotonic() + WAIT_MS / 1000
     while True:
         try:
-            broker.ask(TierRequestCode.TIER_SEAL, timeout_ms=WAIT_MS)
+            broker.ask(PrivateRequestCode.TIER_SEAL, timeout_ms=WAIT_MS)
             return
         except ResponseError as error:
             if time.monotonic() > deadline:

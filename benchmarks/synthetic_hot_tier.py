@@ -19,9 +19,9 @@ from thermocline.remoting.message_record import (
     POSITION_QUEUE_OFFSET,
     POSITION_STORE_TIMESTAMP,
     encode_record,
+    store_timestamp_at,
 )
 from thermocline.remoting.string_hash import tags_code
-from thermocline.tiered.frame import record_store_timestamp_ms
 from thermocline.tiered.local_files import UNIT, Units
 
 HOST = ("10.1.2.3", 10911)
@@ -139,7 +139,7 @@ class SyntheticHotTier:
         stored = self._records.get(physical_offset)
         if stored is None:
             raise ObjectNotFoundError("log file is gone", physical_offset=physical_offset)
-        return record_store_timestamp_ms(stored, 0)
+        return store_timestamp_at(stored, 0)
 
     # -- LocalQueues ---------------------------------------------------------------------------------------------------
 

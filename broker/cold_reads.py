@@ -23,6 +23,7 @@ from enum import Enum
 from typing import Protocol
 
 from thermocline.broker.cold_state import ColdHealth, ColdState
+from thermocline.remoting.message_record import MessageRecord, decode_record
 from thermocline.tiered.queue_gaps import NO_GAPS, QueueGaps
 
 
@@ -212,3 +213,37 @@ class NoColdTier:
     async def view(self, physical_offset: int) -> ColdRecord | None:
         """Nothing."""
         return None
+
+
+async def pull_one(
+    cold: ColdReads, topic: str, queue_id: int, offset: int, *, expired_before_ms: int, group: str
+) -> ColdPullResult:
+    """Pull the message at one offset of a queue; `record_at` takes it out of the answer.
+
+    Raises:
+        UnavailableError: There is no answer now.
+    """
+    return await cold.pull(
+        ColdPull(
+            topic=topic,
+            queue_id=queue_id,
+            offset=offset,
+            count_max=1,
+            bytes_max=1,
+            codes=None,
+            expired_before_ms=expired_before_ms,
+            group=group,
+        )
+    )
+
+
+def record_at(result: ColdPullResult, offset: int, *, check_crc: bool = True) -> MessageRecord | None:
+    """Return the first record of an answer if it is that of a queue offset; None when it is another, or there is none.
+
+    Raises:
+        CorruptDataError: It is no sound record.
+    """
+    if not result.records:
+        return None
+    record = decode_record(memoryview(result.records[0]), check_crc=check_crc)
+    return record if record.queue_offset == offset else None

@@ -12,6 +12,8 @@ Rules
     Apache RocketMQ keeps it, and `load` falls back to it. A journal brings a `write` of its own (topic_journal.py).
   - A state that must not outlive what the log has not durably yet names what it waits for (`durable_first`): it is
     encoded, then waited for, then written.
+  - Encoding a table has no effect on it. Which changes of a table its file lacks, a table notes in `changes`; this
+    persister tells it when a save begins and when it has become durable.
   - A write that fails wakes its callers with UnavailableError; the next `save` tries again with the state of that time.
 Bound: one write at a time; callers that wait are bounded by the requests the server admits.
 Owner: the hot process's event loop; `_write` runs in the thread.
@@ -24,6 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from typing import Protocol
 
 from thermocline.remoting.errors import ClosedError, UnavailableError
 from thermocline.store.disk import BACKUP_SUFFIX, Disk, replace_file
@@ -40,10 +43,39 @@ class ConfigSyncSite(StrEnum):
     """A state file's name: the state before."""
 
 
+class StateFile(Protocol):
+    """A table of the broker that has a file of its own."""
+
+    def encode(self) -> bytes:
+        """Return the file's content. Has no effect on the table: it may be called to show the table."""
+
+    def load(self, data: bytes | None) -> None:
+        """Take over the file's content at the start; None: there is no file.
+
+        Raises:
+            CorruptDataError: It is not what RocketMQ or we write.
+        """
+
+
+class Changes(Protocol):
+    """Which changes of a table its file lacks: store/table_changes.py."""
+
+    @property
+    def is_unsaved(self) -> bool:
+        """Whether there are any."""
+
+    def begin_save(self) -> None:
+        """The table is encoded now."""
+
+    def end_save(self) -> None:
+        """What was encoded since `begin_save` is durable."""
+
+
 @dataclass(frozen=True, slots=True)
 class _File:
     path: str
     encode: Callable[[], bytes]
+    changes: Changes | None
     durable_first: Callable[[], Awaitable[None]] | None
     write: Callable[[bytes], None] | None
 
@@ -76,16 +108,28 @@ class ConfigPersister:
         path: str,
         encode: Callable[[], bytes],
         *,
+        changes: Changes | None = None,
         durable_first: Callable[[], Awaitable[None]] | None = None,
         write: Callable[[bytes], None] | None = None,
     ) -> None:
         """Name a file and the function that encodes its state. Once per name.
 
-        `durable_first`: called after the state was encoded; the file is written when it returns. `write`: makes durable
-        what `encode` gave, in the persister's thread, never while `encode` runs; None: the file is replaced.
+        `changes`: of the table, for `save_changed`. `durable_first`: called after the state was encoded; the file is
+        written when it returns. `write`: makes durable what `encode` gave, in the persister's thread, never while
+        `encode` runs; None: the file is replaced.
         """
         assert name not in self._files
-        self._files[name] = _File(path, encode, durable_first, write)
+        self._files[name] = _File(path, encode, changes, durable_first, write)
+
+    def open(self, folder: str, name: str, table: StateFile, *, changes: Changes | None = None) -> None:
+        """Register the file of a table, and let the table take over what is in it.
+
+        Raises:
+            CorruptDataError: The file cannot be read.
+        """
+        path = f"{folder}/{name}"
+        self.register(name, path, table.encode, changes=changes)
+        table.load(load_file(self._disk, path))
 
     async def save(self, name: str) -> None:
         """Return when the state as of now, or a later one, is durable. Cancelling gives up waiting, not the write.
@@ -95,6 +139,16 @@ class ConfigPersister:
             ClosedError: The persister is closed.
         """
         await self._enqueue(name)
+
+    async def save_changed(self, name: str) -> None:
+        """Return when no change of the table is unsaved that was made before the call; raises as `save`.
+
+        A change that is being written counts as unsaved: it is written once more.
+        """
+        changes = self._files[name].changes
+        assert changes is not None, f"{name} was registered without its changes"
+        if changes.is_unsaved:
+            await self.save(name)
 
     def request(self, name: str) -> None:
         """Ask for a save without waiting for it; a failure is logged and the file written again with the next save."""
@@ -145,11 +199,15 @@ class ConfigPersister:
     async def _write_file(self, file: _File) -> BaseException | None:
         """Write one file; what its waiters are to be told when that failed."""
         try:
+            if file.changes is not None:
+                file.changes.begin_save()
             data = file.encode()
             if file.durable_first is not None:
                 await file.durable_first()
             write = file.write or partial(self._write, file.path)
             await asyncio.get_running_loop().run_in_executor(self._thread, write, data)
+            if file.changes is not None:
+                file.changes.end_save()
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - a write ends here: every waiter is told, whatever went wrong

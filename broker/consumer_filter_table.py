@@ -25,6 +25,7 @@ Source: broker/filter/ConsumerFilterManager.java, ConsumerFilterData.java, Apach
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Mapping
 
@@ -35,6 +36,7 @@ from thermocline.broker.message_filters import CompileNeeded, MessageFilters, is
 from thermocline.remoting import json_dialect
 from thermocline.remoting.bodies import SubscriptionData
 from thermocline.remoting.errors import InvalidRequestError, MQError, SubscriptionParseError
+from thermocline.store.table_changes import TableChanges
 
 logger = logging.getLogger(__name__)
 
@@ -85,8 +87,7 @@ class ConsumerFilterTable:
         # By group and topic: expressions to be compiled, and the one that is being compiled.
         self._waiting: dict[str, dict[str, SubscriptionData]] = {}
         self._compiling: tuple[str, SubscriptionData] | None = None
-        self.is_dirty = False
-        """Whether something changed since the last `encode`."""
+        self.changes = TableChanges()
 
     def get(self, topic: str, group: str) -> ConsumerFilterData | None:
         """The filter of a group, dead or alive; None when it has none."""
@@ -97,6 +98,8 @@ class ConsumerFilterTable:
 
     def group_wants(self, group: str, subscriptions: Mapping[str, SubscriptionData]) -> None:
         """Take note of what a group wants of each topic, by its last heartbeat; of nothing when it is offline."""
+        for place in self._forgotten():
+            self._remove(*place)
         wanted = {
             topic: subscription
             for topic, subscription in subscriptions.items()
@@ -111,10 +114,18 @@ class ConsumerFilterTable:
     # -- file ----------------------------------------------------------------------------------------------------------
 
     def encode(self) -> bytes:
-        """The file's content."""
-        self._forget_dead()
-        self.is_dirty = False
-        return msgspec.json.encode(_FilterFile(filter_data_by_topic=self._by_topic))
+        """The file's content: without the dead that are due to be forgotten."""
+        forgotten = set(self._forgotten())
+        if not forgotten:
+            return msgspec.json.encode(_FilterFile(filter_data_by_topic=self._by_topic))
+        kept: dict[str, _TopicFilters] = {}
+        for topic, filters in self._by_topic.items():
+            groups = {
+                group: data for group, data in filters.group_filter_data.items() if (topic, group) not in forgotten
+            }
+            if groups:
+                kept[topic] = _TopicFilters(topic=topic, group_filter_data=groups)
+        return msgspec.json.encode(_FilterFile(filter_data_by_topic=kept))
 
     def load(self, data: bytes | None) -> None:
         """Take over a file's content. One that cannot be read is passed over: nothing depends on it."""
@@ -138,7 +149,9 @@ class ConsumerFilterTable:
         ]
         for one in sorted(dead, key=lambda one: one.dead_time):
             self._put(one)
-        self.is_dirty = False
+        # The file has what was loaded, as far as it can be told from one that was written now.
+        self.changes.begin_save()
+        self.changes.end_save()
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -196,7 +209,7 @@ class ConsumerFilterTable:
     def _put(self, data: ConsumerFilterData) -> None:
         topic, group = data.topic, data.consumer_group
         self._remove(topic, group)
-        self.is_dirty = True
+        self.changes.add()
         filters = self._by_topic.get(topic)
         if filters is None:
             filters = self._by_topic[topic] = _TopicFilters(topic=topic, group_filter_data={})
@@ -213,7 +226,7 @@ class ConsumerFilterTable:
         known = self.get(topic, group)
         if known is None:
             return
-        self.is_dirty = True
+        self.changes.add()
         groups = self._by_topic[topic].group_filter_data
         del groups[group]
         if not groups:
@@ -232,10 +245,9 @@ class ConsumerFilterTable:
         assert known is not None
         self._put(msgspec.structs.replace(known, dead=True, dead_time=max(known.born_time, self._clock())))
 
-    def _forget_dead(self) -> None:
+    def _forgotten(self) -> list[tuple[str, str]]:
+        """Topic and group of the dead that are due to be forgotten."""
         oldest_ms = self._clock() - DEAD_KEPT_MS
-        while self._dead:
-            (topic, group), data = next(iter(self._dead.items()))
-            if data.dead_time > oldest_ms:
-                return
-            self._remove(topic, group)
+        return [
+            place for place, _ in itertools.takewhile(lambda dead: dead[1].dead_time <= oldest_ms, self._dead.items())
+        ]

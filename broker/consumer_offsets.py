@@ -32,6 +32,7 @@ from thermocline.broker.version_counter import VersionCounter
 from thermocline.remoting import json_dialect
 from thermocline.remoting.bodies import DataVersion
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
+from thermocline.store.table_changes import TableChanges
 
 logger = logging.getLogger(__name__)
 
@@ -65,8 +66,7 @@ class ConsumerOffsets:
         self._version = VersionCounter(clock)
         self._version_step = version_step
         self._commits_until_version = version_step
-        self.is_dirty = False
-        """Whether something changed since the last `encode`."""
+        self.changes = TableChanges()
         self.pop_log_offset: int | None = None
         """Up to where in the log the loaded file knows what was popped: 0 without one; None when RocketMQ wrote it."""
 
@@ -143,7 +143,7 @@ class ConsumerOffsets:
             self.commit(topic, group, queue_id, offset)
         self._hand_offs[group] = [*self._hand_offs.get(group, ()), receipt_id][-HAND_OFFS_KEPT:]
         self._version.bump()
-        self.is_dirty = True
+        self.changes.add()
 
     def was_handed_over(self, group: str, receipt_id: str) -> bool:
         """Whether this receipt has been applied to the group."""
@@ -184,7 +184,7 @@ class ConsumerOffsets:
     def remove_group(self, group: str) -> None:
         """Forget a group's offsets, pending resets included, and who moved it."""
         if self._hand_offs.pop(group, None) is not None:
-            self.is_dirty = True
+            self.changes.add()
         for topic in self.topics_of(group):
             self._remove_key(f"{topic}@{group}", topic, group)
         for key in [key for key in self._pull_offsets if key.partition("@")[2] == group]:
@@ -202,7 +202,6 @@ class ConsumerOffsets:
     def encode(self, *, pop_log_offset: int | None = None) -> bytes:
         """The file's content, with the log's end if given. Only what changed since the last call is encoded anew."""
         groups = {group: sorted(topics) for group, topics in self._topics_of.items()}
-        self.is_dirty = False
         return (
             b'{"dataVersion":%s,\n"groupTopicMap":%s,\n"offsetTable":{\n%s\n},\n%s%s"pullOffsetTable":{\n%s\n}}'
         ) % (
@@ -238,13 +237,14 @@ class ConsumerOffsets:
         self._hand_offs = file.hand_offs
         if file.data_version is not None:
             self._version.current = file.data_version
-        self.is_dirty = self.pop_log_offset is None  # the sooner it is written, the sooner it is known
+        if self.pop_log_offset is None:
+            self.changes.add()  # the sooner it is written, the sooner it is known
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _changed(self, key: str) -> None:
         self._encoded.pop(key, None)
-        self.is_dirty = True
+        self.changes.add()
         self._commits_until_version -= 1
         if self._commits_until_version == 0:
             self._commits_until_version = self._version_step
@@ -262,7 +262,7 @@ class ConsumerOffsets:
         self._resets.pop(key, None)
         self._remove_pulls(key)
         self._encoded.pop(key, None)
-        self.is_dirty = True
+        self.changes.add()
         for table, name, other in ((self._topics_of, group, topic), (self._groups_of, topic, group)):
             names = table.get(name)
             if names is not None:

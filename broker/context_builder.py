@@ -145,36 +145,27 @@ async def build_context(
         consumer_offsets.FILE_NAME,
         f"{files.config_path}/{consumer_offsets.FILE_NAME}",
         lambda: offsets.encode(pop_log_offset=store.commit_log.append_offset),
+        changes=offsets.changes,
         durable_first=lambda: popped_is_durable(store, pops),
     )
     persister.register(
         order_table.FILE_NAME,
         f"{files.config_path}/{order_table.FILE_NAME}",
         pops.encode_orders,
+        changes=pops.order_saves,
         durable_first=lambda: popped_is_durable(store, pops),
     )
-    for name, encode in (
-        (topic_table.FILE_NAME, topics.encode),
-        (static_topic_table.FILE_NAME, static_topics.encode),
-        (group_table.FILE_NAME, groups.encode),
-        (consumer_filter_table.FILE_NAME, consumer_filters.encode),
-        (message_request_modes.FILE_NAME, request_modes.encode),
-        (delay_service.FILE_NAME, delays.encode),
-        (transaction_counts.FILE_NAME, counts.encode),
-    ):
-        persister.register(name, f"{files.config_path}/{name}", encode)
-    for name, load in (
-        (topic_table.FILE_NAME, topics.load),
-        (static_topic_table.FILE_NAME, lambda data: static_topics.load(data, topics.configs())),
-        (group_table.FILE_NAME, groups.load),
-        (consumer_offsets.FILE_NAME, offsets.load),
-        (consumer_filter_table.FILE_NAME, consumer_filters.load),
-        (delay_service.FILE_NAME, delays.load),
-        (transaction_counts.FILE_NAME, counts.load),
-        (order_table.FILE_NAME, orders.load),
-        (message_request_modes.FILE_NAME, request_modes.load),
-    ):
-        load(load_file(disk, f"{files.config_path}/{name}"))
+    folder = files.config_path
+    persister.open(folder, topic_table.FILE_NAME, topics)
+    persister.register(static_topic_table.FILE_NAME, f"{folder}/{static_topic_table.FILE_NAME}", static_topics.encode)
+    static_topics.load(load_file(disk, f"{folder}/{static_topic_table.FILE_NAME}"), topics.configs())
+    persister.open(folder, group_table.FILE_NAME, groups)
+    offsets.load(load_file(disk, f"{folder}/{consumer_offsets.FILE_NAME}"))
+    persister.open(folder, consumer_filter_table.FILE_NAME, consumer_filters, changes=consumer_filters.changes)
+    persister.open(folder, delay_service.FILE_NAME, delays, changes=delays.changes)
+    persister.open(folder, transaction_counts.FILE_NAME, counts, changes=counts.changes)
+    orders.load(load_file(disk, f"{folder}/{order_table.FILE_NAME}"))
+    persister.open(folder, message_request_modes.FILE_NAME, request_modes)
     await topics.boot(
         boot_topics(config, delay_level_count=delay_level_count),
         previous_ttl_default_ms=decode_ttl_default(load_file(disk, ttl_default_path)),

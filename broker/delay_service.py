@@ -38,6 +38,7 @@ from thermocline.remoting.topic_validation import SCHEDULE_TOPIC, TRANSACTION_HA
 from thermocline.store.consume_queue import ConsumeQueue
 from thermocline.store.message_draft import MessageDraft
 from thermocline.store.message_store import MessageStore
+from thermocline.store.table_changes import TableChanges
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +105,7 @@ class DelayService:
         self._version_step = version_step
         self._updates_until_version = version_step
         self._is_waiting = False
-        self.is_dirty = False
+        self.changes = TableChanges()
 
     @property
     def level_count(self) -> int:
@@ -144,7 +145,7 @@ class DelayService:
                 await asyncio.sleep(FAILURE_PAUSE_MS / 1000)
             if self._clock() - saved_ms >= self._flush_interval_ms():
                 saved_ms = self._clock()
-                if self.is_dirty:
+                if self.changes.is_unsaved:
                     self._persister.request(FILE_NAME)
             pause_ms = PAUSE_MS if self._is_waiting else min(IDLE_PAUSE_MS, min(self._delays_ms) // 2)
             await asyncio.sleep(0 if has_more else pause_ms / 1000)
@@ -226,7 +227,7 @@ class DelayService:
         return corrected
 
     def _updated(self, count: int) -> None:
-        self.is_dirty = True
+        self.changes.add()
         self._updates_until_version -= count
         if self._updates_until_version <= 0:
             self._updates_until_version = self._version_step
@@ -236,7 +237,6 @@ class DelayService:
 
     def encode(self) -> bytes:
         """The file's content."""
-        self.is_dirty = False
         pairs = ",".join(f"{level}:{offset}" for level, offset in sorted(self._offsets.items()))
         return b'{"dataVersion":%s,\n"offsetTable":{%s}}' % (self._version.text(), pairs.encode())
 

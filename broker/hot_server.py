@@ -33,7 +33,6 @@ from thermocline.broker.key_index import KeyIndex
 from thermocline.broker.local_records import LocalRecords
 from thermocline.broker.long_polling import TICK_MS, LongPolling
 from thermocline.broker.processors.cold_flow import ColdFlowProcessor
-from thermocline.broker.processors.dispatcher import Processor
 from thermocline.broker.processors.offset_lookup import OffsetLookupProcessor
 from thermocline.broker.processors.pull import (
     BINARY_PULLS,
@@ -52,10 +51,10 @@ from thermocline.broker.pull_finder import PullFinder
 from thermocline.broker.send_targets import SendTargets
 from thermocline.remoting.command import SerializeType
 from thermocline.remoting.connection import Connection
-from thermocline.remoting.frames import LENGTH
+from thermocline.remoting.dispatcher import Processor
+from thermocline.remoting.frames import FRAME_HEAD, LENGTH
 from thermocline.remoting.message_id import UniqueIdGenerator
 from thermocline.store.fast_path import (
-    FRAME_HEAD,
     FRAME_HEAD_BYTES,
     FastPath,
     FastPathSettings,

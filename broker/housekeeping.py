@@ -17,24 +17,18 @@ Owner: the hot process's event loop.
 import asyncio
 import contextlib
 import logging
-from typing import TypeAlias
 
 from thermocline.broker import consumer_filter_table, consumer_offsets, delay_service, transaction_counts
-from thermocline.broker.consumer_filter_table import ConsumerFilterTable
-from thermocline.broker.consumer_offsets import ConsumerOffsets
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.huge_pages import advise_heap
 from thermocline.broker.static_topics.mapping_cleaner import MappingCleaner
 from thermocline.broker.timer_service import TimerService
 from thermocline.broker.transaction_service import TransactionService
 from thermocline.pop import order_table
-from thermocline.pop.order_table import OrderTable
 from thermocline.remoting.descriptor_limit import DescriptorWatch
 from thermocline.remoting.errors import MQError, UnavailableError
 
 logger = logging.getLogger(__name__)
-
-SavedTable: TypeAlias = ConsumerOffsets | ConsumerFilterTable | OrderTable
 
 STEP_MS = 1_000
 CLIENT_SCAN_MS = 10_000
@@ -49,8 +43,6 @@ class Housekeeping:
         self._tasks: list[asyncio.Task[None]] = []
         self.transactions = TransactionService(context)
         self._descriptors = DescriptorWatch()
-        self._saving = asyncio.Lock()
-        """One save at a time: what is durable then is what it has encoded."""
         self._offsets_due_ms = 0
         self._scan_due_ms = 0
         self._heap_due_ms = 0
@@ -94,14 +86,14 @@ class Housekeeping:
             UnavailableError: A file could not be written.
         """
         context = self._context
-        async with self._saving:
-            await self._save_popped()
-            await self._save(consumer_offsets.FILE_NAME, context.offsets)
-            await self._save(consumer_filter_table.FILE_NAME, context.consumer_filters)
-            if context.delays.is_dirty:
-                await context.persister.save(delay_service.FILE_NAME)
-            if context.transaction_counts.is_dirty:
-                await context.persister.save(transaction_counts.FILE_NAME)
+        await self._save_popped()
+        for name in (
+            consumer_offsets.FILE_NAME,
+            consumer_filter_table.FILE_NAME,
+            delay_service.FILE_NAME,
+            transaction_counts.FILE_NAME,
+        ):
+            await context.persister.save_changed(name)
 
     async def step(self) -> None:
         """Do what is due now."""
@@ -114,43 +106,30 @@ class Housekeeping:
             context.clients.expire(context.config.client_expiry_ms)
             context.locks.expire()
             await asyncio.to_thread(self._descriptors.check)
-            await self._try_to_save(consumer_filter_table.FILE_NAME, context.consumer_filters)
+            await self._try_to_save(consumer_filter_table.FILE_NAME)
         if now >= self._heap_due_ms:
             self._heap_due_ms = now + HEAP_ADVICE_MS
             await asyncio.to_thread(advise_heap)
         self.transactions.step(now)
         if now >= self._offsets_due_ms:
             self._offsets_due_ms = now + context.config.offset_flush_interval_ms
-            async with self._saving:
-                try:
-                    await self._save_popped()
-                except UnavailableError as error:
-                    logger.error("order infos not written, will try again error=%s", error)
-                else:
-                    await self._try_to_save(consumer_offsets.FILE_NAME, context.offsets)
+            try:
+                await self._save_popped()
+            except UnavailableError as error:
+                logger.error("order infos not written, will try again error=%s", error)
+            else:
+                await self._try_to_save(consumer_offsets.FILE_NAME)
 
-    async def _try_to_save(self, name: str, table: SavedTable) -> None:
+    async def _try_to_save(self, name: str) -> None:
         try:
-            await self._save(name, table)
+            await self._context.persister.save_changed(name)
         except UnavailableError as error:
             logger.error("state not written, will try again file=%s error=%s", name, error)
 
-    async def _save(self, name: str, table: SavedTable) -> None:
-        if not table.is_dirty:
-            return
-        try:
-            await self._context.persister.save(name)
-        except UnavailableError:
-            table.is_dirty = True
-            raise
-
     async def _save_popped(self) -> None:
         """Write order infos if they changed; then the offsets may say that their records are done with."""
-        pops = self._context.pops
-        if pops.orders.is_dirty:
-            await self._save(order_table.FILE_NAME, pops.orders)
-            pops.orders_saved()
-        pops.note_progress()
+        await self._context.persister.save_changed(order_table.FILE_NAME)
+        self._context.pops.note_progress()
 
     async def _maintain_popped(self) -> None:
         try:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 
-from thermocline.broker.cold_reads import ColdPull, ColdReads
+from thermocline.broker.cold_reads import ColdReads, pull_one, record_at
 from thermocline.broker.visible_queues import VisibleQueues
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError, UnavailableError
-from thermocline.remoting.message_record import MessageRecord, decode_record
+from thermocline.remoting.message_record import MessageRecord
 from thermocline.store.consume_queue import ConsumeQueue
 from thermocline.store.message_store import MessageStore
 
@@ -42,24 +42,12 @@ class MessageReader:
             raise UnavailableError("the cold tier has not been heard of yet", topic=topic, queue_id=queue_id)
         if offset < cold_start or cold_start == queue.min_offset:
             return None
-        result = await self._cold.pull(
-            ColdPull(
-                topic=topic,
-                queue_id=queue_id,
-                offset=offset,
-                count_max=1,
-                bytes_max=1,
-                codes=None,
-                expired_before_ms=self._visible.expired_before_ms(topic),
-                group=group,
-            )
-        )
+        expired_before_ms = self._visible.expired_before_ms(topic)
+        result = await pull_one(self._cold, topic, queue_id, offset, expired_before_ms=expired_before_ms, group=group)
         if result.next_offset <= offset:
             raise UnavailableError("the cold tier does not hold what it said it holds", topic=topic, queue_id=queue_id)
-        if not result.records:
-            return None
-        record = decode_record(memoryview(result.records[0]))
-        return record if record.queue_offset == offset and self._is_visible(record) else None
+        record = record_at(result, offset)
+        return record if record is not None and self._is_visible(record) else None
 
     def _local(self, queue: ConsumeQueue, offset: int) -> MessageRecord | None:
         unit = queue.unit(offset)

@@ -22,11 +22,11 @@ from thermocline.broker.pop_finder import PopFinder
 from thermocline.broker.pop_polling import PopPolling
 from thermocline.broker.pop_reviver import PopReviver
 from thermocline.broker.processors.ack import AckProcessor
-from thermocline.broker.processors.dispatcher import Processor
 from thermocline.broker.processors.pop import PopProcessor
 from thermocline.broker.processors.pop_look import PopLookProcessor
 from thermocline.broker.pull_finder import PullFinder
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Processor
 from thermocline.remoting.pop_topics import normal_topic
 
 

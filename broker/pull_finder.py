@@ -48,13 +48,10 @@ from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.headers.read import PullMessageRequestHeader
 from thermocline.remoting.message_record import (
     INT,
-    LONG,
     POSITION_SIZE,
-    POSITION_STORE_TIMESTAMP,
-    POSITION_SYS_FLAG,
+    store_timestamp_at,
 )
 from thermocline.remoting.response_code import ResponseCode
-from thermocline.store.commit_log import HOST_V6_MORE_BYTES
 from thermocline.store.consume_queue import ConsumeQueue
 from thermocline.store.filtered_runs import FilteredRuns
 from thermocline.store.message_draft import GetStatus
@@ -347,7 +344,7 @@ def without_expired(runs: Sequence[bytes | memoryview], expired_before_ms: int) 
         run = kept[0]
         position = 0
         while position < len(run):
-            if _store_timestamp_ms(run, position) >= expired_before_ms:
+            if store_timestamp_at(run, position) >= expired_before_ms:
                 break
             position += INT.unpack_from(run, position + POSITION_SIZE)[0]
             dropped_count += 1
@@ -356,11 +353,3 @@ def without_expired(runs: Sequence[bytes | memoryview], expired_before_ms: int) 
             break
         del kept[0]
     return kept, dropped_count
-
-
-def _store_timestamp_ms(run: bytes | memoryview, position: int) -> int:
-    (sys_flag,) = INT.unpack_from(run, position + POSITION_SYS_FLAG)
-    if sys_flag & sys_flags.BORN_HOST_V6:
-        position += HOST_V6_MORE_BYTES
-    (store_timestamp_ms,) = LONG.unpack_from(run, position + POSITION_STORE_TIMESTAMP)
-    return int(store_timestamp_ms)

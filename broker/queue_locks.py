@@ -84,11 +84,6 @@ class QueueLocks:
         now = self._clock()
         return any(not self._is_expired(lock, now) for lock in self._groups.get(group, {}).values())
 
-    def owner(self, group: str, queue: MessageQueue) -> str | None:
-        """The client that holds the queue's lock now."""
-        lock = self._groups.get(group, {}).get(queue)
-        return None if lock is None or self._is_expired(lock, self._clock()) else lock.client_id
-
     def expire(self) -> None:
         """Drop expired locks, so that groups that went away leave nothing behind. Called now and then."""
         now = self._clock()

@@ -11,10 +11,9 @@ may be unavailable; then the question is answered with an error, as a wrong offs
 Belongs to the hot process's loop thread.
 """
 
-from thermocline.broker.cold_reads import Boundary, ColdPull, ColdReads, ColdTimeSearch
+from thermocline.broker.cold_reads import Boundary, ColdReads, ColdTimeSearch, pull_one, record_at
 from thermocline.broker.visible_queues import VisibleQueues
 from thermocline.remoting.errors import OffsetOutOfRangeError, UnavailableError
-from thermocline.remoting.message_record import decode_record
 from thermocline.store.consume_queue import ConsumeQueue
 from thermocline.store.message_draft import TimeBoundary
 from thermocline.store.message_store import MessageStore
@@ -140,22 +139,9 @@ class QueueLookup:
                 return self._store.message_time(topic, queue_id, offset)
             except OffsetOutOfRangeError:
                 return None
-        result = await self._cold.pull(
-            ColdPull(
-                topic=topic,
-                queue_id=queue_id,
-                offset=offset,
-                count_max=1,
-                bytes_max=1,
-                codes=None,
-                expired_before_ms=0,
-                group=LOOKUP_GROUP,
-            )
-        )
-        if not result.records:
-            return None
-        record = decode_record(memoryview(result.records[0]), check_crc=False)
-        return record.store_timestamp_ms if record.queue_offset == offset else None
+        result = await pull_one(self._cold, topic, queue_id, offset, expired_before_ms=0, group=LOOKUP_GROUP)
+        record = record_at(result, offset, check_crc=False)
+        return None if record is None else record.store_timestamp_ms
 
     def _may_be_cold(self, queue: ConsumeQueue, start: int) -> bool:
         """Whether the cold tier may hold visible messages in front of the local ones.

@@ -23,7 +23,6 @@ from thermocline.broker.processors.client import ClientProcessor
 from thermocline.broker.processors.consumer_call import ConsumerCallProcessor
 from thermocline.broker.processors.consumer_offset import ConsumerOffsetProcessor
 from thermocline.broker.processors.cost import CostProcessor
-from thermocline.broker.processors.dispatcher import Dispatcher
 from thermocline.broker.processors.flushed_ranges import FlushedRangesProcessor
 from thermocline.broker.processors.group import GroupProcessor
 from thermocline.broker.processors.hand_off import HandOffProcessor
@@ -38,6 +37,7 @@ from thermocline.broker.processors.topic import TopicProcessor
 from thermocline.broker.processors.ttl import TtlProcessor
 from thermocline.broker.store_rounds import StoreRounds
 from thermocline.broker.tier_explanation import fenced_by
+from thermocline.remoting.dispatcher import Dispatcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

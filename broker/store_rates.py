@@ -111,10 +111,6 @@ class StoreRates:
             self._buckets_shown, self._buckets = self._buckets, [0] * len(BUCKET_NAMES)
             self._buckets_since_ms = now_ms
 
-    def put_per_second(self, span_seconds: int) -> float | None:
-        """Messages put per second over the span; None while it has not passed yet."""
-        return self._rate(span_seconds, 1)
-
     def runtime_info(self) -> dict[str, str]:
         """The store's part of the broker's runtime information, as text."""
         put_times = self.put_count or 1

@@ -17,6 +17,7 @@ from thermocline.broker.version_counter import VersionCounter
 from thermocline.remoting import json_dialect
 from thermocline.remoting.bodies import DataVersion
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
+from thermocline.store.table_changes import TableChanges
 
 FILE_NAME = "transactionMetrics"
 
@@ -38,8 +39,7 @@ class TransactionCounts:
         self._clock = clock
         self._counts: dict[str, _Count] = {}
         self._version = VersionCounter(clock)
-        self.is_dirty = False
-        """Whether something changed since the last `encode`."""
+        self.changes = TableChanges()
 
     def add(self, topic: str, change: int) -> None:
         """So many more are open."""
@@ -49,7 +49,7 @@ class TransactionCounts:
         count.count += change
         count.time_stamp = self._clock()
         self._version.bump()
-        self.is_dirty = True
+        self.changes.add()
 
     def of(self, topic: str) -> int:
         """How many are open."""
@@ -65,7 +65,6 @@ class TransactionCounts:
 
     def encode(self) -> bytes:
         """The file's content."""
-        self.is_dirty = False
         return b'{"dataVersion":%s,"transactionCount":%s}' % (
             self._version.text(),
             msgspec.json.encode(self._counts, order="sorted"),

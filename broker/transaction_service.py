@@ -93,7 +93,7 @@ class TransactionService:
         """Let the consumer offsets know of progress; have the counts written when they are due."""
         self.publish()
         context = self._context
-        if context.transaction_counts.is_dirty and now_ms >= self._counts_due_ms:
+        if context.transaction_counts.changes.is_unsaved and now_ms >= self._counts_due_ms:
             self._counts_due_ms = now_ms + context.config.transaction_counts_interval_ms
             context.persister.request(transaction_counts.FILE_NAME)
 

@@ -29,7 +29,7 @@ from thermocline.filters import expression_nodes as nodes
 from thermocline.filters.expression_error import ExpressionError, ExpressionTooLargeError
 from thermocline.filters.expression_limits import DEFAULT_LIMITS, ExpressionLimits
 from thermocline.filters.expression_nodes import ConditionNode, Node, OrderOperator, TextOperator
-from thermocline.filters.steps import Steps, run_steps
+from thermocline.filters.steps import Steps
 
 _KEYWORDS = {
     "AND": "_AND",
@@ -113,18 +113,13 @@ class Parsed:
     """Where the text begins that is no part of the expression; None when all of it is."""
 
 
-def parse_expression(text: str, *, limits: ExpressionLimits = DEFAULT_LIMITS) -> Parsed:
-    """The tree of `text`.
+def parse_steps(text: str, *, limits: ExpressionLimits = DEFAULT_LIMITS) -> Steps[Parsed]:
+    """Return the tree of `text`, with a rest after every token.
 
     Raises:
         ExpressionTooLargeError: It is beyond one of the limits.
         ExpressionError: It is no expression.
     """
-    return run_steps(parse_steps(text, limits=limits))
-
-
-def parse_steps(text: str, *, limits: ExpressionLimits = DEFAULT_LIMITS) -> Steps[Parsed]:
-    """`parse_expression`, with a rest after every token."""
     _check(len(text), limits.expression_chars_max, "characters", limits.expression_chars_max)
     parser = _parser().parse_interactive(text)
     bounds = _TokenBounds(limits)

@@ -14,7 +14,7 @@ Source: namesrv/processor/DefaultRequestProcessor.java, ClientRequestProcessor.j
 
 import logging
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from thermocline.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KVConfig
 from thermocline.namesrv.name_server_config import NameServerConfig
@@ -37,6 +37,7 @@ from thermocline.remoting.bodies import (
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.config_text import format_config_text, parse_config_text
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.errors import InvalidRequestError, QueryNotFoundError, TopicNotFoundError
 from thermocline.remoting.headers.namesrv import (
     AddWritePermOfBrokerRequestHeader,
@@ -94,7 +95,10 @@ class NameServerProcessor:
         self._kv = kv
         self._clock = clock
         self._started_ms = clock()
-        self._handlers: dict[int, Callable[[Connection, RemotingCommand], RemotingCommand]] = {
+
+    def routes(self) -> Mapping[int, Handler]:
+        """Request code -> method."""
+        return {
             RequestCode.PUT_KV_CONFIG: self.put_kv_config,
             RequestCode.GET_KV_CONFIG: self.get_kv_config,
             RequestCode.DELETE_KV_CONFIG: self.delete_kv_config,
@@ -119,26 +123,6 @@ class NameServerProcessor:
             RequestCode.UPDATE_NAMESRV_CONFIG: self.update_config,
             RequestCode.GET_NAMESRV_CONFIG: self.get_config,
         }
-
-    # -- what the server calls -----------------------------------------------------------------------------------------
-
-    def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """Answer one request."""
-        handler = self._handlers.get(command.code)
-        if handler is None:
-            return RemotingCommand.response(
-                command,
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                remark=f" request type {command.code} not supported",
-            )
-        return handler(connection, command)
-
-    def connection_opened(self, connection: Connection) -> None:
-        """Nothing is known of a connection until it registers a broker."""
-
-    def connection_closed(self, connection: Connection) -> None:
-        """A broker whose connection is gone is gone."""
-        self._registry.connection_closed(connection)
 
     # -- brokers -------------------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from thermocline.namesrv.route_registry import RouteRegistry
 from thermocline.namesrv.state_file import StateFile
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.descriptor_limit import CONNECTIONS_MOST, DescriptorWatch
+from thermocline.remoting.dispatcher import Dispatcher
 from thermocline.remoting.server import RemotingServer
 
 logger = logging.getLogger(__name__)
@@ -57,7 +58,9 @@ class NameServer:
             changes=self._state_files[1],
         )
         self._server = RemotingServer(
-            self._processor, idle_timeout_ms=config.server_idle_ms, connections_max=connections_max
+            Dispatcher([self._processor], on_closed=[self.registry.connection_closed]),
+            idle_timeout_ms=config.server_idle_ms,
+            connections_max=connections_max,
         )
         self._descriptors = descriptors
         self._scan: asyncio.Task[None] | None = None

@@ -20,6 +20,7 @@ import msgspec
 from thermocline.pop.order_info import OrderInfo, OrderInfoJson
 from thermocline.remoting import json_dialect
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
+from thermocline.store.table_changes import TableChanges
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +43,7 @@ class OrderTable:
         self._encoded: dict[tuple[str, str, int], bytes] = {}
         self.log_offset: int | None = None
         """Up to where in the log the loaded file knows everything: 0 without a file; None when RocketMQ wrote it."""
-        self.is_dirty = False
-        """Whether something changed since the last `encode`."""
+        self.changes = TableChanges()
 
     def __len__(self) -> int:
         return sum(map(len, self._infos.values()))
@@ -82,7 +82,6 @@ class OrderTable:
 
     def encode(self, *, log_offset: int) -> bytes:
         """The file's content; `log_offset` is the log's end now."""
-        self.is_dirty = False
         tables = []
         for (topic, group), infos in self._infos.items():
             pieces = []
@@ -120,4 +119,4 @@ class OrderTable:
 
     def _changed(self, topic: str, group: str, queue_id: int) -> None:
         self._encoded.pop((topic, group, queue_id), None)
-        self.is_dirty = True
+        self.changes.add()

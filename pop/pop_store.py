@@ -35,6 +35,7 @@ from thermocline.pop.check_point import CheckPoint
 from thermocline.pop.in_flight import InFlight, Key, Pending
 from thermocline.pop.order_info import OrderInfo
 from thermocline.pop.order_record import OrderRecord
+from thermocline.pop.order_saves import OrderSaves
 from thermocline.pop.order_table import OrderTable
 from thermocline.pop.revive_log import ReviveLog, ReviveRecord
 from thermocline.remoting.errors import BrokerBusyError
@@ -114,9 +115,8 @@ class PopStore:
         self.pending_max = pending_max
         # Per revive queue: up to where its records are known here.
         self._read_offsets: dict[int, int] = {}
-        # Per revive queue: the first order record that no durable file of the order table knows, (revive, physical).
-        self._order_floors: dict[int, tuple[int, int]] = {}
-        self._order_floors_saving: dict[int, tuple[int, int]] = {}
+        self.order_saves = OrderSaves(orders.changes)
+        """Follows the saves of the order table, whose file's content is `encode_orders`."""
         # While records are read again: where the newest order record of a queue lies in the log.
         self._order_places: dict[tuple[str, str, int], int] = {}
 
@@ -261,20 +261,12 @@ class PopStore:
         record = OrderRecord(topic=topic, group=group, queue_id=queue_id, next_offset=next_offset, info=info)
         (result,) = self._put([self._log.order_draft(record)])
         self._apply_order(record)
-        self._raise_floor(self._log.order_queue_id(queue_id), result.queue_offset, result.physical_offset)
+        self.order_saves.add_record(self._log.order_queue_id(queue_id), result.queue_offset, result.physical_offset)
         return result.end_offset
 
     def encode_orders(self) -> bytes:
-        """The content of the order table's file now; when it is durable, `orders_saved` is to be called."""
-        for revive_queue_id, floor in self._order_floors.items():
-            saving = self._order_floors_saving.get(revive_queue_id, floor)
-            self._order_floors_saving[revive_queue_id] = min(saving, floor)
-        self._order_floors.clear()
+        """The content of the order table's file now."""
         return self.orders.encode(log_offset=self._store.commit_log.append_offset)
-
-    def orders_saved(self) -> None:
-        """What `encode_orders` gave last is durable."""
-        self._order_floors_saving.clear()
 
     # -- topics and groups that go -------------------------------------------------------------------------------------
 
@@ -289,7 +281,7 @@ class PopStore:
     @property
     def held_offset(self) -> int | None:
         """The physical offset from which on the local log must be kept; None when nothing is in flight."""
-        places = [floor[1] for floors in (self._order_floors, self._order_floors_saving) for floor in floors.values()]
+        places = list(self.order_saves.physical_offsets())
         for revive_queue_id in self.in_flight.revive_queue_ids:
             first = self.in_flight.first(revive_queue_id)
             if first is not None:
@@ -303,8 +295,7 @@ class PopStore:
             first = self.in_flight.first(revive_queue_id)
             if first is not None:
                 needed.append(first.revive_offset)
-            floors = (self._order_floors.get(revive_queue_id), self._order_floors_saving.get(revive_queue_id))
-            needed += [floor[0] for floor in floors if floor is not None]
+            needed += [revive_offset for revive_offset, _ in self.order_saves.floors(revive_queue_id)]
             done = min(needed) - 1
             if done >= 0 and done != self._offsets.query(self._log.topic, REVIVE_GROUP, revive_queue_id):
                 self._offsets.commit(self._log.topic, REVIVE_GROUP, revive_queue_id, done)
@@ -427,9 +418,6 @@ class PopStore:
             self.orders.put(record.topic, record.group, record.queue_id, record.info)
         self._offsets.commit(record.topic, record.group, record.queue_id, record.next_offset)
 
-    def _raise_floor(self, revive_queue_id: int, revive_offset: int, physical_offset: int) -> None:
-        self._order_floors.setdefault(revive_queue_id, (revive_offset, physical_offset))
-
     def _replay(self, record: ReviveRecord, *, offsets_from: int, orders_from: int) -> None:
         entry = record.entry
         if isinstance(entry, CheckPoint):
@@ -456,7 +444,7 @@ class PopStore:
                 self.orders.remove(*place)
             else:
                 self.orders.put(*place, entry.info)
-            self._raise_floor(record.revive_queue_id, record.revive_offset, record.physical_offset)
+            self.order_saves.add_record(record.revive_queue_id, record.revive_offset, record.physical_offset)
         if record.physical_offset >= offsets_from:
             self._offsets.commit(*place, entry.next_offset)
 

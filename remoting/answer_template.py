@@ -10,7 +10,6 @@ answer looks the same whichever way it is encoded.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Sequence
 
 from thermocline.remoting.command import (
@@ -21,15 +20,11 @@ from thermocline.remoting.command import (
     SerializeType,
     encode_binary_fields,
 )
-from thermocline.remoting.frames import HEADER_WORD, LENGTH
+from thermocline.remoting.frames import FRAME_HEAD, HEADER_WORD, LENGTH
 from thermocline.remoting.language_code import LanguageCode
 
-HEAD_BYTES = LENGTH.size + HEADER_WORD.size
+HEAD_BYTES = FRAME_HEAD.size
 
-_FRAME_HEAD = struct.Struct(
-    ">i"  # bytes that follow
-    "I"  # serialisation << 24 | header size
-)
 _SIZES = [LENGTH.pack(size) for size in range(256)]
 _BINARY_WORD = SerializeType.ROCKETMQ << 24
 _LANGUAGE = LanguageCode.PYTHON.value
@@ -92,7 +87,7 @@ def binary_head(fields: bytes, *, code: int, opaque: int, remark: bytes = b"", b
     header_bytes = BINARY_HEAD.size + len(remark) + LENGTH.size + len(fields)
     return b"".join(
         (
-            _FRAME_HEAD.pack(HEADER_WORD.size + header_bytes + body_bytes, _BINARY_WORD | header_bytes),
+            FRAME_HEAD.pack(HEADER_WORD.size + header_bytes + body_bytes, _BINARY_WORD | header_bytes),
             BINARY_HEAD.pack(code, _LANGUAGE, VERSION, opaque, FLAG_RESPONSE, len(remark)),
             remark,
             LENGTH.pack(len(fields)),

@@ -30,7 +30,7 @@ from enum import IntEnum
 import msgspec
 
 from thermocline.remoting.errors import HeaderDecodeError, InvalidRequestError
-from thermocline.remoting.frames import HEADER_WORD, LENGTH
+from thermocline.remoting.frames import FRAME_HEAD, HEADER_WORD
 from thermocline.remoting.header_codec import H, Header, Int, decode_header, encode_header
 from thermocline.remoting.json_dialect import loads_as
 from thermocline.remoting.language_code import LANGUAGE_BY_NAME, LANGUAGE_BY_NUMBER, LanguageCode
@@ -130,7 +130,7 @@ class RemotingCommand(msgspec.Struct):
             header = _encode_binary_header(self)
         assert len(header) <= HEADER_BYTES_MAX
         size_bytes = HEADER_WORD.size + len(header) + (len(self.body) if body_bytes is None else body_bytes)
-        return _FRAME_HEAD.pack(size_bytes, self.serialize_type << 24 | len(header)) + header
+        return FRAME_HEAD.pack(size_bytes, self.serialize_type << 24 | len(header)) + header
 
     def encode(self) -> bytes:
         """The whole frame, its length word included."""
@@ -140,8 +140,6 @@ class RemotingCommand(msgspec.Struct):
 
 _JSON = SerializeType.JSON.value
 _ROCKETMQ = SerializeType.ROCKETMQ.value
-_FRAME_HEAD = struct.Struct(">iI")
-assert _FRAME_HEAD.size == LENGTH.size + HEADER_WORD.size
 
 _opaques = itertools.count()
 

@@ -35,7 +35,7 @@ from thermocline.remoting.errors import (
     MQError,
     ProtocolError,
 )
-from thermocline.remoting.frames import FRAME_BYTES_MAX, LENGTH, check_frame_size
+from thermocline.remoting.frames import FRAME_BYTES_MAX, LENGTH, NOT_WHOLE, FrameSplitter, frame_end
 from thermocline.remoting.message_record import Host, encode_host
 from thermocline.remoting.outbox import Outbox
 from thermocline.remoting.pending_calls import PendingCalls
@@ -106,10 +106,10 @@ class Connection(asyncio.BufferedProtocol):
         "_limits",
         "_on_closed",
         "_outbox",
-        "_partial",
         "_read_paused",
         "_receive",
         "_running",
+        "_splitter",
         "_stalled",
         "_taken_mark",
         "_traffic",
@@ -156,7 +156,7 @@ class Connection(asyncio.BufferedProtocol):
         self._on_closed = on_closed
         self._outbox = outbox or Outbox()
         self._transport: asyncio.Transport | None = None
-        self._partial = bytearray()
+        self._splitter = FrameSplitter(frame_bytes_max=self._limits.frame_bytes_max)
         self._unsent: list[Buffer] = []
         self._unsent_bytes = 0
         self._corked = False
@@ -290,16 +290,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def handle_frames(self, frames: bytes) -> None:
         """Handle whole frames that the chunk handler took and kept for a moment, before what came behind them."""
-        if self._closed:
-            return
-        if self._partial:
-            self._partial[:0] = frames
-            self._handle_partial()
-            return
-        view = memoryview(frames)
-        consumed = self._handle_guarded(view)
-        if consumed < len(view):
-            self._keep(view[consumed:])
+        if not self._closed:
+            self._handle_received(self._splitter.join_before(frames))
 
     async def wait_writable(self) -> None:
         """Wait until the peer has taken enough of what was written; at once if it has. Cancelling is safe."""
@@ -367,14 +359,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._closed:
             return
         self._traffic.received_bytes += nbytes
-        view = self._receive[:nbytes]
-        if self._partial:
-            self._partial += view
-            self._handle_partial()
-            return
-        consumed = self._handle_guarded(view)
-        if consumed < nbytes:
-            self._keep(view[consumed:])
+        self._handle_received(self._splitter.join(self._receive[:nbytes]))
 
     def pause_writing(self) -> None:
         """The peer is slow: more is unsent than `unsent_bytes_high`."""
@@ -397,25 +382,15 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def _handle_partial(self) -> None:
-        """Handle the whole frames that are kept because their first bytes came earlier, or because reading stopped."""
-        partial = self._partial
-        if len(partial) >= LENGTH.size:
-            (size_bytes,) = LENGTH.unpack_from(partial)
-            if LENGTH.size <= size_bytes <= self._limits.frame_bytes_max and len(partial) < LENGTH.size + size_bytes:
-                return  # still not whole: the usual case while a large body comes in
-        self._partial = bytearray()
-        view = memoryview(partial)
-        consumed = self._handle_guarded(view)
-        if consumed < len(partial):
-            self._keep(view[consumed:])
-
-    def _keep(self, rest: memoryview) -> None:
-        """Keep what was not handled: the start of a frame, or whole frames for which reading had to stop."""
-        if self._closed:
+    def _handle_received(self, view: memoryview | None) -> None:
+        """Handle the whole frames at the front, and keep the rest: the start of a frame, or frames for which reading
+        had to stop. None: the frame at the front is not whole yet."""
+        if view is None:
             return
-        assert not self._partial
-        self._partial = bytearray(rest)
+        consumed = self._handle_guarded(view)
+        if consumed == len(view) or self._closed:
+            return
+        self._splitter.keep(view[consumed:])
         if self._stalled and not self._read_paused:  # the peer caught up while the answers were being written
             self.loop.call_soon(self._continue_reading)
 
@@ -445,23 +420,19 @@ class Connection(asyncio.BufferedProtocol):
         end = len(view)
         position = 0
         chunk_handler = self._chunk_handler
-        frame_bytes_max = self._limits.frame_bytes_max
-        while end - position >= LENGTH.size:
+        frame_bytes_max = self._splitter.frame_bytes_max
+        length_bytes = LENGTH.size
+        while end - position >= length_bytes:
             if chunk_handler is not None:
                 position += chunk_handler.feed(self, view[position:])
                 assert position <= end
                 if not self._may_go_on():
                     break
-                if end - position < LENGTH.size:
-                    break
-            (size_bytes,) = LENGTH.unpack_from(view, position)
-            check_frame_size(size_bytes, frame_bytes_max)
-            frame_start = position + LENGTH.size
-            frame_end = frame_start + size_bytes
-            if frame_end > end:
+            next_position = frame_end(view, position, frame_bytes_max)
+            if next_position == NOT_WHOLE:
                 break
-            self._handle_command(decode_command(view[frame_start:frame_end]))
-            position = frame_end
+            self._handle_command(decode_command(view[position + length_bytes : next_position]))
+            position = next_position
             if not self._may_go_on():
                 break
         return position
@@ -539,8 +510,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _continue_reading(self) -> None:
         self._update_reading()
-        if self._stalled and self._partial and not self._read_paused and not self._handling:
-            self._handle_partial()
+        if self._stalled and not self._read_paused and not self._handling:
+            self._handle_received(self._splitter.take_kept())
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
@@ -612,7 +583,7 @@ class Connection(asyncio.BufferedProtocol):
         self._closed = True
         self._unsent = []
         self._unsent_bytes = 0
-        self._partial = bytearray()
+        self._splitter.clear()
         if transport is not None and not abort:
             transport.close()
             # A peer that takes nothing would keep a closing connection open for ever.

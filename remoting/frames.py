@@ -8,49 +8,104 @@
 Rules
   - A frame is judged by its length word alone, before any of its bytes are waited for: above the limit or too small to
     hold a header word, the connection is closed. A TLS handshake or an HTTP request read as a length is far above it.
+  - Bytes in, positions out; both ends of every connection split so (remoting/connection.py). The broker's fast path
+    reads the lengths of the frames that it takes together with their header words (store/fast_path.py), and leaves
+    all others, whatever their length, to `frame_end`.
 Source: NettyDecoder.java, Apache RocketMQ 5.3.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 
 from thermocline.remoting.errors import FrameTooLargeError, ProtocolError
 
 LENGTH = struct.Struct(">i")  # bytes that follow
 HEADER_WORD = struct.Struct(">I")  # serialisation << 24 | header size
+FRAME_HEAD = struct.Struct(">iI")  # both
+assert FRAME_HEAD.size == LENGTH.size + HEADER_WORD.size == 8, "wire format shared with Apache RocketMQ"
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 """Default limit, RocketMQ's own (com.rocketmq.remoting.frameMaxLength)."""
 
 
-def check_frame_size(size_bytes: int, frame_bytes_max: int) -> None:
-    """Judge a length word.
+NOT_WHOLE = -1
+"""What `frame_end` returns while bytes of the frame are missing."""
+
+_LENGTH_BYTES = LENGTH.size
+_FRAME_BYTES_MIN = HEADER_WORD.size
+_unpack_length = LENGTH.unpack_from
+
+
+def frame_end(buffer: bytes | bytearray | memoryview, start: int = 0, frame_bytes_max: int = FRAME_BYTES_MAX) -> int:
+    """Return the position behind the frame whose length word is at `start`, or NOT_WHOLE.
+
+    The frame itself, as `decode_command` reads it, begins `LENGTH.size` behind `start`.
 
     Raises:
-        FrameTooLargeError: It is negative or above the limit.
-        ProtocolError: A frame of this size has no room for a header word.
+        FrameTooLargeError: Its length is negative or above the limit; the connection is to be closed.
+        ProtocolError: A frame of this length has no room for a header word; as above.
     """
-    if not 0 <= size_bytes <= frame_bytes_max:
-        raise FrameTooLargeError(size_bytes=size_bytes, size_bytes_max=frame_bytes_max)
-    if size_bytes < HEADER_WORD.size:
+    try:
+        (size_bytes,) = _unpack_length(buffer, start)
+    except struct.error:  # the length word is not whole
+        return NOT_WHOLE
+    if _FRAME_BYTES_MIN <= size_bytes <= frame_bytes_max:
+        end: int = start + _LENGTH_BYTES + size_bytes
+        return end if end <= len(buffer) else NOT_WHOLE
+    if 0 <= size_bytes < _FRAME_BYTES_MIN:
         raise ProtocolError("the frame is too small for a header", size_bytes=size_bytes)
+    raise FrameTooLargeError(size_bytes=size_bytes, size_bytes_max=frame_bytes_max)
 
 
-def take_frames(buffer: bytearray, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> Iterator[bytes]:
-    """Take each whole frame off the front of `buffer`, without its length word.
+class FrameSplitter:
+    """Keeps what one connection has received and not handled: the start of a frame, or whole frames that wait.
 
-    Raises:
-        FrameTooLargeError: See `check_frame_size`; the connection is to be closed.
-        ProtocolError: As above.
+        received chunk -> join(chunk) -> None: the frame at the front is not whole yet
+                                      -> bytes: handle the frames at their front (`frame_end`), then keep(the rest)
+
+    A chunk is copied only where a frame crosses its end. No bytes are reserved for what a length word announces.
     """
-    while len(buffer) >= LENGTH.size:
-        (size_bytes,) = LENGTH.unpack_from(buffer)
-        check_frame_size(size_bytes, frame_bytes_max)
-        end = LENGTH.size + size_bytes
-        if len(buffer) < end:
-            return
-        frame = bytes(memoryview(buffer)[LENGTH.size : end])
-        del buffer[:end]  # before the yield: a caller that stops early must not see it twice
-        yield frame
+
+    __slots__ = ("_kept", "_whole_bytes", "frame_bytes_max")
+
+    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self.frame_bytes_max = frame_bytes_max
+        self._kept = bytearray()
+        self._whole_bytes = 0  # with fewer bytes kept, the frame at the front is not whole
+
+    def join(self, chunk: memoryview) -> memoryview | None:
+        """Return `chunk` behind the bytes kept; None, and keep them all, while the frame at the front is not whole.
+
+        What is returned is no longer kept. It may be `chunk` itself.
+        """
+        if not self._kept:
+            return chunk
+        self._kept += chunk
+        return self.take_kept()
+
+    def join_before(self, frames: bytes) -> memoryview | None:
+        """Return whole `frames` with the bytes kept behind them. Those are no longer kept."""
+        kept, self._kept = self._kept, bytearray()
+        return memoryview(frames + kept) if kept else memoryview(frames)
+
+    def take_kept(self) -> memoryview | None:
+        """Return the bytes kept, which are no longer kept then; None while the frame at the front is not whole."""
+        kept = self._kept
+        if not kept or len(kept) < self._whole_bytes:
+            return None
+        self._kept = bytearray()
+        return memoryview(kept)
+
+    def keep(self, rest: memoryview) -> None:
+        """Keep a copy of what was not handled of the bytes that the last call returned."""
+        assert not self._kept, "bytes are handled before further ones are kept"
+        self._kept = bytearray(rest)
+        size_bytes = _unpack_length(rest)[0] if len(rest) >= _LENGTH_BYTES else 0
+        # A length that is refused is not waited for: the next bytes are handed on, and `frame_end` raises.
+        is_length = _FRAME_BYTES_MIN <= size_bytes <= self.frame_bytes_max
+        self._whole_bytes = _LENGTH_BYTES + size_bytes if is_length else 0
+
+    def clear(self) -> None:
+        """Forget the bytes kept: the connection is closed."""
+        self._kept = bytearray()

@@ -1,14 +1,6 @@
 """Handing a consumer group over: private requests with which one is moved to exactly where a bulk reader has stopped.
 
-They travel as ordinary remoting frames with JSON bodies; an official broker answers "request code not supported". The
-numbers stay clear of RocketMQ's own (up to 5001 and from 200050), as those of client/tier_codes.py do.
-
-| code | header | body | JSON answer |
-|---|---|---|---|
-| HAND_OFF_LOOK | group, topic | | incarnation; every queue with its range, and the group's offset |
-| HAND_OFF_PREPARE | | HandOffBody | everything is checked, the group held; where it is and will be |
-| HAND_OFF_APPLY | group, receiptId | | the group has been moved, durably |
-| HAND_OFF_ABORT | group, receiptId | | the group is held no longer |
+Codes, headers and which body belongs to which: remoting/private_requests.py.
 
     prepare on every broker -> apply on every broker             abort, or HOLD_MS, ends what was only prepared
 
@@ -18,12 +10,9 @@ A receipt is applied once: to prepare or apply it again answers `applied` and mo
 
 from __future__ import annotations
 
-import enum
-
 import msgspec
 
 from thermocline.remoting.bodies.body import Body
-from thermocline.remoting.header_codec import Header
 
 BEGINNING = -2
 """As a queue's offset: wherever the queue begins."""
@@ -31,29 +20,6 @@ NO_OFFSET = -1
 """As a group's offset: it has none in this queue."""
 ERROR_FIELD = "error"
 """The field of a refusal's header that names the error's class."""
-
-
-class HandOffRequestCode(enum.IntEnum):
-    """Request codes that only a Thermocline broker serves."""
-
-    HAND_OFF_LOOK = 90150
-    HAND_OFF_PREPARE = 90151
-    HAND_OFF_APPLY = 90152
-    HAND_OFF_ABORT = 90153
-
-
-class HandOffLookHeader(Header, kw_only=True):
-    """90150."""
-
-    group: str
-    topic: str
-
-
-class HandOffHeader(Header, kw_only=True):
-    """90152, 90153."""
-
-    group: str
-    receipt_id: str
 
 
 class QueueTarget(Body, kw_only=True):

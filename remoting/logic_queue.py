@@ -52,11 +52,6 @@ def is_decided(item: LogicQueueMappingItem) -> bool:
     return item.logic_offset >= 0
 
 
-def has_end(item: LogicQueueMappingItem) -> bool:
-    """Whether the item says at which physical offset it ends. What tools make never does."""
-    return item.end_offset > item.start_offset
-
-
 def static_offset(item: LogicQueueMappingItem, physical_offset: int) -> int:
     """The logic queue's offset of a physical one; the item's first for what lies in front of it."""
     assert is_decided(item)

@@ -45,55 +45,33 @@ from thermocline.remoting.errors import (
     RecordSizeError,
 )
 from thermocline.remoting.properties import PROPERTIES_BYTES_MAX, PropertyName, decode_properties, find_property
+from thermocline.remoting.record_layout import HOST_V6_MORE_BYTES, HOSTS_V6, head_struct, position_of
 from thermocline.remoting.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 
 MAGIC_V1 = -626_843_481  # 0xDAA320A7
 MAGIC_V2 = -626_843_477  # 0xDAA320AB
 MAGIC_BLANK = -875_286_124  # 0xCBD43194
 
-HEAD = struct.Struct(
-    ">i"  # record size, bytes
-    "i"  # magic
-    "i"  # body checksum
-    "i"  # queue id
-    "i"  # flag
-    "q"  # queue offset
-    "q"  # physical offset
-    "i"  # system flag
-    "q"  # born time, ms
-    "8s"  # born host, IPv4
-    "q"  # store time, ms
-    "8s"  # store host, IPv4
-    "i"  # reconsume times
-    "q"  # prepared transaction offset
-    "i"  # body size, bytes
-)
-assert HEAD.size == 88, "on-disk format shared with Apache RocketMQ"
+_HEAD_BY_HOSTS = {hosts: head_struct(hosts) for hosts in (0, BORN_HOST_V6, STORE_HOST_V6, HOSTS_V6)}
+HEAD = _HEAD_BY_HOSTS[0]
+"""With IPv4 hosts; its fields: record_layout.py."""
 
-_HEAD_BY_HOSTS = {
-    0: HEAD,
-    BORN_HOST_V6: struct.Struct(">iiiiiqqiq20sq8siqi"),
-    STORE_HOST_V6: struct.Struct(">iiiiiqqiq8sq20siqi"),
-    BORN_HOST_V6 | STORE_HOST_V6: struct.Struct(">iiiiiqqiq20sq20siqi"),
-}
-_HOSTS_V6 = BORN_HOST_V6 | STORE_HOST_V6
-
-POSITION_SIZE = 0
-POSITION_MAGIC = 4
-POSITION_BODY_CHECKSUM = 8
-POSITION_QUEUE_ID = 12
-POSITION_FLAG = 16
-POSITION_QUEUE_OFFSET = 20
-POSITION_PHYSICAL_OFFSET = 28
-POSITION_SYS_FLAG = 36
-POSITION_BORN_TIMESTAMP = 40
-POSITION_BORN_HOST = 48
-POSITION_STORE_TIMESTAMP = 56
-POSITION_STORE_HOST = 64
-POSITION_RECONSUME_TIMES = 72
-POSITION_PREPARED_TRANSACTION_OFFSET = 76
-POSITION_BODY_SIZE = 84
-POSITION_BODY = 88
+POSITION_SIZE = position_of("size_bytes")
+POSITION_MAGIC = position_of("magic")
+POSITION_BODY_CHECKSUM = position_of("body_crc")
+POSITION_QUEUE_ID = position_of("queue_id")
+POSITION_FLAG = position_of("flag")
+POSITION_QUEUE_OFFSET = position_of("queue_offset")
+POSITION_PHYSICAL_OFFSET = position_of("physical_offset")
+POSITION_SYS_FLAG = position_of("sys_flag")
+POSITION_BORN_TIMESTAMP = position_of("born_timestamp_ms")
+POSITION_BORN_HOST = position_of("born_host")
+POSITION_STORE_TIMESTAMP = position_of("store_timestamp_ms")
+POSITION_STORE_HOST = position_of("store_host")
+POSITION_RECONSUME_TIMES = position_of("reconsume_times")
+POSITION_PREPARED_TRANSACTION_OFFSET = position_of("prepared_transaction_offset")
+POSITION_BODY_SIZE = position_of("body_bytes")
+POSITION_BODY = HEAD.size
 
 INT = struct.Struct(">i")
 LONG = struct.Struct(">q")
@@ -244,7 +222,7 @@ def encode_record(
                 flag,
                 queue_offset,
                 physical_offset,
-                sys_flag & ~_HOSTS_V6 | hosts,
+                sys_flag & ~HOSTS_V6 | hosts,
                 born_timestamp_ms,
                 born,
                 store_timestamp_ms,
@@ -288,7 +266,7 @@ def decode_record(data: bytes | memoryview, position: int = 0, *, check_crc: boo
         raise RecordSizeError("impossible record size", position=position, size_bytes=size_bytes)
     end = position + size_bytes
     (sys_flag,) = INT.unpack_from(data, position + POSITION_SYS_FLAG)
-    head = _HEAD_BY_HOSTS[sys_flag & _HOSTS_V6]
+    head = _HEAD_BY_HOSTS[sys_flag & HOSTS_V6]
     body_start = position + head.size
     if body_start > end:
         raise RecordSizeError("the record is smaller than its head", position=position, size_bytes=size_bytes)
@@ -355,7 +333,7 @@ def read_properties_text(data: bytes | memoryview, position: int = 0) -> bytes:
     try:
         size_bytes, magic = BLANK.unpack_from(data, position)
         (sys_flag,) = INT.unpack_from(data, position + POSITION_SYS_FLAG)
-        body_start = position + _HEAD_BY_HOSTS[sys_flag & _HOSTS_V6].size
+        body_start = position + _HEAD_BY_HOSTS[sys_flag & HOSTS_V6].size
         (body_bytes,) = INT.unpack_from(data, body_start - INT.size)
         topic_start = body_start + body_bytes
         if magic == MAGIC_V1:
@@ -373,6 +351,15 @@ def read_properties_text(data: bytes | memoryview, position: int = 0) -> bytes:
     if end > len(data):
         raise RecordSizeError("the record is cut short", position=position)
     return bytes(data[properties_start:end])
+
+
+def store_timestamp_at(data: bytes | memoryview, position: int = 0) -> int:
+    """The store time in ms of the record that starts at `position`, which is not checked."""
+    (sys_flag,) = INT.unpack_from(data, position + POSITION_SYS_FLAG)
+    if sys_flag & BORN_HOST_V6:
+        position += HOST_V6_MORE_BYTES
+    (store_timestamp_ms,) = LONG.unpack_from(data, position + POSITION_STORE_TIMESTAMP)
+    return int(store_timestamp_ms)
 
 
 def iterate_records(

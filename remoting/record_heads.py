@@ -29,39 +29,23 @@ from thermocline.remoting.message_record import BLANK as SIZE_AND_MAGIC
 from thermocline.remoting.message_record import (
     MAGIC_V1,
     MAGIC_V2,
+    POSITION_BODY,
     POSITION_MAGIC,
     POSITION_RECONSUME_TIMES,
     POSITION_STORE_TIMESTAMP,
     RECORD_BYTES_MIN,
 )
+from thermocline.remoting.record_layout import HEAD_FIELDS, HOST, HOST_V6_MORE_BYTES, HOSTS_V6
 from thermocline.remoting.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 
 MAGIC_FIRST_BYTE = MAGIC_V1 >> 24 & 0xFF  # the same in both, and never part of ASCII text
 assert MAGIC_FIRST_BYTE == MAGIC_V2 >> 24 & 0xFF
 
-HEAD = np.dtype(
-    [
-        ("size_bytes", ">i4"),
-        ("magic", ">i4"),
-        ("body_crc", ">i4"),
-        ("queue_id", ">i4"),
-        ("flag", ">i4"),
-        ("queue_offset", ">i8"),
-        ("physical_offset", ">i8"),
-        ("sys_flag", ">i4"),
-        ("born_timestamp_ms", ">i8"),
-        ("born_host", ">u8"),  # four bytes address, four bytes port
-        ("store_timestamp_ms", ">i8"),
-        ("store_host", ">u8"),
-        ("reconsume_times", ">i4"),
-        ("prepared_transaction_offset", ">i8"),
-        ("body_bytes", ">i4"),
-    ]
-)
-HEAD_BYTES = 88
-assert HEAD.itemsize == HEAD_BYTES, "record head with IPv4 hosts, shared with Apache RocketMQ"
+_DTYPES = {"i": ">i4", "q": ">i8", HOST: ">u8"}  # of a host the first eight bytes: an IPv4 address, the port
+HEAD = np.dtype([(name, _DTYPES[code]) for name, code in HEAD_FIELDS])
+HEAD_BYTES = HEAD.itemsize
+assert HEAD_BYTES == POSITION_BODY, "record head with IPv4 hosts, shared with Apache RocketMQ"
 
-HOST_V6_EXTRA_BYTES = 12
 SCAN_BLOCK_BYTES = 128 << 10
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -128,7 +112,7 @@ def read_heads_at(data: Bytes, starts: Integers, sizes: Integers) -> RecordHeads
     ends = starts + sizes
     head = gather(data, starts, HEAD_BYTES).view(HEAD)
     tail_starts = starts + HEAD_BYTES
-    v6_flags = head["sys_flag"].astype(np.int64) & (BORN_HOST_V6 | STORE_HOST_V6)
+    v6_flags = head["sys_flag"].astype(np.int64) & HOSTS_V6
     if v6_flags.any():
         head, tail_starts = _shift_heads(data, starts, sizes, head, v6_flags)
     return _read_parts(data, starts, ends, head, tail_starts)
@@ -198,8 +182,8 @@ def _shift_heads(
     data: Bytes, starts: Integers, sizes: Integers, head: npt.NDArray[Any], v6_flags: Integers
 ) -> tuple[npt.NDArray[Any], Integers]:
     """Bring heads with IPv6 hosts into the shape of HEAD; gives them and the position behind each real head."""
-    born_extra = np.where(v6_flags & BORN_HOST_V6, HOST_V6_EXTRA_BYTES, 0)
-    extra = born_extra + np.where(v6_flags & STORE_HOST_V6, HOST_V6_EXTRA_BYTES, 0)
+    born_extra = np.where(v6_flags & BORN_HOST_V6, HOST_V6_MORE_BYTES, 0)
+    extra = born_extra + np.where(v6_flags & STORE_HOST_V6, HOST_V6_MORE_BYTES, 0)
     _check(sizes >= RECORD_BYTES_MIN + extra, starts, head, "record too short for its hosts")
     shifted = np.empty((len(starts), HEAD_BYTES), np.uint8)
     as_bytes = head.view(np.uint8).reshape(len(starts), HEAD_BYTES)

@@ -81,11 +81,3 @@ class ResponseCode(IntEnum):
 
     # only between brokers that forward for each other
     RPC_UNKNOWN = -1000
-
-
-def response_name(code: int) -> str:
-    """The name of a response code, or the number itself when it is not one of RocketMQ's."""
-    try:
-        return ResponseCode(code).name
-    except ValueError:
-        return str(code)

@@ -63,13 +63,3 @@ def compression_type(sys_flag: int) -> CompressionType:
 def with_compression(sys_flag: int, compression: CompressionType) -> int:
     """The flag of the same message with its body compressed."""
     return sys_flag & ~COMPRESSION_MASK | COMPRESSED | compression << COMPRESSION_SHIFT
-
-
-def without_compression(sys_flag: int) -> int:
-    """The flag of the same message with its body as it was."""
-    return sys_flag & ~(COMPRESSION_MASK | COMPRESSED)
-
-
-def transaction_type(sys_flag: int) -> int:
-    """One of the `TRANSACTION_*` values."""
-    return sys_flag & TRANSACTION_MASK

@@ -38,18 +38,14 @@ from thermocline.remoting.errors import (
 )
 from thermocline.remoting.message_record import (
     BLANK,
-    INT,
-    LONG,
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
-    POSITION_STORE_TIMESTAMP,
-    POSITION_SYS_FLAG,
     RECORD_BYTES_MIN,
     MessageRecord,
     decode_record,
+    store_timestamp_at,
 )
-from thermocline.remoting.sys_flag import BORN_HOST_V6
 from thermocline.store.disk import Buffer, Disk
 from thermocline.store.file_allocator import FileAllocator
 from thermocline.store.mapped_file import MappedFile
@@ -60,7 +56,6 @@ logger = logging.getLogger(__name__)
 
 LOADED_BYTES, LOAD_STEP_BYTES = 1 << 23, 1 << 19
 """How far ahead of the append offset pages are loaded, and how many at a time."""
-HOST_V6_MORE_BYTES = 12
 """How much later a field lies for an IPv6 host before it."""
 
 
@@ -327,12 +322,7 @@ class CommitLog:
         """The store time of the record that a queue unit points at; no checks beyond the offset's range."""
         file = self.files.find(physical_offset)
         position = physical_offset - file.base_offset
-        view = file.view
-        (sys_flag,) = INT.unpack_from(view, position + POSITION_SYS_FLAG)
-        if sys_flag & BORN_HOST_V6:
-            position += HOST_V6_MORE_BYTES
-        (store_timestamp_ms,) = LONG.unpack_from(view, position + POSITION_STORE_TIMESTAMP)
-        return int(store_timestamp_ms)
+        return store_timestamp_at(file.view, position)
 
     # -- deleting --------------------------------------------------------------------------------------------------
 

@@ -91,14 +91,6 @@ class ConsumeQueue:
         tail += _pack_unit(physical_offset, size_bytes, tags_code)
         self.next_offset += 1
 
-    def append_units(self, units: bytes) -> None:
-        """Give as many messages as there are units the next queue offsets."""
-        assert len(units) % _UNIT_BYTES == 0
-        if not self.tail:
-            self._files.dirty.add(self)
-        self.tail += units
-        self.next_offset += len(units) // _UNIT_BYTES
-
     def write_tail(self) -> None:
         """Write the tail to its files; the caller takes the queue off the dirty ones.
 

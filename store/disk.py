@@ -66,10 +66,6 @@ class DiskFile(Protocol):
         """Map the whole file for reading. Follows later writes; stays valid after `close` and after removal."""
         ...
 
-    def writable_view(self) -> memoryview:
-        """Map the whole file for writing. Only for files with all their blocks allocated, or a full disk kills."""
-        ...
-
     def allocate(self, size_bytes: int) -> None:
         """Make the file this long, with its blocks taken; DiskFullError when there is no room."""
         ...
@@ -285,11 +281,6 @@ class RealFile:
         if self._mapping is None:
             self._mapping = mmap.mmap(self._descriptor, 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
         return memoryview(self._mapping)
-
-    def writable_view(self) -> memoryview:
-        """Map the whole file for writing; its blocks must be allocated."""
-        mapping = mmap.mmap(self._descriptor, 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ | mmap.PROT_WRITE)
-        return memoryview(mapping)
 
     def allocate(self, size_bytes: int) -> None:
         """Make the file this long, with its blocks taken."""

@@ -30,7 +30,6 @@ Source: SendMessageProcessor.java, MessageExtEncoder.java, Apache RocketMQ 5.3.
 from __future__ import annotations
 
 import logging
-import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -38,10 +37,11 @@ from typing import Protocol
 from thermocline.remoting.command import FLAG_ONEWAY
 from thermocline.remoting.crc32 import crc32
 from thermocline.remoting.errors import MQError
-from thermocline.remoting.frames import LENGTH
+from thermocline.remoting.frames import FRAME_HEAD, LENGTH
 from thermocline.remoting.message_id import UniqueIdGenerator
 from thermocline.remoting.message_record import CHECKSUM_MASK, MAGIC_V1, TOPIC_BYTES_MAX_V1, encode_host
 from thermocline.remoting.properties import PROPERTIES_BYTES_MAX, VALUE_END, decode_properties
+from thermocline.remoting.record_layout import HOST_V4_BYTES
 from thermocline.remoting.string_hash import tags_code
 from thermocline.remoting.sys_flag import COMPRESSED, COMPRESSION_MASK
 from thermocline.store.consume_queue import UNIT, ConsumeQueue
@@ -69,13 +69,8 @@ from thermocline.store.send_reply import SendReplies
 
 logger = logging.getLogger(__name__)
 
-FRAME_HEAD = struct.Struct(
-    ">i"  # bytes that follow
-    "i"  # serialisation type in the high byte, header bytes in the rest
-)
 FRAME_HEAD_BYTES = FRAME_HEAD.size
 LENGTH_BYTES = LENGTH.size
-HOST_V4_BYTES = 8
 PROPERTIES_SIZE_BYTES = 2
 PLAIN_SYS_FLAG = COMPRESSED | COMPRESSION_MASK
 """The bits of a system flag that change nothing for the broker."""

@@ -12,7 +12,6 @@ Source: CommitLog.checkMessageAndReturnSize, Apache RocketMQ 5.3.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from zlib import crc32
 
@@ -29,21 +28,25 @@ from thermocline.remoting.message_record import (
     RECORD_BYTES_MIN,
     SHORT,
 )
+from thermocline.remoting.record_layout import HOSTS_V6, head_struct
 from thermocline.remoting.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 from thermocline.store.mapped_file_queue import MappedFileQueue
 
 SECTOR_BYTES = 512
 _NO_SECTOR = bytes(SECTOR_BYTES)
-_HOSTS_V6 = BORN_HOST_V6 | STORE_HOST_V6
 
-# size, magic, body checksum, queue id, queue offset, physical offset, system flag, store time, body size
-_SCAN_HEADS = {
-    0: struct.Struct(">iiii4xqqi16xq8x12xi"),
-    BORN_HOST_V6: struct.Struct(">iiii4xqqi28xq8x12xi"),
-    STORE_HOST_V6: struct.Struct(">iiii4xqqi16xq20x12xi"),
-    _HOSTS_V6: struct.Struct(">iiii4xqqi28xq20x12xi"),
-}
-assert [head.size for head in _SCAN_HEADS.values()] == [88, 100, 100, 112]
+_SCAN_FIELDS = (
+    "size_bytes",
+    "magic",
+    "body_crc",
+    "queue_id",
+    "queue_offset",
+    "physical_offset",
+    "sys_flag",
+    "store_timestamp_ms",
+    "body_bytes",
+)
+_SCAN_HEADS = {hosts: head_struct(hosts, fields=_SCAN_FIELDS) for hosts in (0, BORN_HOST_V6, STORE_HOST_V6, HOSTS_V6)}
 
 
 class ScannedRecord(msgspec.Struct, gc=False):
@@ -101,7 +104,7 @@ class LogScan:
     def _record(self, view: memoryview, position: int, end: int, physical_offset: int) -> ScannedRecord | None:
         """The record at `position`, if it is sound."""
         (sys_flag,) = INT.unpack_from(view, position + POSITION_SYS_FLAG)
-        head = _SCAN_HEADS[sys_flag & _HOSTS_V6]
+        head = _SCAN_HEADS[sys_flag & HOSTS_V6]
         body_start = position + head.size
         if body_start > end:
             return None

@@ -477,24 +477,6 @@ class MessageStore:
             return None
         return self.commit_log.store_timestamp_ms(queue.unit(offset).physical_offset)
 
-    # -- topics ----------------------------------------------------------------------------------------------------
-
-    def add_topic(self, topic: str) -> None:
-        """Begin a topic's incarnation if its last one was deleted, or it never had one; durable on return."""
-        self.incarnations.create(topic, start_offset=self.commit_log.append_offset)
-        self.incarnations.save(self._disk, self.config.incarnation_path)
-
-    def delete_topic(self, topic: str) -> None:
-        """End a topic's incarnation, durable on return, then remove its queues."""
-        self.incarnations.delete(topic)
-        self.incarnations.save(self._disk, self.config.incarnation_path)
-        self.forget_topic(topic)
-
-    def forget_topic(self, topic: str) -> None:
-        """Remove the queues of a topic whose deletion is durable."""
-        self.queues.remove_topic(topic)
-        self.retention.remove_queues(topic)
-
     # -- rounds ----------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:

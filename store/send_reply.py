@@ -20,7 +20,7 @@ from thermocline.remoting.answer_template import (
     sized_text,
 )
 from thermocline.remoting.command import FLAG_RESPONSE, RemotingCommand
-from thermocline.remoting.frames import LENGTH
+from thermocline.remoting.frames import FRAME_HEAD, LENGTH
 from thermocline.remoting.header_codec import encode_header
 from thermocline.remoting.headers.send import SendMessageResponseHeader
 from thermocline.store.send_properties import reply_properties
@@ -31,11 +31,7 @@ MESSAGE_IDS_PER_RUN = 64
 MESSAGE_ID, UNIQUE_KEY = "MESSAGE-ID", "UNIQUE-KEY"
 QUEUE_ID, QUEUE_OFFSET, OPAQUE = 2_000_000_001, 2_000_000_002, 2_000_000_004
 
-_FRAME_HEAD = struct.Struct(
-    ">i"  # bytes that follow
-    "i"  # header bytes, of a JSON header
-)
-_pack_frame_head = _FRAME_HEAD.pack
+_pack_frame_head = FRAME_HEAD.pack  # the serialisation of JSON is 0
 _pack_opaque = struct.Struct(">i").pack
 SUCCESS = 0
 OPAQUE_POSITION = HEAD_BYTES + 5  # behind code, language and version

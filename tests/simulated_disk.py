@@ -508,13 +508,6 @@ class SimulatedFile:
             self._check()
             return memoryview(self._file.content).toreadonly()
 
-    def writable_view(self) -> memoryview:
-        """Map the whole file for writing; what is written that way is durable with the next sync, or lost whole."""
-        with self._disk._lock:
-            self._check()
-            self._file.note(0, len(self._file.content))
-            return memoryview(self._file.content)
-
     def allocate(self, size_bytes: int) -> None:
         """Make the file this long."""
         with self._disk._lock:

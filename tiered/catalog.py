@@ -65,10 +65,6 @@ class TopicEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
         """The cold end of each queue: the offset after its last record, readable or lost."""
         return {queue_id: end for queue_id, (_, end) in self.queue_bounds().items()}
 
-    def queue_starts(self) -> dict[int, int]:
-        """The first offset of each queue here, readable or lost."""
-        return {queue_id: start for queue_id, (start, _) in self.queue_bounds().items()}
-
     def queue_bounds(self) -> dict[int, tuple[int, int]]:
         """Queue id -> [start, end) of what lies here, readable or lost."""
         bounds = self.segments.queue_bounds()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,19 +10,14 @@ import numpy as np
 import zstandard
 
 from thermocline.remoting.message_record import (
+    LONG,
     POSITION_QUEUE_OFFSET,
-    POSITION_STORE_TIMESTAMP,
-    POSITION_SYS_FLAG,
     read_properties_text,
+    store_timestamp_at,
 )
 from thermocline.remoting.record_heads import find_records
-from thermocline.remoting.sys_flag import BORN_HOST_V6
 from thermocline.tiered.errors import FrameChecksumError, SegmentFormatError
 from thermocline.tiered.segment_format import FRAME_RAW_BYTES_MAX, FrameInfo, decompress
-
-_SYS_FLAG = struct.Struct(">i")
-_LONG = struct.Struct(">q")
-_STORE_TIMESTAMP_V6 = POSITION_STORE_TIMESTAMP + 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,15 +61,7 @@ class DecodedFrame:
 
     def store_timestamp_ms(self, queue_offset: int) -> int:
         """The store time of one record."""
-        return record_store_timestamp_ms(self.data, self.position(queue_offset))
-
-
-def record_store_timestamp_ms(data: bytes | memoryview, position: int) -> int:
-    """The store time of the record at `position`."""
-    (sys_flag,) = _SYS_FLAG.unpack_from(data, position + POSITION_SYS_FLAG)
-    field = _STORE_TIMESTAMP_V6 if sys_flag & BORN_HOST_V6 else POSITION_STORE_TIMESTAMP
-    timestamp_ms: int = _LONG.unpack_from(data, position + field)[0]
-    return timestamp_ms
+        return store_timestamp_at(self.data, self.position(queue_offset))
 
 
 def decode_frame(stored: bytes | memoryview, info: FrameInfo) -> DecodedFrame:
@@ -104,7 +90,7 @@ def decode_next_frame(stored: memoryview, *, start_offset: int) -> tuple[Decoded
         raise FrameChecksumError("the frame does not decompress", size_bytes=len(stored)) from error
     if len(data) != raw_bytes or not walker.eof:
         raise FrameChecksumError("the frame's content is cut short", raw_bytes=raw_bytes, found_bytes=len(data))
-    frame = _frame_of(data, start_offset=start_offset, min_store_ms=record_store_timestamp_ms(data, 0))
+    frame = _frame_of(data, start_offset=start_offset, min_store_ms=store_timestamp_at(data, 0))
     return frame, len(stored) - len(walker.unused_data)
 
 
@@ -112,7 +98,7 @@ def _frame_of(data: bytes, *, start_offset: int, min_store_ms: int) -> DecodedFr
     starts, _ = find_records(np.frombuffer(data, np.uint8))
     positions = array("I", starts.astype(np.uint32).tobytes())
     positions.append(len(data))
-    (first_offset,) = _LONG.unpack_from(data, POSITION_QUEUE_OFFSET)
+    (first_offset,) = LONG.unpack_from(data, POSITION_QUEUE_OFFSET)
     if first_offset != start_offset:
         raise SegmentFormatError("the frame starts at another offset", found=first_offset, expected=start_offset)
     return DecodedFrame(data=data, start_offset=start_offset, positions=positions, min_store_ms=min_store_ms)

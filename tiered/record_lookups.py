@@ -19,9 +19,9 @@ from thermocline.remoting.errors import (
     ObjectStoreUnavailableError,
     QueryNotFoundError,
 )
+from thermocline.remoting.message_record import store_timestamp_at
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cold_query import find_by_physical_offset, frame_at, lost_by_key, not_there
-from thermocline.tiered.frame import record_store_timestamp_ms
 from thermocline.tiered.frame_cache import FrameCache
 from thermocline.tiered.indexes.index_object import IndexedPlace, QueueOffset
 from thermocline.tiered.indexes.key_search import KeySearch, KeyWanted
@@ -165,4 +165,4 @@ class RecordLookups:
             return None
         wanted = KeyWanted(topic=topic, key="", begin_ms=cut_ms(topic), end_ms=END_OF_TIME_MS, count_max=1)
         record = await self._record_at(wanted, (place.queue_id, place.offset))
-        return record if record is not None and record_store_timestamp_ms(record, 0) >= wanted.begin_ms else None
+        return record if record is not None and store_timestamp_at(record, 0) >= wanted.begin_ms else None

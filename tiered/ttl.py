@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from thermocline.store.ttl import visible_from_ms
 from thermocline.tiered.catalog import Catalog, TopicEntry
-from thermocline.tiered.ledger_entry import LedgerChanges, SegmentOut, TopicChange
+from thermocline.tiered.ledger_entry import LedgerChanges, SegmentOut
 from thermocline.tiered.segment_entry import SegmentEntry
 
 
@@ -60,23 +60,6 @@ def sweep(catalog: Catalog, cuts_ms: Mapping[str, int]) -> LedgerChanges:
         if kept.segment.max_store_ms < cuts_ms.get(topic.topic, 0)
     ]
     return LedgerChanges(segments_out=tuple(gone), quarantine_out=tuple(lost))
-
-
-def change_ttl(catalog: Catalog, topic: str, *, incarnation: int, ttl_ms: int | None, now_ms: int) -> TopicChange:
-    """The change that gives a topic another TTL (None: the broker's default) and fixes the cut as it is now."""
-    entry = catalog.topics.get(topic)
-    same = entry is None or entry.incarnation == incarnation
-    cut_ms = topic_visible_from_ms(catalog, topic, now_ms=now_ms) if same else 0
-    return TopicChange(topic=topic, incarnation=incarnation, ttl_ms=ttl_ms, expired_before_ms=max(0, cut_ms))
-
-
-def change_default_ttl(catalog: Catalog, *, now_ms: int) -> tuple[TopicChange, ...]:
-    """What must be committed together with another default TTL: the cut of every topic that follows the default."""
-    return tuple(
-        change_ttl(catalog, topic.topic, incarnation=topic.incarnation, ttl_ms=None, now_ms=now_ms)
-        for topic in catalog.topics.values()
-        if topic.ttl_ms is None and not topic.deleted
-    )
 
 
 def report(segments: Sequence[SegmentEntry], *, visible_from_ms: int) -> ExpiredReport:

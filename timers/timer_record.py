@@ -40,12 +40,12 @@ from thermocline.remoting.message_record import (
     decode_record,
 )
 from thermocline.remoting.properties import PROPERTIES_BYTES_MAX, PropertyName, find_property, without_property
+from thermocline.remoting.record_layout import HOST_V6_MORE_BYTES
 from thermocline.remoting.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 from thermocline.remoting.topic_validation import SEND_FORBIDDEN_TOPICS, TIMER_TOPIC
 from thermocline.store.commit_log import CommitLog
 from thermocline.store.message_draft import MessageDraft
 
-HOST_V6_MORE_BYTES = 12
 WHOLE_BYTES_MAX = 64 * 1024
 """A record up to this size is read at once; of a larger one, the body is left out when it is not needed."""
 NAMES_BYTES_MAX = SHORT.size + TOPIC_BYTES_MAX_V2 + SHORT.size + PROPERTIES_BYTES_MAX

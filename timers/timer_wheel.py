@@ -164,11 +164,6 @@ class TimerWheel:
         """Whether the file lacks anything."""
         return bool(self._changed or self._sealed or self._writing)
 
-    @property
-    def has_sealed(self) -> bool:
-        """Whether slots wait for the round after the one that covered them."""
-        return bool(self._sealed or self._writing)
-
     def begin_round(self, *, was_covered: bool) -> None:
         """Seal what has changed. `was_covered`: the round before is durable, so what it sealed may be written."""
         if was_covered:

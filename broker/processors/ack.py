@@ -19,7 +19,6 @@ from dataclasses import replace
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.flushed_answer import FlushedAnswers
 from thermocline.broker.pop_polling import PopPolling
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.broker.processors.pop import place_of
 from thermocline.broker.processors.topic import DEFAULT_REMARK
 from thermocline.pop.in_flight import Pending
@@ -27,6 +26,7 @@ from thermocline.remoting.bit_set import decode_bit_set
 from thermocline.remoting.bodies import BatchAck, BatchAckMessageRequestBody, TopicConfig
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.errors import (
     InvalidRequestError,
     MessageIllegalError,

@@ -16,12 +16,12 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from thermocline.broker.context import BrokerContext
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.broker.runtime_info import runtime_info
 from thermocline.remoting.bodies import KVTable
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.config_text import parse_config_text
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.headers.broker import GetBrokerConfigResponseHeader
 from thermocline.remoting.request_code import RequestCode
@@ -95,11 +95,7 @@ class AdminProcessor:
 
     def get_delay_offsets(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """45: progress of the delay levels, as the file has it."""
-        delays = self._context.delays
-        was_dirty = delays.is_dirty
-        body = delays.encode()
-        delays.is_dirty = was_dirty
-        return RemotingCommand.response(command, body=body)
+        return RemotingCommand.response(command, body=self._context.delays.encode())
 
     def get_timer_checkpoint(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """60: how far the timers are durable, in the form of RocketMQ's file."""

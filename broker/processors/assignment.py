@@ -13,7 +13,6 @@ from collections.abc import Mapping
 
 from thermocline.broker.cluster_queues import ClusterQueues
 from thermocline.broker.context import BrokerContext
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.broker.queue_assignment import STRATEGIES, assign_for_pop, assign_for_pull
 from thermocline.remoting.bodies import (
     BROADCASTING,
@@ -28,6 +27,7 @@ from thermocline.remoting.bodies import (
 )
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.errors import (
     GroupNotFoundError,
     InvalidParameterError,

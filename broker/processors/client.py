@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from thermocline.broker.client_registry import Client
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.message_filters import CompileNeeded, is_tag_type
-from thermocline.broker.processors.dispatcher import Answer, Handler
 from thermocline.remoting.bodies import (
     CONSUME_ACTIVELY,
     TOPIC_SYS_FLAG_UNIT_SUB,
@@ -32,6 +31,7 @@ from thermocline.remoting.bodies import (
 )
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Answer, Handler
 from thermocline.remoting.errors import ConsumerOfflineError, GroupHeldError, InvalidRequestError
 from thermocline.remoting.headers.group import (
     GetConsumerConnectionListRequestHeader,

@@ -17,10 +17,10 @@ from collections.abc import Mapping
 import msgspec
 
 from thermocline.broker.context import BrokerContext
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.config_text import parse_config_text
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.errors import InvalidParameterError, MQError
 from thermocline.remoting.request_code import RequestCode
 

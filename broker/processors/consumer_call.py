@@ -13,10 +13,10 @@ from collections.abc import Mapping
 
 from thermocline.broker.client_registry import Client
 from thermocline.broker.context import BrokerContext
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.remoting.bodies import GetConsumerStatusBody, MessageQueue
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.errors import (
     CorruptDataError,
     InvalidRequestError,

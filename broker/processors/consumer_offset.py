@@ -30,7 +30,6 @@ from collections.abc import Awaitable, Mapping
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.first_message import is_first_message_in_memory
 from thermocline.broker.machine_memory import total_memory_bytes
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.broker.static_topics.static_offsets import StaticOffsets
 from thermocline.broker.static_topics.static_topic_table import LedQueue
 from thermocline.remoting.bodies import (
@@ -43,6 +42,7 @@ from thermocline.remoting.bodies import (
 )
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.errors import (
     ConsumerOfflineError,
     GroupNotFoundError,
@@ -153,10 +153,7 @@ class ConsumerOffsetProcessor:
 
     def get_all(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """43: all offsets, as the file has them."""
-        was_dirty = self._context.offsets.is_dirty
-        body = self._context.offsets.encode()
-        self._context.offsets.is_dirty = was_dirty
-        return RemotingCommand.response(command, body=body)
+        return RemotingCommand.response(command, body=self._context.offsets.encode())
 
     async def clone(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """314: give a group the offsets of another, of one topic or of all."""

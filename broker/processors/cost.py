@@ -1,4 +1,4 @@
-"""Cost requests of the `thermocline` command; RocketMQ does not know them. Codes: client/tier_codes.py.
+"""Cost requests of the `thermocline` command; RocketMQ does not know them. Codes: remoting/private_requests.py.
 
     90140 TIER_COST    topic?, forecast?, ttlMs?, segmentBytes?, sealAgeMs?    what the cold tier has asked of the
                        object store, and would ask with other settings
@@ -13,25 +13,14 @@ import msgspec
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.helper_hub import HelperHub, decode_body
 from thermocline.broker.helper_protocol import CostReply, CostRequest, HelperRequestCode
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.broker.tier_link import ROLE
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.errors import InvalidParameterError, TopicNotFoundError
-from thermocline.remoting.header_codec import Header, Long
+from thermocline.remoting.private_requests import PrivateRequestCode, TierCostHeader
 
-TIER_COST = 90140
 TIMEOUT_MS = 60_000
-
-
-class CostRequestHeader(Header, kw_only=True):
-    """90140."""
-
-    topic: str | None = None
-    forecast: bool = False
-    ttl_ms: Long | None = None
-    segment_bytes: Long | None = None
-    seal_age_ms: Long | None = None
 
 
 class CostProcessor:
@@ -43,11 +32,11 @@ class CostProcessor:
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
-        return {TIER_COST: self.cost}
+        return {PrivateRequestCode.TIER_COST: self.cost}
 
     async def cost(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """90140."""
-        header = command.header(CostRequestHeader)
+        header = command.header(TierCostHeader)
         if header.topic is not None and self._context.topics.get(header.topic) is None:
             raise TopicNotFoundError("no such topic", topic=header.topic)
         tier = self._context.settings.tier
@@ -61,7 +50,7 @@ class CostProcessor:
                 raise InvalidParameterError("too small to forecast", parameter=name, value=value, minimum=minimum)
         request = CostRequest(
             topic=header.topic,
-            is_forecast=header.forecast,
+            is_forecast=bool(header.forecast),
             ttl_ms=header.ttl_ms,
             segment_bytes=header.segment_bytes,
             seal_age_ms=header.seal_age_ms,

@@ -5,7 +5,7 @@
 A consumer may see a message that a power cut then takes back from the log (ASYNC_FLUSH), and sees another at the same
 offset later. Spark's streams write down offsets that count as read for ever, so they end where the log is flushed.
 The answer also says which store and which incarnation of the topic the offsets belong to. It takes a look at a few
-units of each queue, nothing that grows with what they hold. Code: client/tier_codes.py.
+units of each queue, nothing that grows with what they hold. Code: remoting/private_requests.py.
 """
 
 from __future__ import annotations
@@ -16,42 +16,21 @@ from collections.abc import Mapping
 import msgspec
 
 from thermocline.broker.context import BrokerContext
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.remoting.bodies import PERM_READ
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.errors import TopicNotFoundError
-from thermocline.remoting.header_codec import Header
+from thermocline.remoting.private_requests import (
+    FlushedRange,
+    FlushedRangesAnswer,
+    FlushedRangesHeader,
+    PrivateRequestCode,
+)
 from thermocline.store.consume_queue import FILLER_SIZE_BYTES, UNIT, ConsumeQueue
 
-FLUSHED_RANGES = 90160
 UNITS_LOOKED_AT = 64
 QUEUES_A_TURN = 256
-
-
-class FlushedRangesHeader(Header, kw_only=True):
-    """90160."""
-
-    topic: str
-
-
-class FlushedRange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One queue. Offsets from `local_start` are in the local log, from `visible_start` not expired either; all below
-    `end` are durable. `record_bytes`: of the last few records on average, 0 without one."""
-
-    queue_id: int
-    local_start: int
-    visible_start: int
-    end: int
-    record_bytes: int
-
-
-class FlushedRangesAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The answer's JSON body."""
-
-    store_uuid: str
-    incarnation: int
-    queues: list[FlushedRange]
 
 
 class FlushedRangesProcessor:
@@ -62,7 +41,7 @@ class FlushedRangesProcessor:
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
-        return {FLUSHED_RANGES: self.flushed_ranges}
+        return {PrivateRequestCode.FLUSHED_RANGES: self.flushed_ranges}
 
     async def flushed_ranges(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """90160."""

@@ -11,11 +11,11 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from thermocline.broker.context import BrokerContext
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.broker.processors.topic import is_same_version, page_of
 from thermocline.remoting.bodies import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupListBody
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.errors import GroupNotFoundError
 from thermocline.remoting.headers.group import (
     DeleteSubscriptionGroupRequestHeader,

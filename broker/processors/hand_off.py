@@ -23,10 +23,10 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from thermocline.broker import consumer_offsets
 from thermocline.broker.context import BrokerContext
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.error_table import error_response
 from thermocline.remoting.errors import (
     GroupActiveError,
@@ -39,7 +39,6 @@ from thermocline.remoting.errors import (
     OffsetOutOfRangeError,
     TopicChangedError,
     TopicNotFoundError,
-    UnavailableError,
 )
 from thermocline.remoting.hand_off import (
     BEGINNING,
@@ -47,15 +46,13 @@ from thermocline.remoting.hand_off import (
     NO_OFFSET,
     HandOffAnswer,
     HandOffBody,
-    HandOffHeader,
-    HandOffLookHeader,
     HandOffPlaces,
-    HandOffRequestCode,
     MovedQueue,
     QueuePlace,
     QueueTarget,
     TopicTarget,
 )
+from thermocline.remoting.private_requests import HandOffHeader, HandOffLookHeader, PrivateRequestCode
 
 logger = logging.getLogger(__name__)
 
@@ -69,10 +66,10 @@ class HandOffProcessor:
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
         return {
-            HandOffRequestCode.HAND_OFF_LOOK: _with_error_name(self.look),
-            HandOffRequestCode.HAND_OFF_PREPARE: _with_error_name(self.prepare),
-            HandOffRequestCode.HAND_OFF_APPLY: _with_error_name(self.apply),
-            HandOffRequestCode.HAND_OFF_ABORT: _with_error_name(self.abort),
+            PrivateRequestCode.HAND_OFF_LOOK: _with_error_name(self.look),
+            PrivateRequestCode.HAND_OFF_PREPARE: _with_error_name(self.prepare),
+            PrivateRequestCode.HAND_OFF_APPLY: _with_error_name(self.apply),
+            PrivateRequestCode.HAND_OFF_ABORT: _with_error_name(self.abort),
         }
 
     async def look(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -151,12 +148,7 @@ class HandOffProcessor:
         self, command: RemotingCommand, group: str, receipt_id: str, moved: list[MovedQueue] | None = None
     ) -> RemotingCommand:
         """Say that the group has been moved, once that is durable; until then it is held on."""
-        offsets = self._context.offsets
-        try:
-            await self._context.persister.save(consumer_offsets.FILE_NAME)
-        except UnavailableError:
-            offsets.is_dirty = True
-            raise
+        await self._context.persister.save(consumer_offsets.FILE_NAME)
         self._context.holds.release(group, receipt_id)
         return RemotingCommand.response(command, body=HandOffAnswer(is_applied=True, queues=moved or []).encode())
 

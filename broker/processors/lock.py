@@ -6,10 +6,10 @@ Source: broker/processor/AdminBrokerProcessor.java (lockBatchMQ, unlockBatchMQ),
 from collections.abc import Mapping
 
 from thermocline.broker.context import BrokerContext
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.remoting.bodies import LockBatchRequestBody, LockBatchResponseBody
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.request_code import RequestCode
 
 

@@ -19,11 +19,11 @@ from collections.abc import Awaitable, Mapping
 
 from thermocline.broker.cold_reads import Boundary
 from thermocline.broker.context import BrokerContext
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.broker.static_topics.static_offsets import StaticOffsets
 from thermocline.broker.static_topics.static_topic_table import LedQueue
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.headers.read import (
     GetEarliestMsgStoretimeRequestHeader,

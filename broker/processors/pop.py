@@ -30,12 +30,12 @@ from thermocline.broker.pop_admission import PopAdmission
 from thermocline.broker.pop_finder import FoundQueue, LaterNeeded, PopFinder, PopHarvest
 from thermocline.broker.pop_polling import Parking, Place, PopPolling
 from thermocline.broker.pop_request import PopRequest
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.broker.request_expressions import Wanted
 from thermocline.pop.order_info import make_order_info
 from thermocline.pop.pop_store import Claim, Take
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.error_table import error_response
 from thermocline.remoting.errors import BrokerBusyError, MQError, PropertiesTooLargeError, ResponseError
 from thermocline.remoting.headers.read import PopMessageRequestHeader, PopMessageResponseHeader

@@ -19,7 +19,6 @@ from collections.abc import Mapping
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.pop_admission import PopAdmission
 from thermocline.broker.pop_polling import ANY_QUEUE, Parking, PopPolling
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.broker.processors.pop import fill_born_time, place_of
 from thermocline.broker.pull_finder import ColdNeeded, PullFinder
 from thermocline.broker.pull_reply import PullAnswer
@@ -27,6 +26,7 @@ from thermocline.broker.pull_request import PullRequest
 from thermocline.broker.request_expressions import ALL
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.error_table import error_response
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.headers.read import (

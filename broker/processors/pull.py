@@ -35,7 +35,6 @@ from thermocline.broker.cold_pull_limits import ColdPullLimits
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.long_polling import LongPolling, Place
 from thermocline.broker.message_filters import CompileNeeded
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.broker.pull_admission import Admission, PullAdmission, PullForbiddenError
 from thermocline.broker.pull_finder import ColdNeeded, PullFinder, SearchNeeded
 from thermocline.broker.pull_reply import PullAnswer, write_answer
@@ -45,6 +44,7 @@ from thermocline.broker.static_topics.static_pull import StaticPull
 from thermocline.remoting import sys_flag as sys_flags
 from thermocline.remoting.command import FLAG_RESPONSE, RemotingCommand, SerializeType
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.error_table import error_response
 from thermocline.remoting.errors import BrokerBusyError, MQError, ResponseError
 from thermocline.remoting.header_codec import Int, decode_header

@@ -24,9 +24,9 @@ from thermocline.broker.cold_reads import ColdKeyQuery
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.key_index import KeyIndex, KeyMatches, KeyQuery
 from thermocline.broker.local_records import LocalRecords
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.errors import InvalidRequestError
 from thermocline.remoting.headers.read import QueryMessageRequestHeader, QueryMessageResponseHeader
 from thermocline.remoting.message_record import MessageRecord

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from thermocline.broker.context import BrokerContext
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.remoting.bodies import HARuntimeInfo
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.request_code import RequestCode
 

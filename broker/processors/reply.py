@@ -18,10 +18,10 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from thermocline.broker.context import BrokerContext
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.error_table import error_response
 from thermocline.remoting.errors import InvalidParameterError, MQError
 from thermocline.remoting.header_codec import encode_header

@@ -1,4 +1,4 @@
-"""Scrub requests of the `thermocline` command; RocketMQ does not know them. Codes: client/tier_codes.py.
+"""Scrub requests of the `thermocline` command; RocketMQ does not know them. Codes: remoting/private_requests.py.
 
     90120 TIER_SCRUB         deep?, heal?, afresh?, budgetBytes?, bytesPerSecond?   begins one; answered at once
     90121 TIER_SCRUB_STATE                                                          how far it is, or what it found
@@ -12,26 +12,14 @@ import msgspec
 
 from thermocline.broker.helper_hub import HelperHub, decode_body
 from thermocline.broker.helper_protocol import HelperRequestCode, ScrubRequest, ScrubState
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.broker.tier_link import ROLE
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.errors import InvalidParameterError
-from thermocline.remoting.header_codec import Header, Long
+from thermocline.remoting.private_requests import PrivateRequestCode, ScrubHeader
 
-TIER_SCRUB = 90120
-TIER_SCRUB_STATE = 90121
 TIMEOUT_MS = 10_000
-
-
-class ScrubRequestHeader(Header, kw_only=True):
-    """90120."""
-
-    deep: bool = False
-    heal: bool = False
-    afresh: bool = False
-    budget_bytes: Long | None = None
-    bytes_per_second: Long | None = None
 
 
 class ScrubProcessor:
@@ -42,11 +30,11 @@ class ScrubProcessor:
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
-        return {TIER_SCRUB: self.start, TIER_SCRUB_STATE: self.state}
+        return {PrivateRequestCode.TIER_SCRUB: self.start, PrivateRequestCode.TIER_SCRUB_STATE: self.state}
 
     async def start(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """90120."""
-        header = command.header(ScrubRequestHeader)
+        header = command.header(ScrubHeader)
         for name, value in (("budgetBytes", header.budget_bytes), ("bytesPerSecond", header.bytes_per_second)):
             if value is not None and value <= 0:
                 raise InvalidParameterError("a budget is more than nothing", parameter=name, value=value)

@@ -31,13 +31,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from thermocline.broker.acknowledgements import Acknowledgements
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.delay_service import schedule
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.broker.static_topics.static_topic_table import LedQueue
 from thermocline.remoting import sys_flag as sys_flags
 from thermocline.remoting.batch import decode_batch
 from thermocline.remoting.bodies import TOPIC_SYS_FLAG_UNIT, TOPIC_SYS_FLAG_UNIT_SUB, TopicConfig
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.error_table import error_response
 from thermocline.remoting.errors import (
     DiskFullError,

@@ -17,10 +17,10 @@ import msgspec
 
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.delay_service import schedule
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.remoting.bodies import PERM_WRITE, TOPIC_SYS_FLAG_UNIT_SUB
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.errors import (
     CorruptDataError,
     GroupNotFoundError,

@@ -26,7 +26,6 @@ import msgspec
 from thermocline.broker.broker_stats import StatsView
 from thermocline.broker.consumer_filter_table import ConsumerFilterData
 from thermocline.broker.context import BrokerContext
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.broker.remaining_messages import QueueContent
 from thermocline.broker.stats_meter import WindowSum
 from thermocline.remoting.bodies import (
@@ -49,6 +48,7 @@ from thermocline.remoting.bodies import (
 )
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.errors import InvalidRequestError, TopicNotFoundError, UnavailableError
 from thermocline.remoting.headers.broker import (
     GetConsumeStatsInBrokerHeader,

@@ -1,4 +1,4 @@
-"""Cold tier requests of the `thermocline` command; RocketMQ does not know them. Codes: client/tier_codes.py.
+"""Cold tier requests of the `thermocline` command; RocketMQ does not know them. Codes: remoting/private_requests.py.
 
     90101 TIER_STATUS    topic?           queues with their local and cold ranges, what waits; the helper processes
     90102 TIER_SEAL      topic?           flush, report and seal what is there now; answered when it is committed
@@ -27,7 +27,6 @@ from thermocline.broker.helper_protocol import (
     TierReportRequest,
     TopicTierReport,
 )
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.broker.supervisor import HelperStatus
 from thermocline.broker.tier_explanation import QueueTierState, TierCondition, TopicTierState, explain
 from thermocline.broker.tier_link import ROLE
@@ -35,31 +34,14 @@ from thermocline.broker.tiered_topics import is_tiered_topic
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.errors import InvalidParameterError, TopicNotFoundError, UnavailableError
-from thermocline.remoting.header_codec import Header, Int
+from thermocline.remoting.private_requests import PrivateRequestCode, TierHeader, TierPurgeHeader
 from thermocline.store.retention import FileVerdict, RetentionGate
 from thermocline.tiered.masked_url import masked_url
 
-TIER_STATUS = 90101
-TIER_SEAL = 90102
-TIER_EXPLAIN = 90103
-TIER_PURGE = 90130
-
 REPORT_TIMEOUT_MS = 10_000
 SEAL_TIMEOUT_MS = 600_000
-
-
-class TierRequestHeader(Header, kw_only=True):
-    """90101, 90102, 90103."""
-
-    topic: str | None = None
-    queue_id: Int | None = None
-
-
-class TopicHeader(Header, kw_only=True):
-    """90130."""
-
-    topic: str
 
 
 class TierProcessor:
@@ -90,15 +72,15 @@ class TierProcessor:
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
         return {
-            TIER_STATUS: self.status,
-            TIER_SEAL: self.seal,
-            TIER_EXPLAIN: self.explain,
-            TIER_PURGE: self.purge,
+            PrivateRequestCode.TIER_STATUS: self.status,
+            PrivateRequestCode.TIER_SEAL: self.seal,
+            PrivateRequestCode.TIER_EXPLAIN: self.explain,
+            PrivateRequestCode.TIER_PURGE: self.purge,
         }
 
     async def status(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """90101."""
-        header = command.header(TierRequestHeader)
+        header = command.header(TierHeader)
         states, reply = await self._states(header.topic, None)
         body = {
             "coldUrl": masked_url(self._context.settings.tier.cold_url),
@@ -121,7 +103,7 @@ class TierProcessor:
 
     async def explain(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """90103."""
-        header = command.header(TierRequestHeader)
+        header = command.header(TierHeader)
         states, reply = await self._states(header.topic, header.queue_id, with_pins=True)
         now_ms, tier = self._context.clock(), self._context.settings.tier
         is_tier_away = reply is None and tier.is_enabled
@@ -141,7 +123,7 @@ class TierProcessor:
 
     async def seal(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """90102."""
-        header = command.header(TierRequestHeader)
+        header = command.header(TierHeader)
         if header.topic is not None:
             self._config(header.topic)
         await self._report_now()
@@ -153,7 +135,7 @@ class TierProcessor:
 
     async def purge(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """90130."""
-        header = command.header(TopicHeader)
+        header = command.header(TierPurgeHeader)
         if not is_tiered_topic(header.topic):
             raise InvalidParameterError("the cold tier holds nothing of this topic", topic=header.topic)
         # What a topic hides that is just being deleted would be known of neither life, and stay.

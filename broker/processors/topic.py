@@ -15,7 +15,6 @@ import msgspec
 
 from thermocline.broker import consumer_offsets
 from thermocline.broker.context import BrokerContext
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.broker.topic_attributes import MESSAGE_TYPE, MESSAGE_TYPE_MIXED, parse_change
 from thermocline.remoting.bodies import (
     DataVersion,
@@ -27,6 +26,7 @@ from thermocline.remoting.bodies import (
 )
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.errors import InvalidParameterError, InvalidRequestError, TopicNotFoundError
 from thermocline.remoting.headers.broker import (
     CreateTopicRequestHeader,
@@ -108,9 +108,8 @@ class TopicProcessor:
             await asyncio.gather(context.static_topics.delete(name), context.topics.delete(name))
             context.offsets.remove_topic(name)
             context.stats.remove_topic(name)
-        if context.offsets.is_dirty:
-            # Were they still there after a crash, a group would skip the first messages of the topic's next life.
-            await context.persister.save(consumer_offsets.FILE_NAME)
+        # Were they still there after a crash, a group would skip the first messages of the topic's next life.
+        await context.persister.save_changed(consumer_offsets.FILE_NAME)
         logger.info("topics deleted topics=%s by=%s", ",".join(topics), connection.remote_address)
         return RemotingCommand.response(command)
 

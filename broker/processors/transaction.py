@@ -15,10 +15,10 @@ from collections.abc import Mapping
 
 from thermocline.broker.acknowledgements import Acknowledgements
 from thermocline.broker.context import BrokerContext
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.remoting import sys_flag as sys_flags
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.errors import (
     CorruptDataError,
     InvalidParameterError,

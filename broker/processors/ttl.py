@@ -1,4 +1,4 @@
-"""Time to live requests of the `thermocline` command; RocketMQ does not know them. Codes: client/tier_codes.py.
+"""Time to live requests of the `thermocline` command; RocketMQ does not know them. Codes: remoting/private_requests.py.
 
     90104 TTL_PREVIEW    topic, ttlMs?    what another time to live would take away, and what that saves
     90105 TTL_SET        topic, ttlMs?    change it; without ttlMs the topic follows the broker's default again
@@ -23,7 +23,6 @@ from thermocline.broker.helper_protocol import (
     TtlProofRequest,
 )
 from thermocline.broker.hidden_messages import HiddenMessages
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.broker.tier_link import ROLE
 from thermocline.broker.tiered_topics import is_tiered_topic
 from thermocline.broker.topic_attributes import ttl_attributes, ttl_change
@@ -31,31 +30,15 @@ from thermocline.broker.topic_attributes import ttl_ms as effective_ttl_ms
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.errors import InvalidRequestError, TopicNotFoundError, UnavailableError
-from thermocline.remoting.header_codec import Header, Long
+from thermocline.remoting.private_requests import PrivateRequestCode, TtlEvidenceHeader, TtlHeader
 from thermocline.store.retention import RetentionGate
-
-TTL_PREVIEW = 90104
-TTL_SET = 90105
-TTL_EVIDENCE = 90106
 
 REPORT_TIMEOUT_MS = 10_000
 PROOF_TIMEOUT_MS = 60_000
 DELETE_KEYS_MAX = 1_000
 """Objects that one request deletes."""
-
-
-class TtlRequestHeader(Header, kw_only=True):
-    """90104, 90105. `ttl_ms` 0 keeps messages for ever; without it the broker's default counts."""
-
-    topic: str
-    ttl_ms: Long | None = None
-
-
-class TtlEvidenceHeader(Header, kw_only=True):
-    """90106."""
-
-    topic: str
 
 
 class TtlProcessor:
@@ -77,12 +60,16 @@ class TtlProcessor:
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
-        return {TTL_PREVIEW: self.preview, TTL_SET: self.set, TTL_EVIDENCE: self.evidence}
+        return {
+            PrivateRequestCode.TTL_PREVIEW: self.preview,
+            PrivateRequestCode.TTL_SET: self.set,
+            PrivateRequestCode.TTL_EVIDENCE: self.evidence,
+        }
 
     async def preview(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """90104: messages exactly, by their store times; segments, packs and bytes as far as they go whole; and what
         has expired in those that stay."""
-        header = command.header(TtlRequestHeader)
+        header = command.header(TtlHeader)
         config = self._config(header.topic)
         now_ms = self._context.store.clock.now_ms()
         default_ms = None
@@ -125,7 +112,7 @@ class TtlProcessor:
 
     async def set(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """90105."""
-        header = command.header(TtlRequestHeader)
+        header = command.header(TtlHeader)
         config = self._config(header.topic)
         change = ttl_change(config.attributes, header.ttl_ms)
         if change:

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Mapping
 
 from thermocline.broker.context import BrokerContext
 from thermocline.broker.local_records import LocalRecords
-from thermocline.broker.processors.dispatcher import Handler
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Handler
 from thermocline.remoting.headers.read import ViewMessageRequestHeader
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode

@@ -28,13 +28,10 @@ from thermocline.remoting.hand_off import (
     NO_OFFSET,
     HandOffAnswer,
     HandOffBody,
-    HandOffHeader,
-    HandOffLookHeader,
     HandOffPlaces,
-    HandOffRequestCode,
     TopicTarget,
 )
-from thermocline.remoting.header_codec import encode_header
+from thermocline.remoting.private_requests import HandOffHeader, HandOffLookHeader, PrivateRequestCode
 from thermocline.remoting.response_code import ResponseCode
 
 __all__ = ["GroupPlace", "HandOffAdministration", "HandedOver"]
@@ -97,10 +94,10 @@ class HandOffAdministration(AdminBase):
         """
 
         async def ask(master: BrokerAddress) -> list[GroupPlace]:
-            header = encode_header(HandOffLookHeader(group=group, topic=topic))
+            header = HandOffLookHeader(group=group, topic=topic)
 
             async def look(left_ms: int) -> RemotingCommand:
-                command = RemotingCommand.request(HandOffRequestCode.HAND_OFF_LOOK, ext_fields=header)
+                command = RemotingCommand.request(PrivateRequestCode.HAND_OFF_LOOK, header)
                 return await self._hand_off_call(master, command)
 
             answer = await retry_while_busy(look, timeout_ms=self.request_timeout_ms)
@@ -201,11 +198,11 @@ class HandOffAdministration(AdminBase):
                 is_forced=force,
                 store_uuid=stores.get(master.broker_name),
             )
-            command = RemotingCommand.request(HandOffRequestCode.HAND_OFF_PREPARE, body=body.encode())
+            command = RemotingCommand.request(PrivateRequestCode.HAND_OFF_PREPARE, body=body.encode())
             return HandOffAnswer.decode((await self._hand_off_call(master, command)).body).is_applied
 
         async def abort(master: BrokerAddress) -> None:
-            await self._hand_off_call(master, _command(HandOffRequestCode.HAND_OFF_ABORT, group, receipt_id))
+            await self._hand_off_call(master, _command(PrivateRequestCode.HAND_OFF_ABORT, group, receipt_id))
 
         waiting: list[BrokerAddress] = []
         for number, (master, _) in enumerate(wanted, start=1):  # in one order: of two that move a group, one succeeds
@@ -221,7 +218,7 @@ class HandOffAdministration(AdminBase):
         return waiting
 
     async def _apply(self, master: BrokerAddress, group: str, receipt_id: str) -> list[HandedOver]:
-        answer = await self._hand_off_call(master, _command(HandOffRequestCode.HAND_OFF_APPLY, group, receipt_id))
+        answer = await self._hand_off_call(master, _command(PrivateRequestCode.HAND_OFF_APPLY, group, receipt_id))
         return [
             HandedOver(
                 queue=MessageQueue(topic=each.topic, broker_name=master.broker_name, queue_id=each.queue_id),
@@ -249,5 +246,5 @@ def _raise_not_prepared(applied: Answers[BrokerAddress, list[HandedOver]]) -> No
             raise failure.error
 
 
-def _command(code: HandOffRequestCode, group: str, receipt_id: str) -> RemotingCommand:
-    return RemotingCommand.request(code, ext_fields=encode_header(HandOffHeader(group=group, receipt_id=receipt_id)))
+def _command(code: PrivateRequestCode, group: str, receipt_id: str) -> RemotingCommand:
+    return RemotingCommand.request(code, HandOffHeader(group=group, receipt_id=receipt_id))

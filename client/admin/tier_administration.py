@@ -1,22 +1,28 @@
 """The cold tier: what only a Thermocline broker serves; another broker is UnsupportedRequestError.
 
-Answers are the JSON objects of `TierRequestCode`'s table, one a broker. Every method raises `PartialResultError` when
-some brokers failed; its `result` has the answers of the others.
+Answers are the JSON objects of the table in remoting/private_requests.py, one a broker. Every method raises
+`PartialResultError` when some brokers failed; its `result` has the answers of the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from thermocline.client.admin.admin_base import AdminBase
 from thermocline.client.busy_retry import retry_while_busy
-from thermocline.client.tier_codes import TierRequestCode
 from thermocline.client.topic_route import BrokerAddress
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import InvalidRequestError
+from thermocline.remoting.header_codec import Header
+from thermocline.remoting.private_requests import (
+    PrivateRequestCode,
+    ScrubHeader,
+    TierCostHeader,
+    TierHeader,
+    TierPurgeHeader,
+)
 
 __all__ = ["TierAdministration"]
 
@@ -30,20 +36,21 @@ class TierAdministration(AdminBase):
 
     async def tier_status(self, topic: str | None = None) -> dict[str, dict[str, Any]]:
         """Return, by broker name, each queue's local and cold range, what waits, and how the helpers are."""
-        return await self._ask_tiers(TierRequestCode.TIER_STATUS, topic=topic)
+        return await self._ask_tiers(PrivateRequestCode.TIER_STATUS, topic=topic)
 
     async def tier_seal(self, topic: str | None = None) -> dict[str, dict[str, Any]]:
         """Move what is stored so far, of a topic or of all, to the cold tier; return when it is committed there."""
-        return await self._ask_tiers(TierRequestCode.TIER_SEAL, topic=topic, timeout_ms=SEAL_TIMEOUT_MS)
+        return await self._ask_tiers(PrivateRequestCode.TIER_SEAL, topic=topic, timeout_ms=SEAL_TIMEOUT_MS)
 
     async def tier_explain(self, topic: str, *, queue_id: int | None = None) -> dict[str, dict[str, Any]]:
         """Return, by broker name, where each range of a topic is, what happens to it next and why."""
-        return await self._ask_tiers(TierRequestCode.TIER_EXPLAIN, topic=topic, queue_id=queue_id)
+        return await self._ask_tiers(PrivateRequestCode.TIER_EXPLAIN, topic=topic, queue_id=queue_id)
 
     async def tier_cost(self, topic: str | None = None) -> dict[str, dict[str, Any]]:
         """Return, by broker name, what has been asked of the object store, by purpose and topic, and what it holds."""
         masters = await self._masters() if topic is None else await self._topic_masters(topic)
-        return await self._ask_masters(TierRequestCode.TIER_COST, masters, {"topic": topic}, FORECAST_TIMEOUT_MS)
+        header = TierCostHeader(topic=topic)
+        return await self._ask_masters(PrivateRequestCode.TIER_COST, masters, header, FORECAST_TIMEOUT_MS)
 
     async def forecast_tier_cost(
         self,
@@ -57,24 +64,23 @@ class TierAdministration(AdminBase):
 
         None leaves a setting as it is. The time to live, 0 for ever, is that of `topic`, or of all topics.
         """
-        fields = {
-            "topic": topic,
-            "forecast": True,
-            "ttlMs": checked_ttl_ms(ttl_ms),
-            "segmentBytes": segment_bytes,
-            "sealAgeMs": seal_age_ms,
-        }
+        header = TierCostHeader(
+            topic=topic,
+            forecast=True,
+            ttl_ms=checked_ttl_ms(ttl_ms),
+            segment_bytes=segment_bytes,
+            seal_age_ms=seal_age_ms,
+        )
         masters = await self._masters() if topic is None else await self._topic_masters(topic)
-        return await self._ask_masters(TierRequestCode.TIER_COST, masters, fields, FORECAST_TIMEOUT_MS)
+        return await self._ask_masters(PrivateRequestCode.TIER_COST, masters, header, FORECAST_TIMEOUT_MS)
 
     async def tier_purge(self, topic: str) -> dict[str, dict[str, Any]]:
         """Delete from the bucket now what has expired of a topic, or is left of a deleted one; return what was done.
 
         Readers of older versions of the catalog lose what they read, unless they pinned it.
         """
-        return await self._ask_tiers(
-            TierRequestCode.TIER_PURGE, topic=topic, timeout_ms=SEAL_TIMEOUT_MS, of_all_masters=True
-        )
+        masters, header = await self._masters(), TierPurgeHeader(topic=topic)
+        return await self._ask_masters(PrivateRequestCode.TIER_PURGE, masters, header, SEAL_TIMEOUT_MS)
 
     async def start_tier_scrub(
         self,
@@ -89,46 +95,35 @@ class TierAdministration(AdminBase):
 
         `deep` reads every byte, at most `budget_bytes` of segments: the next one goes on there, or `afresh`.
         """
-        fields = {
-            "deep": deep,
-            "heal": heal,
-            "afresh": afresh,
-            "budgetBytes": budget_bytes,
-            "bytesPerSecond": bytes_per_second,
-        }
-        return await self._ask_masters(TierRequestCode.TIER_SCRUB, await self._masters(), fields, REPORT_TIMEOUT_MS)
+        header = ScrubHeader(
+            deep=deep, heal=heal, afresh=afresh, budget_bytes=budget_bytes, bytes_per_second=bytes_per_second
+        )
+        return await self._ask_masters(PrivateRequestCode.TIER_SCRUB, await self._masters(), header, REPORT_TIMEOUT_MS)
 
     async def tier_scrub_state(self) -> dict[str, dict[str, Any]]:
         """Return, by broker name, how far a scrub has come, or what the last one found."""
-        return await self._ask_masters(TierRequestCode.TIER_SCRUB_STATE, await self._masters(), {}, REPORT_TIMEOUT_MS)
+        masters = await self._masters()
+        return await self._ask_masters(PrivateRequestCode.TIER_SCRUB_STATE, masters, Header(), REPORT_TIMEOUT_MS)
 
     async def _ask_tiers(
         self,
-        code: TierRequestCode,
+        code: PrivateRequestCode,
         *,
         topic: str | None,
         queue_id: int | None = None,
         timeout_ms: int = REPORT_TIMEOUT_MS,
-        of_all_masters: bool = False,
     ) -> dict[str, dict[str, Any]]:
-        is_of_all = topic is None or of_all_masters
-        masters: list[BrokerAddress] = await self._masters() if is_of_all else await self._topic_masters(topic or "")
-        fields = {"topic": topic, "queueId": queue_id}
-        return await self._ask_masters(code, masters, fields, timeout_ms)
+        masters = await self._masters() if topic is None else await self._topic_masters(topic)
+        return await self._ask_masters(code, masters, TierHeader(topic=topic, queue_id=queue_id), timeout_ms)
 
     async def _ask_masters(
-        self, code: TierRequestCode, masters: list[BrokerAddress], fields: Mapping[str, object], timeout_ms: int
+        self, code: PrivateRequestCode, masters: list[BrokerAddress], header: Header, timeout_ms: int
     ) -> dict[str, dict[str, Any]]:
-        texts = {
-            name: str(value).lower() if isinstance(value, bool) else str(value)
-            for name, value in fields.items()
-            if value is not None
-        }
-        answers = await self._ask_each(masters, lambda master: self._tier_answer(master, code, texts, timeout_ms))
+        answers = await self._ask_each(masters, lambda master: self._tier_answer(master, code, header, timeout_ms))
         return answers.whole(answers.by_name())
 
     async def _tier_answer(
-        self, master: BrokerAddress, code: TierRequestCode, fields: Mapping[str, str], timeout_ms: int
+        self, master: BrokerAddress, code: PrivateRequestCode, header: Header, timeout_ms: int
     ) -> dict[str, Any]:
         """One broker's answer, which may take `timeout_ms` as long as the broker is alive.
 
@@ -137,9 +132,9 @@ class TierAdministration(AdminBase):
         """
 
         async def ask(left_ms: int) -> RemotingCommand:
-            return await self._running().call(master.address, code, timeout_ms=timeout_ms, ext_fields=fields)
+            return await self._running().call(master.address, code, header, timeout_ms=timeout_ms)
 
-        busy_ms = 0 if code is TierRequestCode.TIER_SCRUB else self.request_timeout_ms
+        busy_ms = 0 if code is PrivateRequestCode.TIER_SCRUB else self.request_timeout_ms
         answer = await self._while_alive(master.address, retry_while_busy(ask, timeout_ms=busy_ms))
         return msgspec.json.decode(answer.body, type=dict[str, Any])
 

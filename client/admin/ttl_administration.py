@@ -18,9 +18,9 @@ from thermocline.client.admin.message_lookup import (
 from thermocline.client.admin.tier_administration import REPORT_TIMEOUT_MS, TierAdministration, checked_ttl_ms
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.received_message import ReceivedMessage
-from thermocline.client.tier_codes import TierRequestCode
 from thermocline.client.topic_route import BrokerAddress
 from thermocline.remoting.errors import InvalidRequestError, ObjectNotFoundError
+from thermocline.remoting.private_requests import PrivateRequestCode, TtlEvidenceHeader, TtlHeader
 
 __all__ = ["TtlAdministration"]
 
@@ -35,29 +35,29 @@ class TtlAdministration(TierAdministration, MessageLookup):
 
     async def preview_ttl(self, topic: str, ttl_ms: int | None) -> dict[str, dict[str, Any]]:
         """Return, by broker name, what would go if a topic had this time to live; None: the broker's default."""
-        fields = {"topic": topic, "ttlMs": checked_ttl_ms(ttl_ms)}
+        header = TtlHeader(topic=topic, ttl_ms=checked_ttl_ms(ttl_ms))
         masters = await self._topic_masters(topic)
-        return await self._ask_masters(TierRequestCode.TTL_PREVIEW, masters, fields, REPORT_TIMEOUT_MS)
+        return await self._ask_masters(PrivateRequestCode.TTL_PREVIEW, masters, header, REPORT_TIMEOUT_MS)
 
     async def set_ttl(self, topic: str, ttl_ms: int | None) -> dict[str, dict[str, Any]]:
         """Let messages of a topic live this long from now on; None: the broker's default. In effect at once.
 
         What has expired once never comes back, however long the new time is.
         """
-        fields = {"topic": topic, "ttlMs": checked_ttl_ms(ttl_ms)}
+        header = TtlHeader(topic=topic, ttl_ms=checked_ttl_ms(ttl_ms))
         masters = await self._topic_masters(topic)
-        return await self._ask_masters(TierRequestCode.TTL_SET, masters, fields, REPORT_TIMEOUT_MS)
+        return await self._ask_masters(PrivateRequestCode.TTL_SET, masters, header, REPORT_TIMEOUT_MS)
 
     async def prove_ttl(self, topic: str) -> dict[str, dict[str, Any]]:
         """Return, by broker name, what has expired of a topic and is stored still, and whether anything refers to it.
 
-        The broker's evidence (`TierRequestCode.TTL_EVIDENCE`), and `probeCount`, `reached` (samples that a reader
+        The broker's evidence (`PrivateRequestCode.TTL_EVIDENCE`), and `probeCount`, `reached` (samples that a reader
         found, and how), `problems` in words, and `isProven`: there is none.
         """
 
         async def ask(master: BrokerAddress) -> dict[str, Any]:
-            code, fields = TierRequestCode.TTL_EVIDENCE, {"topic": topic}
-            evidence = await self._tier_answer(master, code, fields, PROOF_TIMEOUT_MS)
+            code, header = PrivateRequestCode.TTL_EVIDENCE, TtlEvidenceHeader(topic=topic)
+            evidence = await self._tier_answer(master, code, header, PROOF_TIMEOUT_MS)
             return await self._proof(topic, master, evidence)
 
         answers = await self._ask_each(await self._topic_masters(topic), ask)

@@ -177,16 +177,9 @@ class AsyncProducer(ProducerOptions):
         prepared = draft(message, self)
         if not self._in_flight.has_room:
             await self._in_flight.wait_for_room()
-        future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
-        self.start_send(
-            prepared,
-            lambda outcome: settle(future, outcome),
-            queue=queue,
-            selector=selector,
-            argument=argument,
-            timeout_ms=timeout_ms,
+        return await self._begin_send(
+            prepared, queue=queue, selector=selector, argument=argument, timeout_ms=timeout_ms
         )
-        return await future
 
     def send_async(
         self,
@@ -424,6 +417,27 @@ class AsyncProducer(ProducerOptions):
         if command.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
             return self._letters().take(command)
         raise UnsupportedRequestError(code=command.code)
+
+    def _begin_send(
+        self,
+        prepared: Draft,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        argument: object = None,
+        timeout_ms: int | None,
+    ) -> asyncio.Future[SendResult]:
+        """Begin to send what was drafted, as `start_send`; the future gets the result or the error."""
+        future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        self.start_send(
+            prepared,
+            lambda outcome: settle(future, outcome),
+            queue=queue,
+            selector=selector,
+            argument=argument,
+            timeout_ms=timeout_ms,
+        )
+        return future
 
     def start_send(
         self,

@@ -23,7 +23,6 @@ RocketMQ 5.3.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Any
 
@@ -31,7 +30,7 @@ from thermocline.client.consumer.listener_runner import ListenerRunner, TaskRunn
 from thermocline.client.message import Message
 from thermocline.client.message_queue import MessageQueue
 from thermocline.client.producer.async_producer import AsyncProducer
-from thermocline.client.producer.sending import half_draft, settle
+from thermocline.client.producer.sending import half_draft
 from thermocline.client.producer.transactions import (
     END_FLAGS,
     AsyncTransactionListener,
@@ -144,16 +143,7 @@ class AsyncTransactionProducer(TransactionProducerOptions, AsyncProducer):
         prepared = half_draft(message, self)
         if not self._in_flight.has_room:
             await self._in_flight.wait_for_room()
-        future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
-        self.start_send(
-            prepared,
-            lambda outcome: settle(future, outcome),
-            queue=None,
-            selector=None,
-            argument=None,
-            timeout_ms=timeout_ms,
-        )
-        return await future
+        return await self._begin_send(prepared, timeout_ms=timeout_ms)
 
     async def end_transaction(self, half: SendResult, state: LocalTransactionState) -> TransactionSendResult:
         """Tell the broker how a transaction ended, and return the result of its send."""

@@ -10,21 +10,15 @@ object. Member order is the official client's. Field letters: remoting.md 3.1
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 
 import msgspec
 
 from thermocline.remoting.command import VERSION
+from thermocline.remoting.frames import FRAME_HEAD
 from thermocline.remoting.request_code import RequestCode
 
-__all__ = ["FRAME_HEAD", "SendTemplate"]
-
-FRAME_HEAD = struct.Struct(
-    ">i"  # bytes that follow
-    "I"  # header word: serialisation << 24 | header size; JSON is 0
-)
-assert FRAME_HEAD.size == 8, "wire format shared with Apache RocketMQ"
+__all__ = ["SendTemplate"]
 
 HEADER = (
     b'%b%d","g":"%d","h":"%d","i":%b%b%d,"language":"PYTHON","opaque":%d,"serializeTypeCurrentRPC":"JSON",'

@@ -39,7 +39,6 @@ from thermocline.client.producer.send_answer import (
     says_where,
     send_result,
 )
-from thermocline.client.producer.send_frame import FRAME_HEAD
 from thermocline.client.producer.send_target import Lane, SendTarget
 from thermocline.client.producer.sending import Sending, SingleSending
 from thermocline.client.route_table import RouteTable
@@ -56,6 +55,7 @@ from thermocline.remoting.errors import (
     RequestTimeoutError,
     UnavailableError,
 )
+from thermocline.remoting.frames import FRAME_HEAD
 from thermocline.remoting.response_code import ResponseCode
 
 __all__ = ["SendPipeline"]

@@ -1,8 +1,8 @@
 """Bodies between brokers, NameServers and those who ask for routes.
 
-A broker registers with its topics as JSON, or with `RegisterBrokerBody.encode_compressed`, a zlib stream of
+A broker registers with its topics as JSON, or with a zlib stream, which our brokers never send, of
     int32 size, DataVersion as JSON
-    int32 count of topics, for each: int32 size, its line (`TopicConfig.encode_line`)
+    int32 count of topics, for each: int32 size, its line (`TopicConfig.decode_line`)
     int32 size, the list of filter servers as JSON
     int32 count of static topics, for each: int32 size, TopicQueueMappingInfo as JSON   (brokers since 5.0)
 Source: TopicRouteData.java, ClusterInfo.java, RegisterBrokerBody.java, Apache RocketMQ 5.3.
@@ -11,7 +11,6 @@ Source: TopicRouteData.java, ClusterInfo.java, RegisterBrokerBody.java, Apache R
 from __future__ import annotations
 
 import struct
-import zlib
 
 from msgspec import field
 
@@ -104,25 +103,6 @@ class RegisterBrokerBody(Body, kw_only=True):
         if self.topic_config_serialize_wrapper.topic_queue_mapping_info_map:
             return dumps_dialect(self)
         return dumps(self)
-
-    def encode_compressed(self) -> bytes:
-        """The zlib stream. Which of a topic's members are not in it: see `TopicConfig.encode_line`."""
-        wrapper = self.topic_config_serialize_wrapper
-        pieces: list[bytes] = []
-
-        def add(text: bytes) -> None:
-            pieces.append(_SIZE.pack(len(text)))
-            pieces.append(text)
-
-        add(wrapper.data_version.encode())
-        pieces.append(_SIZE.pack(len(wrapper.topic_config_table)))
-        for config in wrapper.topic_config_table.values():
-            add(config.encode_line().encode())
-        add(dumps(self.filter_server_list))
-        pieces.append(_SIZE.pack(len(wrapper.topic_queue_mapping_info_map)))
-        for info in wrapper.topic_queue_mapping_info_map.values():
-            add(info.encode())
-        return zlib.compress(b"".join(pieces), 9)
 
     @classmethod
     def decode_compressed(cls, data: bytes) -> RegisterBrokerBody:

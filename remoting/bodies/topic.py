@@ -44,17 +44,13 @@ class TopicConfig(Body, kw_only=True):
     topic_sys_flag: Int = 0
     write_queue_nums: Int = 16
 
-    def encode_line(self) -> str:
-        """The form inside a compressed registration: words joined by spaces. Order and system flag are not in it."""
-        attributes = dumps(self.attributes).decode()
-        return (
-            f"{self.topic_name} {self.read_queue_nums} {self.write_queue_nums} {self.perm} "
-            f"{self.topic_filter_type} {attributes}"
-        )
-
     @classmethod
     def decode_line(cls, line: str) -> TopicConfig:
-        """The topic in a line of a compressed registration; InvalidRequestError when there is none."""
+        """The topic in a line of a compressed registration; InvalidRequestError when there is none.
+
+        A line is name, read queues, write queues, permissions, filter type and the attributes as JSON, joined by
+        spaces. Order and system flag are not in it.
+        """
         words = line.split(" ", 5)
         try:
             name, read_queue_nums, write_queue_nums, perm, filter_type = words[:5]

@@ -22,10 +22,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.spark.bodies.column_values import BadBodies, MisfitError
+from thermocline.spark.bodies.column_values import BadBodies, SchemaRules
 from thermocline.spark.missing_extra import missing_extra
 
 _PRIMITIVES = {
@@ -49,7 +47,7 @@ _SCHEMA_PARTS = ("type", "items", "values", "fields")
 _WIDER = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
 
 
-class AvroBodies:
+class AvroBodies(SchemaRules):
     """Decodes Avro, and says what fits which type; see the module. Picklable: the decoder is made where it is used."""
 
     def __init__(self, schema_text: str) -> None:
@@ -80,15 +78,6 @@ class AvroBodies:
                         value = None
             decoded.append(value)
         return decoded
-
-    def exact_kinds(self, kind: pa.DataType) -> None:
-        """See `ValueRules`: what was decoded by a schema is of its types."""
-
-    def convert(self, value: Any, kind: pa.DataType) -> Any:
-        """See `ValueRules`."""
-        if isinstance(value, (dict, list)):
-            raise MisfitError("of another type")
-        return value
 
 
 def avro_ddl(schema_text: str) -> str:

@@ -29,6 +29,19 @@ class ValueRules(Protocol):
         """One value that is not None as Arrow takes it; MisfitError when it does not fit."""
 
 
+class SchemaRules:
+    """Rules of the formats that are decoded by a schema: values are of their types already."""
+
+    def exact_kinds(self, kind: pa.DataType) -> None:
+        """See `ValueRules`: of any type."""
+
+    def convert(self, value: Any, kind: pa.DataType) -> Any:
+        """See `ValueRules`."""
+        if isinstance(value, (dict, list)):
+            raise MisfitError("of another type")
+        return value
+
+
 class BadBodies:
     """Which bodies are bad, and the first reason of each."""
 

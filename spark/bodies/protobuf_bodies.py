@@ -21,16 +21,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from thermocline.remoting.errors import InvalidRequestError
-from thermocline.spark.bodies.column_values import BadBodies, MisfitError
+from thermocline.spark.bodies.column_values import BadBodies, SchemaRules
 from thermocline.spark.missing_extra import missing_extra
 
 _TIMESTAMP = "google.protobuf.Timestamp"
 
 
-class ProtobufBodies:
+class ProtobufBodies(SchemaRules):
     """Decodes Protobuf, and says what fits which type; see the module."""
 
     def __init__(self, descriptors: bytes, message_name: str) -> None:
@@ -58,15 +56,6 @@ class ProtobufBodies:
                     bad.mark(place, f"no Protobuf message of the type: {error}")
             decoded.append(value)
         return decoded
-
-    def exact_kinds(self, kind: pa.DataType) -> None:
-        """See `ValueRules`: what was decoded by a schema is of its types."""
-
-    def convert(self, value: Any, kind: pa.DataType) -> Any:
-        """See `ValueRules`."""
-        if isinstance(value, (dict, list)):
-            raise MisfitError("of another type")
-        return value
 
 
 def descriptor_bytes(text: str) -> bytes:

@@ -27,12 +27,12 @@ from thermocline.remoting.compression import decompress
 from thermocline.remoting.errors import CorruptDataError, InvalidRequestError
 from thermocline.remoting.message_record import POSITION_BORN_HOST, POSITION_STORE_HOST, decode_host
 from thermocline.remoting.record_heads import (
-    HOST_V6_EXTRA_BYTES,
     Bytes,
     Mask,
     RecordHeads,
     read_heads,
 )
+from thermocline.remoting.record_layout import HOST_V4_BYTES, HOST_V6_BYTES, HOST_V6_MORE_BYTES
 from thermocline.remoting.sys_flag import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6, compression_type
 from thermocline.spark.decoding.arrow_gather import BUFFER_BYTES_MAX, gather_pieces
 from thermocline.spark.decoding.inner_batch import inner_batches, unwrap_records
@@ -42,8 +42,6 @@ from thermocline.spark.decoding.offset_spans import OffsetSpans
 from thermocline.spark.decoding.property_columns import PropertyColumns, read_properties
 
 INT64_MAX = 2**63 - 1
-HOST_V4_BYTES = 8  # address and port
-HOST_V6_BYTES = HOST_V4_BYTES + HOST_V6_EXTRA_BYTES
 
 _PROPERTY_BY_COLUMN = {"key": "KEYS", "tag": "TAGS", "msgId": "UNIQ_KEY"}
 _INTEGER_BY_COLUMN = {
@@ -217,7 +215,7 @@ def _hosts(heads: RecordHeads, field: str, v6_flag: int) -> pa.Array:
         position = int(heads.starts[row]) + POSITION_BORN_HOST
         if v6_flag == STORE_HOST_V6:
             born_is_v6 = bool(int(heads.head["sys_flag"][row]) & BORN_HOST_V6)
-            moved_bytes = HOST_V6_EXTRA_BYTES if born_is_v6 else 0
+            moved_bytes = HOST_V6_MORE_BYTES if born_is_v6 else 0
             position = int(heads.starts[row]) + POSITION_STORE_HOST + moved_bytes
         address, port = decode_host(heads.data[position : position + HOST_V6_BYTES].tobytes())
         places[row] = len(names)

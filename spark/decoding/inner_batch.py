@@ -16,8 +16,10 @@ from thermocline.remoting.message_record import (
     INT,
     LONG,
     POSITION_BODY_CHECKSUM,
+    POSITION_BODY_SIZE,
     POSITION_FLAG,
     POSITION_QUEUE_OFFSET,
+    POSITION_RECONSUME_TIMES,
     POSITION_SIZE,
     POSITION_SYS_FLAG,
     SHORT,
@@ -26,7 +28,7 @@ from thermocline.remoting.record_heads import Mask, RecordHeads
 
 UNWRAP_MASK = flags.NEED_UNWRAP | flags.INNER_BATCH
 
-RECONSUME_FROM_BODY_LENGTH = -12  # reconsume times lie before the prepared offset, whatever the hosts
+RECONSUME_FROM_BODY_LENGTH = POSITION_RECONSUME_TIMES - POSITION_BODY_SIZE  # whatever the hosts
 
 
 def inner_batches(heads: RecordHeads) -> Mask:

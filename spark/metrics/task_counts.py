@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 
@@ -49,11 +49,3 @@ class TaskCounts:
 
 
 COUNT_NAMES = tuple(field.name for field in fields(TaskCounts))
-
-
-def total_of(counts: Iterable[TaskCounts]) -> TaskCounts:
-    """The sum."""
-    total = TaskCounts()
-    for each in counts:
-        total.add(each)
-    return total

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 import msgspec
 
 from thermocline.client.answer import check_answer
-from thermocline.client.tier_codes import TierRequestCode
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import (
     CorruptDataError,
@@ -25,6 +24,12 @@ from thermocline.remoting.errors import (
     TopicNotFoundError,
     UnavailableError,
     UnsupportedRequestError,
+)
+from thermocline.remoting.private_requests import (
+    FlushedRange,
+    FlushedRangesAnswer,
+    FlushedRangesHeader,
+    PrivateRequestCode,
 )
 from thermocline.spark.streaming.live_client import LiveClient
 
@@ -34,30 +39,13 @@ LOOK_INTERVAL_S = 0.25
 RETRY_PAUSE_S = 0.5
 
 
-class LiveQueue(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One queue on its broker: offsets from `local_start` are in the local log, those from `visible_start` have not
-    expired, all below `end` are durable. `record_bytes`: the last few records on average, 0 without one."""
-
-    queue_id: int
-    local_start: int
-    visible_start: int
-    end: int
-    record_bytes: int
-
-
-class _Answer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    store_uuid: str
-    incarnation: int
-    queues: list[LiveQueue]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveTopic:
     """One topic on one broker."""
 
     store_uuid: str
     incarnation: int
-    queues: dict[int, LiveQueue]
+    queues: dict[int, FlushedRange]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,11 +160,11 @@ async def flushed_ranges(client: LiveClient, topic: str, address: str) -> LiveTo
         UnavailableError: No answer.
         InvalidRequestError: It does not know the request.
     """
-    command = RemotingCommand.request(TierRequestCode.FLUSHED_RANGES, ext_fields={"topic": topic})
+    command = RemotingCommand.request(PrivateRequestCode.FLUSHED_RANGES, FlushedRangesHeader(topic=topic))
     answer = await client.ask(address, command)
     try:
         check_answer(answer, address=address)
-        body = msgspec.json.decode(answer.body, type=_Answer)
+        body = msgspec.json.decode(answer.body, type=FlushedRangesAnswer)
     except UnsupportedRequestError as error:
         raise InvalidRequestError(
             "the broker cannot say what is flushed: reading live messages needs a Thermocline broker of this version;"

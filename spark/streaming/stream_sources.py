@@ -19,10 +19,11 @@ from thermocline.remoting.errors import (
     InvalidRequestError,
     TopicNotFoundError,
 )
+from thermocline.remoting.private_requests import FlushedRange
 from thermocline.spark.reading.source_options import QueueName
 from thermocline.spark.streaming.cold_line import ColdLine
 from thermocline.spark.streaming.cold_view import ColdTopic, ColdView
-from thermocline.spark.streaming.live_view import LiveLook, LiveQueue, LiveTopic, LiveView
+from thermocline.spark.streaming.live_view import LiveLook, LiveTopic, LiveView
 from thermocline.spark.streaming.offset_line import OffsetLine
 from thermocline.spark.streaming.stream_options import StreamOptions
 from thermocline.tiered.masked_url import masked_url
@@ -52,7 +53,7 @@ class TopicSource:
         """What the cold tier holds of a queue."""
         return None if self.cold is None else self.cold.lines.get(queue_id)
 
-    def live_queue(self, queue_id: int) -> LiveQueue | None:
+    def live_queue(self, queue_id: int) -> FlushedRange | None:
         """What the broker holds of it."""
         return None if self.live is None else self.live.queues.get(queue_id)
 

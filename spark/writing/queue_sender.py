@@ -70,11 +70,6 @@ class QueueSender:
         self._failure: MQError | None = None
         self.reports: dict[MessageQueue, QueueReport] = {}
 
-    @property
-    def unsent_count(self) -> int:
-        """Messages that were given and never sent."""
-        return sum(len(lane.messages) for lane in self._lanes.values())
-
     async def add(self, message: Message, queue: MessageQueue, *, is_bound: bool) -> bool:
         """Take one message for a queue; returns whether that filled a request, so that the next may go elsewhere.
 

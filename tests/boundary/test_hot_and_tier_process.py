@@ -5,7 +5,6 @@ Over the real socket between them, also to a tier process that is started again.
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -18,6 +17,7 @@ import pytest
 from tests.boundary.whole_broker import WholeBroker
 from tests.crash import wire
 from tests.crash.bucket import newest
+from tests.waiting import until
 from thermocline.broker.cold_state import ColdState
 from thermocline.broker.dropped_ranges import DroppedRange
 from thermocline.broker.metrics.metrics_page import MetricsPage
@@ -82,13 +82,6 @@ async def broker(folder: Path) -> AsyncIterator[BrokerWithAbsentStore]:
     broker.is_away = False
     await broker.stop(is_crash=False)
     await broker.remove_objects()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what other tasks of this loop do."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110 - the condition is a plain value
-            await asyncio.sleep(0.005)
 
 
 async def test_limits_and_budgets_count_at_once_and_for_the_next_tier_process(broker: BrokerWithAbsentStore) -> None:

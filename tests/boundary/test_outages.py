@@ -11,12 +11,13 @@ import asyncio
 import itertools
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from tests.boundary.outage_world import GRACE_MS, RETENTION_MS, OutageWorld
-from tests.boundary.virtual_time import run_in_virtual_time
 from tests.crash.bucket import KEYS, listed_keys, named_keys
+from tests.virtual_loop import run_virtually
 from thermocline.tiered.cold_pull import ColdPull
 from thermocline.tiered.cold_reader import ColdReader
 from thermocline.tiered.frame_cache import FrameCache
@@ -155,7 +156,7 @@ def test_outages_longer_than_local_retention(policy: FullPolicy | None, case_cou
     witness: Counter[str] = Counter()
     for seed in range(case_count(quick=CASES_QUICK // 3, soak=CASES_SOAK // 3 + 1)):
         try:
-            witness += run_in_virtual_time(run_case(seed, policy))
+            witness += run_virtually(partial(run_case, seed, policy))
         except BaseException as error:
             error.add_note(f"seed {seed}")
             raise

@@ -16,6 +16,7 @@ import pytest
 
 from tests.boundary.whole_broker import WholeBroker
 from tests.crash import wire
+from tests.waiting import until
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.response_code import ResponseCode
@@ -66,13 +67,6 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-async def until(condition: Callable[[], bool], *, within_s: float) -> None:
-    """Wait for what other tasks of this loop do."""
-    async with asyncio.timeout(within_s):
-        while not condition():  # noqa: ASYNC110 - the condition is a plain number
-            await asyncio.sleep(0.005)
-
-
 async def fill(broker: WholeBroker) -> None:
     """Messages of which all but the last few are in the bucket alone."""
     for topic in (LOOKED_INTO, READ_ON):
@@ -109,19 +103,19 @@ async def test_what_was_read_for_a_client_that_left_is_free_within_a_second(fold
             asyncio.create_task(wire.pull(leaving, LOOKED_INTO, 1, 30, group="leaving")),
             asyncio.create_task(wire.pull(staying, LOOKED_INTO, 1, 55, group="staying")),
         ]
-        await until(lambda: budget.used_bytes > 0, within_s=DEADLINE_S)
+        await until(lambda: budget.used_bytes > 0, timeout_s=DEADLINE_S)
         await asyncio.sleep(0.05)  # the others are on their way too
         used_bytes = budget.used_bytes
         leaving.close()
-        await until(lambda: 0 < budget.used_bytes < used_bytes, within_s=FREE_WITHIN_S)
-        await until(lambda: broker.cold.kept_bytes == 0, within_s=FREE_WITHIN_S)
+        await until(lambda: 0 < budget.used_bytes < used_bytes, timeout_s=FREE_WITHIN_S)
+        await until(lambda: broker.cold.kept_bytes == 0, timeout_s=FREE_WITHIN_S)
         for task in waiting[:2]:
             with pytest.raises(UnavailableError):
                 await task
         assert not waiting[2].done()
         broker.gate.set()
         assert (await waiting[2]).records[0].queue_offset == 55
-        await until(lambda: budget.used_bytes == 0, within_s=FREE_WITHIN_S)
+        await until(lambda: budget.used_bytes == 0, timeout_s=FREE_WITHIN_S)
         staying.close()
     finally:
         broker.gate.set()

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.broker.timing import deliver_all, open_timers, timer_service
+from tests.clock import Clock
 from tests.simulated_disk import SimulatedDisk
 from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.broker_settings import BrokerSettings
@@ -28,7 +29,6 @@ from thermocline.broker.helper_protocol import HelloReply, HelperRequestCode, Ti
 from thermocline.broker.hot_server import HotServer
 from thermocline.broker.key_index import KeyMatches, KeyQuery
 from thermocline.broker.long_polling import LongPolling
-from thermocline.broker.processors.dispatcher import Dispatcher
 from thermocline.broker.processors.tier import TierProcessor
 from thermocline.broker.processors.topic import TopicProcessor
 from thermocline.broker.processors.ttl import TtlProcessor
@@ -38,6 +38,7 @@ from thermocline.broker.tier_feed import TierFeed
 from thermocline.broker.tier_link import TierLink
 from thermocline.broker.tier_process import TierRole, serve
 from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.dispatcher import Dispatcher
 from thermocline.remoting.server import RemotingServer
 from thermocline.store.disk import Disk
 from thermocline.store.index_service import IndexService
@@ -56,16 +57,6 @@ START_MS = 4_000_000_000_000
 """Far in the future, so that no file seems to be written to later than now."""
 DEADLINE_S = 20.0
 _names = itertools.count()
-
-
-class Clock:
-    """Milliseconds that the test moves on."""
-
-    def __init__(self) -> None:
-        self.now_ms = START_MS
-
-    def __call__(self) -> int:
-        return self.now_ms
 
 
 class CrashPlan:
@@ -129,7 +120,7 @@ class WholeBroker:
         self, folder: Path, *, flush: FlushDiskType = FlushDiskType.ASYNC_FLUSH, merge_fan_in: int | None = None
     ) -> None:
         """`merge_fan_in`: packs are merged, and index objects made, when that is asked for and not by themselves."""
-        self.clock = Clock()
+        self.clock = Clock(START_MS)
         self.disk = SimulatedDisk()
         self.disk.now_ms = START_MS
         self._folder = folder

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.clock import Clock
 from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.broker_settings import BrokerSettings
 from thermocline.broker.cluster_queues import ClusterQueues
@@ -19,7 +20,6 @@ from thermocline.broker.processors.assignment import AssignmentProcessor
 from thermocline.broker.processors.client import ClientProcessor
 from thermocline.broker.processors.consumer_call import ConsumerCallProcessor
 from thermocline.broker.processors.consumer_offset import ConsumerOffsetProcessor
-from thermocline.broker.processors.dispatcher import Dispatcher
 from thermocline.broker.processors.group import GroupProcessor
 from thermocline.broker.processors.hand_off import HandOffProcessor
 from thermocline.broker.processors.lock import LockProcessor
@@ -31,6 +31,7 @@ from thermocline.broker.processors.topic import TopicProcessor
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Dispatcher
 from thermocline.remoting.language_code import LanguageCode
 from thermocline.remoting.properties import encode_properties
 from thermocline.remoting.server import RemotingServer
@@ -73,16 +74,6 @@ class HalfFullDisk(RealDisk):
 
     def total_bytes(self, path: str) -> int:
         return 1 << 41
-
-
-class Clock:
-    """Milliseconds that tests set."""
-
-    def __init__(self) -> None:
-        self.now_ms = 1_700_000_000_000
-
-    def __call__(self) -> int:
-        return self.now_ms
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.broker.control_broker import STORE_HOST, TIMEOUT_MS, Clock, HalfFullDisk
+from tests.broker.control_broker import STORE_HOST, TIMEOUT_MS, HalfFullDisk
 from tests.broker.wire import Wire
+from tests.clock import Clock
 from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.broker_settings import BrokerSettings
 from thermocline.broker.cold_reads import ColdReads, NoColdTier
@@ -22,11 +23,11 @@ from thermocline.broker.long_polling import LongPolling
 from thermocline.broker.pop_service import PopService
 from thermocline.broker.processors.client import ClientProcessor
 from thermocline.broker.processors.consumer_offset import ConsumerOffsetProcessor
-from thermocline.broker.processors.dispatcher import Dispatcher
 from thermocline.broker.processors.recall import RecallProcessor
 from thermocline.broker.processors.topic import TopicProcessor
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.dispatcher import Dispatcher
 from thermocline.remoting.message_record import MessageRecord, iterate_records
 from thermocline.remoting.server import RemotingServer
 from thermocline.store.disk import Disk

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.control_broker import Clock, ControlBroker, control_broker
+from tests.broker.control_broker import ControlBroker, control_broker
+from tests.clock import Clock
 from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.broker_settings import BLACK_LIST, SETTINGS, BrokerSettings, decode_changes
 from thermocline.broker.context_builder import settings_path

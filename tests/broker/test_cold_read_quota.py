@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.broker.control_broker import Clock
+from tests.clock import Clock
 from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.cold_read_quota import SHOWN_MS, WINDOW_MS, ColdReadQuota
 

@@ -9,6 +9,7 @@ import pytest
 from tests.simulated_disk import SimulatedDisk
 from thermocline.broker.config_persister import ConfigPersister, load_file
 from thermocline.remoting.errors import ClosedError, DiskFullError, UnavailableError
+from thermocline.store.table_changes import TableChanges
 
 
 class SlowDisk(SimulatedDisk):
@@ -117,6 +118,73 @@ async def test_the_backup_stands_in_for_a_missing_file(disk: SlowDisk) -> None:
     assert load_file(disk, "/config/a.json") == b"old"
     disk.open("/config/a.json", create=True).close()
     assert load_file(disk, "/config/a.json") == b"old"
+
+
+class Table:
+    """A table of one number."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.changes = TableChanges()
+        self.encoded = asyncio.Event()
+
+    def set(self, number: int) -> None:
+        self.number = number
+        self.changes.add()
+
+    def encode(self) -> bytes:
+        self.encoded.set()
+        return str(self.number).encode()
+
+    def load(self, data: bytes | None) -> None:
+        self.number = int(data or b"0")
+
+
+async def test_only_a_table_that_changed_is_saved(disk: SlowDisk, persister: ConfigPersister) -> None:
+    table = Table()
+    persister.open("/config", "a.json", table, changes=table.changes)
+    await persister.save_changed("a.json")
+    assert not disk.replaced
+    table.set(3)
+    await persister.save_changed("a.json")
+    assert not table.changes.is_unsaved
+    await persister.save_changed("a.json")
+    assert disk.replaced == ["/config/a.json"]
+    again = Table()
+    ConfigPersister(disk).open("/config", "a.json", again)
+    assert again.number == 3
+
+
+async def test_a_change_during_a_write_stays_unsaved(disk: SlowDisk, persister: ConfigPersister) -> None:
+    table = Table()
+    persister.open("/config", "a.json", table, changes=table.changes)
+    table.set(1)
+    disk.gate.clear()
+    first = asyncio.ensure_future(persister.save_changed("a.json"))
+    await asyncio.wait_for(table.encoded.wait(), timeout=10)
+    table.set(2)
+    assert table.encode() == b"2", "to show a table is not to save it"
+    second = asyncio.ensure_future(persister.save_changed("a.json"))
+    await asyncio.sleep(0)
+    disk.gate.set()
+    await first
+    assert table.changes.is_unsaved
+    await second
+    assert not table.changes.is_unsaved
+    assert disk.read("/config/a.json") == b"2"
+
+
+async def test_what_a_failed_write_held_stays_unsaved(disk: SlowDisk, persister: ConfigPersister) -> None:
+    table = Table()
+    persister.open("/config", "a.json", table, changes=table.changes)
+    table.set(1)
+    disk.is_full = True
+    with pytest.raises(UnavailableError):
+        await persister.save_changed("a.json")
+    assert table.changes.is_unsaved
+    disk.is_full = False
+    await persister.save_changed("a.json")
+    assert disk.read("/config/a.json") == b"1"
 
 
 async def test_closing_writes_what_was_asked_for(disk: SlowDisk, persister: ConfigPersister) -> None:

@@ -116,6 +116,12 @@ def test_the_file_is_rocketmq_s(setup: Setup) -> None:
     }
 
 
+def saved(table: ConsumerFilterTable) -> None:
+    """The file has all of it."""
+    table.changes.begin_save()
+    table.changes.end_save()
+
+
 def test_nothing_is_written_as_nothing(setup: Setup) -> None:
     assert setup.table.encode() == b'{"filterDataByTopic":{}}'
     setup.table.load(setup.table.encode())
@@ -124,16 +130,16 @@ def test_nothing_is_written_as_nothing(setup: Setup) -> None:
 
 def test_groups_that_choose_by_tags_are_not_in_it(setup: Setup) -> None:
     setup.wants(T="*", U="a || b")
-    assert not setup.table.is_dirty
+    assert not setup.table.changes.is_unsaved
     assert setup.file() == {}
 
 
 def test_a_repeated_heartbeat_changes_nothing(setup: Setup) -> None:
     setup.wants(T="a > 5")
-    setup.table.encode()
+    saved(setup.table)
     setup.now_ms += 30_000
     setup.wants(T="a > 5")
-    assert not setup.table.is_dirty
+    assert not setup.table.changes.is_unsaved
     assert setup.get().born_time == BORN_MS
 
 
@@ -157,9 +163,9 @@ def test_what_is_wanted_no_more_is_dead(setup: Setup, later: dict[str, str]) -> 
     setup.now_ms += 5
     setup.wants(version=2, **later)
     assert (setup.get().dead, setup.get().dead_time) == (True, BORN_MS + 5)
-    setup.table.encode()
+    saved(setup.table)
     setup.wants(version=2, **later)
-    assert not setup.table.is_dirty
+    assert not setup.table.changes.is_unsaved
 
 
 def test_it_lives_again_when_it_comes_back(setup: Setup) -> None:
@@ -181,7 +187,9 @@ def test_the_dead_are_forgotten_after_a_day(setup: Setup) -> None:
     assert setup.file()["T"]["groupFilterData"].keys() == {"G", "other"}
     setup.now_ms += 1
     assert setup.file()["T"]["groupFilterData"].keys() == {"other"}
+    assert setup.table.get("T", "G") is not None, "showing the table forgets nothing"
     setup.wants("other")
+    assert setup.table.get("T", "G") is None
     setup.now_ms += DEAD_KEPT_MS
     assert setup.file() == {}
 
@@ -210,9 +218,9 @@ def test_a_broken_expression_leaves_the_group_without_a_filter(setup: Setup) -> 
     setup.wants(T="a > 5", version=2)
     setup.wants(T="a >", version=3)
     assert setup.table.get("T", "G") is None
-    setup.table.encode()
+    saved(setup.table)
     setup.wants(T="a >", version=3)
-    assert not setup.table.is_dirty
+    assert not setup.table.changes.is_unsaved
 
 
 def test_a_type_that_nobody_knows_is_none(setup: Setup) -> None:
@@ -279,7 +287,7 @@ def test_rocketmq_s_file_is_read(setup: Setup) -> None:
     """Whoever was alive is dead until it shows itself: so the next broker to read the file knows."""
     setup.now_ms = BORN_MS + 3_600_000
     setup.table.load(OFFICIAL_FILE)
-    assert not setup.table.is_dirty
+    assert not setup.table.changes.is_unsaved
     read = setup.get()
     assert (read.dead, read.dead_time) == (True, setup.now_ms - OFFLINE_MS)
     assert (read.expression, read.born_time, read.client_version) == ("a > 5", BORN_MS, 7)

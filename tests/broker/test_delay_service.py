@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.control_broker import Clock, ControlBroker, control_broker
+from tests.broker.control_broker import ControlBroker, control_broker
+from tests.clock import Clock
 from thermocline.broker.delay_service import SLICE_MESSAGES_MAX, DelayService, schedule
 from thermocline.remoting.errors import CorruptDataError, ServiceUnavailableError
 from thermocline.remoting.json_dialect import loads

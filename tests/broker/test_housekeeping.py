@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.control_broker import ControlBroker, control_broker
+from thermocline.broker import transaction_counts
 from thermocline.remoting.errors import DiskFullError, UnavailableError
 from thermocline.remoting.json_dialect import loads
 
@@ -29,13 +30,28 @@ async def test_offsets_that_could_not_be_written_are_written_later(
         with monkeypatch.context() as patch:
             patch.setattr(broker.context.disk, "rename", refuse)
             await broker.housekeeping.step()
-            assert broker.context.offsets.is_dirty
+            assert broker.context.offsets.changes.is_unsaved
             with pytest.raises(UnavailableError):
                 await broker.housekeeping.save()
-            assert broker.context.offsets.is_dirty
+            assert broker.context.offsets.changes.is_unsaved
         broker.clock.now_ms += 5_000
         await broker.housekeeping.step()
         assert offsets_on_disk(broker) == {"T@G": {0: 7}}
+
+
+async def test_counts_that_could_not_be_written_are_written_with_the_next_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with control_broker(tmp_path) as broker:
+        context = broker.context
+        context.transaction_counts.add("T", 3)
+        with monkeypatch.context() as patch:
+            patch.setattr(context.disk, "rename", refuse)
+            with pytest.raises(UnavailableError):
+                await broker.housekeeping.save()
+        await broker.housekeeping.save()
+        path = f"{context.store.config.config_path}/{transaction_counts.FILE_NAME}"
+        assert b'"T":{"count":3,' in context.disk.read(path)
 
 
 async def test_a_bug_in_one_step_does_not_end_what_recurs(
@@ -87,7 +103,7 @@ async def test_a_save_waits_for_the_one_before_it(tmp_path: Path, monkeypatch: p
         broker.context.offsets.commit("T", "G", 0, 7)
         first = asyncio.ensure_future(broker.housekeeping.step())
         await begun.wait()
-        assert not broker.context.offsets.is_dirty, "it is encoded, and not durable yet"
+        assert broker.context.offsets.changes.is_unsaved, "it is encoded, and not durable yet"
         second = asyncio.ensure_future(broker.housekeeping.save())
         for _ in range(10):
             await asyncio.sleep(0)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.control_broker import Clock, control_broker
+from tests.broker.control_broker import control_broker
+from tests.clock import Clock
 from thermocline.broker.config_persister import ConfigPersister
 from thermocline.broker.kept_clock import FILE_NAME, KeptClock
 from thermocline.remoting.errors import CorruptDataError, UnavailableError

@@ -12,7 +12,8 @@ import pytest
 
 from tests.address_server import address_server, name_zone
 from tests.broker.control_broker import ControlBroker, control_broker
-from tests.broker.test_registration import name_server, until
+from tests.broker.test_registration import name_server
+from tests.waiting import until
 from thermocline.broker import registration as registration_module
 from thermocline.broker.broker_config import BrokerConfig
 from thermocline.namesrv.name_server_config import NameServerConfig

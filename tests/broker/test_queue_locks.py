@@ -2,21 +2,14 @@
 
 import pytest
 
+from tests.clock import Clock
 from thermocline.broker.queue_locks import QueueLocks
 from thermocline.remoting.bodies import MessageQueue
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now_ms = 0
-
-    def __call__(self) -> int:
-        return self.now_ms
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(0)
 
 
 @pytest.fixture
@@ -32,7 +25,7 @@ def test_a_locked_queue_is_left_out_of_anothers_answer(locks: QueueLocks) -> Non
     assert locks.lock("G", [queue(0), queue(1)], "one") == [queue(0), queue(1)]
     assert locks.lock("G", [queue(1), queue(2)], "two") == [queue(2)]
     assert locks.lock("Other", [queue(0)], "two") == [queue(0)]
-    assert locks.owner("G", queue(1)) == "one"
+    assert locks.lock("G", [queue(1)], "one") == [queue(1)], "it is still its own"
 
 
 def test_a_lock_ends_when_it_is_not_renewed(locks: QueueLocks, clock: Clock) -> None:
@@ -44,7 +37,6 @@ def test_a_lock_ends_when_it_is_not_renewed(locks: QueueLocks, clock: Clock) -> 
     assert locks.is_locked("G")
     clock.now_ms = 110_001
     assert not locks.is_locked("G")
-    assert locks.owner("G", queue(0)) is None
     assert locks.lock("G", [queue(0)], "two") == [queue(0)]
 
 
@@ -63,5 +55,5 @@ def test_expired_locks_leave_nothing_behind(locks: QueueLocks, clock: Clock) -> 
     clock.now_ms = 60_001
     locks.lock("H", [queue(1)], "one")
     locks.expire()
-    assert locks.owner("H", queue(1)) == "one"
+    assert locks.lock("H", [queue(1)], "two") == []
     assert locks.lock("G", [], "two") == []

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.control_broker import Clock, ControlBroker, control_broker
+from tests.broker.control_broker import ControlBroker, control_broker
+from tests.clock import Clock
 from thermocline.broker.cold_reads import ColdBounds, ColdPull, ColdPullResult, ColdTimeSearch, NoColdTier
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.message_record import encode_record

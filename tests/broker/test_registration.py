@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.control_broker import ControlBroker, control_broker
+from tests.waiting import until
 from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.registration import Registration
 from thermocline.namesrv.name_server_config import NameServerConfig
@@ -44,13 +45,6 @@ async def registered_broker(
             yield broker
         finally:
             await broker.context.registration.close()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true"
-        await asyncio.sleep(0.005)
 
 
 def has_route(server: NameServer, topic: str) -> bool:

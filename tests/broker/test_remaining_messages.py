@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.control_broker import Clock, ControlBroker, control_broker
+from tests.broker.control_broker import ControlBroker, control_broker
 from tests.broker.test_queue_lookup import COLD_END, FIRST_MS, Cold
+from tests.clock import Clock
 from thermocline.broker.cold_reads import ColdBounds
 from thermocline.broker.metrics.metrics_page import MetricsPage
 from thermocline.remoting.bodies import (

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 import msgspec
 import pytest
 
+from tests.clock import Clock
 from tests.simulated_disk import SimulatedDisk
 from tests.store.store_parts import small_config
-from tests.tiered.ledger_data import KEYS, Clock, open_writer
+from tests.tiered.ledger_data import KEYS, open_writer
 from thermocline.broker.consumer_offsets import ConsumerOffsets
 from thermocline.broker.state_capture import QueueEnds, StateCapture
 from thermocline.broker.state_documents import document_paths

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.control_broker import Clock, ControlBroker, control_broker
+from tests.broker.control_broker import ControlBroker, control_broker
 from tests.broker.timing import bodies_in, deliver_all, open_timers, put_timed, timer_service
+from tests.clock import Clock
 from thermocline.broker.shared_page import SharedPage
 from thermocline.broker.store_rounds import IDLE_TICK_MS, QUEUE_FILES_AHEAD_MAX, TICK_MS, StoreRounds
 from thermocline.remoting.topic_validation import TIMER_TOPIC

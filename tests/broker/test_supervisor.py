@@ -1,16 +1,15 @@
 """Supervisor: real child processes."""
 
-import asyncio
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.waiting import until
 from thermocline.broker.supervisor import EXIT_REFUSED, HelperSpec, SupervisedHelper
 
 HELPER = """
@@ -37,12 +36,6 @@ def helper_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "supervised_helper.py").write_text(HELPER)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     return "supervised_helper"
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - another process makes it true
-            await asyncio.sleep(0.01)
 
 
 def started(log: Path) -> list[int]:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.control_broker import Clock, ControlBroker, control_broker
+from tests.broker.control_broker import ControlBroker, control_broker
 from tests.broker.timing import bodies_in, deliver_all, open_timers, put_timed, records_in, timer_service
+from tests.clock import Clock
 from tests.simulated_disk import SimulatedDisk
 from thermocline.broker.timer_service import REFUSED_PAUSE_MS, REST_MS_MAX
 from thermocline.remoting.errors import CorruptDataError, MessageTooLargeError, ServiceUnavailableError

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.clock import Clock
 from tests.simulated_disk import PowerCut, SimulatedDisk
 from thermocline.broker import topic_table
 from thermocline.broker.broker_config import BrokerConfig
@@ -30,14 +31,6 @@ from thermocline.store.topic_births import TopicBirth, read_births
 CONFIG = StoreConfig(root_path="/store", log_file_bytes=1 << 16, queue_file_bytes=20 * 100)
 TOPICS_PATH = "/store/config/topics.json"
 HOUR_MS = 3_600_000
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_ms = 1_700_000_000_000
-
-    def __call__(self) -> int:
-        return self.now_ms
 
 
 @dataclass
@@ -478,6 +471,40 @@ async def test_a_change_of_the_default_fixes_what_the_old_one_had_expired() -> N
     parts = await parts.reopen()
     assert parts.topics.expired_before("T") == cut
     await parts.close()
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_no_change_of_the_time_to_live_lowers_the_cut(seed: int) -> None:
+    """Over changes of a topic's TTL and of the default, with time passing: the cut is the furthest that any reached."""
+    random = Random(seed)
+    clock = Clock()
+    default_ms = random.choice([0, HOUR_MS])
+    parts = await open_parts(SimulatedDisk(), clock, message_ttl_ms=default_ms)
+    await parts.topics.update(TopicConfig(topic_name="T"), {})
+    own_ms, reached_ms = -1, 0
+    for _ in range(12):
+        clock.now_ms += random.choice([1, 60_000, 5 * HOUR_MS])
+        ttl_ms = default_ms if own_ms == -1 else own_ms
+        reached_ms = max(reached_ms, clock.now_ms - ttl_ms if ttl_ms else 0)
+        assert parts.topics.expired_before("T") == reached_ms
+        if random.random() < 0.3:
+            default_ms = random.choice([0, 1_000, HOUR_MS, 9 * HOUR_MS])
+            parts = await parts.reopen(message_ttl_ms=default_ms)
+        else:
+            own_ms = random.choice([-1, 0, 1_000, HOUR_MS, 9 * HOUR_MS])
+            await parts.topics.update(TopicConfig(topic_name="T"), {"+thermocline.ttl.ms": str(own_ms)})
+        ttl_ms = default_ms if own_ms == -1 else own_ms
+        assert parts.topics.expired_before("T") == max(reached_ms, clock.now_ms - ttl_ms if ttl_ms else 0)
+    await parts.close()
+
+
+async def test_a_topic_made_again_starts_without_a_cut(parts: Parts) -> None:
+    await parts.topics.update(TopicConfig(topic_name="T"), {"+thermocline.ttl.ms": "60000"})
+    await parts.topics.update(TopicConfig(topic_name="T"), {"+thermocline.ttl.ms": "0"})
+    assert parts.topics.expired_before("T") == parts.clock.now_ms - 60_000
+    await parts.topics.delete("T")
+    await parts.topics.update(TopicConfig(topic_name="T"), {"+thermocline.ttl.ms": "0"})
+    assert parts.topics.expired_before("T") == 0
 
 
 # -- power cuts --------------------------------------------------------------------------------------------------------

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.control_broker import Clock
 from tests.broker.data_broker import DataBroker, data_broker
 from tests.broker.transacting import COMMIT, GROUP, HALF, OP, PARKED, ROLL_BACK, TOPIC, TransactionClient, bodies
+from tests.clock import Clock
 from thermocline.broker.housekeeping import Housekeeping
 from thermocline.broker.transaction_service import TransactionService
 from thermocline.remoting.errors import ServiceUnavailableError

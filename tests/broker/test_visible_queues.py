@@ -15,7 +15,7 @@ from tests.broker.data_broker import DataBroker, data_broker
 from tests.broker.pulling import expire_local_files
 from thermocline.broker.visible_queues import VisibleQueues
 from thermocline.remoting.errors import UnavailableError
-from thermocline.store.consume_queue import FILLER, ConsumeQueue
+from thermocline.store.consume_queue import FILLER, UNIT, ConsumeQueue
 from thermocline.store.message_draft import MessageDraft
 
 TOPIC = "TopicA"
@@ -50,7 +50,8 @@ class Case:
 
     def gap(self, count: int) -> None:
         """Offsets without messages, as recovery may leave them."""
-        self.queue.append_units(FILLER * count)
+        for _ in range(count):
+            self.queue.append_unit(*UNIT.unpack(FILLER))
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from thermocline.remoting.command import RemotingCommand, decode_command
 from thermocline.remoting.connection import ChunkHandler, Connection, RequestHandler
+from thermocline.remoting.frames import LENGTH, NOT_WHOLE, frame_end
 
 DEADLINE_S = 10
 HIGH_WATER_BYTES = 1 << 20
@@ -141,9 +142,8 @@ def split_frames(data: bytes) -> list[RemotingCommand]:
     """Whole frames, one after the other."""
     commands: list[RemotingCommand] = []
     position = 0
-    while position < len(data):
-        end = position + 4 + int.from_bytes(data[position : position + 4], "big")
-        assert end <= len(data)
-        commands.append(decode_command(data[position + 4 : end]))
+    while (end := frame_end(data, position)) != NOT_WHOLE:
+        commands.append(decode_command(data[position + LENGTH.size : end]))
         position = end
+    assert position == len(data)
     return commands

@@ -10,14 +10,14 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
+from tests.waiting import wait_until
 from thermocline.cli.main import run
 from thermocline.client.message import Message
 from thermocline.client.producer.producer import Producer
@@ -75,14 +75,6 @@ def dev(module_folder: Path) -> Iterator[dict[str, str]]:
         assert daemon.stop() == 0
 
 
-def eventually(condition: Callable[[], bool], *, what: str) -> None:
-    """Ask again and again until it holds."""
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-
-
 def children_of(process_id: int) -> list[int]:
     """The processes that a process has started and that run."""
     found = []
@@ -133,7 +125,11 @@ def test_a_name_server_is_added_while_the_broker_runs(
         both = f"{dev['namesrv']};{second}"
         assert ask(capsys, dev, "broker", "config", "set", "broker-a", f"namesrvAddr={both}") == {"namesrvAddr": both}
         there = {"namesrv": second}
-        eventually(lambda: bool(ask(capsys, there, "cluster", "list")), what="the added NameServer serves the route")
+        wait_until(
+            lambda: bool(ask(capsys, there, "cluster", "list")),
+            what="the added NameServer serves the route",
+            interval_s=0.05,
+        )
         (row,) = ask(capsys, there, "cluster", "list")
         assert row["address"] == dev["broker"]
         ask(capsys, dev, "broker", "config", "set", "broker-a", f"namesrvAddr={dev['namesrv']}")
@@ -147,7 +143,9 @@ def test_messages_go_to_the_cold_tier_and_come_back(dev: dict[str, str], capsys:
     ask(capsys, dev, "topic", "create", "orders", "--queues", "2")
     with Producer(namesrv=dev["namesrv"]) as producer:
         producer.send_many(Message("orders", b"%d" % i, keys=f"k{i}") for i in range(20))
-    eventually(lambda: waiting(capsys, dev, "orders") == 20, what="the tier process knows of the messages")
+    wait_until(
+        lambda: waiting(capsys, dev, "orders") == 20, what="the tier process knows of the messages", interval_s=0.05
+    )
     (segment,) = ask(capsys, dev, "tier", "seal", "orders")
     assert (segment["topic"], segment["messages"]) == ("orders", 20)
     explained = ask(capsys, dev, "tier", "explain", "orders", "--queue", "1")
@@ -155,7 +153,7 @@ def test_messages_go_to_the_cold_tier_and_come_back(dev: dict[str, str], capsys:
     assert all(explained[0][name] for name in ("local", "cold", "waiting", "ttl", "next"))
     assert len(ask(capsys, dev, "message", "pull", "orders")) == 20
     query = ("message", "query", "orders", "--key", "k7")
-    eventually(lambda: len(ask(capsys, dev, *query)) == 1, what="the index follows")
+    wait_until(lambda: len(ask(capsys, dev, *query)) == 1, what="the index follows", interval_s=0.05)
 
 
 def test_what_is_left_of_a_deleted_topic_is_purged(dev: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,7 +161,11 @@ def test_what_is_left_of_a_deleted_topic_is_purged(dev: dict[str, str], capsys: 
         ask(capsys, dev, "topic", "create", name, "--queues", "1")
         with Producer(namesrv=dev["namesrv"]) as producer:
             producer.send_many(Message(name, b"%d" % i) for i in range(10))
-        eventually(lambda name=name: waiting(capsys, dev, name) == 10, what="the tier process knows of the messages")
+        wait_until(
+            lambda name=name: waiting(capsys, dev, name) == 10,
+            what="the tier process knows of the messages",
+            interval_s=0.05,
+        )
     sealed = {row["topic"]: row["segment"] for row in ask(capsys, dev, "tier", "seal")}
     assert sealed["keep"] == sealed["purge"], "both in one pack"
     folder = Path(dev["cold"].removeprefix("file://"))
@@ -182,13 +184,15 @@ def test_time_to_live(dev: dict[str, str], capsys: pytest.CaptureFixture[str]) -
     ask(capsys, dev, "topic", "create", "short", "--queues", "1")
     with Producer(namesrv=dev["namesrv"]) as producer:
         producer.send_many(Message("short", b"%d" % i) for i in range(10))
-    eventually(lambda: waiting(capsys, dev, "short") == 10, what="the tier process knows of the messages")
+    wait_until(
+        lambda: waiting(capsys, dev, "short") == 10, what="the tier process knows of the messages", interval_s=0.05
+    )
     (row,) = ask(capsys, dev, "ttl", "set", "short", "1h", "--dry-run")
     assert (row["messages"], row["ttl"]) == (0, "1h")
     assert (row["segments"], row["stored_bytes"], row["requests"]) == (0, 0, {"put": 0, "delete": 0})
     assert (row["freed_per_month"], row["requests_cost"], row["currency"]) == (0, 0, "USD")
     preview = ("ttl", "set", "short", "1ms", "--dry-run")
-    eventually(lambda: ask(capsys, dev, *preview)[0]["messages"] == 10, what="a millisecond passes")
+    wait_until(lambda: ask(capsys, dev, *preview)[0]["messages"] == 10, what="a millisecond passes", interval_s=0.05)
     (row,) = ask(capsys, dev, "ttl", "show", "short")
     assert row["ttl"] == "for ever", "a dry run changes nothing"
     assert ask(capsys, dev, "ttl", "set", "short", "1h")[0]["ttl_ms"] == 3_600_000
@@ -229,7 +233,9 @@ def test_a_dry_run_says_what_is_freed_by_a_price_table_of_ones_own(
     for _ in range(2):
         with Producer(namesrv=dev["namesrv"]) as producer:
             producer.send_many(Message("priced", Random(i).randbytes(2_000)) for i in range(10))
-        eventually(lambda: waiting(capsys, dev, "priced") == 10, what="the tier process knows of the messages")
+        wait_until(
+            lambda: waiting(capsys, dev, "priced") == 10, what="the tier process knows of the messages", interval_s=0.05
+        )
         (segment,) = ask(capsys, dev, "tier", "seal", "priced")
         raw_bytes += segment["raw_bytes"]
     parts = [path for path in Path(dev["cold"].removeprefix("file://")).rglob("topics/priced/*") if path.is_file()]
@@ -237,7 +243,7 @@ def test_a_dry_run_says_what_is_freed_by_a_price_table_of_ones_own(
     stored_bytes = sum(path.stat().st_size for path in parts)
     assert stored_bytes > 2 * 10 * 2_000, "bodies do not compress"
     preview = ("ttl", "set", "priced", "1ms", "--dry-run", "--prices", str(prices))
-    eventually(lambda: ask(capsys, dev, *preview)[0]["messages"] == 20, what="a millisecond passes")
+    wait_until(lambda: ask(capsys, dev, *preview)[0]["messages"] == 20, what="a millisecond passes", interval_s=0.05)
     (row,) = ask(capsys, dev, *preview)
     assert (row["segments"], row["packs"], row["stored_bytes"], row["raw_bytes"]) == (2, 0, stored_bytes, raw_bytes)
     assert row["requests"] == {"put": 1, "delete": 1}
@@ -287,7 +293,7 @@ def test_the_limit_of_open_files_is_raised_by_itself(tmp_path: Path, daemon: str
     try:
         limited.ready()
         process_id, helper_count = limited.process.pid, {"namesrv": 0, "broker": 2}[daemon]
-        eventually(lambda: len(children_of(process_id)) == helper_count, what="the helpers run")
+        wait_until(lambda: len(children_of(process_id)) == helper_count, what="the helpers run", interval_s=0.05)
         for each in (process_id, *children_of(process_id)):
             limits = Path(f"/proc/{each}/limits").read_text()
             assert re.search(r"^Max open files +4000 +4000 ", limits, re.MULTILINE), limits

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tests.cli.test_daemons import Daemon, ask, eventually, waiting
+from tests.cli.test_daemons import Daemon, ask, waiting
 from tests.fixtures_s3 import new_bucket
+from tests.waiting import wait_until
 from thermocline.cli.main import run
 from thermocline.cli.steady_scrub_notes import steady_notes
 from thermocline.client.message import Message
@@ -92,7 +93,11 @@ def test_a_bucket_is_checked_and_its_broker_heals_it(
     with Producer(namesrv=served["namesrv"]) as producer:
         for batch in range(2):
             producer.send_many(Message(TOPIC, b"%d/%d" % (batch, i) * 50, keys=f"k{i}") for i in range(100))
-            eventually(lambda: waiting(capsys, served, TOPIC) == 100, what="the tier process knows of the messages")
+            wait_until(
+                lambda: waiting(capsys, served, TOPIC) == 100,
+                what="the tier process knows of the messages",
+                interval_s=0.05,
+            )
             assert len(ask(capsys, served, "tier", "seal", TOPIC)) == 1
     broker = ("--namesrv", served["namesrv"])
     for arguments in (broker, (*broker, "--deep", "--heal"), (served["url"],), (served["url"], "--deep")):
@@ -139,14 +144,14 @@ def test_what_is_read_by_itself_is_shown_and_its_budget_counts_at_once(
         found: dict[str, Any] = ask(capsys, served, "tier", "status")["broker-a"]["steadyScrub"]
         return found
 
-    eventually(lambda: steady() is not None, what="the tier process serves")
+    wait_until(lambda: steady() is not None, what="the tier process serves", interval_s=0.05)
     assert steady()["bytesPerDay"] == 64 << 30
     ask(capsys, served, "broker", "config", "set", "broker-a", "coldScrubBytesPerDay=0")
-    eventually(lambda: steady()["bytesPerDay"] == 0, what="the setting counts")
+    wait_until(lambda: steady()["bytesPerDay"] == 0, what="the setting counts", interval_s=0.05)
     assert run(["tier", "status", "--namesrv", served["namesrv"]]) == 0
     assert "no byte is read by itself" in capsys.readouterr().err
     ask(capsys, served, "broker", "config", "set", "broker-a", f"coldScrubBytesPerDay={1 << 30}")
-    eventually(lambda: steady()["bytesPerDay"] == 1 << 30, what="the setting counts")
+    wait_until(lambda: steady()["bytesPerDay"] == 1 << 30, what="the setting counts", interval_s=0.05)
 
 
 def test_broken_objects_and_a_small_budget_are_named() -> None:

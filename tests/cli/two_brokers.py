@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.docs.command_lines import Daemon
+from tests.waiting import wait_until
 from thermocline.cli.main import run
 from thermocline.client.admin.admin_client import AdminClient
 from thermocline.client.blocking import BackgroundLoop
@@ -141,13 +142,15 @@ def register_down_broker(cluster: TwoBrokers, topics: Sequence[str]) -> None:
 
 
 def wait_for(condition: Any) -> None:
-    """Until it holds; an MQError means "not yet". pytest's time limit is the bound."""
-    pause = threading.Event()
-    while True:
-        with contextlib.suppress(MQError):
-            if condition():
-                return
-        pause.wait(0.02)
+    """Until it holds; an MQError means "not yet"."""
+
+    def holds() -> bool:
+        try:
+            return bool(condition())
+        except MQError:
+            return False
+
+    wait_until(holds, what="the condition holds", interval_s=0.02)
 
 
 # -- commands side by side ---------------------------------------------------------------------------------------------

@@ -13,10 +13,12 @@ from thermocline import client
 from thermocline.client import (
     AdminClient,
     AsyncAdminClient,
+    AsyncPopConsumer,
     AsyncProducer,
     AsyncPullConsumer,
     AsyncPushConsumer,
     AsyncTransactionProducer,
+    PopConsumer,
     Producer,
     PullConsumer,
     PushConsumer,
@@ -28,6 +30,7 @@ PAIRS = [
     (TransactionProducer, AsyncTransactionProducer),
     (PushConsumer, AsyncPushConsumer),
     (PullConsumer, AsyncPullConsumer),
+    (PopConsumer, AsyncPopConsumer),
     (AdminClient, AsyncAdminClient),
 ]
 # Seams between the halves and their parts, not for users.

@@ -7,8 +7,10 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
+
+from tests.waiting import until
 
 START_TIMEOUT_S = 60.0
 HELPERS = ("index", "tier")
@@ -177,13 +179,6 @@ class BrokerProcess:
         for number, line in enumerate(lines := self.log.splitlines()):
             is_bug = "Traceback (most recent call last)" in line or "a bug of ours" in line or "AssertionError" in line
             assert not is_bug or any(text in line for text in expected), "\n".join(lines[max(0, number - 3) :][:60])
-
-
-async def until(condition: Callable[[], bool], *, timeout_s: float = 120.0, pause_s: float = 0.005) -> None:
-    """Wait for a condition of another process, which nothing here can wait on; one that is dear to ask wants pauses."""
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110 - the condition lies in another process
-            await asyncio.sleep(pause_s)
 
 
 def resident_bytes(pid: int) -> int:

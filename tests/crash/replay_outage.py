@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from tests.crash import wire
-from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess, until
+from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess
 from tests.crash.test_kill_nine import MOVE_TIMEOUT_S, local_minimums, move_to_cold
+from tests.waiting import until
 from thermocline.localstack import S3Server
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.server import NameServer

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.crash.broker_process import BrokerProcess, until
+from tests.crash.broker_process import BrokerProcess
+from tests.waiting import until
 
 
 async def test_a_foreign_prefix_ends_the_broker_with_one_sentence(tmp_path: Path) -> None:

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.crash import wire
-from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess, until
+from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess
 from tests.crash.bucket import newest
 from tests.crash.mixed_load import KEYED, MixedLoad
 from tests.crash.test_kill_nine import move_to_cold, write_log_files
+from tests.waiting import until
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.message_record import iterate_records

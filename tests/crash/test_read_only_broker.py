@@ -17,6 +17,7 @@ from thermocline.namesrv.server import NameServer
 from thermocline.remoting.bodies import TopicRouteData
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.headers.namesrv import GetRouteInfoRequestHeader
+from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.tiered.object_store_url import open_object_store
@@ -25,7 +26,6 @@ pytestmark = pytest.mark.crash
 
 TOPIC, EXPIRING = "ReadOnlyOrders", "ReadOnlyExpiring"
 SYSTEM_TOPIC = "SCHEDULE_TOPIC_XXXX"
-TIER_SCRUB_STATE = 90121
 TTL_MS = 3_600_000
 
 
@@ -222,7 +222,7 @@ async def test_what_its_helper_refuses_is_not_answered_with_try_again(
             await call(connection, TOPIC)
         assert refused.value.code == ResponseCode.SYSTEM_ERROR
     with pytest.raises(wire.Refused) as refused:
-        await wire.ask(connection, TIER_SCRUB_STATE)
+        await wire.ask(connection, PrivateRequestCode.TIER_SCRUB_STATE)
     assert refused.value.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     connection.close()
     with pytest.raises(wire.Refused, match="the cold tier holds nothing of this topic") as refused:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash import wire
-from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess, until
+from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess
 from tests.crash.bucket import KEYS, newest
 from tests.crash.recovery_load import (
     FLEETING,
@@ -26,8 +26,10 @@ from tests.crash.recovery_load import (
     read_across_holes,
 )
 from tests.fixtures_s3 import new_bucket
+from tests.waiting import until
 from thermocline.localstack import S3Server
 from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.object_store_url import open_object_store
@@ -36,7 +38,6 @@ from thermocline.tiered.state.newest_state import list_names
 
 pytestmark = pytest.mark.crash
 
-TIER_EXPLAIN = 90103
 SEED = 20_261_122
 RESERVE_BYTES = 64 << 20
 SETTINGS = {
@@ -292,7 +293,7 @@ async def test_who_owned_the_bucket_before_is_fenced_alive_and_refused_afterward
             await send_for_ever(load, connection)  # whoever is alive notices with the next commit or snapshot
         assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
         later = (await newest(bucket)).epoch
-        answer = await wire.ask(connection, TIER_EXPLAIN, ext_fields={"topic": ORDERS})
+        answer = await wire.ask(connection, PrivateRequestCode.TIER_EXPLAIN, ext_fields={"topic": ORDERS})
         for row in json.loads(bytes(answer.body))["queues"]:
             assert row["next"].startswith(f"stays local: this broker is fenced by epoch {later - 1}, "), row
             assert row["whyLocal"].startswith(f"this broker is fenced by epoch {later - 1}, "), row

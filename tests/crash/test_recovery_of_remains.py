@@ -15,6 +15,7 @@ from tests.crash.bucket import KEYS, newest
 from tests.crash.test_recovery_on_unfit_store import check_refusal
 from tests.crash.test_tier_scrub import scrub
 from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.store.disk import RealDisk
 from thermocline.tiered.file import FileObjectStore
@@ -146,7 +147,7 @@ async def test_what_is_in_quarantine_is_said_and_is_no_reason_not_to_come_back(
     await bucket.delete(segment.log.key)
     await broker.start()
     connection = await ClientConnection.open(broker.address)
-    await wire.patiently(lambda: wire.ask(connection, 90121))
+    await wire.patiently(lambda: wire.ask(connection, PrivateRequestCode.TIER_SCRUB_STATE))
     report = await scrub(connection, deep="true", heal="true")
     assert [each["outcome"] for each in report["findings"]] == ["quarantined"]
     connection.close()

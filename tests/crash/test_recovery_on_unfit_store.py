@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.crash import wire
-from tests.crash.broker_process import BrokerProcess, until
+from tests.crash.broker_process import BrokerProcess
 from tests.fixtures_s3 import S3Bucket, new_bucket, objects_in
 from tests.s3_proxy import S3Proxy
+from tests.waiting import until
 from thermocline.localstack import S3Server
 from thermocline.remoting.client import ClientConnection
 

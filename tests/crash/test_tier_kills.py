@@ -19,11 +19,12 @@ from pathlib import Path
 import pytest
 
 from tests.crash import wire
-from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess, now_ms, until
+from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess, now_ms
 from tests.crash.bucket import KEYS, listed_keys, named_keys, newest
 from tests.crash.mixed_load import KEYED, QUEUES, SMALL, MixedLoad
 from tests.crash.test_kill_nine import check_from_both_tiers, move_to_cold, write_log_files
 from tests.fixtures_s3 import new_bucket
+from tests.waiting import until
 from thermocline.localstack import S3Server
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.errors import MQError, UnavailableError

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.crash import wire
-from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess, until
+from tests.crash.broker_process import TINY_FILES_GO_AT_ONCE, BrokerProcess
 from tests.crash.bucket import KEYS, newest
 from tests.crash.test_kill_nine import local_minimums, move_to_cold
+from tests.waiting import until
 from thermocline.localstack.loopback_port import free_port
 from thermocline.remoting.client import ClientConnection
+from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.store.disk import RealDisk
 from thermocline.tiered.file import FileObjectStore
 from thermocline.tiered.pins import Pin, create_pin
@@ -23,9 +25,6 @@ from thermocline.tiered.state.snapshot import KEPT_COUNT
 TOPIC = "Scrubbed"
 COUNT = 120
 BODY_BYTES = 2_000
-TIER_EXPLAIN = 90103
-TIER_SCRUB = 90120
-TIER_SCRUB_STATE = 90121
 SETTINGS = {
     **TINY_FILES_GO_AT_ONCE,
     "mappedFileSizeCommitLog": str(64 << 10),
@@ -37,10 +36,11 @@ SETTINGS = {
 
 async def scrub(connection: ClientConnection, **fields: str) -> dict[str, Any]:
     """A scrub from its beginning to its end; its report."""
-    begun = json.loads(bytes((await wire.ask(connection, TIER_SCRUB, ext_fields=fields)).body))
+    begun = json.loads(bytes((await wire.ask(connection, PrivateRequestCode.TIER_SCRUB, ext_fields=fields)).body))
     async with asyncio.timeout(wire.PATIENCE_S):
         while True:
-            state: dict[str, Any] = json.loads(bytes((await wire.ask(connection, TIER_SCRUB_STATE)).body))
+            answer = await wire.ask(connection, PrivateRequestCode.TIER_SCRUB_STATE)
+            state: dict[str, Any] = json.loads(bytes(answer.body))
             if not state["isRunning"]:
                 break
             await asyncio.sleep(0.05)
@@ -51,7 +51,7 @@ async def scrub(connection: ClientConnection, **fields: str) -> dict[str, Any]:
 
 async def why_in_bucket(connection: ClientConnection) -> str:
     """What `tier explain` says of the first queue's cold messages."""
-    answer = await wire.ask(connection, TIER_EXPLAIN, ext_fields={"topic": TOPIC, "queueId": "0"})
+    answer = await wire.ask(connection, PrivateRequestCode.TIER_EXPLAIN, ext_fields={"topic": TOPIC, "queueId": "0"})
     why: str = json.loads(bytes(answer.body))["queues"][0]["whyInBucket"]
     return why
 
@@ -105,7 +105,7 @@ async def test_lost_records_are_named_and_restored_ones_come_back(tmp_path: Path
         pid = broker.helper_pid("tier")
         broker.kill_helper("tier")
         await until(lambda: broker.helper_pid("tier") not in (None, pid))
-        await wire.patiently(lambda: wire.ask(connection, TIER_SCRUB_STATE))
+        await wire.patiently(lambda: wire.ask(connection, PrivateRequestCode.TIER_SCRUB_STATE))
         assert segment.log.key in await refused(connection, run.start_offset)
 
         await store.put(segment.log.key, kept)

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.crash import wire
-from tests.crash.broker_process import BrokerProcess, until
+from tests.crash.broker_process import BrokerProcess
 from tests.fixtures_s3 import S3Bucket, new_bucket, objects_in
+from tests.waiting import until
 from thermocline.localstack import S3Server
 
 pytestmark = [pytest.mark.s3, pytest.mark.crash, pytest.mark.xdist_group("s3-rclone")]

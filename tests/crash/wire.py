@@ -38,6 +38,7 @@ from thermocline.remoting.headers.send import (
 )
 from thermocline.remoting.message_id import decode_message_id
 from thermocline.remoting.message_record import MessageRecord, iterate_records
+from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 
@@ -49,10 +50,6 @@ TIMEOUT_MS = 15_000
 SEAL_TIMEOUT_MS = 240_000
 SUSPEND_BIT = 0x2
 SUBSCRIPTION_BIT = 0x4
-TIER_STATUS = 90101
-TIER_SEAL = 90102
-TIER_PURGE = 90130
-TTL_SET = 90105
 END_OF_TIME_MS = 1 << 60
 
 TRY_AGAIN = frozenset(
@@ -214,27 +211,28 @@ async def delete_topic(connection: ClientConnection, topic: str) -> None:
 
 async def set_ttl(connection: ClientConnection, topic: str, ttl_ms: int) -> None:
     """Give a topic another time to live; 0 keeps messages for ever. Raises as `ask`."""
-    await ask(connection, TTL_SET, ext_fields={"topic": topic, "ttlMs": str(ttl_ms)})
+    await ask(connection, PrivateRequestCode.TTL_SET, ext_fields={"topic": topic, "ttlMs": str(ttl_ms)})
 
 
 async def seal(connection: ClientConnection, topic: str | None = None) -> list[dict[str, Any]]:
     """Commit everything that is stored now to the cold tier; the segments that were. Raises as `ask`."""
     fields = {} if topic is None else {"topic": topic}
-    response = await ask(connection, TIER_SEAL, ext_fields=fields, timeout_ms=SEAL_TIMEOUT_MS)
+    response = await ask(connection, PrivateRequestCode.TIER_SEAL, ext_fields=fields, timeout_ms=SEAL_TIMEOUT_MS)
     segments: list[dict[str, Any]] = json.loads(bytes(response.body))["segments"]
     return segments
 
 
 async def purge(connection: ClientConnection, topic: str) -> dict[str, Any]:
     """Delete from the bucket now what is hidden of a topic; what was done. Raises as `ask`."""
-    response = await ask(connection, TIER_PURGE, ext_fields={"topic": topic}, timeout_ms=SEAL_TIMEOUT_MS)
+    fields = {"topic": topic}
+    response = await ask(connection, PrivateRequestCode.TIER_PURGE, ext_fields=fields, timeout_ms=SEAL_TIMEOUT_MS)
     report: dict[str, Any] = json.loads(bytes(response.body))
     return report
 
 
 async def tier_status(connection: ClientConnection) -> dict[str, Any]:
     """What the broker and its tier process know of each queue. Raises as `ask`."""
-    response = await ask(connection, TIER_STATUS)
+    response = await ask(connection, PrivateRequestCode.TIER_STATUS)
     status: dict[str, Any] = json.loads(bytes(response.body))
     return status
 

@@ -8,9 +8,9 @@ from dataclasses import fields
 import pytest
 
 from tests.docs.pages import DOCS, TableRow, code_blocks, table_rows
+from tests.filters.parsing import parse_expression
 from thermocline.filters import DEFAULT_LIMITS, ExpressionError
 from thermocline.filters.expression_evaluator import EvaluateCondition, Verdict, compile_condition
-from thermocline.filters.expression_parser import parse_expression
 from thermocline.filters.java_numbers import EvaluationError
 
 PAGE = DOCS / "filters.md"

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from tests.filters.parsing import parse_expression
 from thermocline.filters import (
     DEFAULT_LIMITS,
     ExpressionError,
@@ -13,7 +14,6 @@ from thermocline.filters import (
     ExpressionTooLargeError,
     compile_expression,
 )
-from thermocline.filters.expression_parser import parse_expression
 
 # Far more than any of them takes, far less than what grows faster than its text would.
 WORK_S_MAX = 2.0

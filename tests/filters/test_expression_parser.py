@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.filters.parsing import parse_expression
 from tests.filters.tree_text import tree_text
 from thermocline.filters.expression_error import ExpressionError
-from thermocline.filters.expression_parser import parse_expression
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.interop.java_agent import JavaAgent, ReceivedMessage
+from tests.waiting import wait_until
 from thermocline.localstack.child_process import ChildProcess
 from tooling.official_rocketmq import OfficialSoftware, official_broker, official_namesrv
 
@@ -64,16 +64,6 @@ class Cluster:
         printed = self.admin("updateTopic", "-c", self.cluster_name, "-t", topic, "-r", count, "-w", count)
         assert "success" in printed, printed
         return topic
-
-
-def wait_until(
-    is_true: Callable[[], bool], *, what: str, timeout_s: float = READY_TIMEOUT_S, interval_s: float = 0.2
-) -> None:
-    """Return when `is_true()`; fail with `what` when that takes too long."""
-    deadline = time.monotonic() + timeout_s
-    while not is_true():
-        assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what}"
-        time.sleep(interval_s)
 
 
 def wait_until_registered(agent: JavaAgent, namesrv: str, broker_address: str) -> None:

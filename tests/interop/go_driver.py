@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.interop.cluster import wait_until
 from tests.interop.go_agent import GoAgent
 from tests.interop.java_agent import ReceivedMessage, SendAnswer, message_body
+from tests.waiting import wait_until
 from thermocline.client import AdminClient
 from thermocline.remoting.errors import TopicNotFoundError, UnavailableError
 

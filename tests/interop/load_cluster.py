@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.interop.cluster import wait_until
 from tests.interop.go_agent import go_agent
 from tests.interop.java_agent import JavaAgent, java_agent
 from tests.interop.killable_broker import KillableBroker, name_server
@@ -28,6 +27,7 @@ from tests.interop.load_mix import (
     TOPICS,
     GroupPlan,
 )
+from tests.waiting import wait_until
 from thermocline.client import AdminClient
 from thermocline.remoting.errors import MQError
 from tooling.official_rocketmq import OfficialSoftware

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.interop.cluster import Cluster, wait_until
+from tests.interop.cluster import Cluster
 from tests.interop.java_agent import ReceivedMessage, SendAnswer
+from tests.waiting import wait_until
 
 TOPIC, GROUP, OFFLINE_GROUP, PRODUCER_GROUP = "PairTopic", "PairGroup", "PairOffline", "PairProducers"
 QUEUE_COUNT = 4

@@ -26,11 +26,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.cluster import wait_until
 from tests.interop.elastic_member import INTERVAL_MS, READY, elastic_consumer
 from tests.interop.java_agent import JavaAgent, java_agent
 from tests.interop.killable_broker import KillableBroker, KillableNameServer
 from tests.interop.load_journal import JournalTail, Received, Sent
+from tests.waiting import wait_until
 from thermocline.client import AdminClient, Message, MessageQueue, Producer
 from thermocline.remoting.errors import MQError
 from tooling.official_rocketmq import OfficialSoftware

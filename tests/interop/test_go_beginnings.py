@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.cluster import BROKER_NAME, thermocline_daemons, wait_until
+from tests.interop.cluster import BROKER_NAME, thermocline_daemons
 from tests.interop.go_agent import GoAgent
 from tests.interop.go_driver import GoCluster, GoDriver, indexes
+from tests.waiting import wait_until
 from thermocline.client import AdminClient, MessageQueue
 
 pytestmark = [pytest.mark.go, pytest.mark.xdist_group("interop-go")]

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.interop.cluster import wait_until
 from tests.interop.go_driver import TAGS, GoDriver, check_exact, indexes
 from tests.interop.java_agent import JavaAgentError
+from tests.waiting import wait_until
 from thermocline.client.trace.trace_records import (
     ConsumeOutcome,
     MessageKind,

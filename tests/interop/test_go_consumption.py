@@ -7,9 +7,10 @@ from collections import Counter
 
 import pytest
 
-from tests.interop.cluster import CLUSTER_NAME, wait_until
+from tests.interop.cluster import CLUSTER_NAME
 from tests.interop.go_driver import GoDriver, check_exact, indexes
 from tests.interop.java_agent import JavaAgentError, ReceivedMessage
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.go, pytest.mark.xdist_group("interop-go")]
 

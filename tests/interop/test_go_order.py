@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.cluster import thermocline_daemons, wait_until
+from tests.interop.cluster import thermocline_daemons
 from tests.interop.go_agent import GoAgent
 from tests.interop.go_driver import GoCluster, GoDriver, check_order, indexes
+from tests.waiting import wait_until
 from thermocline.client import AdminClient
 from thermocline.localstack.loopback_port import free_port
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.cluster import thermocline_broker, thermocline_daemons, wait_until
+from tests.interop.cluster import thermocline_broker, thermocline_daemons
 from tests.interop.go_agent import GoAgent
 from tests.interop.go_driver import GoCluster, GoDriver, check_exact
+from tests.waiting import wait_until
 from thermocline.client import AdminClient
 
 pytestmark = [pytest.mark.go, pytest.mark.xdist_group("interop-go")]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.interop.cluster import wait_until
 from tests.interop.go_driver import TAGS, GoDriver, indexes
 from tests.interop.java_agent import message_body
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.go, pytest.mark.xdist_group("interop-go")]
 

@@ -17,7 +17,8 @@ from tests.interop.java_agent import ReceivedMessage
 from thermocline.client import AdminClient
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
-from thermocline.remoting.hand_off import HandOffBody, HandOffRequestCode, QueueTarget, TopicTarget
+from thermocline.remoting.hand_off import HandOffBody, QueueTarget, TopicTarget
+from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.response_code import ResponseCode
 
 COUNT, READ_COUNT = 20, 12
@@ -27,7 +28,7 @@ RECEIVED_S = 120.0
 _numbers = itertools.count(1)
 
 
-def ask(address: str, code: HandOffRequestCode, *, body: bytes = b"", **fields: str) -> None:
+def ask(address: str, code: PrivateRequestCode, *, body: bytes = b"", **fields: str) -> None:
     """One request that succeeds."""
 
     async def exchange() -> RemotingCommand:
@@ -46,11 +47,11 @@ def hold(address: str, group: str, topic: str) -> None:
     """Prepare the group's move behind what was read of the topic's one queue."""
     target = TopicTarget(topic=topic, queues=[QueueTarget(queue_id=0, offset=READ_COUNT, start=0)])
     body = HandOffBody(group=group, receipt_id=f"receipt of {group}", topics=[target])
-    ask(address, HandOffRequestCode.HAND_OFF_PREPARE, body=body.encode())
+    ask(address, PrivateRequestCode.HAND_OFF_PREPARE, body=body.encode())
 
 
 def move(address: str, group: str) -> None:
-    ask(address, HandOffRequestCode.HAND_OFF_APPLY, group=group, receiptId=f"receipt of {group}")
+    ask(address, PrivateRequestCode.HAND_OFF_APPLY, group=group, receiptId=f"receipt of {group}")
 
 
 def check(received: list[ReceivedMessage]) -> None:

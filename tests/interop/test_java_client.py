@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.interop.cluster import Cluster, wait_until
+from tests.interop.cluster import Cluster
 from tests.interop.java_agent import ReceivedMessage, SendAnswer, message_body
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.java
 

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.cluster import Cluster, broker_config, thermocline_cluster, wait_until
+from tests.interop.cluster import Cluster, broker_config, thermocline_cluster
 from tests.interop.java_agent import JavaAgent, ReceivedMessage, message_body
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("interop-cold")]
 

@@ -12,13 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.cluster import (
-    Cluster,
-    thermocline_daemons,
-    wait_until,
-    wait_until_registered,
-)
+from tests.interop.cluster import Cluster, thermocline_daemons, wait_until_registered
 from tests.interop.java_agent import JavaAgent, ReceivedMessage, SendAnswer
+from tests.waiting import wait_until
 from thermocline.localstack.loopback_port import free_port
 
 pytestmark = pytest.mark.java

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.interop.cluster import Cluster, broker_config, cluster_of, wait_until
+from tests.interop.cluster import Cluster, broker_config, cluster_of
 from tests.interop.java_agent import JavaAgent, JavaAgentError, ReceivedMessage
+from tests.waiting import wait_until
 from thermocline.broker.filter_bloom import bloom_of
 from tooling.official_rocketmq import OfficialSoftware
 

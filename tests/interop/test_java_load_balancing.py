@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from tests.interop.cluster import wait_until
 from tests.interop.java_agent import JavaAgent, JavaAgentError, SendAnswer
 from tests.interop.killable_broker import KillableBroker, name_server
+from tests.waiting import wait_until
 from thermocline.client import AdminClient
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("java-load-balancing")]

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.cluster import READY_TIMEOUT_S, Cluster, settings_environment, thermocline_cluster, wait_until
+from tests.interop.cluster import READY_TIMEOUT_S, Cluster, settings_environment, thermocline_cluster
 from tests.interop.java_agent import JavaAgent, JavaAgentError, ReceivedMessage, message_body
+from tests.waiting import wait_until
 from thermocline.localstack.child_process import ChildProcess
 from thermocline.remoting.response_code import ResponseCode
 

@@ -19,9 +19,9 @@ from tests.interop.cluster import (
     official_cluster,
     store_directory_of,
     thermocline_cluster,
-    wait_until,
 )
 from tests.interop.java_agent import JavaAgent, ReceivedMessage, message_body
+from tests.waiting import wait_until
 from tooling.official_rocketmq import OfficialSoftware
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("java-transactions")]

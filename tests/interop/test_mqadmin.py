@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.interop.cluster import THERMOCLINE, Cluster, wait_until
+from tests.interop.cluster import THERMOCLINE, Cluster
 from tests.interop.java_agent import ReceivedMessage, SendAnswer, message_body
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.java
 

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.cluster import OFFICIAL, THERMOCLINE, official_cluster, thermocline_cluster, wait_until
+from tests.interop.cluster import OFFICIAL, THERMOCLINE, official_cluster, thermocline_cluster
 from tests.interop.java_agent import JavaAgent
 from tests.interop.mqadmin_pair import GROUP, OFFLINE_GROUP, PRODUCER_GROUP, TOPIC, Pair, Side, prepare
+from tests.waiting import wait_until
 from tooling.official_rocketmq import OfficialSoftware
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("mqadmin-pair")]

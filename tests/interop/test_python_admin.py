@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.interop.cluster import Cluster, wait_until
+from tests.interop.cluster import Cluster
+from tests.waiting import wait_until
 from thermocline import (
     EARLIEST,
     LATEST,

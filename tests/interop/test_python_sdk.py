@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tests.interop.cluster import Cluster, wait_until
+from tests.interop.cluster import Cluster
+from tests.waiting import wait_until
 from thermocline import (
     EARLIEST,
     AdminClient,

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.shell import Shell
-from tests.interop.cluster import wait_until
 from tests.interop.java_agent import JavaAgent, JavaAgentError, ReceivedMessage
 from tests.interop.killable_broker import KillableBroker, name_server
+from tests.waiting import wait_until
 from thermocline.client import AdminClient, ConsumeFromWhere, Message, OrderlyContext, Producer, PushConsumer
 from thermocline.client.received_message import ReceivedMessage as OwnMessage
 from thermocline.remoting.errors import MQError

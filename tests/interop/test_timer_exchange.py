@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.cluster import Cluster, official_cluster, store_directory_of, thermocline_cluster, wait_until
+from tests.interop.cluster import Cluster, official_cluster, store_directory_of, thermocline_cluster
 from tests.interop.java_agent import JavaAgent
+from tests.waiting import wait_until
 from thermocline.remoting.properties import PropertyName, encode_properties
 from thermocline.remoting.recall_handle import decode_recall_handle
 from thermocline.store.disk import RealDisk

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.cluster import Cluster, thermocline_cluster, wait_until
+from tests.interop.cluster import Cluster, thermocline_cluster
 from tests.interop.java_agent import JavaAgent
+from tests.waiting import wait_until
 from thermocline.client import (
     AdminClient,
     ConsumeContext,

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.remoting.compressed_registration import encode_compressed
 from thermocline.namesrv.kv_config import KVConfig
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.processor import NameServerProcessor
@@ -18,6 +19,7 @@ from thermocline.namesrv.route_registry import RouteRegistry
 from thermocline.remoting.bodies import DataVersion, QueueData, RegisterBrokerBody, TopicRouteData
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.config_text import parse_config_text
+from thermocline.remoting.dispatcher import Dispatcher
 from thermocline.remoting.error_table import error_response
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.headers.namesrv import RegisterBrokerRequestHeader
@@ -42,6 +44,7 @@ class NameServerUnderTest:
         settings = config or NameServerConfig()
         self.registry = RouteRegistry(clock=lambda: self.now_ms, config=lambda: self.processor.config)
         self.processor = NameServerProcessor(self.registry, KVConfig(), settings, clock=lambda: self.now_ms)
+        self.dispatcher = Dispatcher([self.processor])
         self.connection: Any = FakeConnection()
 
     def ask(
@@ -50,9 +53,14 @@ class NameServerUnderTest:
         command = RemotingCommand.request(code, ext_fields=fields, body=body)
         command.version = version
         try:
-            return self.processor.handle(self.connection, command)
+            return self.answer(command)
         except MQError as error:
             return error_response(command, error)
+
+    def answer(self, command: RemotingCommand) -> RemotingCommand:
+        answer = self.dispatcher.handle(self.connection, command)
+        assert isinstance(answer, RemotingCommand)
+        return answer
 
     def replay(self, dialogue: dict[str, Any]) -> RemotingCommand:
         return self.ask(dialogue["code"], dialogue["extFields"], dialogue["body"].encode(), version=dialogue["version"])
@@ -120,7 +128,7 @@ def test_a_wrong_checksum_is_refused(server: NameServerUnderTest) -> None:
 @pytest.mark.parametrize("is_announced", [True, False])
 def test_a_compressed_registration_is_told_by_its_first_byte(is_announced: bool) -> None:
     server = NameServerUnderTest()
-    body = RegisterBrokerBody.decode(recorded(103, "broker_registration")["body"].encode()).encode_compressed()
+    body = encode_compressed(RegisterBrokerBody.decode(recorded(103, "broker_registration")["body"].encode()))
     header = RegisterBrokerRequestHeader(
         broker_name="broker-a",
         broker_addr="127.0.0.1:10911",
@@ -131,7 +139,7 @@ def test_a_compressed_registration_is_told_by_its_first_byte(is_announced: bool)
         body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
     )
     command = RemotingCommand.request(103, header, body=body)
-    assert server.processor.handle(server.connection, command).code == 0
+    assert server.answer(command).code == 0
     assert server.registry.route("TBW102") is not None
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.clock import Clock
 from thermocline.namesrv.name_server_config import NameServerConfig
 from thermocline.namesrv.route_registry import BrokerRegistration, RegistrationResult, RouteRegistry
 from thermocline.remoting.bodies import DataVersion, QueueData, TopicConfig, TopicQueueMappingInfo
@@ -12,17 +13,9 @@ MASTER = "10.0.0.1:10911"
 SLAVE = "10.0.0.2:10911"
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now_ms = 1_000_000
-
-    def __call__(self) -> int:
-        return self.now_ms
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1_000_000)
 
 
 def make_registry(clock: Clock, config: NameServerConfig | None = None) -> RouteRegistry:

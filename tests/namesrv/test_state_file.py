@@ -65,7 +65,7 @@ def test_changed_settings_stand_above_the_file_and_below_the_flags(tmp_path: Pat
         registry, KVConfig(), config, clock=lambda: 0, changes=StateFile(config.config_store_path)
     )
     for text in (b"orderMessageEnable=true\nlistenPort=9876\n", b"waitSecondsForService=20\n"):
-        processor.handle(caller, RemotingCommand.request(318, body=text))
+        processor.update_config(caller, RemotingCommand.request(318, body=text))
     restarted = load_config(config_path=tmp_path / "namesrv.conf", environment={}, flags=flags)
     assert restarted.order_message
     assert restarted.wait_for_service_seconds == 20

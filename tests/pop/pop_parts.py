@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tests.clock import Clock
 from tests.simulated_disk import SimulatedDisk
-from tests.store.store_parts import Clock, draft, open_store, small_config
+from tests.store.store_parts import draft, open_store, small_config
 from thermocline.broker.config_persister import load_file
 from thermocline.broker.consumer_offsets import ConsumerOffsets
 from thermocline.pop.in_flight import Pending
@@ -73,10 +74,11 @@ class PopParts:
 
     def save(self) -> None:
         """Write the state files as the broker does: the log first."""
+        self.pops.order_saves.begin_save()
         data = self.pops.encode_orders()
         self.store.commit_log.flush()
         self.replace(self._orders_path, data)
-        self.pops.orders_saved()
+        self.pops.order_saves.end_save()
         self.pops.note_progress()
         data = self.offsets.encode(pop_log_offset=self.store.commit_log.append_offset)
         self.store.commit_log.flush()

@@ -15,9 +15,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from tests.clock import Clock
 from tests.pop.pop_parts import DLQ_TOPIC, RETRY_TOPIC, TOPIC, Held, PopParts
 from tests.simulated_disk import SimulatedDisk
-from tests.store.store_parts import Clock, bodies_of
+from tests.store.store_parts import bodies_of
 
 INVISIBLE_MS = (1, 10, 100, 10_000)
 TOPICS = (TOPIC, RETRY_TOPIC)
@@ -36,7 +37,7 @@ class PopMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.clock = Clock()
+        self.clock = Clock(1_000_000)
         self.parts = PopParts(SimulatedDisk(), self.clock)
         self.parts.save()
         self.sent: set[bytes] = set()

@@ -37,18 +37,21 @@ def test_what_is_written_is_read_back() -> None:
 
 def test_changes_reach_the_next_file() -> None:
     table = OrderTable()
-    table.encode(log_offset=0)
     info = make_order_info((3,), pop_time_ms=1, invisible_ms=1, attempt_id=None, previous=None)
     table.put("t", "g", 0, info)
-    assert table.is_dirty
+    assert table.changes.is_unsaved
+    table.changes.begin_save()
     assert b'"o":[3]' in table.encode(log_offset=0)
-    assert not table.is_dirty
+    assert table.changes.is_unsaved
+    table.changes.end_save()
+    assert not table.changes.is_unsaved
     table.remove("t", "g", 0)
-    assert table.is_dirty
+    table.changes.begin_save()
     assert b"t@g" not in table.encode(log_offset=0)
+    table.changes.end_save()
     assert len(table) == 0
     table.remove("t", "g", 0)
-    assert not table.is_dirty
+    assert not table.changes.is_unsaved
 
 
 def test_what_is_gone_is_dropped() -> None:

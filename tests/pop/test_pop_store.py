@@ -8,9 +8,10 @@ from random import Random
 import msgspec
 import pytest
 
+from tests.clock import Clock
 from tests.pop.pop_parts import DLQ_TOPIC, GROUP, RETRY_TOPIC, REVIVE_QUEUES, REVIVE_TOPIC, TOPIC, TRIES_MAX, PopParts
 from tests.simulated_disk import SimulatedDisk
-from tests.store.store_parts import Clock, bodies_of
+from tests.store.store_parts import add_topic, bodies_of, delete_topic
 from thermocline.pop import pop_store
 from thermocline.pop.order_info import make_order_info
 from thermocline.pop.order_record import OrderRecord
@@ -22,7 +23,7 @@ MINUTE_MS = 60_000
 
 @pytest.fixture
 def parts() -> PopParts:
-    parts = PopParts(SimulatedDisk(), Clock())
+    parts = PopParts(SimulatedDisk(), Clock(1_000_000))
     for number in range(6):
         parts.send(b"%d" % number)
     return parts
@@ -266,10 +267,10 @@ def test_a_store_that_refuses_changes_nothing(parts: PopParts) -> None:
 
 def test_a_deleted_topic_takes_its_messages_along(parts: PopParts) -> None:
     parts.pop(2, invisible_ms=MINUTE_MS)
-    parts.store.delete_topic(TOPIC)
+    delete_topic(parts.store, TOPIC)
     parts.pops.forget_topic(TOPIC)
     assert parts.pops.in_flight.next_due_ms is None
-    parts.store.add_topic(TOPIC)
+    add_topic(parts.store, TOPIC)
     parts.send(b"new")
     parts = parts.killed()
     assert len(parts.pops.in_flight) == 0
@@ -372,10 +373,11 @@ def test_order_records_are_held_until_the_file_knows_them(parts: PopParts) -> No
     place = parts.store.commit_log.append_offset
     pop_in_order(parts, 0)
     assert parts.pops.held_offset == place
+    parts.pops.order_saves.begin_save()
     parts.pops.encode_orders()
     assert parts.pops.held_offset == place
     pop_in_order(parts, 1)
-    parts.pops.orders_saved()
+    parts.pops.order_saves.end_save()
     assert (parts.pops.held_offset or 0) > place
     parts.save()
     assert parts.pops.held_offset is None

@@ -22,7 +22,7 @@ from thermocline.remoting.errors import (
     ResponseError,
     TopicNotFoundError,
 )
-from thermocline.remoting.frames import LENGTH
+from thermocline.remoting.frames import LENGTH, NOT_WHOLE, frame_end
 from thermocline.remoting.server import RemotingServer
 
 try:
@@ -169,13 +169,11 @@ class RawPeer:
     async def command(self) -> RemotingCommand:
         """The next frame."""
         while True:
-            if len(self.buffer) >= LENGTH.size:
-                (size_bytes,) = LENGTH.unpack_from(self.buffer)
-                end = LENGTH.size + size_bytes
-                if len(self.buffer) >= end:
-                    command = decode_command(bytes(self.buffer[LENGTH.size : end]))
-                    del self.buffer[:end]
-                    return command
+            end = frame_end(self.buffer)
+            if end != NOT_WHOLE:
+                command = decode_command(bytes(self.buffer[LENGTH.size : end]))
+                del self.buffer[:end]
+                return command
             data = await self.receive()
             assert data, "the connection was closed"
             self.buffer += data
@@ -366,7 +364,7 @@ async def test_length_word_alone_takes_no_memory() -> None:
         peer = await s.raw()
         await peer.send(struct.pack(">i", 16 * 1024 * 1024) + b"\x00")
         await s.handler.until(lambda: len(s.handler.opened) == 1)
-        assert len(s.handler.opened[0]._partial) <= 5
+        assert len(s.handler.opened[0]._splitter._kept) <= 5
         peer.close()
 
 
@@ -556,11 +554,7 @@ class EvenFastPath:
         if self.fail:
             raise ValueError("a bug in the fast path")
         consumed = 0
-        while len(buffer) - consumed >= LENGTH.size:
-            (size_bytes,) = LENGTH.unpack_from(buffer, consumed)
-            end = consumed + LENGTH.size + size_bytes
-            if not 0 < size_bytes < 1 << 20 or end > len(buffer):
-                break
+        while (end := frame_end(buffer, consumed)) != NOT_WHOLE:
             command = decode_command(buffer[consumed + LENGTH.size : end])
             if command.code != ECHO or command.opaque % 2:
                 break
@@ -615,11 +609,7 @@ class Flood:
     def feed(self, connection: Connection, buffer: memoryview) -> int:
         """Requests of one size, one after another."""
         consumed = 0
-        while len(buffer) - consumed >= LENGTH.size and not connection.is_full:
-            (size_bytes,) = LENGTH.unpack_from(buffer, consumed)
-            end = consumed + LENGTH.size + size_bytes
-            if end > len(buffer):
-                break
+        while not connection.is_full and (end := frame_end(buffer, consumed)) != NOT_WHOLE:
             request = decode_command(buffer[consumed + LENGTH.size : end])
             connection.write(RemotingCommand.response(request, body=bytes(1024 * 1024)).encode())
             self.taken += 1

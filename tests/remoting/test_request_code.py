@@ -3,7 +3,7 @@
 from tests.remoting.recorded_rows import COMMANDS
 from thermocline.remoting.language_code import LANGUAGE_BY_NAME, LanguageCode
 from thermocline.remoting.request_code import RequestCode, request_name
-from thermocline.remoting.response_code import ResponseCode, response_name
+from thermocline.remoting.response_code import ResponseCode
 
 
 def test_recorded_names() -> None:
@@ -17,8 +17,6 @@ def test_recorded_names() -> None:
 def test_names_of_unknown_codes() -> None:
     assert request_name(310) == "SEND_MESSAGE_V2"
     assert request_name(-5) == "-5"
-    assert response_name(17) == "TOPIC_NOT_EXIST"
-    assert response_name(12_345) == "12345"
 
 
 def test_languages() -> None:

@@ -25,6 +25,7 @@ from random import Random
 
 from tests.simulated_disk import PowerCut, SimulatedDisk
 from tests.store.inline_executor import InlineExecutor
+from tests.store.store_parts import add_topic, delete_topic
 from thermocline.remoting.errors import MessageTooLargeError, UnavailableError
 from thermocline.remoting.message_record import iterate_records
 from thermocline.store.checkpoint import StoreCheckpoint
@@ -382,13 +383,13 @@ class Trial:
         """Make a topic, or make it again."""
         topic = self.random.choice(TOPICS)
         if store.incarnations.is_deleted(topic):
-            store.add_topic(topic)
+            add_topic(store, topic)
 
     def delete_topic(self, store: MessageStore) -> None:
         """Delete a topic."""
         topic = self.random.choice(TOPICS)
         self.model.deleting = topic
-        store.delete_topic(topic)
+        delete_topic(store, topic)
         self.model.deleting = None
         self.model.drop_topic(topic)
 

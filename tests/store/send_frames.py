@@ -10,7 +10,7 @@ from thermocline.remoting.batch import BatchMessage, encode_batch
 from thermocline.remoting.command import RemotingCommand, SerializeType
 from thermocline.remoting.language_code import LanguageCode
 
-FRAME_HEAD = struct.Struct(">ii")
+FRAME_HEAD = struct.Struct(">ii")  # signed, so that a test can send any header word
 SEND_MESSAGE = 10
 LONG_NAMES = {
     "a": "producerGroup",

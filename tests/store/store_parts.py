@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tests.clock import Clock
 from tests.store.inline_executor import InlineExecutor
 from thermocline.remoting.message_record import MessageRecord, iterate_records
 from thermocline.store.consume_queue import ConsumeQueue
@@ -30,22 +31,16 @@ def small_config(root_path: str = ROOT, **changes: Any) -> StoreConfig:
     return StoreConfig(**settings | changes)
 
 
-class Clock:
-    """A wall clock that stands still until it is moved."""
-
-    def __init__(self, now_ms: int = 1_000_000) -> None:
-        self.now_ms = now_ms
-
-    def __call__(self) -> int:
-        return self.now_ms
-
-
 def open_store(
     disk: Disk, config: StoreConfig | None = None, *, clock: Callable[[], int] | None = None
 ) -> MessageStore:
     """Open a small store; log files are made in the calling thread."""
     store = MessageStore.open(
-        config or small_config(), disk=disk, clock=clock or Clock(), allocator_executor=InlineExecutor(), process_id=7
+        config or small_config(),
+        disk=disk,
+        clock=clock or Clock(1_000_000),
+        allocator_executor=InlineExecutor(),
+        process_id=7,
     )
     store.store_host = ("10.0.0.1", 10911)
     return store
@@ -87,3 +82,17 @@ def bodies_of(store: MessageStore, topic: str = "orders", queue_id: int = 0) -> 
     """The bodies of a queue's messages; none for a queue that does not exist."""
     queue = store.queues.find(topic, queue_id)
     return [] if queue is None else [record.body for record in records_of(store, queue)]
+
+
+def add_topic(store: MessageStore, topic: str) -> None:
+    """Begin a topic's incarnation if its last one was deleted, or it never had one; durable on return."""
+    store.incarnations.create(topic, start_offset=store.commit_log.append_offset)
+    store.incarnations.save(store._disk, store.config.incarnation_path)
+
+
+def delete_topic(store: MessageStore, topic: str) -> None:
+    """End a topic's incarnation, durable on return, then remove its queues, as the broker's topic table does."""
+    store.incarnations.delete(topic)
+    store.incarnations.save(store._disk, store.config.incarnation_path)
+    store.queues.remove_topic(topic)
+    store.retention.remove_queues(topic)

@@ -14,7 +14,7 @@ from tests.store.test_message_runs import FILE_BYTES, open_store, put, queue_of
 from thermocline.remoting.errors import CorruptDataError
 from thermocline.remoting.message_record import iterate_records
 from thermocline.remoting.properties import decode_properties
-from thermocline.store.consume_queue import FILLER
+from thermocline.store.consume_queue import FILLER, UNIT
 from thermocline.store.filtered_runs import UNITS_READ, FilteredRuns
 from thermocline.store.message_runs import RunLimits
 from thermocline.store.message_store import MessageStore
@@ -108,7 +108,8 @@ def mixed_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MessageSto
         if index % 5 == 0:
             put(store, 1)
         if index % 40 == 39:
-            queue_of(store).append_units(FILLER * 2)
+            for _ in range(2):
+                queue_of(store).append_unit(*UNIT.unpack(FILLER))
     yield store
     store.close()
 

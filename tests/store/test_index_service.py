@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.clock import Clock
 from tests.simulated_disk import PowerCut, SimulatedDisk
-from tests.store.store_parts import Clock, draft, open_store, small_config
+from tests.store.store_parts import draft, open_store, small_config
 from tests.store.test_disk import mapped_bytes_in_memory
 from thermocline.remoting.errors import CorruptDataError, DiskFullError
 from thermocline.store import index_service
@@ -190,7 +191,7 @@ def test_a_log_that_became_shorter_takes_its_entries_with_it(disk: SimulatedDisk
     queue = store.queues.of_topic("orders")[0]
     for kept in (55, 10, 0):
         end = queue.unit(kept).physical_offset
-        index = IndexService.open(disk, small_config(), log_end_offset=end, was_clean=False, clock=Clock())
+        index = IndexService.open(disk, small_config(), log_end_offset=end, was_clean=False, clock=Clock(1_000_000))
         assert index.next_offset == end
         for number in range(60):
             assert find(index, store, f"id{number}") == ([number] if number < kept else [])

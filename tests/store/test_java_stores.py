@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 import zstandard
 
-from tests.store.store_parts import Clock, draft, open_store, records_of, small_config
+from tests.clock import Clock
+from tests.store.store_parts import draft, open_store, records_of, small_config
 from thermocline.remoting.compression import decompress
 from thermocline.remoting.message_id import encode_message_id
 from thermocline.remoting.message_record import MessageRecord, decode_record
@@ -275,7 +276,7 @@ def test_index_of_a_clean_store_has_the_official_entries(tmp_path: Path) -> None
     shutil.rmtree(config.index_path)
     store = open_java_store(config)
     index = IndexService.open(
-        RealDisk(), config, log_end_offset=store.commit_log.append_offset, was_clean=True, clock=Clock()
+        RealDisk(), config, log_end_offset=store.commit_log.append_offset, was_clean=True, clock=Clock(1_000_000)
     )
     while index.build(store.commit_log.flush_offset):
         continue

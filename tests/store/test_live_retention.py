@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.clock import Clock
 from tests.simulated_disk import SimulatedDisk
-from tests.store.store_parts import Clock, draft, open_store, small_config
+from tests.store.store_parts import draft, open_store, small_config
 from thermocline.store.retention import RetentionGate
 
 
 def test_changed_settings_count_from_the_next_plan_on() -> None:
-    clock = Clock()
+    clock = Clock(1_000_000)
     store = open_store(SimulatedDisk(), small_config(delete_when_hours=()), clock=clock)
     for number in range(12):
         store.put(draft(body=bytes([number]) * 900))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.store.log_files import Draft, drafts, write_log
 from thermocline.remoting.message_record import INT, POSITION_BODY_SIZE
-from thermocline.remoting.record_heads import HOST_V6_EXTRA_BYTES
+from thermocline.remoting.record_layout import HOST_V6_MORE_BYTES
 from thermocline.store.log_columns import LogColumns, read_columns
 from thermocline.store.log_scan import LogScan, ScannedRecord
 from thermocline.store.mapped_file_queue import MappedFileQueue
@@ -69,7 +69,7 @@ def test_what_a_scan_stops_at(records: list[Draft], data: st.DataObject) -> None
     files, offsets, _ = write_log(records)
     number = data.draw(st.integers(0, len(offsets) - 1))
     file = files.find(offsets[number])
-    body_size = POSITION_BODY_SIZE + HOST_V6_EXTRA_BYTES * sum(":" in host[0] for host in records[number][3:])
+    body_size = POSITION_BODY_SIZE + HOST_V6_MORE_BYTES * sum(":" in host[0] for host in records[number][3:])
     field = data.draw(st.sampled_from([0, 4, 12, 20, 28, 32, 36, body_size]))
     value = data.draw(st.one_of(st.integers(-(1 << 31), (1 << 31) - 1), st.integers(-1, 300)))
     position = offsets[number] - file.base_offset + field

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from thermocline.remoting.errors import OffsetOutOfRangeError
 from thermocline.remoting.message_record import iterate_records
 from thermocline.remoting.string_hash import tags_code
-from thermocline.store.consume_queue import FILLER, ConsumeQueue
+from thermocline.store.consume_queue import FILLER, UNIT, ConsumeQueue
 from thermocline.store.disk import RealDisk
 from thermocline.store.message_draft import MessageDraft
 from thermocline.store.message_runs import MessageRuns, RunLimits, read_runs
@@ -101,7 +101,8 @@ def test_limits(store: MessageStore) -> None:
 def test_filters_and_fillers_are_stepped_over(store: MessageStore) -> None:
     for tag in ("a", "b", "a"):
         put(store, 0, tag=tag)
-    queue_of(store).append_units(FILLER * 2)
+    for _ in range(2):
+        queue_of(store).append_unit(*UNIT.unpack(FILLER))
     put(store, 0, tag="b")
     runs = read(store, codes=frozenset([tags_code("b")]))
     assert [record.tags for buffer in runs.buffers for record in iterate_records(buffer)] == ["b", "b"]

@@ -9,8 +9,18 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from tests.clock import Clock
 from tests.simulated_disk import SimulatedDisk
-from tests.store.store_parts import LOG_FILE_BYTES, Clock, bodies_of, draft, open_store, records_of, small_config
+from tests.store.store_parts import (
+    LOG_FILE_BYTES,
+    add_topic,
+    bodies_of,
+    delete_topic,
+    draft,
+    open_store,
+    records_of,
+    small_config,
+)
 from thermocline.remoting.errors import (
     DiskFullError,
     MessageIllegalError,
@@ -31,7 +41,7 @@ from thermocline.store.store_config import FlushDiskType
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1_000_000)
 
 
 @pytest.fixture
@@ -241,13 +251,13 @@ def test_offsets_by_time(store: MessageStore, clock: Clock) -> None:
 
 
 def test_a_topic_that_is_made_again_starts_clean(store: MessageStore) -> None:
-    store.add_topic("orders")
+    add_topic(store, "orders")
     store.put(draft())
-    store.delete_topic("orders")
+    delete_topic(store, "orders")
     with pytest.raises(TopicNotFoundError):
         store.put(draft())
     assert get(store, 0).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
-    store.add_topic("orders")
+    add_topic(store, "orders")
     assert store.put(draft(body=b"new")).queue_offset == 0
     assert bodies_of(store) == [b"new"]
 
@@ -274,12 +284,12 @@ def test_a_store_whose_flush_failed_keeps_its_abort_mark(disk: SimulatedDisk, st
 def test_on_a_real_disk(tmp_path: Any) -> None:
     """The same on a file system, with the thread that makes log files ahead."""
     config = small_config(str(tmp_path / "store"))
-    store = MessageStore.open(config, disk=RealDisk(), clock=Clock())
+    store = MessageStore.open(config, disk=RealDisk(), clock=Clock(1_000_000))
     for number in range(100):
         store.put(draft(body=b"%d" % number))
         store.tick()
     store.close()
-    store = MessageStore.open(config, disk=RealDisk(), clock=Clock())
+    store = MessageStore.open(config, disk=RealDisk(), clock=Clock(1_000_000))
     assert bodies_of(store) == [b"%d" % number for number in range(100)]
     assert store.identity.store_id
     store.close()
@@ -294,7 +304,7 @@ class StoreIsAList(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.disk = SimulatedDisk()
-        self.clock = Clock()
+        self.clock = Clock(1_000_000)
         self.store = open_store(self.disk, clock=self.clock)
         self.expected: dict[tuple[str, int], list[bytes]] = {}
         self.number = 0
@@ -306,7 +316,7 @@ class StoreIsAList(RuleBasedStateMachine):
     )
     def put(self, topic: str, queue_ids: list[int], body_bytes: int) -> None:
         if self.store.incarnations.is_deleted(topic):
-            self.store.add_topic(topic)
+            add_topic(self.store, topic)
         bodies = []
         for _ in queue_ids:
             self.number += 1
@@ -329,7 +339,7 @@ class StoreIsAList(RuleBasedStateMachine):
 
     @rule(topic=st.sampled_from(["a", "b"]))
     def delete(self, topic: str) -> None:
-        self.store.delete_topic(topic)
+        delete_topic(self.store, topic)
         self.expected = {key: bodies for key, bodies in self.expected.items() if key[0] != topic}
 
     @rule(clean=st.booleans())

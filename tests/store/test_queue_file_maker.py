@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulated_disk import SimulatedDisk
-from tests.store.store_parts import bodies_of, draft, open_store, small_config
+from tests.store.store_parts import add_topic, bodies_of, delete_topic, draft, open_store, small_config
 from thermocline.store.message_store import MessageStore
 
 TOPIC = "orders"
@@ -63,12 +63,12 @@ def test_a_topic_that_goes_meanwhile_leaves_no_file(
     orders = maker.order(1)
     if is_made_before:
         maker.make(orders)
-    store.delete_topic(TOPIC)
+    delete_topic(store, TOPIC)
     if not is_made_before:
         maker.make(orders)
     maker.take(orders)
     assert not disk.exists(path_of(TOPIC, 0))
-    store.add_topic(TOPIC)
+    add_topic(store, TOPIC)
     store.put(draft(body=b"anew"))
     store.tick()
     assert bodies_of(store) == [b"anew"]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from tests.clock import Clock
 from tests.simulated_disk import SimulatedDisk
 from tests.store.store_parts import (
     LOG_FILE_BYTES,
     UNITS_PER_FILE,
-    Clock,
+    add_topic,
     bodies_of,
+    delete_topic,
     draft,
     open_store,
     records_of,
@@ -278,12 +280,12 @@ def test_a_deleted_topic_stays_deleted() -> None:
     """Its records are still in the log; the one made again starts clean."""
     disk = SimulatedDisk()
     store = filled(disk, 40)
-    store.delete_topic("topic0")
+    delete_topic(store, "topic0")
     assert bodies_of(store, "topic0") == []
     assert not disk.exists("/store/consumequeue/topic0")
     store = open_store(killed(disk))
     assert store.queues.topics == ["topic1"]
-    store.add_topic("topic0")
+    add_topic(store, "topic0")
     assert store.put(draft("topic0", 0, b"1000")).queue_offset == 0
     for lose in (lambda: None, lambda: disk.remove_tree("/store/consumequeue"), lambda: forget_queue_ends(disk)):
         disk.revive()
@@ -300,8 +302,8 @@ def test_stale_folders_of_an_older_incarnation_go() -> None:
     store.close()
     stale = {path: disk.read(path) for path in disk.paths() if "/consumequeue/topic0/" in path}
     store = open_store(disk)
-    store.delete_topic("topic0")
-    store.add_topic("topic0")
+    delete_topic(store, "topic0")
+    add_topic(store, "topic0")
     store.put(draft("topic0", 0, b"1000"))
     disk.revive()
     for path, data in stale.items():

@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 
 from tests.simulated_disk import SimulatedDisk
-from tests.store.store_parts import LOG_FILE_BYTES, UNITS_PER_FILE, bodies_of, draft, open_store, small_config
+from tests.store.store_parts import (
+    LOG_FILE_BYTES,
+    UNITS_PER_FILE,
+    add_topic,
+    bodies_of,
+    delete_topic,
+    draft,
+    open_store,
+    small_config,
+)
 from thermocline.remoting.errors import ServiceUnavailableError
 from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import RetentionGate
@@ -173,8 +182,8 @@ def test_a_topic_made_anew_keeps_files_that_are_named_like_old_ones(disk: Simula
     assert disk.list_directory("/store/consumequeue/orders/0") == before, "they are about to go"
 
     def make_anew() -> None:
-        store.delete_topic("orders")
-        store.add_topic("orders")
+        delete_topic(store, "orders")
+        add_topic(store, "orders")
         for number in range(3):
             store.put(draft(body=b"%d" % number))
         store.sync_derived()

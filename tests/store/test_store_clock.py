@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.store.store_parts import Clock
+from tests.clock import Clock
 from thermocline.store.store_clock import StoreClock
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+from tests.clock import Clock
 from thermocline.tiered.ledger_entry import LedgerChanges
 from thermocline.tiered.ledger_writer import LedgerIdentity, LedgerWriter
 from thermocline.tiered.object_keys import BrokerKeys
@@ -13,16 +14,6 @@ from thermocline.tiered.segment_format import QueueRun, SegmentId
 
 KEYS = BrokerKeys.of(cluster="DefaultCluster", broker_name="broker-a")
 IDENTITY = LedgerIdentity(store_uuid="store-1", cluster="DefaultCluster", broker_name="broker-a")
-
-
-class Clock:
-    """A clock that stands until it is moved."""
-
-    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
-        self.now_ms = now_ms
-
-    def __call__(self) -> int:
-        return self.now_ms
 
 
 async def open_writer(

@@ -13,7 +13,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from tests.tiered.ledger_data import IDENTITY, KEYS, Clock, make_entry
+from tests.clock import Clock
+from tests.tiered.ledger_data import IDENTITY, KEYS, make_entry
 from thermocline.remoting.errors import FencedError, ObjectStoreUnavailableError
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.fencing import EntryArbiter

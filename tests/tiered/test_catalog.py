@@ -69,7 +69,11 @@ def test_quarantine_keeps_a_segment_apart() -> None:
     after = apply(catalog, entry)
     topic = after.topics["orders"]
     assert (topic.segments, topic.quarantine, after.removed) == ((two,), (kept,), ())
-    assert (topic.queue_starts(), topic.queue_ends()) == ({0: 10}, {0: 30})
+    assert [(each.queue_id, each.start_offset, each.end_offset) for each in topic.ranges()] == [
+        (0, 20, 30),
+        (0, 10, 20),
+    ]
+    assert topic.queue_ends() == {0: 30}
     assert after.live_keys() == {*one.keys, *two.keys}
     with pytest.raises(QuarantinedError):
         raise TopicIndex(topic).queues[0].spans[0].lost_error(queue_offset=12)

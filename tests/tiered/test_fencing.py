@@ -8,7 +8,8 @@ from random import Random
 
 import pytest
 
-from tests.tiered.ledger_data import IDENTITY, KEYS, Clock, commit_segment
+from tests.clock import Clock
+from tests.tiered.ledger_data import IDENTITY, KEYS, commit_segment
 from tests.tiered.ledger_races import Believer, IgnoringStore, NewArbiter, SlowStore, judge, live
 from thermocline.remoting.errors import FencedError, MQError
 from thermocline.tiered.errors import AlreadyExistsError, ForeignLedgerError

@@ -8,7 +8,8 @@ from random import Random
 
 import pytest
 
-from tests.tiered.ledger_data import KEYS, Clock, commit_segment, make_entry, open_writer
+from tests.clock import Clock
+from tests.tiered.ledger_data import KEYS, commit_segment, make_entry, open_writer
 from thermocline.remoting.errors import FencedError, ObjectStoreUnavailableError
 from thermocline.tiered.checkpoint import load_head
 from thermocline.tiered.errors import VersionExpiredError

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.tiered.ledger_data import KEYS, Clock, open_writer
+from tests.clock import Clock
+from tests.tiered.ledger_data import KEYS, open_writer
 from tests.tiered.state_data import snapshot
 from tests.tiered.test_garbage import collect
 from thermocline.tiered.garbage import GarbageCollector

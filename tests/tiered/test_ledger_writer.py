@@ -8,9 +8,10 @@ from random import Random
 
 import pytest
 
+from tests.clock import Clock
 from tests.fixtures_s3 import S3Bucket
 from tests.simulated_disk import PowerCut, SimulatedDisk
-from tests.tiered.ledger_data import IDENTITY, KEYS, Clock, commit_segment, make_entry, open_writer
+from tests.tiered.ledger_data import IDENTITY, KEYS, commit_segment, make_entry, open_writer
 from tests.tiered.test_object_store import open_s3
 from thermocline.remoting.errors import (
     FencedError,

@@ -7,6 +7,7 @@ import logging
 
 import pytest
 
+from tests.clock import Clock
 from tests.tiered.cost.metered_tier import MeteredTier, Sender
 from thermocline.remoting.errors import ObjectNotFoundError, ObjectStoreUnavailableError
 from thermocline.tiered.memory import MemoryObjectStore
@@ -19,29 +20,20 @@ MINUTE_MS = 60_000
 ERROR = ObjectStoreUnavailableError("no route")
 
 
-class Clock:
-    """Milliseconds that are moved."""
-
-    now_ms = 4_000_000_000_000
-
-    def __call__(self) -> int:
-        return self.now_ms
-
-
 def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     return [(record.levelname, record.getMessage().partition(":")[0]) for record in caplog.records]
 
 
 def test_a_line_when_it_begins_now_and_then_and_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    clock = Clock()
+    clock = Clock(4_000_000_000_000)
     watch = OutageWatch(clock)
     watch.answered()
     assert watch.since_ms is None
     for _ in range(25 * 60):
         watch.failed(ERROR)
         clock.now_ms += 1_000
-    assert watch.since_ms == Clock.now_ms
+    assert watch.since_ms == 4_000_000_000_000
     watch.answered()
     watch.answered()
     assert (watch.since_ms, watch.last_error) == (None, "")
@@ -55,7 +47,7 @@ def test_a_line_when_it_begins_now_and_then_and_when_it_ends(caplog: pytest.LogC
 
 def test_a_store_that_comes_and_goes_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    clock = Clock()
+    clock = Clock(4_000_000_000_000)
     watch = OutageWatch(clock)
     for _ in range(200):
         watch.failed(ERROR)
@@ -75,7 +67,7 @@ def test_a_store_that_comes_and_goes_is_told_of_once(caplog: pytest.LogCaptureFi
 
 async def test_each_call_tells_the_watch() -> None:
     is_away = False
-    watch = OutageWatch(Clock())
+    watch = OutageWatch(Clock(4_000_000_000_000))
     faulty = FaultInjectingObjectStore(
         MemoryObjectStore(), lambda number, call: Fault.UNREACHED if is_away else Fault.NONE
     )
@@ -101,7 +93,7 @@ async def test_each_call_tells_the_watch() -> None:
 
 async def test_whoever_asks_is_told_of_each_change_and_a_check_finds_the_store_again() -> None:
     is_away = True
-    clock, told = Clock(), list[tuple[int | None, str]]()
+    clock, told = Clock(4_000_000_000_000), list[tuple[int | None, str]]()
     watch = OutageWatch(clock, on_change=lambda watch: told.append((watch.since_ms, watch.last_error)))
     faulty = FaultInjectingObjectStore(
         MemoryObjectStore(), lambda number, call: Fault.UNREACHED if is_away else Fault.NONE

@@ -12,7 +12,8 @@ from random import Random
 
 import pytest
 
-from tests.tiered.ledger_data import KEYS, Clock, commit_segment, open_writer
+from tests.clock import Clock
+from tests.tiered.ledger_data import KEYS, commit_segment, open_writer
 from tests.tiered.ledger_races import SlowStore
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.errors import VersionExpiredError

@@ -1,12 +1,9 @@
-"""Which messages are visible, which segments hold none that is, and what a change of the TTL fixes."""
+"""Which messages are visible, and which segments hold none that is. What a change of the TTL fixes is the broker's:
+tests/broker/test_topic_table.py."""
 
 from __future__ import annotations
 
-from random import Random
-
 import msgspec
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.tiered.ledger_data import make_entry
 from thermocline.tiered.catalog import NEVER_EXPIRES, Catalog, TopicEntry
@@ -14,15 +11,11 @@ from thermocline.tiered.ledger_entry import CatalogSettings
 from thermocline.tiered.segment_format import SegmentId
 from thermocline.tiered.segment_list import SegmentList
 from thermocline.tiered.ttl import (
-    change_default_ttl,
-    change_ttl,
     expired_segments,
     report,
     sweep,
     topic_visible_from_ms,
 )
-
-TIMES = st.integers(0, 10_000)
 
 
 def make_catalog(*, default_ttl_ms: int | None = None, **topics: TopicEntry) -> Catalog:
@@ -70,40 +63,26 @@ def test_a_report_for_a_dry_run() -> None:
     assert (found.partly_stored_bytes, found.partly_max_store_ms) == (1200, 199)
 
 
-@settings(deadline=None)
-@given(ttls=st.lists(st.tuples(st.one_of(st.none(), TIMES), TIMES), min_size=1, max_size=8), seed=st.integers(0, 99))
-def test_what_has_expired_once_never_comes_back(ttls: list[tuple[int | None, int]], seed: int) -> None:
-    """Over any changes of the TTL the cut never falls, and an unexpired message is never lost by a change alone."""
-    random = Random(seed)
-    now_ms, cut_ms = 20_000, 0
-    entry = make_topic("a", [(0, 10)])
-    for ttl_ms, pause_ms in ttls:
-        now_ms += pause_ms
-        catalog = make_catalog(default_ttl_ms=random.choice([None, 5_000]), a=entry)
-        before_ms = topic_visible_from_ms(catalog, "a", now_ms=now_ms)
-        assert before_ms >= cut_ms or catalog.settings.default_ttl_ms is None
-        change = change_ttl(catalog, "a", incarnation=1, ttl_ms=ttl_ms, now_ms=now_ms)
-        assert change.expired_before_ms == max(0, before_ms)
-        entry = msgspec.structs.replace(
-            entry, ttl_ms=ttl_ms, expired_before_ms=max(entry.expired_before_ms, change.expired_before_ms)
-        )
-        cut_ms = entry.expired_before_ms
-    grown = make_catalog(a=msgspec.structs.replace(entry, ttl_ms=10**9))
-    assert topic_visible_from_ms(grown, "a", now_ms=now_ms) == max(cut_ms, now_ms - 10**9)
-
-
-def test_a_new_incarnation_starts_without_a_cut() -> None:
-    catalog = make_catalog(a=make_topic("a", [(0, 10)], ttl_ms=5))
-    assert change_ttl(catalog, "a", incarnation=1, ttl_ms=9, now_ms=100).expired_before_ms == 95
-    assert change_ttl(catalog, "a", incarnation=2, ttl_ms=9, now_ms=100).expired_before_ms == 0
-
-
-def test_another_default_fixes_the_cut_of_those_that_follow_it() -> None:
+def test_visible_from_is_the_later_of_the_time_to_live_and_the_fixed_cut() -> None:
+    """A topic's own time to live goes before the default, which a topic that the catalog does not have follows."""
+    now_ms = 20_000
     catalog = make_catalog(
-        default_ttl_ms=100,
-        a=make_topic("a", [(0, 10)]),
-        b=make_topic("b", [(0, 10)], ttl_ms=7),
-        c=TopicEntry(topic="c", incarnation=1, deleted=True),
+        default_ttl_ms=5_000,
+        own=make_topic("own", [(0, 10)], ttl_ms=7),
+        never=make_topic("never", [(0, 10)], ttl_ms=NEVER_EXPIRES),
+        fixed=make_topic("fixed", [(0, 10)], ttl_ms=NEVER_EXPIRES, expired_before_ms=300),
+        grown=make_topic("grown", [(0, 10)], ttl_ms=9_000, expired_before_ms=19_000),
+        shrunk=make_topic("shrunk", [(0, 10)], ttl_ms=7, expired_before_ms=19_000),
+        follows=make_topic("follows", [(0, 10)], expired_before_ms=300),
     )
-    changes = change_default_ttl(catalog, now_ms=1_000)
-    assert [(change.topic, change.ttl_ms, change.expired_before_ms) for change in changes] == [("a", None, 900)]
+    found = {topic: topic_visible_from_ms(catalog, topic, now_ms=now_ms) for topic in (*catalog.topics, "other")}
+    assert found == {
+        "own": 19_993,
+        "never": 0,
+        "fixed": 300,
+        "grown": 19_000,
+        "shrunk": 19_993,
+        "follows": 15_000,
+        "other": 15_000,
+    }
+    assert topic_visible_from_ms(make_catalog(), "other", now_ms=now_ms) == 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.tiered.ledger_data import KEYS, Clock, commit_segment, open_writer
+from tests.clock import Clock
+from tests.tiered.ledger_data import KEYS, commit_segment, open_writer
 from thermocline.tiered.garbage import GarbageCollector
 from thermocline.tiered.ledger_entry import CatalogSettings, LedgerChanges, SegmentOut, TopicDelete
 from thermocline.tiered.ledger_writer import LedgerWriter

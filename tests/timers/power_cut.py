@@ -21,8 +21,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 
+from tests.clock import Clock
 from tests.simulated_disk import PowerCut, SimulatedDisk
-from tests.store.store_parts import Clock, open_store, records_of
+from tests.store.store_parts import open_store, records_of
 from tests.timers.timer_parts import NOW_MS, TICK_MS, WHEEL_SLOTS, WINDOW_MS, log_config, open_timers, timer_config
 from thermocline.remoting.errors import UnavailableError
 from thermocline.remoting.properties import PropertyName, decode_properties, encode_properties

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.store.store_parts import add_topic, delete_topic
 from tests.timers.timer_parts import NOW_MS, WINDOW_MS, World, log_config
 from thermocline.store.disk import Disk
 from thermocline.store.message_draft import MessageDraft
@@ -243,12 +244,12 @@ def test_released_recall_markers_still_recall() -> None:
 
 def test_messages_of_a_deleted_topic_are_not_kept() -> None:
     world = world_with_small_logs()
-    world.store.add_topic("orders")
+    add_topic(world.store, "orders")
     world.send_at(NOW_MS + 50_000)
     fill(world)
     world.run()
-    world.store.delete_topic("orders")
-    world.store.add_topic("orders")
+    delete_topic(world.store, "orders")
+    add_topic(world.store, "orders")
     world.timers.release_below(world.store.commit_log.append_offset)
     world.run()
     rounds(world)

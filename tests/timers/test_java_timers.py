@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.store_parts import Clock, records_of
+from tests.clock import Clock
+from tests.store.store_parts import records_of
 from tests.store.test_java_stores import FIXTURES, JavaStore
 from tests.timers.timer_parts import World
 from thermocline.remoting.properties import PropertyName

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from tests.store.store_parts import Clock
+from tests.clock import Clock
 from tests.timers.timer_parts import NOW_MS, World
 from thermocline.remoting.properties import PropertyName
 from thermocline.store.disk import RealDisk

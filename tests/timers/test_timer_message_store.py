@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from tests.store.store_parts import add_topic, delete_topic
 from tests.timers.timer_parts import NOW_MS, TICK_MS, WINDOW_MS, World, properties_of, timer_config
 from thermocline.remoting.errors import MessageIllegalError
 from thermocline.remoting.properties import PROPERTIES_BYTES_MAX, PropertyName, encode_properties
@@ -313,13 +314,13 @@ def test_a_marker_of_another_topic_recalls_nothing() -> None:
 
 def test_messages_of_a_deleted_topic_are_dropped_also_when_the_name_is_used_again() -> None:
     world = World()
-    world.store.add_topic("orders")
+    add_topic(world.store, "orders")
     world.send_at(NOW_MS + 5_000)
     world.send_at(NOW_MS + 2 * WINDOW_MS)
     world.send_at(NOW_MS + 5_000, "payments")
     world.run()
-    world.store.delete_topic("orders")
-    world.store.add_topic("orders")
+    delete_topic(world.store, "orders")
+    add_topic(world.store, "orders")
     world.send_at(NOW_MS + 5_000)
     assert world.jump(NOW_MS + 9_000) == [b"3", b"4"]
     assert world.run_until(NOW_MS + 3 * WINDOW_MS, step_ms=1_000) == []

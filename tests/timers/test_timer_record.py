@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.clock import Clock
 from tests.simulated_disk import SimulatedDisk
-from tests.store.store_parts import Clock, draft, open_store
+from tests.store.store_parts import draft, open_store
 from tests.timers.timer_parts import log_config
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
 from thermocline.remoting.properties import decode_properties, encode_properties

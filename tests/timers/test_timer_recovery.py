@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
+from tests.clock import Clock
 from tests.simulated_disk import SimulatedDisk
-from tests.store.store_parts import Clock
 from tests.timers.test_timer_message_store import recall
 from tests.timers.timer_parts import NOW_MS, WINDOW_MS, World
 from thermocline.remoting.errors import CorruptDataError

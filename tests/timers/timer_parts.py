@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.clock import Clock
 from tests.simulated_disk import SimulatedDisk
-from tests.store.store_parts import Clock, open_store, records_of, small_config
+from tests.store.store_parts import open_store, records_of, small_config
 from thermocline.remoting.message_record import MessageRecord
 from thermocline.remoting.properties import PropertyName, decode_properties, encode_properties
 from thermocline.remoting.topic_validation import TIMER_TOPIC

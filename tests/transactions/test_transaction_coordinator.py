@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from tests.store.store_parts import draft
+from tests.store.store_parts import add_topic, delete_topic, draft
 from tests.transactions.transaction_parts import COMMIT, ROLL_BACK, TIMEOUT_MS, TOPIC, Kept, Named, World
 from thermocline.remoting.errors import (
     IllegalOperationError,
@@ -182,11 +182,11 @@ def test_a_rollback_that_cannot_be_written_is_not_confirmed() -> None:
 @pytest.mark.parametrize("is_made_again", [False, True])
 def test_a_message_for_a_deleted_topic_is_dropped(is_made_again: bool) -> None:
     world = World()
-    world.store.add_topic(TOPIC)
+    add_topic(world.store, TOPIC)
     half, other = world.send(), world.send()
-    world.store.delete_topic(TOPIC)
+    delete_topic(world.store, TOPIC)
     if is_made_again:
-        world.store.add_topic(TOPIC)
+        add_topic(world.store, TOPIC)
     with pytest.raises(TopicNotFoundError):
         world.end(half)
     assert asked(world) == []  # the other is dropped, too
@@ -198,11 +198,11 @@ def test_a_message_for_a_deleted_topic_is_dropped(is_made_again: bool) -> None:
 
 def test_a_copy_does_not_outlive_its_topic() -> None:
     world = World()
-    world.store.add_topic(TOPIC)
+    add_topic(world.store, TOPIC)
     world.send()
     (copy,) = asked(world)
-    world.store.delete_topic(TOPIC)
-    world.store.add_topic(TOPIC)
+    delete_topic(world.store, TOPIC)
+    add_topic(world.store, TOPIC)
     assert asked(world) == []
     with pytest.raises(IllegalOperationError):
         world.end(copy)

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.clock import Clock
 from tests.simulated_disk import SimulatedDisk
 from tests.store.inline_executor import InlineExecutor
-from tests.store.store_parts import Clock, bodies_of, small_config
+from tests.store.store_parts import bodies_of, small_config
 from thermocline.remoting.message_record import MessageRecord
 from thermocline.remoting.properties import PropertyName, encode_properties
 from thermocline.store.disk import Disk

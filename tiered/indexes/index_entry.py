@@ -92,10 +92,6 @@ class IndexEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
         """CRC-32 of the names of its topics."""
         return _decode_topics(self.topics)
 
-    def overlaps_time(self, begin_ms: int, end_ms: int) -> bool:
-        """Whether anything in it may have been stored in [begin_ms, end_ms]."""
-        return self.min_store_ms <= end_ms and self.max_store_ms >= begin_ms
-
 
 def encode_topics(names: Iterable[str]) -> bytes:
     """What an entry says of its topics."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from thermocline.remoting.errors import (
@@ -22,6 +22,7 @@ from thermocline.remoting.errors import (
     ObjectNotFoundError,
     ObjectStoreUnavailableError,
 )
+from thermocline.tiered.amending import Amend, amend_or_give_up
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.cost.request_budget import RequestBudget
 from thermocline.tiered.ledger_entry import LedgerChanges
@@ -35,8 +36,6 @@ NONE_OWN = 1 << 62
 """No topic has so many bytes."""
 FAILED_MAX = 64
 RETRY_MS = 5_000
-
-Change = Callable[[Catalog], LedgerChanges | None]
 
 
 class MergeBudget:
@@ -87,7 +86,7 @@ class Merging:
         catalog: Callable[[], Catalog],
         class_of: Callable[[str], str],
         cuts_ms: Callable[[], Mapping[str, int]],
-        amend: Callable[[Change], Awaitable[bool]],
+        amend: Amend,
         requests: RequestBudget | None = None,
         commit_cost: Callable[[], int] = lambda: 1,
     ) -> None:
@@ -106,11 +105,6 @@ class Merging:
         self._amend = amend
         self._lock = asyncio.Lock()
         self._failed: dict[frozenset[str], None] = {}
-
-    @property
-    def is_due(self) -> bool:
-        """Whether `run_once` would do anything; costs no request."""
-        return not self._lock.locked() and self._affordable() is not None
 
     async def run_once(self) -> MergeOutcome | None:
         """One merge, committed; None when none is due.
@@ -228,9 +222,11 @@ class Merging:
                 del self._failed[next(iter(self._failed))]
             return None
         self._budget.take(result.written_bytes)
-        if not await self._amend(lambda catalog: self._changes(catalog, result)):
+        is_in = await amend_or_give_up(
+            self._amend, lambda catalog: self._changes(catalog, result), give_up=lambda: self._merger.give_up(result)
+        )
+        if not is_in:
             logger.info("merge overtaken packs=%d", len(plan.packs))
-            self._merger.give_up(result)
             return None
         outcome = MergeOutcome(
             packs_out=len(result.packs_out),

@@ -18,7 +18,8 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from thermocline.remoting.errors import MQError, ObjectNotFoundError
+from thermocline.remoting.errors import ObjectNotFoundError
+from thermocline.tiered.amending import amend_or_give_up
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.ledger_entry import LedgerChanges, SegmentOut
 from thermocline.tiered.packs.merge_policy import MergePlan
@@ -141,15 +142,13 @@ class Purger:
             logger.info("a segment went while it was rewritten: %s", error)
             return
         self._merging.charge(coming.stored_bytes)
-        try:
-            is_in = await self._service.amend(lambda catalog: in_its_place(catalog, segment, coming))
-        except MQError:
-            # It says that nothing was begun. What is cancelled may be in all the same, and is left as under way.
-            self._rewriter.give_up(coming)
-            raise
+        is_in = await amend_or_give_up(
+            self._service.amend,
+            lambda catalog: in_its_place(catalog, segment, coming),
+            give_up=lambda: self._rewriter.give_up(coming),
+        )
         if not is_in:
             logger.info("rewriting overtaken topic=%s segment_id=%s", segment.topic, segment.segment_id)
-            self._rewriter.give_up(coming)
             return
         done.segments += 1
         done.written_bytes += coming.stored_bytes

@@ -23,7 +23,8 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from thermocline.remoting.errors import CorruptDataError, MQError, ObjectNotFoundError
+from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
+from thermocline.tiered.amending import amend_or_give_up
 from thermocline.tiered.catalog import Catalog
 from thermocline.tiered.ledger_entry import DamagedPart, LedgerChanges, LostRange, Quarantine, SegmentOut
 from thermocline.tiered.ledger_writer import LedgerWriter
@@ -277,14 +278,7 @@ class Healer:
                 return LedgerChanges(segments_in=tuple(segments), quarantine_out=out)
             return LedgerChanges(segments_in=tuple(segments), segments_out=out)
 
-        try:
-            is_in = await self._service.amend(change)
-        except MQError:
-            # It says that nothing was begun. What is cancelled may be in all the same, and is left as under way.
-            self._abandon(segments)
-            raise
-        if not is_in:
-            self._abandon(segments)
+        if not await amend_or_give_up(self._service.amend, change, give_up=lambda: self._abandon(segments)):
             return None
         logger.warning(
             "segment recovered topic=%s segment_id=%s new=%s hot_records=%d lost_ranges=%d",

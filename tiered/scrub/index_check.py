@@ -23,7 +23,7 @@ from thermocline.tiered.indexes.index_object import IndexObject
 from thermocline.tiered.indexes.index_writer import decode_index_footer
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.scrub.findings import Finding, ObjectKind, Problem
-from thermocline.tiered.scrub.segment_check import OtherSegmentError
+from thermocline.tiered.scrub.object_check import OtherSegmentError, problem_with
 from thermocline.tiered.scrub.spooled_object import SpooledObject
 
 FRAMES_AT_ONCE = 64
@@ -42,23 +42,12 @@ class IndexCheck:
         """What is wrong with it, at most one finding. ObjectStoreUnavailableError when the store gives no answer."""
         async with await SpooledObject.fetch(self.store, self.index.key, folder=self.folder) as spooled:
             self.read_bytes += spooled.size_bytes
-            if not spooled.is_there:
-                return [self._finding(Problem.MISSING)]
-            try:
-                await self._look(spooled)
-            except OtherSegmentError as error:
-                return [self._finding(Problem.MISPLACED, error)]
-            except SegmentSizeError as error:
-                return [self._finding(Problem.SIZE, error)]
-            except CorruptDataError as error:
-                return [self._finding(Problem.DAMAGED, error)]
-        return []
+            problem = await problem_with(spooled, self._look)
+        return [] if problem is None else [self._finding(*problem)]
 
-    def _finding(self, problem: Problem, error: Exception | str = "") -> Finding:
+    def _finding(self, problem: Problem, detail: str) -> Finding:
         index = self.index
-        return Finding(
-            kind=ObjectKind.INDEX, problem=problem, key=index.key, detail=str(error), segment_id=index.index_id
-        )
+        return Finding(kind=ObjectKind.INDEX, problem=problem, key=index.key, detail=detail, segment_id=index.index_id)
 
     async def _look(self, spooled: SpooledObject) -> None:
         index = self.index

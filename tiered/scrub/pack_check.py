@@ -24,7 +24,8 @@ from thermocline.tiered.packs.piece_groups import frame_groups, piece_groups_of
 from thermocline.tiered.packs.piece_logs import piece_log_starts
 from thermocline.tiered.packs.piece_table import PieceExtent
 from thermocline.tiered.scrub.findings import Finding, ObjectKind, Problem
-from thermocline.tiered.scrub.segment_check import OtherSegmentError, SegmentCheck
+from thermocline.tiered.scrub.object_check import OtherSegmentError, problem_with
+from thermocline.tiered.scrub.segment_check import SegmentCheck
 from thermocline.tiered.scrub.spooled_object import SpooledObject
 from thermocline.tiered.segment_entry import SegmentEntry
 from thermocline.tiered.segment_format import MAGIC_BYTES
@@ -45,21 +46,12 @@ class PackCheck:
         """What is wrong with it, at most one finding. ObjectStoreUnavailableError when the store gives no answer."""
         async with await SpooledObject.fetch(self.store, self.pack.key, folder=self.folder) as spooled:
             self.read_bytes += spooled.size_bytes
-            if not spooled.is_there:
-                return [self._finding(Problem.MISSING)]
-            try:
-                await self._look(spooled)
-            except OtherSegmentError as error:
-                return [self._finding(Problem.MISPLACED, error)]
-            except SegmentSizeError as error:
-                return [self._finding(Problem.SIZE, error)]
-            except CorruptDataError as error:
-                return [self._finding(Problem.DAMAGED, error)]
-        return []
+            problem = await problem_with(spooled, self._look)
+        return [] if problem is None else [self._finding(*problem)]
 
-    def _finding(self, problem: Problem, error: Exception | str = "") -> Finding:
+    def _finding(self, problem: Problem, detail: str) -> Finding:
         pack = self.pack
-        return Finding(kind=ObjectKind.PACK, problem=problem, key=pack.key, detail=str(error), segment_id=pack.pack_id)
+        return Finding(kind=ObjectKind.PACK, problem=problem, key=pack.key, detail=detail, segment_id=pack.pack_id)
 
     async def _look(self, spooled: SpooledObject) -> None:
         pack = self.pack

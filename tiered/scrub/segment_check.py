@@ -20,13 +20,14 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError, SegmentSizeError
+from thermocline.remoting.errors import CorruptDataError, ObjectNotFoundError
 from thermocline.remoting.record_heads import RecordHeads, read_heads
 from thermocline.tiered.errors import SegmentFormatError
 from thermocline.tiered.key_index import decode_key_index_block, decode_key_index_footer
 from thermocline.tiered.object_store import ObjectStore
 from thermocline.tiered.queue_columns import decode_columns_block, decode_columns_footer
-from thermocline.tiered.scrub.findings import Finding, ObjectKind, Problem
+from thermocline.tiered.scrub.findings import Finding, ObjectKind
+from thermocline.tiered.scrub.object_check import OtherSegmentError, problem_of
 from thermocline.tiered.segment_entry import PartLocator, SegmentEntry
 from thermocline.tiered.segment_format import (
     MAGIC_BYTES,
@@ -79,18 +80,9 @@ class SegmentCheck:
     async def _part(self, kind: ObjectKind, part: PartLocator, check: _PartCheck) -> None:
         try:
             await check(part)
-        except ObjectNotFoundError:
-            self._find(kind, Problem.MISSING, part)
-        except SegmentSizeError as error:
-            self._find(kind, Problem.SIZE, part, str(error))
-        except OtherSegmentError as error:
-            self._find(kind, Problem.MISPLACED, part, str(error))
-        except CorruptDataError as error:
-            self._find(kind, Problem.DAMAGED, part, str(error))
-
-    def _find(self, kind: ObjectKind, problem: Problem, part: PartLocator, detail: str = "") -> None:
-        self.findings.append(
-            Finding(
+        except (ObjectNotFoundError, CorruptDataError) as error:
+            problem, detail = problem_of(error)
+            finding = Finding(
                 kind=kind,
                 problem=problem,
                 key=part.key,
@@ -98,7 +90,7 @@ class SegmentCheck:
                 topic=self.entry.topic,
                 segment_id=self.entry.segment_id,
             )
-        )
+            self.findings.append(finding)
 
     # -- .log ----------------------------------------------------------------------------------------------------------
 
@@ -218,10 +210,6 @@ class SegmentCheck:
                 start = end
             end = position + size_bytes
         yield start, await self._read(part, start, end)
-
-
-class OtherSegmentError(SegmentFormatError):
-    """The object is whole and belongs to another segment."""
 
 
 def check_log_footer(footer: LogFooter, entry: SegmentEntry) -> None:

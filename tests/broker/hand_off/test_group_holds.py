@@ -14,7 +14,8 @@ from thermocline.broker.hand_off.group_holds import HOLD_MS, GroupHolds
 from thermocline.broker.processors.hand_off import HandOffProcessor
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import GroupHeldError
-from thermocline.remoting.hand_off import HandOffBody, HandOffRequestCode, QueueTarget, TopicTarget
+from thermocline.remoting.hand_off import HandOffBody, QueueTarget, TopicTarget
+from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.response_code import ResponseCode
 
 PLAN = HandOffBody(group=GROUP, receipt_id="r1", topics=[])
@@ -87,10 +88,10 @@ async def test_a_group_that_holds_popped_messages_is_not_moved(broker: DataBroke
     target = TopicTarget(topic=TOPIC, incarnation=life, queues=[QueueTarget(queue_id=0, offset=1)])
     plan = HandOffBody(group=GROUP, receipt_id="r1", topics=[target])
     processor = HandOffProcessor(broker.context)
-    prepare = processor.routes()[HandOffRequestCode.HAND_OFF_PREPARE]
+    prepare = processor.routes()[PrivateRequestCode.HAND_OFF_PREPARE]
 
     async def answer() -> RemotingCommand:
-        request = RemotingCommand.request(HandOffRequestCode.HAND_OFF_PREPARE, body=plan.encode())
+        request = RemotingCommand.request(PrivateRequestCode.HAND_OFF_PREPARE, body=plan.encode())
         found = prepare(client.wire.connection, request)
         assert isinstance(found, Awaitable)
         response = await found

@@ -1,6 +1,5 @@
 """Heartbeats, leaving and who is connected, over real sockets."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.broker.control_broker import Client, ControlBroker, control_broker
+from tests.waiting import until
 from thermocline.broker.broker_config import BrokerConfig
 from thermocline.remoting.bodies import (
     CONSUME_ACTIVELY,
@@ -46,12 +46,6 @@ def heartbeat(client_id: str, *topics: str, group: str = "G", fingerprint: int =
         ],
         producer_data_set=[ProducerData(group_name="P")],
     )
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 - what is waited for happens behind a socket
-            await asyncio.sleep(0.002)
 
 
 async def beat(broker: ControlBroker, connection: ClientConnection, data: HeartbeatData) -> dict[str, str]:

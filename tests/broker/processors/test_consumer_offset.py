@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.broker.control_broker import Client, Clock, ControlBroker, control_broker
+from tests.broker.control_broker import Client, ControlBroker, control_broker
+from tests.clock import Clock
 from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.cold_reads import ColdBounds, ColdPull, ColdPullResult, ColdTimeSearch, NoColdTier
 from thermocline.remoting.bodies import (
@@ -324,4 +325,4 @@ async def test_all_offsets_are_shown_as_the_file_has_them(broker: ControlBroker)
     broker.context.offsets.commit("T", "G", 0, 7)
     table = loads((await broker.ask(43)).body)
     assert table["offsetTable"] == {"T@G": {0: 7}}
-    assert broker.context.offsets.is_dirty  # showing is not saving
+    assert broker.context.offsets.changes.is_unsaved  # showing is not saving

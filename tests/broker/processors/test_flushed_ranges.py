@@ -12,10 +12,10 @@ import pytest
 from tests.broker.data_broker import DataBroker, data_broker
 from tests.broker.pulling import TOPIC, Consumer, expire_local_files, messages
 from tests.broker.wire import Wire
-from thermocline.broker.processors.dispatcher import Dispatcher
-from thermocline.broker.processors.flushed_ranges import FLUSHED_RANGES, FlushedRangesProcessor
-from thermocline.client.tier_codes import TierRequestCode
+from thermocline.broker.processors.flushed_ranges import FlushedRangesProcessor
 from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.dispatcher import Dispatcher
+from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.response_code import ResponseCode
 
 
@@ -27,7 +27,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[DataBroker]:
 
 async def ask(broker: DataBroker, topic: str = TOPIC) -> RemotingCommand:
     wire = Wire(Dispatcher([FlushedRangesProcessor(broker.context)]))
-    command = RemotingCommand(code=TierRequestCode.FLUSHED_RANGES, opaque=1, ext_fields={"topic": topic})
+    command = RemotingCommand(code=PrivateRequestCode.FLUSHED_RANGES, opaque=1, ext_fields={"topic": topic})
     wire.receive(command.encode())
     (answer,) = await wire.wait_commands()
     return answer
@@ -37,10 +37,6 @@ async def ranges(broker: DataBroker) -> dict[int, dict[str, Any]]:
     answer = await ask(broker)
     assert answer.code == 0, answer.remark
     return {queue["queueId"]: queue for queue in json.loads(bytes(answer.body))["queues"]}
-
-
-def test_tools_and_broker_speak_of_one_code() -> None:
-    assert FLUSHED_RANGES == TierRequestCode.FLUSHED_RANGES
 
 
 async def test_a_queue_ends_where_the_log_is_flushed_though_consumers_see_more(broker: DataBroker) -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.control_broker import Clock, ControlBroker, control_broker
+from tests.broker.control_broker import ControlBroker, control_broker
+from tests.clock import Clock
 from thermocline.remoting.bodies import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupListBody
 from thermocline.remoting.json_dialect import loads
 

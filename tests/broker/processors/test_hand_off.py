@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.control_broker import Clock, ControlBroker, control_broker
+from tests.broker.control_broker import ControlBroker, control_broker
+from tests.clock import Clock
 from thermocline.broker.hand_off.group_holds import HOLD_MS
 from thermocline.remoting.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from thermocline.remoting.command import RemotingCommand
@@ -17,10 +18,10 @@ from thermocline.remoting.hand_off import (
     HandOffAnswer,
     HandOffBody,
     HandOffPlaces,
-    HandOffRequestCode,
     QueueTarget,
     TopicTarget,
 )
+from thermocline.remoting.private_requests import PrivateRequestCode
 from thermocline.remoting.response_code import ResponseCode
 
 NAMES = {"group": "G", "receiptId": "r1"}
@@ -56,11 +57,11 @@ def plan(
 
 
 async def prepare(broker: ControlBroker, body: HandOffBody) -> RemotingCommand:
-    return await broker.ask(HandOffRequestCode.HAND_OFF_PREPARE, body=body.encode())
+    return await broker.ask(PrivateRequestCode.HAND_OFF_PREPARE, body=body.encode())
 
 
 async def apply(broker: ControlBroker, receipt_id: str = "r1") -> RemotingCommand:
-    return await broker.ask(HandOffRequestCode.HAND_OFF_APPLY, {**NAMES, "receiptId": receipt_id})
+    return await broker.ask(PrivateRequestCode.HAND_OFF_APPLY, {**NAMES, "receiptId": receipt_id})
 
 
 def refusal(answer: RemotingCommand) -> str | None:
@@ -160,7 +161,7 @@ async def test_a_held_group_is_left_alone(broker: ControlBroker) -> None:
     assert (await broker.ask(15, {**commit, "consumerGroup": "TOOLS_CONSUMER"})).code == 0, "others go on"
     assert refusal(await prepare(broker, plan(broker, receipt_id="other"))) == "GroupHeldError"
     assert offsets(broker) == [None, None, None]
-    assert (await broker.ask(HandOffRequestCode.HAND_OFF_ABORT, NAMES)).code == 0
+    assert (await broker.ask(PrivateRequestCode.HAND_OFF_ABORT, NAMES)).code == 0
     assert (await broker.ask(15, commit)).code == 0
 
 
@@ -205,7 +206,7 @@ async def test_what_has_expired_since_is_stepped_over_by_force_only(tmp_path: Pa
         broker.put("T")
         target = QueueTarget(queue_id=0, offset=4)
         places = HandOffPlaces.decode(
-            (await broker.ask(HandOffRequestCode.HAND_OFF_LOOK, {"group": "G", "topic": "T"})).body
+            (await broker.ask(PrivateRequestCode.HAND_OFF_LOOK, {"group": "G", "topic": "T"})).body
         )
         assert [(each.min_offset, each.max_offset, each.offset) for each in places.queues] == [(10, 11, -1)]
         assert refusal(await prepare(broker, plan(broker, target))) == "OffsetOutOfRangeError"
@@ -224,7 +225,7 @@ async def test_a_group_that_has_gone_on_is_not_moved_unless_forced(broker: Contr
     first = QueueTarget(queue_id=0, offset=7, expected=3)
     second = QueueTarget(queue_id=1, offset=4, expected=-1)
     assert (await prepare(broker, plan(broker, first, second))).code == 0
-    await broker.ask(HandOffRequestCode.HAND_OFF_ABORT, NAMES)
+    await broker.ask(PrivateRequestCode.HAND_OFF_ABORT, NAMES)
     await broker.ask(15, {"consumerGroup": "G", "topic": "T", "queueId": "1", "commitOffset": "1"})
     assert refusal(await prepare(broker, plan(broker, first, second))) == "OffsetChangedError"
     assert (await prepare(broker, plan(broker, first, second, is_forced=True))).code == 0
@@ -283,7 +284,7 @@ async def test_what_is_not_there(broker: ControlBroker) -> None:
     body = plan(broker, QueueTarget(queue_id=3, offset=0))
     assert refusal(await prepare(broker, body)) == "InvalidParameterError"
     assert refusal(await apply(broker, "unknown")) == "NotPreparedError"
-    assert refusal(await broker.ask(HandOffRequestCode.HAND_OFF_LOOK, {"group": "G", "topic": "none"})) == (
+    assert refusal(await broker.ask(PrivateRequestCode.HAND_OFF_LOOK, {"group": "G", "topic": "none"})) == (
         "TopicNotFoundError"
     )
     body.group = "not/a/group"
@@ -328,7 +329,7 @@ async def test_a_broker_that_was_not_read_makes_no_group_and_moves_none(broker: 
 
 async def test_the_broker_that_was_read_says_its_id(broker: ControlBroker) -> None:
     names = {"group": "G", "topic": "T"}
-    places = HandOffPlaces.decode((await broker.ask(HandOffRequestCode.HAND_OFF_LOOK, names)).body)
+    places = HandOffPlaces.decode((await broker.ask(PrivateRequestCode.HAND_OFF_LOOK, names)).body)
     body = plan(broker)
     body.store_uuid = places.store_uuid
     assert places.store_uuid == broker.context.store.identity.store_id

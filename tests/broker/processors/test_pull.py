@@ -23,6 +23,7 @@ from thermocline.remoting.bodies import ConsumerData, SubscriptionData, Subscrip
 from thermocline.remoting.command import RemotingCommand, SerializeType
 from thermocline.remoting.language_code import LanguageCode
 from thermocline.remoting.string_hash import tags_code
+from thermocline.store.consume_queue import UNIT
 from thermocline.store.store_config import FlushDiskType
 
 
@@ -143,8 +144,9 @@ async def test_a_filter_looks_at_a_bounded_number_of_messages(broker: DataBroker
     queue = broker.store.queues.find_or_create(TOPIC, 0)
     consumer = Consumer(broker)
     consumer.send()
-    unit = bytes(queue.tail)
-    queue.append_units(unit * 2_000)
+    unit = UNIT.unpack(queue.tail)
+    for _ in range(2_000):
+        queue.append_unit(*unit)
     assert outcome(consumer.pull(0, subscription="Other")) == (20, "NO_MATCHED_MESSAGE", 800, 0, 2_001)
 
 

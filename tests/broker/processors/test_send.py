@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.broker.control_broker import Clock
 from tests.broker.data_broker import DataBroker, data_broker
 from tests.broker.timing import deliver_all, records_in, timer_service
 from tests.broker.wire import PEER, Wire
+from tests.clock import Clock
 from tests.store.send_frames import batch_frame, send_frame, unique_key
 from thermocline.broker import acknowledgements
 from thermocline.broker.broker_config import BrokerConfig
@@ -269,7 +269,8 @@ async def test_a_deleted_topic_made_again_starts_clean(broker: DataBroker) -> No
     producer = Producer(broker)
     await producer.send(send_frame(queue_id=1))
     await broker.context.topics.delete(TOPIC)
-    broker.store.forget_topic(TOPIC)
+    broker.store.queues.remove_topic(TOPIC)
+    broker.store.retention.remove_queues(TOPIC)
     answer = await producer.send(send_frame(queue_id=1))
     assert answer.ext_fields is not None
     assert answer.ext_fields["queueOffset"] == "0"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.clock import Clock
 from thermocline.broker.static_topics import peer_brokers
 from thermocline.broker.static_topics.peer_brokers import ASK_AGAIN_MS, PeerBrokers
 from thermocline.remoting.bodies import BrokerData, ClusterInfo
@@ -62,16 +63,9 @@ class NameServer:
         return RemotingCommand.response(command, body=ClusterInfo(broker_addr_table=table).encode())
 
 
-class Clock:
-    now_ms = 0
-
-    def __call__(self) -> int:
-        return self.now_ms
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(0)
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from tests.broker.pulling import pull_fields
 from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.hot_server import HotServer
 from thermocline.broker.processors.consumer_offset import ConsumerOffsetProcessor
-from thermocline.broker.processors.dispatcher import Dispatcher
 from thermocline.broker.processors.group import GroupProcessor
 from thermocline.broker.processors.stats import StatsProcessor
 from thermocline.broker.processors.topic import TopicProcessor
@@ -21,6 +20,7 @@ from thermocline.broker.static_topics.peer_brokers import PeerBrokers
 from thermocline.remoting.bodies import LogicQueueMappingItem, TopicQueueMappingDetail
 from thermocline.remoting.client import ClientConnection
 from thermocline.remoting.command import RemotingCommand
+from thermocline.remoting.dispatcher import Dispatcher
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.server import RemotingServer
 

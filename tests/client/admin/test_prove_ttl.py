@@ -12,10 +12,10 @@ from tests.cli.shell import Shell
 from thermocline.client import Message, Producer, ReceivedMessage
 from thermocline.client.admin.admin_client import AdminClient
 from thermocline.client.testing import FakeBroker
-from thermocline.client.tier_codes import TierRequestCode
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.message_id import encode_message_id
+from thermocline.remoting.private_requests import PrivateRequestCode
 
 NEVER_MS = 1 << 50
 CLEAN: dict[str, Any] = {
@@ -82,7 +82,7 @@ def say(broker: FakeBroker, **changes: Any) -> list[ReceivedMessage]:
         return RemotingCommand.response(command, body=json.dumps(evidence).encode())
 
     node = broker._node(None)
-    broker._on_loop(lambda: node._served.__setitem__(TierRequestCode.TTL_EVIDENCE, answer))
+    broker._on_loop(lambda: node._served.__setitem__(PrivateRequestCode.TTL_EVIDENCE, answer))
     return messages
 
 

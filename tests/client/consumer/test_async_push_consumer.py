@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
+from tests.waiting import until
 from thermocline.client.consumer.async_push_consumer import AsyncPushConsumer
 from thermocline.client.consumer.listener import ConsumeContext, ConsumeResult, OrderlyContext, OrderlyResult
 from thermocline.client.consumer.options import ConsumeFromWhere
@@ -24,12 +25,6 @@ def broker() -> Iterator[FakeBroker]:
     with FakeBroker() as broker:
         broker.create_topic("orders", queue_nums=4)
         yield broker
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - any condition, with a deadline
-            await asyncio.sleep(0.005)
 
 
 async def test_coroutine_listeners_run_concurrently_and_failures_come_again(broker: FakeBroker) -> None:

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from tests.clock import Clock
 from thermocline.client.producer.broker_faults import BrokerFaults
 from thermocline.client.producer.options import ProducerOptions
 from thermocline.remoting.errors import InvalidRequestError
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1_000_000)
 
 
 @pytest.fixture
@@ -28,7 +21,7 @@ def faults(clock: Clock) -> BrokerFaults:
     return BrokerFaults(
         latency_max_ms=options.latency_max_ms,
         not_available_duration_ms=options.not_available_duration_ms,
-        clock=clock,
+        clock=lambda: clock.now_ms / 1_000,
     )
 
 
@@ -42,9 +35,9 @@ def test_the_slower_a_send_the_longer_its_broker_is_left_alone(
     faults.succeeded("slow", latency_ms=latency_ms)
     assert faults.is_available("slow") == (seconds == 0)
     assert bool(faults) == (seconds > 0)
-    clock.now_s += seconds - 0.001
+    clock.now_ms += seconds * 1_000 - 1
     assert faults.is_available("slow") == (seconds == 0)
-    clock.now_s += 0.001
+    clock.now_ms += 1
     assert faults.is_available("slow")
     assert faults.is_reachable("slow")
     assert faults.is_available("other")
@@ -52,10 +45,10 @@ def test_the_slower_a_send_the_longer_its_broker_is_left_alone(
 
 def test_a_failure_counts_as_a_send_of_ten_seconds(faults: BrokerFaults, clock: Clock) -> None:
     faults.failed("gone", is_reachable=False)
-    clock.now_s += 9.999
+    clock.now_ms += 9_999
     assert not faults.is_available("gone")
     assert not faults.is_reachable("gone")
-    clock.now_s += 0.001
+    clock.now_ms += 1
     assert faults.is_available("gone")
     assert not faults.is_reachable("gone"), "time alone does not bring it back"
 
@@ -65,10 +58,10 @@ def test_a_faster_send_does_not_shorten_the_time(faults: BrokerFaults, clock: Cl
     faults.succeeded("b", latency_ms=600)
     faults.succeeded("b", latency_ms=1)
     assert faults.is_reachable("b")
-    clock.now_s += 9.999
+    clock.now_ms += 9_999
     assert not faults.is_available("b")
     faults.succeeded("b", latency_ms=600)
-    clock.now_s += 1.999
+    clock.now_ms += 1_999
     assert not faults.is_available("b"), "a slow send makes it longer"
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
+from tests.waiting import until
 from thermocline.client.consumer.async_push_consumer import AsyncPushConsumer
 from thermocline.client.consumer.listener import ConsumeContext, ConsumeResult, OrderlyContext, OrderlyResult
 from thermocline.client.consumer.options import ConsumeFromWhere
@@ -39,12 +39,6 @@ def broker() -> Iterator[FakeBroker]:
 
 def records(broker: FakeBroker) -> list[TraceRecord]:
     return [record for message in broker.messages(TRACE_TOPIC) for record in decode_trace(message.body.decode())]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - any condition, with a deadline
-            await asyncio.sleep(0.005)
 
 
 async def test_a_producer_notes_what_the_broker_took(broker: FakeBroker) -> None:

@@ -23,7 +23,7 @@ from tests.crash.points.play import Play
 from tests.crash.points.promises import Promises
 from tests.crash.points.tape import Point, Side, Tape
 from tests.crash.points.trial import make_world, run_until_death
-from tests.crash.points.virtual_loop import run_virtually
+from tests.virtual_loop import run_virtually
 from thermocline.store.disk import RealDisk
 from thermocline.tiered.file import FileObjectStore
 

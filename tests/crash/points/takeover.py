@@ -33,9 +33,9 @@ from tests.crash.points.small_broker import GRACE_MS, STATE_INTERVAL_MS
 from tests.crash.points.tape import Io, Layer, Point, Side, Tape
 from tests.crash.points.trial import Trial, make_world
 from tests.crash.points.verdict import check_bucket, check_messages, check_nothing_missing
-from tests.crash.points.virtual_loop import run_virtually
 from tests.simulated_disk import SimulatedDisk
 from tests.store.inline_executor import InlineExecutor
+from tests.virtual_loop import run_virtually
 from thermocline.remoting.errors import ClosedError, FencedError, UnavailableError
 from thermocline.remoting.message_record import iterate_records
 from thermocline.store.message_draft import GetStatus

@@ -163,9 +163,6 @@ class TapedFile:
         self._disk.check()
         return self._inner.view()
 
-    def writable_view(self) -> memoryview:
-        raise AssertionError("writes past the tape")
-
     def allocate(self, size_bytes: int) -> None:
         self._disk.change("allocate", self.path, lambda: self._inner.allocate(size_bytes))
 

@@ -27,8 +27,8 @@ from tests.crash.points.runs import RUNS, SETTINGS
 from tests.crash.points.small_broker import GRACE_MS, Settings, World
 from tests.crash.points.tape import Io, Point, Side, Tape
 from tests.crash.points.verdict import check_bucket, check_messages, check_nothing_missing
-from tests.crash.points.virtual_loop import run_virtually
 from tests.simulated_disk import SimulatedDisk
+from tests.virtual_loop import run_virtually
 from thermocline.store.disk import Disk
 from thermocline.store.store_config import FlushDiskType
 from thermocline.tiered.garbage_rounds import GarbageRounds

@@ -54,7 +54,7 @@ def log_files(archive: bytes) -> list[bytes]:
 
 def readable(sys_flag: int) -> bool:
     """Whether a record is in a consume queue: prepared and rolled back ones are not."""
-    return flags.transaction_type(sys_flag) in (flags.TRANSACTION_NONE, flags.TRANSACTION_COMMIT)
+    return sys_flag & flags.TRANSACTION_MASK in (flags.TRANSACTION_NONE, flags.TRANSACTION_COMMIT)
 
 
 @pytest.mark.parametrize("name", ["java-store-clean", "java-store-killed"])

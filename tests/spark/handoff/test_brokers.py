@@ -28,8 +28,9 @@ from thermocline.remoting.errors import (
     ObjectNotFoundError,
     TopicChangedError,
 )
-from thermocline.remoting.hand_off import HandOffBody, HandOffHeader, HandOffRequestCode, TopicTarget
+from thermocline.remoting.hand_off import HandOffBody, TopicTarget
 from thermocline.remoting.header_codec import encode_header
+from thermocline.remoting.private_requests import HandOffHeader, PrivateRequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.spark.access.store_options import StoreOptions
 from thermocline.spark.handoff.hand_off import hand_off
@@ -107,13 +108,13 @@ def prepare(cluster: Cluster, receipt: Receipt, group: str, brokers: Sequence[st
     for name in brokers:
         topics: list[TopicTarget] = receipt.targets(group)[name]
         body = HandOffBody(group=group, receipt_id=receipt.receipt_id, topics=topics)
-        answer = ask(cluster, name, RemotingCommand.request(HandOffRequestCode.HAND_OFF_PREPARE, body=body.encode()))
+        answer = ask(cluster, name, RemotingCommand.request(PrivateRequestCode.HAND_OFF_PREPARE, body=body.encode()))
         assert answer.code == 0, answer.remark
 
 
 def apply(cluster: Cluster, receipt: Receipt, group: str, broker_name: str) -> RemotingCommand:
     header = encode_header(HandOffHeader(group=group, receipt_id=receipt.receipt_id))
-    return ask(cluster, broker_name, RemotingCommand.request(HandOffRequestCode.HAND_OFF_APPLY, ext_fields=header))
+    return ask(cluster, broker_name, RemotingCommand.request(PrivateRequestCode.HAND_OFF_APPLY, ext_fields=header))
 
 
 def commit(cluster: Cluster, group: str, topic: str, broker_name: str, offset: int) -> RemotingCommand:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import AnalysisException
 
+from tests.clock import Clock
 from tests.spark.cold_tier import ColdTier, directory_url, flights
 from thermocline import spark as tc
 from thermocline.remoting.errors import InvalidRequestError, ObjectStoreUnavailableError, TopicNotFoundError
@@ -194,14 +195,6 @@ def test_brokers_are_found_by_name_servers(
 # -- pins --------------------------------------------------------------------------------------------------------------
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now_ms = 1_800_000_000_000
-
-    def __call__(self) -> int:
-        return self.now_ms
-
-
 @pytest.fixture
 def kept(tier: ColdTier) -> tuple[ColdTier, BlockingStore, Catalog]:
     catalog = tier.seal_in_pieces(flights("orders", 100), 3)
@@ -218,7 +211,7 @@ def found(store: BlockingStore, keys: BrokerKeys) -> list[tuple[int, int]]:
 
 def test_pins_are_renewed_and_released(kept: tuple[ColdTier, BlockingStore, Catalog]) -> None:
     tier, store, catalog = kept
-    clock = Clock()
+    clock = Clock(1_800_000_000_000)
     keeper = PinKeeper([(store, source(tier, catalog.version))], owner="a test", clock=clock)
     assert found(store, tier.keys) == [(catalog.version, clock() + PIN_MS)]
     clock.now_ms += PIN_MS // 2
@@ -234,13 +227,13 @@ def test_a_version_that_is_gone_is_not_pinned(kept: tuple[ColdTier, BlockingStor
     tier, store, catalog = kept
     wrong = [(store, source(tier, catalog.version)), (store, source(tier, catalog.version + 9))]
     with pytest.raises(VersionExpiredError):
-        PinKeeper(wrong, owner="a test", clock=Clock())
+        PinKeeper(wrong, owner="a test", clock=Clock(1_800_000_000_000))
     assert found(store, tier.keys) == [], "what was pinned before is released"
 
 
 def test_a_pin_that_was_lost_is_remembered(kept: tuple[ColdTier, BlockingStore, Catalog]) -> None:
     tier, store, catalog = kept
-    clock = Clock()
+    clock = Clock(1_800_000_000_000)
     keeper = PinKeeper([(store, source(tier, catalog.version))], owner="a test", clock=clock)
     store.run(store.store.delete(tier.keys.pin(keeper.pin_id)))
     first = catalog.topics["orders"].segments[0]
@@ -259,7 +252,7 @@ def test_a_pin_that_had_run_out_is_lost_though_its_version_is_there(
     """Plans that were made in between have left out what had expired."""
     tier, store, catalog = kept
     for use in ("check", "renew"):
-        clock = Clock()
+        clock = Clock(1_800_000_000_000)
         keeper = PinKeeper([(store, source(tier, catalog.version))], owner="a test", clock=clock)
         clock.now_ms += PIN_MS
         with pytest.raises(VersionExpiredError, match="not held all the time"):
@@ -273,7 +266,7 @@ def test_a_store_that_gives_no_answer_loses_no_pin(
     kept: tuple[ColdTier, BlockingStore, Catalog], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tier, store, catalog = kept
-    keeper = PinKeeper([(store, source(tier, catalog.version))], owner="a test", clock=Clock())
+    keeper = PinKeeper([(store, source(tier, catalog.version))], owner="a test", clock=Clock(1_800_000_000_000))
 
     async def fail(*_: object) -> None:
         raise ObjectStoreUnavailableError("no answer")

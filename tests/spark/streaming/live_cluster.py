@@ -7,8 +7,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tests.interop.cluster import READY_TIMEOUT_S, wait_until
+from tests.interop.cluster import READY_TIMEOUT_S
 from tests.interop.killable_broker import KillableBroker, name_server
+from tests.waiting import wait_until
 from thermocline.client import AdminClient, Message, MessageQueue, Producer
 from thermocline.client.producer.send_many import SendManyError
 from thermocline.remoting.errors import UnavailableError

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from tests.fixtures_tools import have
-from tests.interop.cluster import wait_until
 from tests.spark.streaming.driver_process import DriverProcess
 from tests.spark.streaming.journal_process import sink_of
 from tests.spark.streaming.live_cluster import LiveCluster, live_cluster
 from tests.spark.streaming.queries import by_queue, sink_rows
+from tests.waiting import wait_until
 from thermocline.client import Message, MessageQueue, Producer, PullConsumer
 from thermocline.client.producer.send_many import SendManyError
 from thermocline.remoting.errors import MQError, UnavailableError

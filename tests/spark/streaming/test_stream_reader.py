@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.interop.cluster import wait_until
 from tests.spark.cold_tier import ColdTier, directory_url, flights
 from tests.spark.streaming.live_cluster import LiveCluster, bodies, live_cluster
 from tests.spark.streaming.queries import (
@@ -22,6 +21,7 @@ from tests.spark.streaming.queries import (
     start_query,
 )
 from tests.tiered.cold_data import Log
+from tests.waiting import wait_until
 from thermocline.remoting.message_record import decode_record
 from thermocline.spark import read_stream
 

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.clock import Clock
 from thermocline.tiered.cost import traffic_record
 from thermocline.tiered.cost.traffic_record import MINUTE_MS, OTHER_TOPICS, TrafficRecord, TrafficWindow
-
-
-class Clock:
-    """Milliseconds that are moved."""
-
-    now_ms = 5_000_000
-
-    def __call__(self) -> int:
-        return self.now_ms
 
 
 def by_topic(window: TrafficWindow) -> dict[str, tuple[list[int], list[int]]]:
@@ -22,7 +14,7 @@ def by_topic(window: TrafficWindow) -> dict[str, tuple[list[int], list[int]]]:
 
 
 def test_each_minute_has_what_came_in_it() -> None:
-    clock = Clock()
+    clock = Clock(5_000_000)
     record = TrafficRecord(clock)
     record.note("a", messages=1, raw_bytes=10)
     clock.now_ms += 30_000
@@ -38,7 +30,7 @@ def test_each_minute_has_what_came_in_it() -> None:
 
 
 def test_what_is_older_than_an_hour_is_forgotten() -> None:
-    clock = Clock()
+    clock = Clock(5_000_000)
     record = TrafficRecord(clock)
     for minute in range(200):
         clock.now_ms = 5_000_000 + minute * MINUTE_MS
@@ -53,7 +45,7 @@ def test_what_is_older_than_an_hour_is_forgotten() -> None:
 
 def test_silent_topics_make_room_and_the_rest_share_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traffic_record, "TOPICS_MAX", 100)
-    clock = Clock()
+    clock = Clock(5_000_000)
     record = TrafficRecord(clock)
     for number in range(150):
         record.note(f"t{number}", messages=1, raw_bytes=number)

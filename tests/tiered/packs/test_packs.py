@@ -12,8 +12,10 @@ from benchmarks.synthetic_cold_tier import KEYS, SyntheticColdTier, SyntheticTop
 from benchmarks.synthetic_hot_tier import TAG, SyntheticHotTier
 from thermocline.remoting.errors import ObjectStoreUnavailableError, QueryNotFoundError
 from thermocline.remoting.string_hash import tags_code
+from thermocline.tiered.amending import Change
 from thermocline.tiered.cold_pull import ColdPull, ColdPullStatus
 from thermocline.tiered.cold_reader import Boundary
+from thermocline.tiered.errors import EarlierCommitUnsettledError
 from thermocline.tiered.ledger_entry import LedgerChanges, TopicDelete
 from thermocline.tiered.ledger_reader import open_catalog
 from thermocline.tiered.memory import MemoryObjectStore
@@ -345,6 +347,28 @@ async def test_merging_keeps_packs_few_and_records_equal(rig: Rig) -> None:
     for (topic, queue_id), records in rig.sent.items():
         assert await rig.pulled(topic, queue_id, tags_codes=frozenset([tags_code(TAG)])) == records
         assert await rig.pulled(topic, queue_id, tags_codes=frozenset([tags_code("another")])) == []
+
+
+async def test_a_merge_whose_commit_never_started_is_given_up(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its objects are garbage that may be collected; the merge itself is made again."""
+    tier = rig.tier
+
+    async def refuse(change: Change) -> bool:
+        raise EarlierCommitUnsettledError("an earlier commit is unsettled")
+
+    async def merge_something() -> None:
+        for _ in range(30):
+            await rig.send_and_pack(12)
+            await tier.merging.run_once()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tier.merging, "_amend", refuse)
+        with pytest.raises(EarlierCommitUnsettledError):
+            await merge_something()
+    assert tier.writer.under_way() == []
+    assert tier.writer.discarded
+    assert await tier.merging.run_once() is not None
+    await rig.check_all()
 
 
 async def test_pieces_that_add_up_become_segments_of_their_own(rig: Rig) -> None:

@@ -11,7 +11,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 
-from tests.tiered.ledger_data import IDENTITY, KEYS, Clock
+from tests.clock import Clock
+from tests.tiered.ledger_data import IDENTITY, KEYS
 from thermocline.remoting.message_record import RECORD_BYTES_MIN
 from thermocline.remoting.string_hash import tags_code
 from thermocline.store.disk import RealDisk

@@ -1,25 +1,24 @@
-"""Dispatcher: from a request code to the method that serves it.
+"""Dispatcher: from a request code to the method that serves it. The broker and the NameServer each have one.
 
     processor.routes() -> {request code: method}      joined here; one code has one method
     method(connection, command) -> the answer, an awaitable of it, or None (answered later, or one-way)
 
-A code that nobody serves is answered as Apache RocketMQ answers it. Errors leave a method as exceptions and become
+A code without a method is answered as Apache RocketMQ answers it. Errors leave a method as exceptions and become
 answers where the server writes them (remoting/error_table.py).
-Owner: the hot process's event loop.
+Owner: the server's event loop.
 """
 
-import logging
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.response_code import ResponseCode
 
-logger = logging.getLogger(__name__)
-
-Answer = RemotingCommand | Awaitable[RemotingCommand | None] | None
-Handler = Callable[[Connection, RemotingCommand], Answer]
+Answer: TypeAlias = RemotingCommand | Awaitable[RemotingCommand | None] | None
+Handler: TypeAlias = Callable[[Connection, RemotingCommand], Answer]
 
 
 class Processor(Protocol):
@@ -39,7 +38,7 @@ class Dispatcher:
         on_closed: Iterable[Callable[[Connection], None]] = (),
         before: Iterable[Processor] = (),
     ) -> None:
-        """`on_closed`: told of each connection that ended. `before`: serve what they do in the others' place."""
+        """`on_closed`: called with each connection that ended. `before`: their methods replace the others'."""
         self._handlers: dict[int, Handler] = {}
         for processor in processors:
             for code, handler in processor.routes().items():
@@ -48,11 +47,6 @@ class Dispatcher:
         for processor in before:
             self._handlers.update({int(code): handler for code, handler in processor.routes().items()})
         self._on_closed = tuple(on_closed)
-
-    @property
-    def codes(self) -> list[int]:
-        """The codes that are served."""
-        return sorted(self._handlers)
 
     def handle(self, connection: Connection, command: RemotingCommand) -> Answer:
         """Serve one request."""
@@ -66,9 +60,9 @@ class Dispatcher:
         return handler(connection, command)
 
     def connection_opened(self, connection: Connection) -> None:
-        """Nothing is known of a client until it says something."""
+        """Do nothing: a connection belongs to no client and no broker before its first request."""
 
     def connection_closed(self, connection: Connection) -> None:
-        """A client is gone: everybody who keeps something of it lets go."""
+        """Call the listeners, which forget what they keep of the connection."""
         for listener in self._on_closed:
             listener(connection)

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from thermocline.broker.processors.dispatcher import Dispatcher, Handler
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
+from thermocline.remoting.dispatcher import Dispatcher, Handler
 
 
 class Echo:
@@ -28,7 +28,6 @@ NOBODY: Any = None
 
 def test_a_request_goes_to_the_processor_that_serves_its_code() -> None:
     dispatcher = Dispatcher([Echo(1, 2), Echo(3)])
-    assert dispatcher.codes == [1, 2, 3]
     answer = dispatcher.handle(NOBODY, RemotingCommand.request(3))
     assert isinstance(answer, RemotingCommand)
     assert answer.remark == "3"
@@ -43,6 +42,16 @@ def test_a_code_that_nobody_serves_is_not_supported() -> None:
 def test_one_code_has_one_method() -> None:
     with pytest.raises(AssertionError, match="request code 2"):
         Dispatcher([Echo(1, 2), Echo(2)])
+
+
+def test_a_processor_before_the_others_serves_their_codes() -> None:
+    class Refusal(Echo):
+        def answer(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+            return RemotingCommand.response(command, remark="refused")
+
+    dispatcher = Dispatcher([Echo(1, 2)], before=[Refusal(2)])
+    answers = [dispatcher.handle(NOBODY, RemotingCommand.request(code)) for code in (1, 2)]
+    assert [answer.remark for answer in answers if isinstance(answer, RemotingCommand)] == ["1", "refused"]
 
 
 def test_everybody_is_told_of_a_closed_connection() -> None:

@@ -1,0 +1,154 @@
+"""Private requests between these tools and a Thermocline broker, which Apache RocketMQ does not have.
+
+They travel as ordinary remoting frames; header fields are strings as always, answers have a JSON body. An official
+broker answers "request code not supported". The numbers stay clear of RocketMQ's own (up to 5001 and from 200050).
+A number is never given a second meaning.
+
+| code | header | JSON answer |
+|---|---|---|
+| TIER_STATUS | topic? | per queue: local range, cold range, waiting, TTL; the helpers' state |
+| TIER_SEAL | topic? | what was sealed, once it is committed |
+| TIER_EXPLAIN | topic, queueId? | where each range is, what happens next and why |
+| TTL_PREVIEW | topic, ttlMs? | `segments`, `packs`, `messages`, `bytes` that would go, `requests`, what stays |
+| TTL_SET | topic, ttlMs? | the TTL now in force; no `ttlMs` clears it |
+| TTL_EVIDENCE | topic | what has expired and is stored still, samples of it, and what the catalog names of it |
+| TIER_SCRUB | deep?, heal?, afresh?, budgetBytes?, bytesPerSecond? | that it has begun: the same as the next |
+| TIER_SCRUB_STATE | | `number`, `isRunning`, how far it is; when none runs `report`: the last one's findings |
+| TIER_PURGE | topic | what was rewritten and deleted, and what is left; the topic may have been deleted |
+| TIER_COST | topic?, forecast?, ttlMs?, segmentBytes?, sealAgeMs? | requests, bytes, storage; `forecast` |
+| HAND_OFF_LOOK | group, topic | incarnation; every queue with its range, and the group's offset |
+| HAND_OFF_PREPARE | body: HandOffBody | everything is checked, the group held; where it is and will be |
+| HAND_OFF_APPLY | group, receiptId | the group has been moved, durably |
+| HAND_OFF_ABORT | group, receiptId | the group is held no longer |
+| FLUSHED_RANGES | topic | `storeUuid`, `incarnation`, and per queue what may be read and is durable |
+
+The order and the bodies of a hand-off: remoting/hand_off.py.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from thermocline.remoting.header_codec import Header, Int, Long
+
+__all__ = [
+    "FlushedRange",
+    "FlushedRangesAnswer",
+    "FlushedRangesHeader",
+    "HandOffHeader",
+    "HandOffLookHeader",
+    "PrivateRequestCode",
+    "ScrubHeader",
+    "TierCostHeader",
+    "TierHeader",
+    "TierPurgeHeader",
+    "TtlEvidenceHeader",
+    "TtlHeader",
+]
+
+
+class PrivateRequestCode(enum.IntEnum):
+    """Request codes that only a Thermocline broker serves."""
+
+    TIER_STATUS = 90101
+    TIER_SEAL = 90102
+    TIER_EXPLAIN = 90103
+    TTL_PREVIEW = 90104
+    TTL_SET = 90105
+    TTL_EVIDENCE = 90106
+    TIER_SCRUB = 90120
+    TIER_SCRUB_STATE = 90121
+    TIER_PURGE = 90130
+    TIER_COST = 90140
+    HAND_OFF_LOOK = 90150
+    HAND_OFF_PREPARE = 90151
+    HAND_OFF_APPLY = 90152
+    HAND_OFF_ABORT = 90153
+    FLUSHED_RANGES = 90160
+
+
+class TierHeader(Header, kw_only=True):
+    """TIER_STATUS, TIER_SEAL, TIER_EXPLAIN. Without `topic` of all topics, without `queue_id` of all its queues."""
+
+    topic: str | None = None
+    queue_id: Int | None = None
+
+
+class TierPurgeHeader(Header, kw_only=True):
+    """TIER_PURGE."""
+
+    topic: str
+
+
+class TierCostHeader(Header, kw_only=True):
+    """TIER_COST. A setting that is None stays as it is in the forecast."""
+
+    topic: str | None = None
+    forecast: bool | None = None
+    ttl_ms: Long | None = None
+    segment_bytes: Long | None = None
+    seal_age_ms: Long | None = None
+
+
+class ScrubHeader(Header, kw_only=True):
+    """TIER_SCRUB."""
+
+    deep: bool = False
+    heal: bool = False
+    afresh: bool = False
+    budget_bytes: Long | None = None
+    bytes_per_second: Long | None = None
+
+
+class TtlHeader(Header, kw_only=True):
+    """TTL_PREVIEW, TTL_SET. `ttl_ms` 0 keeps messages for ever; without it the broker's default counts."""
+
+    topic: str
+    ttl_ms: Long | None = None
+
+
+class TtlEvidenceHeader(Header, kw_only=True):
+    """TTL_EVIDENCE."""
+
+    topic: str
+
+
+class HandOffLookHeader(Header, kw_only=True):
+    """HAND_OFF_LOOK."""
+
+    group: str
+    topic: str
+
+
+class HandOffHeader(Header, kw_only=True):
+    """HAND_OFF_APPLY, HAND_OFF_ABORT."""
+
+    group: str
+    receipt_id: str
+
+
+class FlushedRangesHeader(Header, kw_only=True):
+    """FLUSHED_RANGES."""
+
+    topic: str
+
+
+class FlushedRange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One queue. Offsets from `local_start` are in the local log, from `visible_start` not expired either; all below
+    `end` are durable. `record_bytes`: of the last few records on average, 0 without one."""
+
+    queue_id: int
+    local_start: int
+    visible_start: int
+    end: int
+    record_bytes: int
+
+
+class FlushedRangesAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The JSON body of the answer to FLUSHED_RANGES."""
+
+    store_uuid: str
+    incarnation: int
+    queues: list[FlushedRange]

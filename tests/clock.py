@@ -1,0 +1,13 @@
+"""Clock: the wall clock of a test, which stands still until the test moves it."""
+
+from __future__ import annotations
+
+
+class Clock:
+    """Milliseconds since 1970. `clock.now_ms += 5` is how time passes."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self.now_ms = now_ms
+
+    def __call__(self) -> int:
+        return self.now_ms
