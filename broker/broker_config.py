@@ -11,7 +11,7 @@ Source: common/BrokerConfig.java, Apache RocketMQ 5.3.
 import ipaddress
 import re
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Protocol
 
 from thermocline.remoting.errors import InvalidParameterError
 from thermocline.remoting.name_server_source import (
@@ -262,6 +262,14 @@ class BrokerConfig:
     def is_readable(self) -> bool:
         """Whether the broker gives messages out at all."""
         return bool(self.permission & PERM_READ)
+
+
+class CurrentConfig(Protocol):
+    """The broker's settings as they are now: between two requests a running broker's settings may change."""
+
+    @property
+    def broker(self) -> BrokerConfig:
+        """Read it anew for each request."""
 
 
 def check_range(metadata: Any, value: object) -> None:

@@ -195,6 +195,11 @@ _TIER_LIVE = frozenset(
 )
 
 
+def settings_path(store: StoreConfig) -> str:
+    """The file of settings that were changed while running."""
+    return f"{store.own_path}/settings.json"
+
+
 def _camel(field: str) -> str:
     first, *rest = field.split("_")
     return first + "".join(word.capitalize() for word in rest)

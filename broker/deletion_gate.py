@@ -13,16 +13,23 @@ from collections.abc import Callable
 
 from thermocline.broker import dropped_ranges
 from thermocline.broker.cold_reads import ColdReads
-from thermocline.broker.config_persister import load_file
-from thermocline.broker.context import BrokerContext
+from thermocline.broker.config_persister import ConfigPersister, load_file
+from thermocline.broker.delay_service import DelayService
 from thermocline.broker.drop_oldest import DropOldest
 from thermocline.broker.dropped_ranges import DroppedRanges
 from thermocline.broker.fence import Fence
 from thermocline.broker.index_link import IndexLink
 from thermocline.broker.tier_link import TierLink
 from thermocline.broker.topic_attributes import full_policy
+from thermocline.broker.topic_table import TopicTable
+from thermocline.broker.visible_queues import VisibleQueues
+from thermocline.pop.pop_store import PopStore
+from thermocline.store.disk import Disk
+from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import RetentionGate
 from thermocline.tiered.tier_config import FullPolicy
+from thermocline.timers.timer_message_store import TimerMessageStore
+from thermocline.transactions.transaction_coordinator import TransactionCoordinator
 
 
 class DeletionGate:
@@ -30,15 +37,21 @@ class DeletionGate:
 
     def __init__(
         self,
-        context: BrokerContext,
         *,
+        delays: DelayService,
+        timers: TimerMessageStore | None,
+        transactions: TransactionCoordinator,
+        pops: PopStore,
         cold: ColdReads,
         index: IndexLink,
         fence: Fence,
         drop_oldest: DropOldest | None,
     ) -> None:
         """Without `drop_oldest` nothing is let go before its time."""
-        self._context = context
+        self._delays = delays
+        self._timers = timers
+        self._transactions = transactions
+        self._pops = pops
         self._cold = cold
         self._index = index
         self._fence = fence
@@ -46,16 +59,15 @@ class DeletionGate:
 
     def now(self) -> RetentionGate:
         """What local deletion has to wait for."""
-        context = self._context
         committed_offset: int | None = None
         if isinstance(self._cold, TierLink):
             committed_offset = 0 if self._fence.reason else self._cold.committed_offset
         return RetentionGate(
             committed_offset=committed_offset,
             index_offset=self._index.durable_offset,
-            held_offset=_least(context.delays.earliest_undelivered_offset(), context.pops.held_offset),
-            timers_offset=None if context.timers is None else context.timers.held_offset,
-            transactions_offset=context.transactions.held_offset,
+            held_offset=_least(self._delays.earliest_undelivered_offset(), self._pops.held_offset),
+            timers_offset=None if self._timers is None else self._timers.held_offset,
+            transactions_offset=self._transactions.held_offset,
         )
 
     async def relax(self, gate: RetentionGate) -> RetentionGate:
@@ -67,29 +79,37 @@ class DeletionGate:
 
 
 def open_drop_oldest(
-    context: BrokerContext, cold: TierLink, ranges: DroppedRanges, *, default_policy: Callable[[], str]
+    *,
+    disk: Disk,
+    store: MessageStore,
+    persister: ConfigPersister,
+    topics: TopicTable,
+    visible: VisibleQueues,
+    cold: TierLink,
+    ranges: DroppedRanges,
+    default_policy: Callable[[], str],
+    clock: Callable[[], int],
 ) -> DropOldest:
     """With the ranges of earlier boots, less what is still here. `default_policy`: of topics that say nothing."""
-    store, persister = context.store, context.persister
 
     def policy_of(topic: str) -> FullPolicy:
-        topic_config = context.topics.get(topic)
+        topic_config = topics.get(topic)
         attributes = topic_config.attributes if topic_config is not None else {}
         return full_policy(attributes, default=default_policy())
 
     path = store.config.dropped_ranges_path
     persister.register(dropped_ranges.FILE_NAME, path, ranges.encode)
-    ranges.load(load_file(context.disk, path))
+    ranges.load(load_file(disk, path))
     ranges.clip(store.queues)
     return DropOldest(
         store,
         bounds=cold.bounds,
         policy_of=policy_of,
-        visible_start=context.visible.hot_start,
+        visible_start=visible.hot_start,
         ranges=ranges,
         save=lambda: persister.save(dropped_ranges.FILE_NAME),
         tell=cold.dropped,
-        clock=context.clock,
+        clock=clock,
     )
 
 

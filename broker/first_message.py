@@ -6,20 +6,30 @@ history.
 Source: MessageStore.checkInMemByConsumeOffset, Apache RocketMQ 5.3.
 """
 
-from thermocline.broker.context import BrokerContext
+from thermocline.broker.broker_config import CurrentConfig
 from thermocline.broker.machine_memory import total_memory_bytes
+from thermocline.broker.queue_lookup import QueueLookup
+from thermocline.broker.visible_queues import VisibleQueues
+from thermocline.store.commit_log import CommitLog
 
 
-def is_first_message_in_memory(
-    context: BrokerContext, topic: str, queue_id: int, *, memory_bytes: int | None = None
-) -> bool:
-    """`memory_bytes`: the machine's; None: as it is."""
-    queue = context.lookup.find(topic, queue_id)
-    if queue is None or queue.next_offset == 0 or context.visible.hot_start(queue) > 0:
-        return False
-    unit = queue.unit(0)
-    if unit.is_empty:
-        return False
-    behind_bytes = context.store.commit_log.append_offset - unit.physical_offset
-    memory_bytes = total_memory_bytes() if memory_bytes is None else memory_bytes
-    return behind_bytes <= memory_bytes * context.config.memory_percent // 100
+class FirstMessages:
+    """The first messages of this broker's queues."""
+
+    def __init__(self, *, settings: CurrentConfig, log: CommitLog, visible: VisibleQueues, lookup: QueueLookup) -> None:
+        self._settings = settings
+        self._log = log
+        self._visible = visible
+        self._lookup = lookup
+        self._memory_bytes = total_memory_bytes()
+
+    def is_in_memory(self, topic: str, queue_id: int) -> bool:
+        """Whether the queue's first message ever is still here, visible, and in memory."""
+        queue = self._lookup.find(topic, queue_id)
+        if queue is None or queue.next_offset == 0 or self._visible.hot_start(queue) > 0:
+            return False
+        unit = queue.unit(0)
+        if unit.is_empty:
+            return False
+        behind_bytes = self._log.append_offset - unit.physical_offset
+        return behind_bytes <= self._memory_bytes * self._settings.broker.memory_percent // 100

@@ -53,6 +53,10 @@ from thermocline.store.store_config import StoreConfig
 from thermocline.tiered.scrub.findings import ScrubReport
 from thermocline.tiered.tier_config import TierConfig
 
+INDEX_ROLE = "index"
+TIER_ROLE = "tier"
+"""What a helper stands for; it says so in HELLO."""
+
 
 class HelperResponseCode(IntEnum):
     """Private response code of the unix socket; see helper_answers.py."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from thermocline.broker.helper_process import HelperOptions
+from thermocline.broker.helper_protocol import INDEX_ROLE, TIER_ROLE
 from thermocline.broker.supervisor import HelperSpec, HelperStatus, Supervisor
 
 
@@ -42,7 +43,7 @@ class InProcessHelpers:
         from thermocline.broker.index_process import serve as serve_index
         from thermocline.broker.tier_process import serve as serve_tier
 
-        serve = {"index": serve_index, "tier": serve_follower if self._is_follower else serve_tier}
+        serve = {INDEX_ROLE: serve_index, TIER_ROLE: serve_follower if self._is_follower else serve_tier}
         for role in self._roles:
             self._tasks[role] = asyncio.create_task(serve[role](self._options, self._stop), name=f"role-{role}")
 
@@ -88,12 +89,12 @@ def make_helpers(
     `has_tier`: there is a cold tier; `is_follower`: another broker's, which is followed. `nice`: how much a process of
     its own gives way.
     """
-    roles = ["index", "tier"] if has_tier else ["index"]
+    roles = [INDEX_ROLE, TIER_ROLE] if has_tier else [INDEX_ROLE]
     if in_process:
         return InProcessHelpers(roles, socket_path=socket_path, page_path=page_path, is_follower=is_follower)
     modules = {
-        "index": "thermocline.broker.index_process",
-        "tier": "thermocline.broker.follower.follower_process" if is_follower else "thermocline.broker.tier_process",
+        INDEX_ROLE: "thermocline.broker.index_process",
+        TIER_ROLE: "thermocline.broker.follower.follower_process" if is_follower else "thermocline.broker.tier_process",
     }
     arguments = (f"--socket={socket_path}", f"--page={page_path}", f"--nice={nice}", f"--log-level={log_level}")
     specs = [HelperSpec(name=role, module=modules[role], arguments=arguments) for role in roles]

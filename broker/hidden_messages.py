@@ -16,15 +16,17 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from thermocline.broker.cold_reads import ColdPull
-from thermocline.broker.context import BrokerContext
-from thermocline.broker.queue_lookup import LOOKUP_GROUP
+from thermocline.broker.cold_reads import ColdPull, ColdReads
+from thermocline.broker.queue_lookup import LOOKUP_GROUP, QueueLookup
 from thermocline.broker.tier_explanation import why_file_stays
+from thermocline.broker.visible_queues import VisibleQueues
 from thermocline.remoting.errors import CorruptDataError, OffsetOutOfRangeError
 from thermocline.remoting.message_id import encode_message_id
 from thermocline.remoting.message_record import MessageRecord, decode_record
 from thermocline.store.consume_queue import UNIT, ConsumeQueue
+from thermocline.store.disk import Disk
 from thermocline.store.index_file import IndexHeader
+from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import FileVerdict, RetentionGate
 
 SAMPLES_MAX = 64
@@ -69,9 +71,24 @@ class HiddenQueue(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class HiddenMessages:
     """See the module's header."""
 
-    def __init__(self, context: BrokerContext, *, gate: Callable[[], RetentionGate]) -> None:
+    def __init__(
+        self,
+        *,
+        disk: Disk,
+        store: MessageStore,
+        cold: ColdReads,
+        visible: VisibleQueues,
+        lookup: QueueLookup,
+        store_host: tuple[str, int],
+        gate: Callable[[], RetentionGate],
+    ) -> None:
         """`gate`: what local deletion has to wait for."""
-        self._context = context
+        self._disk = disk
+        self._store = store
+        self._cold = cold
+        self._visible = visible
+        self._lookup = lookup
+        self._store_host = store_host
         self._gate = gate
 
     async def queues(self, topic: str) -> list[HiddenQueue]:
@@ -80,15 +97,14 @@ class HiddenMessages:
         Raises:
             UnavailableError: The cold tier has what is asked for, and cannot be asked now.
         """
-        context = self._context
         found: list[HiddenQueue] = []
         for queue in self._queues(topic):
-            minimum, end = await context.visible.minimum(queue), context.visible.end(queue)
-            bounds = context.cold.bounds(topic, queue.queue_id)
+            minimum, end = await self._visible.minimum(queue), self._visible.end(queue)
+            bounds = self._cold.bounds(topic, queue.queue_id)
             has_cold = bounds is not None and bounds.min_offset < bounds.end_offset
             oldest_ms = None
             if minimum < end:
-                oldest_ms = await context.lookup.message_time(topic, queue.queue_id, minimum)
+                oldest_ms = await self._lookup.message_time(topic, queue.queue_id, minimum)
             found.append(
                 HiddenQueue(
                     queue_id=queue.queue_id,
@@ -109,10 +125,10 @@ class HiddenMessages:
         """
         found: dict[tuple[int, int], HiddenSample] = {}
         for known in queues:
-            queue = self._context.store.queues.find(topic, known.queue_id)
+            queue = self._store.queues.find(topic, known.queue_id)
             if queue is None:
                 continue
-            hot_end = self._context.visible.hot_start(queue)
+            hot_end = self._visible.hot_start(queue)
             cold_end = min(known.minimum, queue.min_offset)
             offsets = [hot_end - 1, queue.min_offset] if queue.min_offset < hot_end else []
             if known.cold_minimum is not None and known.cold_minimum < cold_end:
@@ -127,21 +143,20 @@ class HiddenMessages:
 
     async def local_files(self, topic: str, *, now_ms: int) -> list[HiddenFile]:
         """Local files with expired messages of the topic, or traces of them."""
-        context = self._context
-        log = context.store.commit_log
+        log = self._store.commit_log
         files = list(log.files)[:FILES_MAX]
         starts = [file.base_offset for file in files]
         counts = [0] * len(files)
         newest_offset = -1
         rows: list[HiddenFile] = []
         for queue in self._queues(topic):
-            first, end = queue.min_offset, context.visible.hot_start(queue)
+            first, end = queue.min_offset, self._visible.hot_start(queue)
             if first >= end:
                 continue
             newest_offset = max(newest_offset, queue.unit(end - 1).physical_offset)
             rows.append(
                 HiddenFile(
-                    path=f"{context.store.config.consume_queue_path}/{topic}/{queue.queue_id}",
+                    path=f"{self._store.config.consume_queue_path}/{topic}/{queue.queue_id}",
                     kind="queue",
                     messages=end - first,
                     bytes=(end - first) * UNIT.size,
@@ -164,7 +179,7 @@ class HiddenMessages:
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     def _queues(self, topic: str) -> list[ConsumeQueue]:
-        return sorted(self._context.store.queues.of_topic(topic).values(), key=lambda queue: queue.queue_id)
+        return sorted(self._store.queues.of_topic(topic).values(), key=lambda queue: queue.queue_id)
 
     async def _stored(self, queue: ConsumeQueue, offset: int) -> MessageRecord | None:
         """The record, whether it may be seen or not; None when nothing is stored there any more."""
@@ -173,7 +188,7 @@ class HiddenMessages:
             if unit.is_empty:
                 return None
             try:
-                return self._context.store.read_record(unit.physical_offset)
+                return self._store.read_record(unit.physical_offset)
             except (OffsetOutOfRangeError, CorruptDataError):
                 return None
         pull = ColdPull(
@@ -186,7 +201,7 @@ class HiddenMessages:
             expired_before_ms=0,
             group=LOOKUP_GROUP,
         )
-        result = await self._context.cold.pull(pull)
+        result = await self._cold.pull(pull)
         if not result.records:
             return None
         record = decode_record(memoryview(result.records[0]), check_crc=False)
@@ -197,7 +212,7 @@ class HiddenMessages:
             queue_id=record.queue_id,
             offset=record.queue_offset,
             store_ms=record.store_timestamp_ms,
-            message_id=encode_message_id(self._context.store_host, record.physical_offset),
+            message_id=encode_message_id(self._store_host, record.physical_offset),
             unique_key=record.unique_key,
             keys=(record.keys or "").split(),
             is_cold=is_cold,
@@ -205,7 +220,7 @@ class HiddenMessages:
 
     def _log_files(self, held: Mapping[str, int], *, now_ms: int) -> list[HiddenFile]:
         """Log files, by name, with so many expired messages in them. One that stays holds up all behind it."""
-        store = self._context.store
+        store = self._store
         base_offsets = {file.name: file.base_offset for file in store.commit_log.files}
         hour = time.localtime(now_ms / 1_000).tm_hour
         rows: list[HiddenFile] = []
@@ -231,18 +246,17 @@ class HiddenMessages:
 
     def _index_files(self, newest_offset: int) -> list[HiddenFile]:
         """Index files that may file the expired messages: hashes of keys and places in the log, no texts."""
-        context = self._context
-        folder = context.store.config.index_path
+        folder = self._store.config.index_path
         rows: list[HiddenFile] = []
-        if not context.disk.exists(folder):
+        if not self._disk.exists(folder):
             return rows
-        for name in sorted(context.disk.list_directory(folder)):
+        for name in sorted(self._disk.list_directory(folder)):
             path = f"{folder}/{name}"
             try:
                 header, size_bytes = self._index_header(path)
             except (FileNotFoundError, CorruptDataError):
                 continue  # the index process has let it go, or has not written it yet
-            is_of_log = header.last_physical_offset >= context.store.commit_log.min_offset
+            is_of_log = header.last_physical_offset >= self._store.commit_log.min_offset
             if header.first_physical_offset <= newest_offset and is_of_log:
                 rows.append(
                     HiddenFile(
@@ -252,7 +266,7 @@ class HiddenMessages:
         return rows
 
     def _index_header(self, path: str) -> tuple[IndexHeader, int]:
-        file = self._context.disk.open(path)
+        file = self._disk.open(path)
         try:
             return IndexHeader.read(file), file.size_bytes
         finally:

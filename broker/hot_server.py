@@ -1,12 +1,12 @@
-"""Hot server: the message path of the hot process, put together.
+"""Hot server: the message path of the hot process.
 
     received chunk -> sends: store/fast_path.py      -> acknowledgements -> replies, waiting pulls are woken
                       (a chunk that is one send waits for those of other connections in the same round of the loop)
                    -> pulls: processors/pull.py      -> replies, or they wait
                    -> anything else: dispatcher -> processors
 
-`HotServer` is what the RemotingServer is given as chunk handler; its processors go to the dispatcher beside those of
-the control plane. `tick` is to be called every TICK_MS; `start` does so in a task of its own.
+`HotServer` is what the RemotingServer is given as chunk handler. `tick` is to be called every TICK_MS; `start` does so
+in a task of its own.
 
 Rules
   - Of one connection everything is handled in the order in which it came: whatever comes behind a send that waits for
@@ -22,19 +22,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from thermocline.broker.acknowledgements import Acknowledgements
-from thermocline.broker.broker_config import INT_MAX, PERM_WRITE
-from thermocline.broker.cold_pull_limits import ColdPullLimits
-from thermocline.broker.context import BrokerContext
-from thermocline.broker.key_index import KeyIndex
-from thermocline.broker.local_records import LocalRecords
+from thermocline.broker.broker_config import PERM_WRITE, CurrentConfig
+from thermocline.broker.broker_stats import BrokerStats
 from thermocline.broker.long_polling import TICK_MS, LongPolling
-from thermocline.broker.processors.cold_flow import ColdFlowProcessor
-from thermocline.broker.processors.dispatcher import Processor
-from thermocline.broker.processors.offset_lookup import OffsetLookupProcessor
 from thermocline.broker.processors.pull import (
     BINARY_PULLS,
     JSON_LITE_PULL,
@@ -42,13 +36,6 @@ from thermocline.broker.processors.pull import (
     JSON_PULL,
     PullProcessor,
 )
-from thermocline.broker.processors.query import QueryProcessor
-from thermocline.broker.processors.reply import ReplyProcessor
-from thermocline.broker.processors.send import SendProcessor
-from thermocline.broker.processors.transaction import TransactionProcessor
-from thermocline.broker.processors.view import ViewProcessor
-from thermocline.broker.pull_admission import PullAdmission
-from thermocline.broker.pull_finder import PullFinder
 from thermocline.broker.send_targets import SendTargets
 from thermocline.remoting.command import SerializeType
 from thermocline.remoting.connection import Connection
@@ -61,6 +48,7 @@ from thermocline.store.fast_path import (
     FastPathSettings,
 )
 from thermocline.store.flush_service import run_in_executor
+from thermocline.store.message_store import MessageStore
 from thermocline.store.send_header import BINARY_CODES, CODE_BYTES, HEADER_BYTES_MASK, JSON_FORMS, PREFIX_BYTES
 
 logger = logging.getLogger(__name__)
@@ -81,60 +69,37 @@ assert FRAME_HEAD_BYTES + PREFIX_BYTES > POSITION_SERIALIZE_TYPE
 
 
 class HotServer:
-    """The data plane: fast path, send, ends of transactions, pull, lookups, and what they share."""
+    """The fast path of sends and pulls."""
 
     def __init__(
         self,
-        context: BrokerContext,
         *,
-        key_index: KeyIndex,
+        settings: CurrentConfig,
+        store: MessageStore,
+        stats: BrokerStats,
+        clock: Callable[[], int],
+        store_host: tuple[str, int],
+        targets: SendTargets,
+        acknowledgements: Acknowledgements,
+        pulls: PullProcessor,
         long_polling: LongPolling,
-        near_bytes: int | None = None,
+        unique_ids: UniqueIdGenerator,
+        choose_queue: Callable[[int], int],
     ) -> None:
-        """On the loop. `near_bytes`: how much of the log's end counts as being in memory; None: as settings say."""
-        self._context = context
-        self._store = context.store
+        """On the loop. `choose_queue(count)` gives the queue of a message that names none."""
+        self._settings = settings
+        self._store = store
+        self._stats = stats
+        self._clock = clock
+        self._store_host = store_host
+        self._targets = targets
+        self._acknowledgements = acknowledgements
+        self._waits_for_flush = acknowledgements.waits_for_flush
+        self._pulls = pulls
         self._long_polling = long_polling
-        self._acknowledgements = Acknowledgements(
-            context.store,
-            long_polling,
-            clock=context.clock,
-            call_soon=asyncio.get_running_loop().call_soon,
-            sends_waiting_max=lambda: context.config.sends_waiting_max,
-            send_wait_ms_max=lambda: context.config.send_wait_ms_max if context.config.fast_failure else INT_MAX,
-        )
-        self._waits_for_flush = self._acknowledgements.waits_for_flush
-        self._targets = SendTargets(context.topics, context.static_topics, context.store.queues)
-        limits = ColdPullLimits()
-        self._pulls = PullProcessor(
-            context,
-            PullAdmission(context),
-            PullFinder(context, context.visible, near_bytes=near_bytes),
-            long_polling,
-            limits,
-        )
-        self._unique_ids = UniqueIdGenerator(
-            address=context.store_host[0],
-            process_id=os.getpid(),
-            number=context.random.getrandbits(32),
-            clock_ms=context.clock,
-        )
-        sends = SendProcessor(
-            context, self._acknowledgements, unique_ids=self._unique_ids, choose_queue=context.random.randrange
-        )
-        local = LocalRecords(context.store, expired_before_ms=context.topics.expired_before)
-        self.processors: tuple[Processor, ...] = (
-            sends,
-            TransactionProcessor(context, self._acknowledgements),
-            ReplyProcessor(context, check=sends.check, make_topic=sends.make_topic),
-            self._pulls,
-            OffsetLookupProcessor(context),
-            QueryProcessor(context, local, key_index),
-            ViewProcessor(context, local),
-            ColdFlowProcessor(context),
-        )
-        """For the dispatcher; `connection_closed` is to be told of every connection that ends."""
-        self._config = context.config
+        self._unique_ids = unique_ids
+        self._choose_queue = choose_queue
+        self._config = settings.broker
         self._fast_path = self._make_fast_path()
         self._loop = asyncio.get_running_loop()
         self._round: dict[Connection, bytes] = {}  # one send of each connection, whole frames
@@ -170,10 +135,6 @@ class HotServer:
     def came_late(self, late_ms: int) -> None:
         """The loop has come to a tick so much too late: for so long sends have had to wait."""
         self._acknowledgements.ticked(late_ms)
-
-    def connection_closed(self, connection: Connection) -> None:
-        """A client has left."""
-        self._pulls.connection_closed(connection)
 
     # -- ChunkHandler --------------------------------------------------------------------------------------------------
 
@@ -276,32 +237,32 @@ class HotServer:
 
     def _is_ready(self) -> bool:
         """Whether sends are accepted just now; the fast path follows the settings."""
-        config = self._context.settings.broker
+        config = self._settings.broker
         if config is not self._config:
             self._config = config
             self._fast_path = self._make_fast_path()
         return (
             bool(config.permission & PERM_WRITE)
-            and (not config.accept_sends_from_ms or config.accept_sends_from_ms <= self._context.clock())
+            and (not config.accept_sends_from_ms or config.accept_sends_from_ms <= self._clock())
             and self._acknowledgements.has_room()
         )
 
     def _make_fast_path(self) -> FastPath:
-        context, config = self._context, self._config
+        config = self._config
         return FastPath(
-            context.store,
+            self._store,
             self._targets.table,
             settings=FastPathSettings(
-                store_host=context.store_host,
+                store_host=self._store_host,
                 region_id=config.region_id,
                 trace_on=config.trace_on,
                 cluster_name=config.cluster_name,
-                body_bytes_max=context.store.config.message_bytes_max,
+                body_bytes_max=self._store.config.message_bytes_max,
                 waits_for_flush=self._waits_for_flush,
             ),
-            choose_queue=context.random.randrange,
-            put_meter=context.stats.put_meter,
-            on_stored=context.stats.add_stored,
+            choose_queue=self._choose_queue,
+            put_meter=self._stats.put_meter,
+            on_stored=self._stats.add_stored,
             unique_ids=self._unique_ids,
         )
 
@@ -311,7 +272,7 @@ class HotServer:
             await asyncio.sleep(TICK_MS / 1000)
             try:
                 self.came_late(int((self._loop.time() - due_s) * 1000))
-                while self.tick(self._context.clock()):  # noqa: ASYNC110 - lets requests in between two slices
+                while self.tick(self._clock()):  # noqa: ASYNC110 - lets requests in between two slices
                     await asyncio.sleep(0)
             except Exception:  # a bug of ours must not leave every waiting pull without an end
                 logger.exception("tick failed, a bug of ours")

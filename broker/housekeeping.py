@@ -17,18 +17,26 @@ Owner: the hot process's event loop.
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from typing import TypeAlias
 
 from thermocline.broker import consumer_filter_table, consumer_offsets, delay_service, transaction_counts
+from thermocline.broker.broker_config import CurrentConfig
+from thermocline.broker.broker_stats import BrokerStats
+from thermocline.broker.client_registry import ClientRegistry
+from thermocline.broker.config_persister import ConfigPersister
 from thermocline.broker.consumer_filter_table import ConsumerFilterTable
 from thermocline.broker.consumer_offsets import ConsumerOffsets
-from thermocline.broker.context import BrokerContext
+from thermocline.broker.delay_service import DelayService
 from thermocline.broker.huge_pages import advise_heap
+from thermocline.broker.queue_locks import QueueLocks
 from thermocline.broker.static_topics.mapping_cleaner import MappingCleaner
 from thermocline.broker.timer_service import TimerService
+from thermocline.broker.transaction_counts import TransactionCounts
 from thermocline.broker.transaction_service import TransactionService
 from thermocline.pop import order_table
 from thermocline.pop.order_table import OrderTable
+from thermocline.pop.pop_store import PopStore
 from thermocline.remoting.descriptor_limit import DescriptorWatch
 from thermocline.remoting.errors import MQError, UnavailableError
 
@@ -44,10 +52,40 @@ HEAP_ADVICE_MS = 30_000
 class Housekeeping:
     """The recurring work of one broker. `start` once, `close` as often as wanted."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(
+        self,
+        *,
+        settings: CurrentConfig,
+        persister: ConfigPersister,
+        offsets: ConsumerOffsets,
+        clients: ClientRegistry,
+        consumer_filters: ConsumerFilterTable,
+        locks: QueueLocks,
+        delays: DelayService,
+        timers: TimerService | None,
+        transactions: TransactionService,
+        transaction_counts: TransactionCounts,
+        pops: PopStore,
+        mappings: MappingCleaner,
+        stats: BrokerStats,
+        clock: Callable[[], int],
+    ) -> None:
+        """`timers`: None while they are switched off."""
+        self._settings = settings
+        self._persister = persister
+        self._offsets = offsets
+        self._clients = clients
+        self._consumer_filters = consumer_filters
+        self._locks = locks
+        self._delays = delays
+        self._timers = timers
+        self._transactions = transactions
+        self._transaction_counts = transaction_counts
+        self._pops = pops
+        self._mappings = mappings
+        self._stats = stats
+        self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
-        self.transactions = TransactionService(context)
         self._descriptors = DescriptorWatch()
         self._offsets_due_ms = 0
         self._scan_due_ms = 0
@@ -57,18 +95,14 @@ class Housekeeping:
         """Begin; returns at once."""
         assert not self._tasks
         loop = asyncio.get_running_loop()
-        context = self._context
         self._tasks = [
             loop.create_task(self._run(), name="housekeeping"),
-            loop.create_task(context.delays.run(), name="delay service"),
-            loop.create_task(self.transactions.run(), name="transaction service"),
-            loop.create_task(MappingCleaner(context).run(), name="mapping cleaner"),
+            loop.create_task(self._delays.run(), name="delay service"),
+            loop.create_task(self._transactions.run(), name="transaction service"),
+            loop.create_task(self._mappings.run(), name="mapping cleaner"),
         ]
-        if context.timers is not None:
-            service = TimerService(
-                context.timers, context.appender, commit_log=context.store.commit_log, rates=context.stats.rates
-            )
-            self._tasks.append(loop.create_task(service.run(), name="timer service"))
+        if self._timers is not None:
+            self._tasks.append(loop.create_task(self._timers.run(), name="timer service"))
 
     async def close(self) -> None:
         """End the tasks and write what they left. Idempotent.
@@ -82,7 +116,7 @@ class Housekeeping:
         for task in tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        self.transactions.close()
+        self._transactions.close()
         await self.save()
 
     async def save(self) -> None:
@@ -91,39 +125,37 @@ class Housekeeping:
         Raises:
             UnavailableError: A file could not be written.
         """
-        context = self._context
         await self._save_popped()
-        await self._save(consumer_offsets.FILE_NAME, context.offsets)
-        await self._save(consumer_filter_table.FILE_NAME, context.consumer_filters)
-        if context.delays.is_dirty:
-            await context.persister.save(delay_service.FILE_NAME)
-        if context.transaction_counts.is_dirty:
-            await context.persister.save(transaction_counts.FILE_NAME)
+        await self._save(consumer_offsets.FILE_NAME, self._offsets)
+        await self._save(consumer_filter_table.FILE_NAME, self._consumer_filters)
+        if self._delays.is_dirty:
+            await self._persister.save(delay_service.FILE_NAME)
+        if self._transaction_counts.is_dirty:
+            await self._persister.save(transaction_counts.FILE_NAME)
 
     async def step(self) -> None:
         """Do what is due now."""
-        context = self._context
-        now = context.clock()
-        context.stats.sample(now)
+        now = self._clock()
+        self._stats.sample(now)
         await self._maintain_popped()
         if now >= self._scan_due_ms:
             self._scan_due_ms = now + CLIENT_SCAN_MS
-            context.clients.expire(context.config.client_expiry_ms)
-            context.locks.expire()
+            self._clients.expire(self._settings.broker.client_expiry_ms)
+            self._locks.expire()
             await asyncio.to_thread(self._descriptors.check)
-            await self._try_to_save(consumer_filter_table.FILE_NAME, context.consumer_filters)
+            await self._try_to_save(consumer_filter_table.FILE_NAME, self._consumer_filters)
         if now >= self._heap_due_ms:
             self._heap_due_ms = now + HEAP_ADVICE_MS
             await asyncio.to_thread(advise_heap)
-        self.transactions.step(now)
+        self._transactions.step(now)
         if now >= self._offsets_due_ms:
-            self._offsets_due_ms = now + context.config.offset_flush_interval_ms
+            self._offsets_due_ms = now + self._settings.broker.offset_flush_interval_ms
             try:
                 await self._save_popped()
             except UnavailableError as error:
                 logger.error("order infos not written, will try again error=%s", error)
             else:
-                await self._try_to_save(consumer_offsets.FILE_NAME, context.offsets)
+                await self._try_to_save(consumer_offsets.FILE_NAME, self._offsets)
 
     async def _try_to_save(self, name: str, table: SavedTable) -> None:
         try:
@@ -135,14 +167,14 @@ class Housekeeping:
         if not table.is_dirty:
             return
         try:
-            await self._context.persister.save(name)
+            await self._persister.save(name)
         except UnavailableError:
             table.is_dirty = True
             raise
 
     async def _save_popped(self) -> None:
         """Write order infos if they changed; then the offsets may say that their records are done with."""
-        pops = self._context.pops
+        pops = self._pops
         if pops.orders.is_dirty:
             await self._save(order_table.FILE_NAME, pops.orders)
             pops.orders_saved()
@@ -150,7 +182,7 @@ class Housekeeping:
 
     async def _maintain_popped(self) -> None:
         try:
-            while self._context.pops.maintain():  # noqa: ASYNC110 - lets requests in between two slices
+            while self._pops.maintain():  # noqa: ASYNC110 - lets requests in between two slices
                 await asyncio.sleep(0)
         except MQError as error:
             logger.error("check points not put anew, will try again error=%s", error)

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from thermocline.broker.helper_hub import HelperHub, decode_body
 from thermocline.broker.helper_protocol import (
+    INDEX_ROLE,
     HelperRequestCode,
     IndexProgress,
     IndexQueryReply,
@@ -13,8 +14,6 @@ from thermocline.broker.helper_protocol import (
 from thermocline.broker.key_index import KeyMatches, KeyQuery
 
 logger = logging.getLogger(__name__)
-
-ROLE = "index"
 
 
 class IndexLink:
@@ -27,7 +26,7 @@ class IndexLink:
         self._timeout_ms = timeout_ms
         self._durable_offset = 0
         self._index_timestamp_ms = 0
-        hub.add_role(ROLE, self)
+        hub.add_role(INDEX_ROLE, self)
 
     @property
     def durable_offset(self) -> int:
@@ -52,7 +51,7 @@ class IndexLink:
     async def find(self, query: KeyQuery) -> KeyMatches:
         """Look a key up; see KeyIndex."""
         request = IndexQueryRequest(query=query, up_to_offset=await self._flushed())
-        response = await self._hub.ask(ROLE, HelperRequestCode.INDEX_QUERY, request, timeout_ms=self._timeout_ms)
+        response = await self._hub.ask(INDEX_ROLE, HelperRequestCode.INDEX_QUERY, request, timeout_ms=self._timeout_ms)
         reply = decode_body(response.body, IndexQueryReply)
         return KeyMatches(
             physical_offsets=reply.physical_offsets,

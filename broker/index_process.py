@@ -14,6 +14,7 @@ import msgspec
 
 from thermocline.broker.helper_process import HelperLink, HelperOptions, connect, main
 from thermocline.broker.helper_protocol import (
+    INDEX_ROLE,
     HelperRequestCode,
     IndexProgress,
     IndexQueryReply,
@@ -27,7 +28,6 @@ from thermocline.store.index_service import IndexService
 
 logger = logging.getLogger(__name__)
 
-ROLE = "index"
 IDLE_MS, LONG_IDLE_MS = 50, 500
 LONG_IDLE_AFTER = 20
 """Looks at the log without news after which it is looked at seldom, until somebody asks for what is not indexed yet."""
@@ -143,7 +143,7 @@ class IndexRole:
 async def serve(options: HelperOptions, stop: asyncio.Event) -> None:
     """Run the role until `stop`, or until the hot process goes away."""
     role = IndexRole()
-    link = await connect(options, role=ROLE, handler=role, on_closed=stop.set)
+    link = await connect(options, role=INDEX_ROLE, handler=role, on_closed=stop.set)
     try:
         await role.run(link, stop)
     finally:
@@ -152,4 +152,4 @@ async def serve(options: HelperOptions, stop: asyncio.Event) -> None:
 
 
 if __name__ == "__main__":
-    main(ROLE, serve)
+    main(INDEX_ROLE, serve)

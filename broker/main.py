@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from thermocline.broker.broker_settings import BrokerSettings, decode_changes
+from thermocline.broker.assembly.parts import wall_clock_ms
+from thermocline.broker.broker_settings import BrokerSettings, decode_changes, settings_path
 from thermocline.broker.config_persister import load_file
-from thermocline.broker.context_builder import settings_path, wall_clock_ms
 from thermocline.broker.event_loop import run as run_loop
 from thermocline.broker.follower.source import Source, find_source, make_read_only
 from thermocline.broker.freed_memory import give_memory_back

@@ -9,8 +9,12 @@ Source: PopMessageProcessor.java, Apache RocketMQ 5.3.
 
 from __future__ import annotations
 
-from thermocline.broker.context import BrokerContext
+from thermocline.broker.broker_config import CurrentConfig
+from thermocline.broker.group_table import GroupTable
+from thermocline.broker.hand_off.group_holds import GroupHolds
+from thermocline.broker.message_filters import MessageFilters
 from thermocline.broker.request_expressions import RequestExpressions, Wanted
+from thermocline.broker.topic_table import TopicTable
 from thermocline.remoting.bodies import PERM_READ, SubscriptionGroupConfig, TopicConfig
 from thermocline.remoting.errors import (
     GroupNotFoundError,
@@ -27,9 +31,22 @@ FAQ_TEXT = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for furthe
 class PopAdmission:
     """Admits POPs and their relatives, or refuses them with an error."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
-        self._expressions = RequestExpressions(context.filters)
+    def __init__(
+        self,
+        *,
+        settings: CurrentConfig,
+        topics: TopicTable,
+        groups: GroupTable,
+        holds: GroupHolds,
+        filters: MessageFilters,
+        store_host: tuple[str, int],
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._groups = groups
+        self._holds = holds
+        self._store_host = store_host
+        self._expressions = RequestExpressions(filters)
 
     def admit(self, header: PopMessageRequestHeader, *, remote_address: str) -> Wanted:
         """Pass a POP; the messages that its group wants.
@@ -42,7 +59,7 @@ class PopAdmission:
         self.check_broker("pop message")
         if header.max_msg_nums > MESSAGES_MAX:
             raise InvalidParameterError(
-                f"the broker[{self._context.store_host[0]}] pop message's num is greater than {MESSAGES_MAX}"
+                f"the broker[{self._store_host[0]}] pop message's num is greater than {MESSAGES_MAX}"
             )
         self.check_place(header.topic, header.consumer_group, header.queue_id, remote_address=remote_address)
         expression = header.exp or ""
@@ -54,8 +71,8 @@ class PopAdmission:
         Raises:
             PermissionDeniedError: It does not.
         """
-        if not self._context.config.is_readable:
-            raise PermissionDeniedError(f"the broker[{self._context.store_host[0]}] {what} is forbidden")
+        if not self._settings.broker.is_readable:
+            raise PermissionDeniedError(f"the broker[{self._store_host[0]}] {what} is forbidden")
 
     def check_place(self, topic: str, group: str, queue_id: int, *, remote_address: str) -> TopicConfig:
         """Pass a topic, one of its queues (below 0: all), and a group.
@@ -64,7 +81,7 @@ class PopAdmission:
             TopicNotFoundError, PermissionDeniedError, InvalidParameterError, GroupNotFoundError, GroupHeldError: It is
                 refused.
         """
-        config = self._context.topics.get(topic)
+        config = self._topics.get(topic)
         if config is None:
             raise TopicNotFoundError(f"topic[{topic}] not exist, apply first please! {FAQ_TEXT}")
         if not config.perm & PERM_READ:
@@ -75,12 +92,12 @@ class PopAdmission:
         return config
 
     def _check_group(self, name: str) -> SubscriptionGroupConfig:
-        group = self._context.groups.find_or_create(name)
+        group = self._groups.find_or_create(name)
         if group is None:
             raise GroupNotFoundError(f"subscription group [{name}] does not exist, {FAQ_TEXT}")
         if not group.consume_enable:
             raise PermissionDeniedError(f"subscription group no permission, {name}")
-        self._context.holds.check(name)
+        self._holds.check(name)
         return group
 
 

@@ -28,20 +28,28 @@ import time
 from collections import deque
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
+from random import Random
 
-from thermocline.broker.context import BrokerContext
-from thermocline.broker.first_message import is_first_message_in_memory
+from thermocline.broker.broker_config import CurrentConfig
+from thermocline.broker.consumer_offsets import ConsumerOffsets
+from thermocline.broker.first_message import FirstMessages
+from thermocline.broker.loop_turns import LoopTurns
 from thermocline.broker.pop_request import PopRequest
 from thermocline.broker.pull_finder import ColdNeeded, PullFinder, SearchNeeded
 from thermocline.broker.pull_reply import PullAnswer
 from thermocline.broker.pull_request import PullRequest
+from thermocline.broker.queue_lookup import QueueLookup
 from thermocline.broker.request_expressions import Wanted
+from thermocline.broker.topic_table import TopicTable
+from thermocline.broker.visible_queues import VisibleQueues
+from thermocline.pop.pop_store import PopStore
 from thermocline.remoting.errors import BrokerBusyError, CorruptDataError, UnavailableError
 from thermocline.remoting.headers.read import PullMessageRequestHeader
 from thermocline.remoting.message_record import INT, LONG, POSITION_QUEUE_OFFSET, POSITION_SIZE
 from thermocline.remoting.pop_topics import RetryFlag, pop_retry_topic_v1, pop_retry_topic_v2, retry_flag
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
+from thermocline.store.message_store import MessageStore
 
 INIT_MODE_MIN = 0
 CORRECTIONS_MAX = 3
@@ -108,18 +116,44 @@ class PopHarvest:
 class PopFinder:
     """Reads queues for POPs."""
 
-    def __init__(self, context: BrokerContext, finder: PullFinder, *, on_free: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        *,
+        settings: CurrentConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        offsets: ConsumerOffsets,
+        turns: LoopTurns,
+        pops: PopStore,
+        visible: VisibleQueues,
+        lookup: QueueLookup,
+        first_messages: FirstMessages,
+        clock: Callable[[], int],
+        random: Random,
+        finder: PullFinder,
+        on_free: Callable[[str, str], None],
+    ) -> None:
         """`on_free(topic, group)`: called when a queue is no longer busy; the topic may be a retry topic."""
-        self._context = context
+        self._settings = settings
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._turns = turns
+        self._pops = pops
+        self._visible = visible
+        self._lookup = lookup
+        self._first_messages = first_messages
+        self._clock = clock
+        self._random = random
         self._finder = finder
         self._on_free = on_free
         self._busy: set[tuple[str, str, int]] = set()
 
     def start(self, request: PopRequest) -> PopHarvest:
         """A harvest with nothing in it yet."""
-        context, header = self._context, request.header
-        config = context.config
-        chance = context.random.randrange(100)
+        header = request.header
+        config = self._settings.broker
+        chance = self._random.randrange(100)
         own = self._queues_from(header.topic, chance) if header.queue_id < 0 else [(header.topic, header.queue_id)]
         if header.order:
             return PopHarvest(own, wanted_count=header.max_msg_nums)
@@ -169,7 +203,7 @@ class PopFinder:
             finally:
                 self._busy.discard(key)
                 self._on_free(topic, group)
-            if self._context.offsets.query(topic, group, queue_id) == offset:  # nobody has moved the group meanwhile
+            if self._offsets.query(topic, group, queue_id) == offset:  # nobody has moved the group meanwhile
                 self._gather(request, harvest, topic, queue_id, offset, answer)
             harvest.plan.popleft()
             try:
@@ -183,42 +217,41 @@ class PopFinder:
         Raises:
             UnavailableError: The queue's minimum is not known now.
         """
-        context = self._context
-        reset = context.offsets.take_reset(topic, group, queue_id)
+        reset = self._offsets.take_reset(topic, group, queue_id)
         if reset is not None:
-            if context.pops.orders.find(topic, group, queue_id) is not None:
-                context.pops.order_changed(topic, group, queue_id, None, next_offset=reset)
-            context.offsets.commit(topic, group, queue_id, reset)
+            if self._pops.orders.find(topic, group, queue_id) is not None:
+                self._pops.order_changed(topic, group, queue_id, None, next_offset=reset)
+            self._offsets.commit(topic, group, queue_id, reset)
             return reset
-        offset = context.offsets.query(topic, group, queue_id)
+        offset = self._offsets.query(topic, group, queue_id)
         if offset is None:
             offset = self._first_offset(topic, queue_id, init_mode)
-            context.offsets.commit(topic, group, queue_id, offset)
+            self._offsets.commit(topic, group, queue_id, offset)
         return offset
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _queues_from(self, topic: str, chance: int) -> list[tuple[str, int]]:
-        config = self._context.topics.get(topic)
+        config = self._topics.get(topic)
         if config is None:
             return []
         count = config.read_queue_nums
         return [(topic, (chance + index) % count) for index in range(count)]
 
     def _visit(self, request: PopRequest, wanted: Wanted, harvest: PopHarvest, topic: str, queue_id: int) -> None:
-        context, header = self._context, request.header
+        header = request.header
         group = header.consumer_group
         if (topic, group, queue_id) in self._busy:
             return
         offset = self.offset(topic, group, queue_id, init_mode=header.init_mode)
         if header.order:
-            info = context.pops.orders.find(topic, group, queue_id)
-            if info is not None and info.is_blocking(context.clock(), attempt_id=header.attempt_id):
+            info = self._pops.orders.find(topic, group, queue_id)
+            if info is not None and info.is_blocking(self._clock(), attempt_id=header.attempt_id):
                 # Its rest does not count: nobody is to look again for what nobody may have.
                 harvest.free_ms = info.free_ms if harvest.free_ms is None else min(harvest.free_ms, info.free_ms)
                 return
         if harvest.message_count >= harvest.wanted_count or self._is_too_much(topic, group, queue_id):
-            harvest.rest_count += max(0, context.lookup.end(topic, queue_id) - offset)
+            harvest.rest_count += max(0, self._lookup.end(topic, queue_id) - offset)
             return
         count = harvest.wanted_count - harvest.message_count
         for _ in range(CORRECTIONS_MAX):
@@ -226,7 +259,7 @@ class PopFinder:
             if answer.code != ResponseCode.PULL_OFFSET_MOVED:
                 break
             offset = answer.next_offset
-            context.offsets.commit(topic, group, queue_id, offset)
+            self._offsets.commit(topic, group, queue_id, offset)
         self._gather(request, harvest, topic, queue_id, offset, answer)
 
     def _find(self, harvest: PopHarvest, pull: PullRequest, wanted: Wanted) -> PullAnswer:
@@ -261,7 +294,7 @@ class PopFinder:
                 done.set_result(None)
             return has_ended
 
-        if not self._context.turns.add(go_on):
+        if not self._turns.add(go_on):
             raise BrokerBusyError("too many searches for messages are on the way")
         await done
         return self._finder.search_answer(runs)
@@ -275,7 +308,7 @@ class PopFinder:
             read_offsets, buffers = queue_offsets(answer.buffers), answer.buffers
             assert len(read_offsets) == answer.message_count
             offsets = read_offsets
-            info = self._context.pops.orders.find(topic, group, queue_id) if request.header.order else None
+            info = self._pops.orders.find(topic, group, queue_id) if request.header.order else None
             acked = info.acked_from(offset) if info is not None else ()
             if acked and any(each in acked for each in read_offsets):
                 buffers, offsets = _without(buffers, acked)
@@ -296,7 +329,7 @@ class PopFinder:
                     SteppedQueue(topic=topic, queue_id=queue_id, start_offset=offset, next_offset=next_offset)
                 )
         elif answer.code == ResponseCode.PULL_OFFSET_MOVED:  # of a queue in the cold tier
-            self._context.offsets.commit(topic, group, queue_id, next_offset)
+            self._offsets.commit(topic, group, queue_id, next_offset)
         elif next_offset > offset:
             harvest.stepped.append(
                 SteppedQueue(topic=topic, queue_id=queue_id, start_offset=offset, next_offset=next_offset)
@@ -304,24 +337,23 @@ class PopFinder:
         harvest.rest_count += max(0, answer.max_offset - next_offset)
 
     def _is_too_much(self, topic: str, group: str, queue_id: int) -> bool:
-        config = self._context.config
+        config = self._settings.broker
         return (
             config.pop_threshold_on
-            and self._context.pops.in_flight.message_count(topic, group, queue_id) > config.pop_threshold
+            and self._pops.in_flight.message_count(topic, group, queue_id) > config.pop_threshold
         )
 
     def _first_offset(self, topic: str, queue_id: int, init_mode: int) -> int:
-        context = self._context
-        queue = context.store.queues.find(topic, queue_id)
+        queue = self._store.queues.find(topic, queue_id)
         if queue is None:
             return 0
         if init_mode == INIT_MODE_MIN or retry_flag(topic) is not RetryFlag.NORMAL:
-            if context.visible.cold_start(queue) is None:
+            if self._visible.cold_start(queue) is None:
                 raise UnavailableError("the cold tier has not been heard of yet", topic=topic, queue_id=queue_id)
-            return context.visible.near_minimum(queue)
-        if context.config.pop_init_in_memory and is_first_message_in_memory(context, topic, queue_id):
+            return self._visible.near_minimum(queue)
+        if self._settings.broker.pop_init_in_memory and self._first_messages.is_in_memory(topic, queue_id):
             return 0
-        return max(0, context.visible.end(queue) - 1)
+        return max(0, self._visible.end(queue) - 1)
 
 
 def queue_offsets(runs: Sequence[bytes | memoryview]) -> tuple[int, ...]:

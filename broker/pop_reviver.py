@@ -17,10 +17,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
-from thermocline.broker.context import BrokerContext
+from thermocline.broker.broker_config import CurrentConfig
+from thermocline.broker.broker_stats import BrokerStats
+from thermocline.broker.consumer_offsets import ConsumerOffsets
+from thermocline.broker.group_table import GroupTable
 from thermocline.broker.message_reader import MessageReader
+from thermocline.broker.topic_table import TopicTable
 from thermocline.pop.in_flight import Pending
+from thermocline.pop.pop_store import PopStore
 from thermocline.pop.revival import dead_letter_draft, is_dead, retry_draft, retry_topic_of
 from thermocline.remoting.bodies import SubscriptionGroupConfig
 from thermocline.remoting.errors import MQError
@@ -45,11 +51,30 @@ QUEUES = 1
 class PopReviver:
     """Brings back what was popped and not acknowledged. `run` is its task; `step` is what the task does."""
 
-    def __init__(self, context: BrokerContext, reader: MessageReader) -> None:
-        self._context = context
+    def __init__(
+        self,
+        *,
+        settings: CurrentConfig,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: ConsumerOffsets,
+        pops: PopStore,
+        stats: BrokerStats,
+        clock: Callable[[], int],
+        store_host: tuple[str, int],
+        reader: MessageReader,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._pops = pops
+        self._stats = stats
+        self._clock = clock
+        self._store_host = store_host
         self._reader = reader
         self._wake = asyncio.Event()
-        context.pops.on_due = self._wake.set
+        pops.on_due = self._wake.set
 
     async def run(self) -> None:
         """Revive until cancelled."""
@@ -73,10 +98,10 @@ class PopReviver:
 
     async def step(self) -> bool:
         """Revive what is due now, up to a slice; True when more is due."""
-        pops = self._context.pops
+        pops = self._pops
         pops.catch_up()
         for _ in range(SLICE_MAX):
-            pending = pops.in_flight.take_due(self._context.clock())
+            pending = pops.in_flight.take_due(self._clock())
             if pending is None:
                 return False
             try:
@@ -84,15 +109,15 @@ class PopReviver:
             except MQError as error:
                 self._put_off(pending, error)
             except BaseException:
-                pops.in_flight.put_off(pending, self._context.clock() + AGAIN_S[0] * 1_000)
+                pops.in_flight.put_off(pending, self._clock() + AGAIN_S[0] * 1_000)
                 raise
         return True
 
     def _sleep_s(self) -> float | None:
-        due_ms = self._context.pops.in_flight.next_due_ms
+        due_ms = self._pops.in_flight.next_due_ms
         if due_ms is None:
             return None
-        return min(max(0.0, (due_ms - self._context.clock()) / 1_000), SLEEP_S_MAX)
+        return min(max(0.0, (due_ms - self._clock()) / 1_000), SLEEP_S_MAX)
 
     def _put_off(self, pending: Pending, error: MQError) -> None:
         pause_s = AGAIN_S[min(pending.tries, len(AGAIN_S) - 1)]
@@ -107,14 +132,14 @@ class PopReviver:
             error,
         )
         pending.tries += 1
-        self._context.pops.in_flight.put_off(pending, self._context.clock() + pause_s * 1_000)
+        self._pops.in_flight.put_off(pending, self._clock() + pause_s * 1_000)
 
     async def _revive(self, pending: Pending) -> None:
         """Bring a check point to its end. UnavailableError and others when that is not possible now."""
-        context, check_point = self._context, pending.check_point
+        check_point = pending.check_point
         # One that was made by its first use may not have been on disk yet when the broker was killed.
-        group = context.groups.find_or_create(check_point.group)
-        if group is None or normal_topic(check_point.topic, check_point.group) not in context.topics:
+        group = self._groups.find_or_create(check_point.group)
+        if group is None or normal_topic(check_point.topic, check_point.group) not in self._topics:
             logger.info(
                 "popped messages dropped, topic or group is gone topic=%s group=%s",
                 check_point.topic,
@@ -142,14 +167,14 @@ class PopReviver:
     async def _put(
         self, pending: Pending, records: list[tuple[int, MessageRecord]], group: SubscriptionGroupConfig
     ) -> None:
-        context, check_point = self._context, pending.check_point
+        check_point = pending.check_point
         tries_max = group.retry_max_times
-        retry_topic = retry_topic_of(check_point, is_v2=context.config.retry_topic_v2)
+        retry_topic = retry_topic_of(check_point, is_v2=self._settings.broker.retry_topic_v2)
         dead = [is_dead(record, check_point, tries_max=tries_max) for _, record in records]
         if not all(dead):
             await self._ensure(retry_topic, check_point.group)
         if any(dead):
-            await context.topics.ensure(dlq_topic(check_point.group), queue_count=QUEUES)
+            await self._topics.ensure(dlq_topic(check_point.group), queue_count=QUEUES)
         # From here on nothing waits: what is open now is put.
         drafts: list[MessageDraft] = []
         offsets: list[int] = []
@@ -162,15 +187,15 @@ class PopReviver:
                 drafts.append(dead_letter_draft(record, check_point))
                 buried.append(record)
             else:
-                drafts.append(retry_draft(record, check_point, topic=retry_topic, store_host=context.store_host))
+                drafts.append(retry_draft(record, check_point, topic=retry_topic, store_host=self._store_host))
         if not drafts:
             return
-        results = context.pops.revive(pending, drafts, offsets)
+        results = self._pops.revive(pending, drafts, offsets)
         for draft, result in zip(drafts, results, strict=True):
-            context.stats.add_put(draft.topic, 1, result.size_bytes)
+            self._stats.add_put(draft.topic, 1, result.size_bytes)
         for record in buried:
             topic = normal_topic(check_point.topic, check_point.group)
-            context.stats.add_dead_letter(topic, check_point.group)
+            self._stats.add_dead_letter(topic, check_point.group)
             logger.info(
                 "dead letter topic=%s group=%s unique_key=%s tries=%d",
                 topic,
@@ -181,14 +206,13 @@ class PopReviver:
 
     async def _ensure(self, retry_topic: str, group: str) -> None:
         """Make the retry topic if it is missing; the group begins with its first message."""
-        context = self._context
-        if retry_topic not in context.topics:
-            await context.topics.ensure(retry_topic, queue_count=QUEUES)
-            if context.offsets.query(retry_topic, group, 0) is None:
-                context.offsets.commit(retry_topic, group, 0, 0)
+        if retry_topic not in self._topics:
+            await self._topics.ensure(retry_topic, queue_count=QUEUES)
+            if self._offsets.query(retry_topic, group, 0) is None:
+                self._offsets.commit(retry_topic, group, 0, 0)
 
     def _end(self, pending: Pending, offsets: list[int]) -> None:
         """Note that these messages do not come back."""
         opened = [offset for offset in offsets if not pending.is_finished and not pending.is_acked(offset)]
         if opened:
-            self._context.pops.revive(pending, [], opened)
+            self._pops.revive(pending, [], opened)

@@ -15,10 +15,14 @@ Source: PullMessageProcessor.java, Apache RocketMQ 5.3.
 
 from __future__ import annotations
 
-from thermocline.broker.context import BrokerContext
-from thermocline.broker.message_filters import is_tag_type
+from thermocline.broker.broker_config import CurrentConfig
+from thermocline.broker.client_registry import ClientRegistry
+from thermocline.broker.group_table import GroupTable
+from thermocline.broker.hand_off.group_holds import GroupHolds
+from thermocline.broker.message_filters import MessageFilters, is_tag_type
 from thermocline.broker.pull_request import PullRequest
 from thermocline.broker.request_expressions import ALL, RequestExpressions, Wanted
+from thermocline.broker.topic_table import TopicTable
 from thermocline.filters import CompiledFilter
 from thermocline.remoting import sys_flag as sys_flags
 from thermocline.remoting.bodies import CONSUME_ACTIVELY, PERM_READ, SubscriptionData
@@ -65,9 +69,25 @@ class Admission:
 class PullAdmission:
     """Admits pulls, or refuses them with an error."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
-        self._expressions = RequestExpressions(context.filters)
+    def __init__(
+        self,
+        *,
+        settings: CurrentConfig,
+        topics: TopicTable,
+        groups: GroupTable,
+        holds: GroupHolds,
+        clients: ClientRegistry,
+        filters: MessageFilters,
+        store_host: tuple[str, int],
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._groups = groups
+        self._holds = holds
+        self._clients = clients
+        self._filters = filters
+        self._store_host = store_host
+        self._expressions = RequestExpressions(filters)
 
     def admit(self, request: PullRequest) -> Admission:
         """Pass the pull.
@@ -78,27 +98,26 @@ class PullAdmission:
             MQError: It is refused.
             CompileNeeded: The filter of its subscription has to be compiled first.
         """
-        context = self._context
         header = request.header
-        config = context.config
+        config = self._settings.broker
         if not config.is_readable:
             raise PullForbiddenError(
-                f"the broker[{context.store_host[0]}] pulling message is forbidden", forbidden_type=FORBIDDEN_BY_BROKER
+                f"the broker[{self._store_host[0]}] pulling message is forbidden", forbidden_type=FORBIDDEN_BY_BROKER
             )
         if request.code == RequestCode.LITE_PULL_MESSAGE and not config.lite_pull:
             raise PullForbiddenError(
-                f"the broker[{context.store_host[0]}] for lite pull consumer is forbidden",
+                f"the broker[{self._store_host[0]}] for lite pull consumer is forbidden",
                 forbidden_type=FORBIDDEN_BY_BROKER,
             )
-        group = context.groups.find_or_create(header.consumer_group)
+        group = self._groups.find_or_create(header.consumer_group)
         if group is None:
             raise GroupNotFoundError(f"subscription group [{header.consumer_group}] does not exist")
         if not group.consume_enable:
             raise PullForbiddenError(
                 f"subscription group no permission, {header.consumer_group}", forbidden_type=FORBIDDEN_BY_GROUP
             )
-        context.holds.check(header.consumer_group)
-        topic = context.topics.get(header.topic)
+        self._holds.check(header.consumer_group)
+        topic = self._topics.get(header.topic)
         if topic is None:
             raise TopicNotFoundError(f"topic[{header.topic}] not exist, apply first please!")
         if not topic.perm & PERM_READ:
@@ -125,7 +144,7 @@ class PullAdmission:
     def _registered_filter(self, subscription: SubscriptionData) -> CompiledFilter:
         """The filter that the group's heartbeats asked for."""
         try:
-            return self._context.filters.find(subscription.expression_type, subscription.sub_string)
+            return self._filters.find(subscription.expression_type, subscription.sub_string)
         except SubscriptionParseError as error:
             raise FilterDataNotFoundError(
                 "The broker's consumer filter data is not exist!Your expression may be wrong!"
@@ -133,7 +152,7 @@ class PullAdmission:
 
     def _registered(self, header: PullMessageRequestHeader, *, may_broadcast: bool) -> SubscriptionData:
         """What the group's heartbeats asked for."""
-        group = self._context.clients.consumer_group(header.consumer_group)
+        group = self._clients.consumer_group(header.consumer_group)
         if group is None:
             raise SubscriptionNotFoundError("the consumer's group info not exist", group=header.consumer_group)
         if not may_broadcast and group.is_broadcasting:
@@ -141,7 +160,7 @@ class PullAdmission:
                 f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
                 forbidden_type=FORBIDDEN_BROADCASTING,
             )
-        if self._context.groups.is_read_forbidden(header.consumer_group, header.topic):
+        if self._groups.is_read_forbidden(header.consumer_group, header.topic):
             raise PullForbiddenError(
                 f"the consumer group[{header.consumer_group}] is forbidden for topic[{header.topic}]",
                 forbidden_type=FORBIDDEN_SUBSCRIPTION,
@@ -158,7 +177,7 @@ class PullAdmission:
     def _check_consumer_connected(self, request: PullRequest) -> None:
         """Pass only members of the group that do more than pull by themselves (`rejectPullConsumerEnable`)."""
         name = request.header.consumer_group
-        group = self._context.clients.consumer_group(name)
+        group = self._clients.consumer_group(name)
         if group is not None and (group.consume_type != CONSUME_ACTIVELY or request.connection in group.members):
             return
         if not is_system_group(name):

@@ -34,9 +34,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from thermocline.broker.broker_config import BrokerConfig
-from thermocline.broker.cold_reads import ColdPull, ColdPullResult
-from thermocline.broker.context import BrokerContext
+from thermocline.broker.broker_config import BrokerConfig, CurrentConfig
+from thermocline.broker.cold_read_quota import ColdReadQuota
+from thermocline.broker.cold_reads import ColdPull, ColdPullResult, ColdReads
+from thermocline.broker.consumer_offsets import ConsumerOffsets
 from thermocline.broker.machine_memory import total_memory_bytes
 from thermocline.broker.pull_reply import PullAnswer
 from thermocline.broker.pull_request import PullRequest
@@ -59,6 +60,7 @@ from thermocline.store.consume_queue import ConsumeQueue
 from thermocline.store.filtered_runs import FilteredRuns
 from thermocline.store.message_draft import GetStatus
 from thermocline.store.message_runs import RunLimits, read_runs
+from thermocline.store.message_store import MessageStore
 
 UNITS_EXAMINED_MAX = 800
 """How many units one pull with a filter looks at before it answers that none matched (`maxFilterMessageSize`)."""
@@ -99,14 +101,27 @@ class PullLimits:
 class PullFinder:
     """Looks into queues. Pulls that wait look again through the same methods."""
 
-    def __init__(self, context: BrokerContext, visible: VisibleQueues, *, near_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        settings: CurrentConfig,
+        store: MessageStore,
+        offsets: ConsumerOffsets,
+        cold: ColdReads,
+        cold_quota: ColdReadQuota,
+        visible: VisibleQueues,
+        near_bytes: int | None = None,
+    ) -> None:
         """`near_bytes`: how far behind the log's end messages count as being in memory; None: as settings say."""
-        self._context = context
-        self._quota = context.cold_quota
+        self._settings = settings
+        self._store = store
+        self._offsets = offsets
+        self._cold = cold
+        self._quota = cold_quota
         self._visible = visible
         self._near_bytes = near_bytes
-        self._log = context.store.commit_log
-        self._config = context.config
+        self._log = store.commit_log
+        self._config = settings.broker
         self._known_limits = PullLimits.of(self._config, near_bytes=near_bytes)
 
     def find(self, request: PullRequest, wanted: Wanted) -> PullAnswer:
@@ -116,19 +131,18 @@ class PullFinder:
             ColdNeeded: The cold tier has to be asked.
             SearchNeeded: Records have to be looked into.
         """
-        context = self._context
         header = request.header
-        queue = context.store.queues.find(header.topic, header.queue_id)
-        if context.config.server_side_reset:
-            reset = context.offsets.take_reset(header.topic, header.consumer_group, header.queue_id)
+        queue = self._store.queues.find(header.topic, header.queue_id)
+        if self._settings.broker.server_side_reset:
+            reset = self._offsets.take_reset(header.topic, header.consumer_group, header.queue_id)
             if reset is not None:
                 return self._moved(OFFSET_RESET, reset, queue)
         if request.is_first and header.sys_flag & sys_flags.PULL_COMMIT_OFFSET and header.commit_offset >= 0:
-            context.offsets.commit(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
+            self._offsets.commit(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
         offset = request.offset
         if queue is None:
             return _nothing_stored(GetStatus.NO_MATCHED_LOGIC_QUEUE, offset)
-        end = context.store.max_offset(queue)
+        end = self._store.max_offset(queue)
         if end == 0:
             return _nothing_stored(GetStatus.NO_MESSAGE_IN_QUEUE, offset)
         visible = self._visible
@@ -152,7 +166,7 @@ class PullFinder:
                 pull = self._cold_pull(request, wanted)
                 # Below `cold_start` lies what the tier does not serve any more, whatever it has sent before.
                 is_refused = cold_start is None or offset < cold_start or self._quota.is_used_up(header.consumer_group)
-                held = None if is_refused else context.cold.held(pull)
+                held = None if is_refused else self._cold.held(pull)
                 if held is None:
                     raise ColdNeeded
                 return self._cold_answer(header, held, queue, expired_before_ms=pull.expired_before_ms)
@@ -169,8 +183,8 @@ class PullFinder:
         """
         header = request.header
         visible = self._visible
-        queue = self._context.store.queues.find(header.topic, header.queue_id)
-        bounds = self._context.cold.bounds(header.topic, header.queue_id)
+        queue = self._store.queues.find(header.topic, header.queue_id)
+        bounds = self._cold.bounds(header.topic, header.queue_id)
         if bounds is None:
             raise UnavailableError("the cold tier has not been heard of yet")
         if queue is None or request.offset >= queue.min_offset or bounds.min_offset >= bounds.end_offset:
@@ -182,7 +196,7 @@ class PullFinder:
             # Neither tier holds what lies between: it was given up, and is stepped over.
             return self._stepped(queue, queue.min_offset)
         await self._quota.wait(header.consumer_group)
-        result = await self._context.cold.pull(self._cold_pull(request, wanted))
+        result = await self._cold.pull(self._cold_pull(request, wanted))
         if result.next_offset <= offset:
             raise UnavailableError("the cold tier does not hold what it said it holds", topic=header.topic)
         return self._cold_answer(header, result, queue, expired_before_ms=visible.expired_before_ms(header.topic))
@@ -196,7 +210,7 @@ class PullFinder:
             GetStatus.FOUND.value,
             next_offset=runs.next_offset,
             min_offset=self._visible.near_minimum(runs.queue),
-            max_offset=self._context.store.max_offset(runs.queue),
+            max_offset=self._store.max_offset(runs.queue),
             buffers=runs.buffers(),
             message_count=runs.message_count,
             size_bytes=runs.size_bytes,
@@ -230,7 +244,7 @@ class PullFinder:
             GetStatus.FOUND.value,
             next_offset=result.next_offset,
             min_offset=self._visible.near_minimum(queue),
-            max_offset=self._context.store.max_offset(queue),
+            max_offset=self._store.max_offset(queue),
             buffers=records,
             message_count=result.message_count - dropped_count,
             size_bytes=size_bytes,
@@ -293,7 +307,7 @@ class PullFinder:
 
     @property
     def _limits(self) -> PullLimits:
-        config = self._context.config
+        config = self._settings.broker
         if config is not self._config:  # a setting was changed
             self._config = config
             self._known_limits = PullLimits.of(config, near_bytes=self._near_bytes)
@@ -306,12 +320,12 @@ class PullFinder:
             GetStatus.NO_MATCHED_MESSAGE.value,
             next_offset=next_offset,
             min_offset=self._visible.near_minimum(queue),
-            max_offset=self._context.store.max_offset(queue),
+            max_offset=self._store.max_offset(queue),
         )
 
     def _too_small(self, minimum: int, queue: ConsumeQueue) -> PullAnswer:
         """In front of all that is stored."""
-        if self._context.store.origin is not None:
+        if self._store.origin is not None:
             return self._stepped(queue, minimum)
         return self._moved(GetStatus.OFFSET_TOO_SMALL.value, minimum, queue)
 
@@ -321,7 +335,7 @@ class PullFinder:
             status,
             next_offset=next_offset,
             min_offset=0 if queue is None else self._visible.near_minimum(queue),
-            max_offset=0 if queue is None else self._context.store.max_offset(queue),
+            max_offset=0 if queue is None else self._store.max_offset(queue),
         )
 
 

@@ -6,8 +6,14 @@ Source: broker/processor/AdminBrokerProcessor.java (prepareRuntimeInfo), store/D
 (getRuntimeInfo), Apache RocketMQ 5.3.
 """
 
-from thermocline.broker.context import BrokerContext
-from thermocline.timers.timer_message_store import TimerStatus
+from collections.abc import Callable
+
+from thermocline.broker.broker_config import CurrentConfig
+from thermocline.broker.broker_stats import BrokerStats
+from thermocline.broker.delay_service import DelayService
+from thermocline.store.disk import Disk
+from thermocline.store.message_store import MessageStore
+from thermocline.timers.timer_message_store import TimerMessageStore, TimerStatus
 
 VERSION_NAME = "V5_5_0"
 """The release whose protocol is spoken; RocketMQ's own tools look it up by this name."""
@@ -20,60 +26,85 @@ TRANSIENT_BUFFERS = 2**31 - 1
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
-def runtime_info(context: BrokerContext, *, dispatch_behind_bytes: int) -> dict[str, str]:
-    """Name -> text. `dispatch_behind_bytes`: how far the index lags behind the log."""
-    config, stats = context.config, context.stats
-    return {
-        "bootTimestamp": str(context.boot_time_ms),
-        "runtime": _duration(context.clock() - context.boot_time_ms),
-        **stats.rates.runtime_info(),
-        **_store_info(context),
-        **{f"scheduleMessageOffset_{level}": f"{at},{end}" for level, (at, end) in context.delays.progress().items()},
-        "brokerActive": "true",
-        "brokerVersionDesc": VERSION_NAME,
-        "msgPutTotalYesterdayMorning": str(stats.put_day_totals.yesterday_morning),
-        "msgPutTotalTodayMorning": str(stats.put_day_totals.today_morning),
-        "msgPutTotalTodayNow": str(stats.rates.put_count),
-        "msgGetTotalYesterdayMorning": str(stats.get_day_totals.yesterday_morning),
-        "msgGetTotalTodayMorning": str(stats.get_day_totals.today_morning),
-        "msgGetTotalTodayNow": str(stats.rates.transferred_count),
-        "dispatchBehindBytes": str(dispatch_behind_bytes),
-        "pageCacheLockTimeMills": "0",
-        "startAcceptSendRequestTimeStamp": str(config.accept_sends_from_ms),
-        **_timer_info(context),
-        "remainTransientStoreBufferNumbs": str(TRANSIENT_BUFFERS),
-        **_thread_pool_info(sends_waiting_max=config.sends_waiting_max),
-    }
+class RuntimeInfo:
+    """Collects what a broker shows of itself. On the event loop."""
 
+    def __init__(
+        self,
+        *,
+        settings: CurrentConfig,
+        disk: Disk,
+        store: MessageStore,
+        stats: BrokerStats,
+        delays: DelayService,
+        timers: TimerMessageStore | None,
+        clock: Callable[[], int],
+        boot_time_ms: int,
+        dispatch_behind_bytes: Callable[[], int],
+    ) -> None:
+        """`dispatch_behind_bytes`: how far the index lags behind the log."""
+        self._settings = settings
+        self._disk = disk
+        self._store = store
+        self._stats = stats
+        self._delays = delays
+        self._timers = timers
+        self._clock = clock
+        self._boot_time_ms = boot_time_ms
+        self._dispatch_behind_bytes = dispatch_behind_bytes
 
-def _store_info(context: BrokerContext) -> dict[str, str]:
-    store, disk = context.store, context.disk
-    log = store.commit_log
-    root_path, log_path = store.config.root_path, store.config.commit_log_path
-    total_bytes, free_bytes = disk.total_bytes(root_path), disk.free_bytes(root_path)
-    used_ratio = f"{1 - free_bytes / total_bytes if total_bytes else 0.0:.2f}"
-    earliest_ms = -1
-    if log.min_offset < log.append_offset:
-        earliest_ms = log.store_timestamp_ms(log.min_offset)
-    return {
-        "commitLogMinOffset": str(log.min_offset),
-        "commitLogMaxOffset": str(log.append_offset),
-        "commitLogDiskRatio": used_ratio,
-        f"commitLogDiskRatio_{log_path}": used_ratio,
-        "consumeQueueDiskRatio": used_ratio,
-        "earliestMessageTimeStamp": str(earliest_ms),
-        "remainHowManyDataToFlush": human_bytes(log.append_offset - log.flush_offset),
-        "commitLogDirCapacity": f"Total : {human_bytes(total_bytes)}, Free : {human_bytes(free_bytes)}.",
-    }
+    def table(self) -> dict[str, str]:
+        """Name -> text."""
+        config, stats = self._settings.broker, self._stats
+        return {
+            "bootTimestamp": str(self._boot_time_ms),
+            "runtime": _duration(self._clock() - self._boot_time_ms),
+            **stats.rates.runtime_info(),
+            **self._store_info(),
+            **{f"scheduleMessageOffset_{level}": f"{at},{end}" for level, (at, end) in self._delays.progress().items()},
+            "brokerActive": "true",
+            "brokerVersionDesc": VERSION_NAME,
+            "msgPutTotalYesterdayMorning": str(stats.put_day_totals.yesterday_morning),
+            "msgPutTotalTodayMorning": str(stats.put_day_totals.today_morning),
+            "msgPutTotalTodayNow": str(stats.rates.put_count),
+            "msgGetTotalYesterdayMorning": str(stats.get_day_totals.yesterday_morning),
+            "msgGetTotalTodayMorning": str(stats.get_day_totals.today_morning),
+            "msgGetTotalTodayNow": str(stats.rates.transferred_count),
+            "dispatchBehindBytes": str(self._dispatch_behind_bytes()),
+            "pageCacheLockTimeMills": "0",
+            "startAcceptSendRequestTimeStamp": str(config.accept_sends_from_ms),
+            **self._timer_info(),
+            "remainTransientStoreBufferNumbs": str(TRANSIENT_BUFFERS),
+            **_thread_pool_info(sends_waiting_max=config.sends_waiting_max),
+        }
 
+    def _store_info(self) -> dict[str, str]:
+        store, disk = self._store, self._disk
+        log = store.commit_log
+        root_path, log_path = store.config.root_path, store.config.commit_log_path
+        total_bytes, free_bytes = disk.total_bytes(root_path), disk.free_bytes(root_path)
+        used_ratio = f"{1 - free_bytes / total_bytes if total_bytes else 0.0:.2f}"
+        earliest_ms = -1
+        if log.min_offset < log.append_offset:
+            earliest_ms = log.store_timestamp_ms(log.min_offset)
+        return {
+            "commitLogMinOffset": str(log.min_offset),
+            "commitLogMaxOffset": str(log.append_offset),
+            "commitLogDiskRatio": used_ratio,
+            f"commitLogDiskRatio_{log_path}": used_ratio,
+            "consumeQueueDiskRatio": used_ratio,
+            "earliestMessageTimeStamp": str(earliest_ms),
+            "remainHowManyDataToFlush": human_bytes(log.append_offset - log.flush_offset),
+            "commitLogDirCapacity": f"Total : {human_bytes(total_bytes)}, Free : {human_bytes(free_bytes)}.",
+        }
 
-def _timer_info(context: BrokerContext) -> dict[str, str]:
-    status = TimerStatus() if context.timers is None else context.timers.status()
-    return {
-        "timerReadBehind": str(status.read_behind_ms // 1_000),
-        "timerOffsetBehind": str(status.queue_behind_count),
-        "timerCongestNum": str(status.pending_count),
-    }
+    def _timer_info(self) -> dict[str, str]:
+        status = TimerStatus() if self._timers is None else self._timers.status()
+        return {
+            "timerReadBehind": str(status.read_behind_ms // 1_000),
+            "timerOffsetBehind": str(status.queue_behind_count),
+            "timerCongestNum": str(status.pending_count),
+        }
 
 
 def _thread_pool_info(*, sends_waiting_max: int) -> dict[str, str]:

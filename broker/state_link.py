@@ -8,10 +8,9 @@ from __future__ import annotations
 import asyncio
 
 from thermocline.broker.helper_hub import HelperHub, decode_body
-from thermocline.broker.helper_protocol import HelperRequestCode, StateAnswer, StateAsk, StateSaved
+from thermocline.broker.helper_protocol import TIER_ROLE, HelperRequestCode, StateAnswer, StateAsk, StateSaved
 from thermocline.broker.log_reservation import LogReservation
 from thermocline.broker.popped_offsets import popped_offsets
-from thermocline.broker.tier_link import ROLE
 from thermocline.pop.in_flight import InFlight
 
 
@@ -46,4 +45,4 @@ class StateLink:
 
     async def _answer(self, ask: StateAsk) -> None:
         popped = await popped_offsets(self._in_flight)
-        self._hub.tell(ROLE, HelperRequestCode.STATE_ANSWER, StateAnswer(number=ask.number, popped=popped))
+        self._hub.tell(TIER_ROLE, HelperRequestCode.STATE_ANSWER, StateAnswer(number=ask.number, popped=popped))

@@ -15,9 +15,8 @@ import logging
 from typing import TypeVar
 
 from thermocline.broker.helper_hub import HelperHub
-from thermocline.broker.helper_protocol import HelperRequestCode, QueueState, QueueTable, TopicState
+from thermocline.broker.helper_protocol import TIER_ROLE, HelperRequestCode, QueueState, QueueTable, TopicState
 from thermocline.broker.kept_clock import KeptClock
-from thermocline.broker.tier_link import ROLE
 from thermocline.broker.tiered_topics import is_tiered_topic
 from thermocline.broker.topic_table import TopicTable
 from thermocline.remoting.bodies import TopicConfig
@@ -141,7 +140,7 @@ class TierFeed:
 
     def _send_slice(self) -> bool:
         """Send one table; True while more waits."""
-        if not self._hub.is_connected(ROLE):
+        if not self._hub.is_connected(TIER_ROLE):
             self._is_telling = False  # the next HELLO starts anew
             return False
         written_offset = self._queues.written_offset
@@ -175,7 +174,7 @@ class TierFeed:
             queues=queues,
             pressure=self._pressure and not more,
         )
-        self._hub.tell(ROLE, HelperRequestCode.QUEUE_TABLE, table)
+        self._hub.tell(TIER_ROLE, HelperRequestCode.QUEUE_TABLE, table)
         return more
 
     def _topic_state(self, topic: str) -> TopicState:

@@ -28,6 +28,7 @@ from thermocline.broker.cold_state import ColdHealth, ColdState
 from thermocline.broker.dropped_ranges import DroppedRange
 from thermocline.broker.helper_hub import HelperHub, decode_body
 from thermocline.broker.helper_protocol import (
+    TIER_ROLE,
     CatalogTable,
     ColdMinimumReply,
     ColdMinimumRequest,
@@ -54,7 +55,6 @@ from thermocline.tiered.tier_config import TierConfig
 
 logger = logging.getLogger(__name__)
 
-ROLE = "tier"
 NOTHING = ColdBounds(min_offset=0, end_offset=0)
 
 
@@ -88,7 +88,7 @@ class TierLink:
         self._absence: StoreAway | None = None
         self._is_open = False
         self._runs = ColdRuns(self._ask_records)
-        hub.add_role(ROLE, self)
+        hub.add_role(TIER_ROLE, self)
 
     @property
     def committed_offset(self) -> int:
@@ -107,7 +107,7 @@ class TierLink:
 
     def health(self) -> ColdHealth:
         """How the cold tier is."""
-        if not self._hub.is_connected(ROLE):
+        if not self._hub.is_connected(TIER_ROLE):
             return ColdHealth(state=ColdState.AWAY, reason="the tier process is away")
         if self._absence is not None:
             return ColdHealth(state=ColdState.DEGRADED, reason=self._absence.reason, since_ms=self._absence.since_ms)
@@ -158,11 +158,11 @@ class TierLink:
     def follow(self, tier: TierConfig) -> None:
         """Let the tier process work by these settings, and whoever comes after it."""
         self._hub.follow(tier)
-        self._hub.tell(ROLE, HelperRequestCode.TIER_SETTINGS, TierSettings(tier=tier))
+        self._hub.tell(TIER_ROLE, HelperRequestCode.TIER_SETTINGS, TierSettings(tier=tier))
 
     def dropped(self, ranges: list[DroppedRange]) -> None:
         """Let the tier process know what a full disk has cost."""
-        self._hub.tell(ROLE, HelperRequestCode.DROPPED, Dropped(ranges=ranges))
+        self._hub.tell(TIER_ROLE, HelperRequestCode.DROPPED, Dropped(ranges=ranges))
 
     # -- ColdReads -----------------------------------------------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class TierLink:
     def reader_left(self, reader: str) -> None:
         """Nothing more for this reader; see ColdReads."""
         self._runs.forget(reader)
-        self._hub.tell(ROLE, HelperRequestCode.READER_LEFT, ReaderLeft(reader=reader))
+        self._hub.tell(TIER_ROLE, HelperRequestCode.READER_LEFT, ReaderLeft(reader=reader))
 
     async def _ask_records(self, pull: ColdPull, incarnation: int) -> ColdPullResult:
         request = ColdPullRequest(version=self._version, incarnation=incarnation, pull=pull)
@@ -243,7 +243,7 @@ class TierLink:
     async def _ask(self, code: HelperRequestCode, request: msgspec.Struct) -> RemotingCommand:
         if self._version < 0:
             raise UnavailableError("the cold tier has not been heard of yet")
-        return await self._hub.ask(ROLE, code, request, timeout_ms=self._timeout_ms)
+        return await self._hub.ask(TIER_ROLE, code, request, timeout_ms=self._timeout_ms)
 
 
 def _records(body: bytes | memoryview) -> list[ColdRecord]:

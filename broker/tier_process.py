@@ -19,6 +19,7 @@ import msgspec
 from thermocline.broker.dropped_ranges import DroppedRange, DroppedRanges
 from thermocline.broker.helper_process import HelperLink, HelperOptions, connect, main
 from thermocline.broker.helper_protocol import (
+    TIER_ROLE,
     CatalogTable,
     ColdRange,
     CostRequest,
@@ -77,8 +78,6 @@ from thermocline.tiered.wrappers import (
 )
 
 logger = logging.getLogger(__name__)
-
-ROLE = "tier"
 
 
 def now_ms() -> int:
@@ -473,7 +472,7 @@ async def serve(options: HelperOptions, stop: asyncio.Event, *, role: TierRole |
         MQError: The cold tier cannot be used.
     """
     role = role or TierRole()
-    link = await connect(options, role=ROLE, handler=role, on_closed=stop.set)
+    link = await connect(options, role=TIER_ROLE, handler=role, on_closed=stop.set)
     work = asyncio.create_task(role.run(link), name="tier")
     stopping = asyncio.create_task(stop.wait(), name="tier-stop")
     try:
@@ -494,4 +493,4 @@ async def serve(options: HelperOptions, stop: asyncio.Event, *, role: TierRole |
 
 
 if __name__ == "__main__":
-    main(ROLE, serve)
+    main(TIER_ROLE, serve)

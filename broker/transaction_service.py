@@ -20,9 +20,15 @@ AbstractTransactionalMessageCheckListener.java, Apache RocketMQ 5.3.
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 
 from thermocline.broker import transaction_counts
-from thermocline.broker.context import BrokerContext
+from thermocline.broker.broker_config import CurrentConfig
+from thermocline.broker.client_registry import ClientRegistry
+from thermocline.broker.config_persister import ConfigPersister
+from thermocline.broker.consumer_offsets import ConsumerOffsets
+from thermocline.broker.topic_table import TopicTable
+from thermocline.broker.transaction_counts import TransactionCounts
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import MQError
 from thermocline.remoting.headers.send import CheckTransactionStateRequestHeader
@@ -33,8 +39,10 @@ from thermocline.remoting.topic_validation import (
     TRANSACTION_HALF_TOPIC,
     TRANSACTION_OP_HALF_TOPIC,
 )
+from thermocline.store.message_store import MessageStore
 from thermocline.transactions.check_round import CheckBack, CheckRound
 from thermocline.transactions.half_message import HALF_QUEUE_ID
+from thermocline.transactions.transaction_coordinator import TransactionCoordinator
 
 logger = logging.getLogger(__name__)
 
@@ -46,9 +54,28 @@ PARKING_QUEUES = 1
 class TransactionService:
     """`run` is its task; `step` is to be called every second; `close` once, before the log is closed."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
-        self._coordinator = context.transactions
+    def __init__(
+        self,
+        *,
+        settings: CurrentConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        offsets: ConsumerOffsets,
+        clients: ClientRegistry,
+        transactions: TransactionCoordinator,
+        transaction_counts: TransactionCounts,
+        persister: ConfigPersister,
+        clock: Callable[[], int],
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._clients = clients
+        self._transaction_counts = transaction_counts
+        self._persister = persister
+        self._clock = clock
+        self._coordinator = transactions
         self._coordinator.ops_waiting = self._ops_waiting
         self._loop = asyncio.get_running_loop()
         self._ops_timer: asyncio.TimerHandle | None = None
@@ -59,7 +86,7 @@ class TransactionService:
     async def run(self) -> None:
         """Hold rounds until cancelled."""
         while True:
-            await asyncio.sleep(self._context.config.transaction_check_interval_ms / 1_000)
+            await asyncio.sleep(self._settings.broker.transaction_check_interval_ms / 1_000)
             try:
                 await self.check()
             except MQError as error:
@@ -74,15 +101,14 @@ class TransactionService:
         Raises:
             MQError: The log takes no writes, or the parking topic could not be made.
         """
-        context = self._context
-        check_round = CheckRound(self._coordinator, context.store, now_ms=context.clock())
-        check_round.has_parking_topic = TRANSACTION_CHECK_MAX_TIME_TOPIC in context.topics
+        check_round = CheckRound(self._coordinator, self._store, now_ms=self._clock())
+        check_round.has_parking_topic = TRANSACTION_CHECK_MAX_TIME_TOPIC in self._topics
         deadline = self._loop.time() + ROUND_S_MAX
         while not check_round.is_done and self._loop.time() < deadline:
             for question in check_round.step():
                 await self._ask(question)
             if check_round.needs_parking_topic and not check_round.has_parking_topic:
-                await context.topics.ensure(TRANSACTION_CHECK_MAX_TIME_TOPIC, queue_count=PARKING_QUEUES)
+                await self._topics.ensure(TRANSACTION_CHECK_MAX_TIME_TOPIC, queue_count=PARKING_QUEUES)
                 check_round.has_parking_topic = True
             await asyncio.sleep(0)  # lets requests in between two slices
         if check_round.asked_count:
@@ -92,16 +118,15 @@ class TransactionService:
     def step(self, now_ms: int) -> None:
         """Let the consumer offsets know of progress; have the counts written when they are due."""
         self.publish()
-        context = self._context
-        if context.transaction_counts.is_dirty and now_ms >= self._counts_due_ms:
-            self._counts_due_ms = now_ms + context.config.transaction_counts_interval_ms
-            context.persister.request(transaction_counts.FILE_NAME)
+        if self._transaction_counts.is_dirty and now_ms >= self._counts_due_ms:
+            self._counts_due_ms = now_ms + self._settings.broker.transaction_counts_interval_ms
+            self._persister.request(transaction_counts.FILE_NAME)
 
     def publish(self) -> None:
         """Let the consumer offsets know of progress that is durable."""
         if self._coordinator.publish():
             half_offset, op_offset = self._coordinator.progress
-            offsets = self._context.offsets
+            offsets = self._offsets
             offsets.commit(TRANSACTION_HALF_TOPIC, TRANSACTION_GROUP, HALF_QUEUE_ID, half_offset)
             offsets.commit(TRANSACTION_OP_HALF_TOPIC, TRANSACTION_GROUP, HALF_QUEUE_ID, op_offset)
 
@@ -116,8 +141,7 @@ class TransactionService:
     # -- questions -----------------------------------------------------------------------------------------------------
 
     async def _ask(self, question: CheckBack) -> None:
-        context = self._context
-        client = context.clients.next_producer(question.producer_group)
+        client = self._clients.next_producer(question.producer_group)
         if client is None:
             logger.warning(
                 "no producer to ask how a transaction ended group=%s transaction_id=%s",
@@ -132,7 +156,7 @@ class TransactionService:
             msg_id=question.transaction_id,
             transaction_id=question.transaction_id,
             offset_msg_id=question.offset_message_id,
-            broker_name=context.config.broker_name,
+            broker_name=self._settings.broker.broker_name,
         )
         connection = client.connection
         connection.send(
@@ -147,7 +171,7 @@ class TransactionService:
 
     def _ops_waiting(self) -> None:
         """A first note waits, or a message of them is full."""
-        config = self._context.config
+        config = self._settings.broker
         if self._coordinator.table.buffer.size_bytes >= config.transaction_op_bytes_max:
             self._write_ops()
         elif self._ops_timer is None:
@@ -161,5 +185,5 @@ class TransactionService:
             self._coordinator.write_ops()
         except MQError as error:
             logger.error("notes of ended transactions not written, will try again error=%s", error)
-            interval_s = self._context.config.transaction_op_interval_ms / 1_000
+            interval_s = self._settings.broker.transaction_op_interval_ms / 1_000
             self._ops_timer = self._loop.call_later(interval_s, self._write_ops)

@@ -18,6 +18,7 @@ import msgspec
 
 from thermocline.broker.helper_process import HelperLink, HelperOptions, connect, main
 from thermocline.broker.helper_protocol import (
+    TIER_ROLE,
     CatalogTable,
     ColdRange,
     FollowedTopic,
@@ -63,7 +64,6 @@ from thermocline.tiered.wrappers import (
 
 logger = logging.getLogger(__name__)
 
-ROLE = "tier"
 FOLLOW_PAUSES_MAX = 5
 RETRY_PAUSE_S = 1.0
 
@@ -261,7 +261,7 @@ async def serve(options: HelperOptions, stop: asyncio.Event) -> None:
         MQError: The cold tier cannot be used.
     """
     role = FollowerRole()
-    link = await connect(options, role=ROLE, handler=role, on_closed=stop.set)
+    link = await connect(options, role=TIER_ROLE, handler=role, on_closed=stop.set)
     work = asyncio.create_task(role.run(link), name="follower")
     stopping = asyncio.create_task(stop.wait(), name="follower-stop")
     try:

@@ -12,17 +12,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from thermocline.broker.context import BrokerContext
+from thermocline.broker.broker_config import CurrentConfig
+from thermocline.broker.broker_stats import BrokerStats
+from thermocline.broker.consumer_offsets import ConsumerOffsets
 from thermocline.broker.dropped_ranges import DroppedRange
 from thermocline.broker.helper_hub import HelperHub, decode_body
-from thermocline.broker.helper_protocol import HelperRequestCode
+from thermocline.broker.helper_protocol import TIER_ROLE, HelperRequestCode
 from thermocline.broker.metrics.exposition import Exposition
 from thermocline.broker.metrics.labelled_topics import LabelledTopics
 from thermocline.broker.metrics.tier_figures import TierFigures, TierFiguresRequest, show_tier
+from thermocline.broker.remaining_messages import RemainingMessages
 from thermocline.broker.supervisor import HelperStatus
-from thermocline.broker.tier_link import ROLE
+from thermocline.broker.topic_table import TopicTable
 from thermocline.remoting.errors import UnavailableError, UnsupportedRequestError
 from thermocline.store.consume_queue import ConsumeQueue
+from thermocline.store.message_store import MessageStore
 
 TIER_TIMEOUT_MS = 3_000
 ENTRIES_PER_SLICE = 200
@@ -35,22 +39,32 @@ class MetricsPage:
 
     def __init__(
         self,
-        context: BrokerContext,
-        hub: HelperHub,
         *,
+        settings: CurrentConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        offsets: ConsumerOffsets,
+        stats: BrokerStats,
+        remaining: RemainingMessages,
+        hub: HelperHub,
         helpers: Callable[[], Sequence[HelperStatus]],
         committed_offset: Callable[[], int | None],
         is_fenced: Callable[[], bool],
         dropped: Callable[[], Sequence[DroppedRange]],
     ) -> None:
         """`committed_offset`: None without a cold tier. `dropped`: what a full disk has cost."""
-        self._context = context
+        self._settings = settings
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._stats = stats
+        self._remaining = remaining
         self._hub = hub
         self._helpers = helpers
         self._committed_offset = committed_offset
         self._is_fenced = is_fenced
         self._dropped = dropped
-        self._topics = LabelledTopics(topics_max=context.config.metrics_topics_max)
+        self._labelled = LabelledTopics(topics_max=settings.broker.metrics_topics_max)
         self._minimums_asked = 0
 
     async def text(self) -> bytes:
@@ -63,8 +77,8 @@ class MetricsPage:
         return page.text()
 
     def _add_broker(self, page: Exposition) -> None:
-        context, log = self._context, self._context.store.commit_log
-        config = context.config
+        log = self._store.commit_log
+        config = self._settings.broker
         page.add("thermocline_broker_info", 1, {"cluster": config.cluster_name, "broker": config.broker_name})
         page.add("thermocline_broker_writable", not self._is_fenced() and log.refusal is None)
         page.add("thermocline_broker_fenced", self._is_fenced())
@@ -72,7 +86,7 @@ class MetricsPage:
             labels = {"helper": helper.name}
             page.add("thermocline_helper_connected", self._hub.is_connected(helper.name), labels)
             page.add("thermocline_helper_restarts_total", helper.restarts, labels)
-        page.add("thermocline_disk_used_ratio", context.store.retention.used_ratio())
+        page.add("thermocline_disk_used_ratio", self._store.retention.used_ratio())
         page.add("thermocline_log_append_offset_bytes", log.append_offset)
         page.add("thermocline_log_flush_offset_bytes", log.flush_offset)
         page.add("thermocline_log_min_offset_bytes", log.min_offset)
@@ -80,22 +94,21 @@ class MetricsPage:
         if committed_offset is not None:
             page.add("thermocline_log_committed_offset_bytes", committed_offset)
         page.add("thermocline_dropped_messages", sum(each.message_count for each in self._dropped()))
-        rates = context.stats.rates
+        rates = self._stats.rates
         page.add("thermocline_put_failed_total", rates.put_failed_times)
         page.add("thermocline_get_messages_total", rates.transferred_count)
         page.add("thermocline_get_bytes_total", rates.transferred_bytes)
 
     async def _add_topics(self, page: Exposition) -> None:
-        context = self._context
-        totals = context.stats.topic_put_totals()
-        self._topics.refresh(
-            context.topics,
-            exists=lambda topic: topic in context.topics,
+        totals = self._stats.topic_put_totals()
+        self._labelled.refresh(
+            self._topics,
+            exists=lambda topic: topic in self._topics,
             traffic=lambda topic: totals.get(topic, (0, 0))[1],
         )
         sums: dict[str, list[int]] = {}
         for number, (topic, (messages, size_bytes)) in enumerate(totals.items()):
-            labelled = sums.setdefault(self._topics.label_of(topic), [0, 0])
+            labelled = sums.setdefault(self._labelled.label_of(topic), [0, 0])
             labelled[0] += messages
             labelled[1] += size_bytes
             if number % ENTRIES_PER_SLICE == ENTRIES_PER_SLICE - 1:
@@ -107,15 +120,15 @@ class MetricsPage:
     async def _add_lag(self, page: Exposition) -> None:
         """How far groups are behind in the topics that have a label. A group with a position before the local messages
         is left out while the cold tier has not been heard of."""
-        context, seen = self._context, 0
+        seen = 0
         self._minimums_asked = 0
-        for topic in self._topics.names:
-            for group in sorted(context.offsets.groups_of(topic))[:GROUPS_PER_TOPIC_MAX]:
+        for topic in self._labelled.names:
+            for group in sorted(self._offsets.groups_of(topic))[:GROUPS_PER_TOPIC_MAX]:
                 lag: int | None = 0
-                for queue_id, offset in list(context.offsets.of_group(topic, group).items()):
-                    queue = context.store.queues.find(topic, queue_id)
+                for queue_id, offset in list(self._offsets.of_group(topic, group).items()):
+                    queue = self._store.queues.find(topic, queue_id)
                     if queue is not None and lag is not None:
-                        count = await self._remaining(queue, offset)
+                        count = await self._remaining_of(queue, offset)
                         lag = None if count is None else lag + count
                     seen += 1
                     if seen % ENTRIES_PER_SLICE == 0:
@@ -123,9 +136,9 @@ class MetricsPage:
                 if lag is not None:
                     page.add("thermocline_consumer_lag_messages", lag, {"group": group, "topic": topic})
 
-    async def _remaining(self, queue: ConsumeQueue, offset: int) -> int | None:
+    async def _remaining_of(self, queue: ConsumeQueue, offset: int) -> int | None:
         """The messages that a group at `offset` has before it; None while the cold tier has not been heard of."""
-        remaining = self._context.remaining
+        remaining = self._remaining
         content = remaining.near(queue, offset)
         if content is not None and not content.is_exact and self._minimums_asked < MINIMUMS_ASKED_MAX:
             self._minimums_asked += 1
@@ -136,11 +149,11 @@ class MetricsPage:
         return None if content is None else content.count(offset)
 
     async def _add_tier(self, page: Exposition) -> None:
-        if not self._hub.is_connected(ROLE):
+        if not self._hub.is_connected(TIER_ROLE):
             return
-        request = TierFiguresRequest(topics=self._topics.names)
+        request = TierFiguresRequest(topics=self._labelled.names)
         try:
-            reply = await self._hub.ask(ROLE, HelperRequestCode.TIER_METRICS, request, timeout_ms=TIER_TIMEOUT_MS)
+            reply = await self._hub.ask(TIER_ROLE, HelperRequestCode.TIER_METRICS, request, timeout_ms=TIER_TIMEOUT_MS)
         except (UnavailableError, UnsupportedRequestError):  # it is away, or a read-only broker's
             return
         show_tier(page, decode_body(reply.body, TierFigures))

@@ -13,16 +13,20 @@ Source: AckMessageProcessor.java, ChangeInvisibleTimeProcessor.java, Apache Rock
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from thermocline.broker.context import BrokerContext
+from thermocline.broker.broker_stats import BrokerStats
+from thermocline.broker.consumer_offsets import ConsumerOffsets
 from thermocline.broker.flushed_answer import FlushedAnswers
 from thermocline.broker.pop_polling import PopPolling
 from thermocline.broker.processors.dispatcher import Handler
 from thermocline.broker.processors.pop import place_of
 from thermocline.broker.processors.topic import DEFAULT_REMARK
+from thermocline.broker.topic_table import TopicTable
+from thermocline.broker.visible_queues import VisibleQueues
 from thermocline.pop.in_flight import Pending
+from thermocline.pop.pop_store import PopStore
 from thermocline.remoting.bit_set import decode_bit_set
 from thermocline.remoting.bodies import BatchAck, BatchAckMessageRequestBody, TopicConfig
 from thermocline.remoting.command import RemotingCommand
@@ -42,6 +46,7 @@ from thermocline.remoting.pop_topics import ORDER_REVIVE_QUEUE_ID, RetryFlag, fl
 from thermocline.remoting.receipt_handle import ReceiptHandle
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
+from thermocline.store.message_store import MessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -52,12 +57,29 @@ class AckProcessor:
     """Serves acknowledgements of popped messages."""
 
     def __init__(
-        self, context: BrokerContext, answers: FlushedAnswers, pops: PopPolling, notifications: PopPolling
+        self,
+        *,
+        store: MessageStore,
+        topics: TopicTable,
+        offsets: ConsumerOffsets,
+        pops: PopStore,
+        stats: BrokerStats,
+        visible: VisibleQueues,
+        clock: Callable[[], int],
+        answers: FlushedAnswers,
+        polling: PopPolling,
+        notifications: PopPolling,
     ) -> None:
-        """`pops`, `notifications`: who waits for a queue that an acknowledgement may free."""
-        self._context = context
+        """`polling`, `notifications`: what waits for a queue that an acknowledgement may free."""
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._pops = pops
+        self._stats = stats
+        self._visible = visible
+        self._clock = clock
         self._answers = answers
-        self._pollings = (pops, notifications)
+        self._pollings = (polling, notifications)
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
@@ -84,9 +106,9 @@ class AckProcessor:
                 header.topic, header.consumer_group, header.queue_id, header.offset, receipt.pop_time_ms, connection
             )
         else:
-            self._context.stats.add_ack(header.topic, header.consumer_group, 1)
+            self._stats.add_ack(header.topic, header.consumer_group, 1)
             pending = self._find(header.topic, header.consumer_group, header.queue_id, receipt)
-            end_offset = 0 if pending is None else self._context.pops.ack([(pending, [header.offset])])
+            end_offset = 0 if pending is None else self._pops.ack([(pending, [header.offset])])
         return self._answers.answer(connection, RemotingCommand.response(command), end_offset=end_offset)
 
     def ack_batch(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
@@ -108,12 +130,12 @@ class AckProcessor:
                     )
                     end_offset = max(end_offset, order_end_offset)
             elif offsets:
-                self._context.stats.add_ack(topic, ack.consumer_group, len(offsets))
+                self._stats.add_ack(topic, ack.consumer_group, len(offsets))
                 key = topic, ack.consumer_group, ack.queue_id, ack.start_offset, ack.pop_time_ms
-                pending = self._context.pops.in_flight.find(key)
+                pending = self._pops.in_flight.find(key)
                 if pending is not None:
                     wanted.append((pending, offsets))
-        end_offset = max(end_offset, self._context.pops.ack(wanted))
+        end_offset = max(end_offset, self._pops.ack(wanted))
         return self._answers.answer(connection, RemotingCommand.response(command), end_offset=end_offset)
 
     def change_invisible_time(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
@@ -126,9 +148,9 @@ class AckProcessor:
         receipt = ReceiptHandle.parse(header.extra_info)
         if receipt.is_order:
             return self._change_in_order(connection, command, header, receipt)
-        pops = self._context.pops
+        pops = self._pops
         answer = ChangeInvisibleTimeResponseHeader(
-            pop_time=self._context.clock(),
+            pop_time=self._clock(),
             invisible_time=header.invisible_time,
             revive_qid=receipt.revive_queue_id,
         )
@@ -143,14 +165,14 @@ class AckProcessor:
             )
             answer.pop_time, answer.revive_qid = claim.pop_time_ms, claim.revive_queue_id
             end_offset = claim.end_offset
-            self._context.stats.add_ack(header.topic, header.consumer_group, 1)
+            self._stats.add_ack(header.topic, header.consumer_group, 1)
         response = RemotingCommand.response(command, header=answer, remark=DEFAULT_REMARK)
         return self._answers.answer(connection, response, end_offset=end_offset)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _check_queue(self, topic: str, queue_id: int, connection: Connection) -> TopicConfig:
-        config = self._context.topics.get(topic)
+        config = self._topics.get(topic)
         if config is None:
             raise TopicNotFoundError(f"topic[{topic}] not exist, apply first please! {FAQ_TEXT}")
         if not 0 <= queue_id < config.read_queue_nums:
@@ -162,23 +184,22 @@ class AckProcessor:
 
     def _range(self, topic: str, queue_id: int) -> tuple[int, int]:
         """The queue's first offset as far as it is known here, and its end."""
-        context = self._context
-        queue = context.store.queues.find(topic, queue_id)
+        queue = self._store.queues.find(topic, queue_id)
         if queue is None:
             return 0, 0
-        is_known = context.visible.cold_start(queue) is not None
-        return context.visible.near_minimum(queue) if is_known else 0, context.visible.end(queue)
+        is_known = self._visible.cold_start(queue) is not None
+        return self._visible.near_minimum(queue) if is_known else 0, self._visible.end(queue)
 
     def _find(self, topic: str, group: str, queue_id: int, receipt: ReceiptHandle) -> Pending | None:
         key = topic, group, queue_id, receipt.start_offset, receipt.pop_time_ms
-        return self._context.pops.in_flight.find(key)
+        return self._pops.in_flight.find(key)
 
     def _ack_in_order(
         self, topic: str, group: str, queue_id: int, offset: int, pop_time_ms: int, connection: Connection
     ) -> int:
         """Note a message of an ordered POP as consumed; the end offset of what was put, 0 for nothing."""
-        context, pops = self._context, self._context.pops
-        committed = context.offsets.query(topic, group, queue_id)
+        pops = self._pops
+        committed = self._offsets.query(topic, group, queue_id)
         if committed is not None and offset < committed:
             return 0
         info = pops.orders.find(topic, group, queue_id)
@@ -203,11 +224,11 @@ class AckProcessor:
         else:
             info = replace(info, acked_bits=info.acked_bits | 1 << info.offsets.index(offset))
             next_offset = info.next_offset
-        if context.offsets.has_reset(topic, group, queue_id):
+        if self._offsets.has_reset(topic, group, queue_id):
             next_offset = committed if committed is not None else next_offset
         end_offset = pops.order_changed(topic, group, queue_id, info, next_offset=next_offset)
-        context.stats.add_ack(topic, group, 1)
-        if info is None or not info.is_blocking(context.clock()):
+        self._stats.add_ack(topic, group, 1)
+        if info is None or not info.is_blocking(self._clock()):
             self._wake(topic, group, queue_id)
         return end_offset
 
@@ -218,11 +239,11 @@ class AckProcessor:
         header: ChangeInvisibleTimeRequestHeader,
         receipt: ReceiptHandle,
     ) -> RemotingCommand | None:
-        context, pops = self._context, self._context.pops
+        pops = self._pops
         topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
-        now = context.clock()
+        now = self._clock()
         visible_ms = now + max(0, header.invisible_time)
-        committed = context.offsets.query(topic, group, queue_id)
+        committed = self._offsets.query(topic, group, queue_id)
         info = pops.orders.find(topic, group, queue_id)
         end_offset = 0
         if committed is not None and header.offset < committed:

@@ -16,7 +16,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from thermocline.broker.context import BrokerContext
+from thermocline.broker.broker_config import CurrentConfig
+from thermocline.broker.cold_read_quota import ColdReadQuota
 from thermocline.broker.processors.dispatcher import Handler
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.config_text import parse_config_text
@@ -34,9 +35,9 @@ READ_MODES = (0, 1)
 class ColdFlowProcessor:
     """Serves what operators ask about cold reads."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
-        self._quota = context.cold_quota
+    def __init__(self, *, settings: CurrentConfig, cold_quota: ColdReadQuota) -> None:
+        self._settings = settings
+        self._quota = cold_quota
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
@@ -68,7 +69,7 @@ class ColdFlowProcessor:
 
     def get(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """2003: what is read, and what may be."""
-        config, quota = self._context.config, self._quota
+        config, quota = self._settings.broker, self._quota
         body = {
             "runtimeTable": {
                 group: {

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from thermocline.broker.context import BrokerContext
+from thermocline.broker.broker_settings import BrokerSettings
 from thermocline.broker.helper_hub import HelperHub, decode_body
-from thermocline.broker.helper_protocol import CostReply, CostRequest, HelperRequestCode
+from thermocline.broker.helper_protocol import TIER_ROLE, CostReply, CostRequest, HelperRequestCode
 from thermocline.broker.processors.dispatcher import Handler
-from thermocline.broker.tier_link import ROLE
+from thermocline.broker.topic_table import TopicTable
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import InvalidParameterError, TopicNotFoundError
@@ -37,8 +37,9 @@ class CostRequestHeader(Header, kw_only=True):
 class CostProcessor:
     """Serves the cost requests."""
 
-    def __init__(self, context: BrokerContext, hub: HelperHub) -> None:
-        self._context = context
+    def __init__(self, *, settings: BrokerSettings, topics: TopicTable, hub: HelperHub) -> None:
+        self._settings = settings
+        self._topics = topics
         self._hub = hub
 
     def routes(self) -> Mapping[int, Handler]:
@@ -48,9 +49,9 @@ class CostProcessor:
     async def cost(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """90140."""
         header = command.header(CostRequestHeader)
-        if header.topic is not None and self._context.topics.get(header.topic) is None:
+        if header.topic is not None and self._topics.get(header.topic) is None:
             raise TopicNotFoundError("no such topic", topic=header.topic)
-        tier = self._context.settings.tier
+        tier = self._settings.tier
         minimums = {
             "ttlMs": (header.ttl_ms, 0),
             "segmentBytes": (header.segment_bytes, tier.frame_bytes),
@@ -66,5 +67,5 @@ class CostProcessor:
             segment_bytes=header.segment_bytes,
             seal_age_ms=header.seal_age_ms,
         )
-        response = await self._hub.ask(ROLE, HelperRequestCode.TIER_COST, request, timeout_ms=TIMEOUT_MS)
+        response = await self._hub.ask(TIER_ROLE, HelperRequestCode.TIER_COST, request, timeout_ms=TIMEOUT_MS)
         return RemotingCommand.response(command, body=msgspec.json.encode(decode_body(response.body, CostReply)))

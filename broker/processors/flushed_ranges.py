@@ -15,14 +15,16 @@ from collections.abc import Mapping
 
 import msgspec
 
-from thermocline.broker.context import BrokerContext
 from thermocline.broker.processors.dispatcher import Handler
+from thermocline.broker.topic_table import TopicTable
+from thermocline.broker.visible_queues import VisibleQueues
 from thermocline.remoting.bodies import PERM_READ
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import TopicNotFoundError
 from thermocline.remoting.header_codec import Header
 from thermocline.store.consume_queue import FILLER_SIZE_BYTES, UNIT, ConsumeQueue
+from thermocline.store.message_store import MessageStore
 
 FLUSHED_RANGES = 90160
 UNITS_LOOKED_AT = 64
@@ -57,8 +59,10 @@ class FlushedRangesAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="cam
 class FlushedRangesProcessor:
     """Serves FLUSHED_RANGES."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(self, *, store: MessageStore, topics: TopicTable, visible: VisibleQueues) -> None:
+        self._store = store
+        self._topics = topics
+        self._visible = visible
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
@@ -67,8 +71,8 @@ class FlushedRangesProcessor:
     async def flushed_ranges(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """90160."""
         topic = command.header(FlushedRangesHeader).topic
-        store = self._context.store
-        config = self._context.topics.get(topic)
+        store = self._store
+        config = self._topics.get(topic)
         if config is None:
             raise TopicNotFoundError("no such topic", topic=topic)
         is_readable = bool(config.perm & PERM_READ)
@@ -88,7 +92,7 @@ class FlushedRangesProcessor:
         return RemotingCommand.response(command, body=msgspec.json.encode(answer))
 
     def _range(self, queue: ConsumeQueue) -> FlushedRange:
-        end = self._context.store.flushed_end(queue)
+        end = self._store.flushed_end(queue)
         start = min(queue.min_offset, end)
         first = max(start, end - UNITS_LOOKED_AT)
         units = UNIT.iter_unpack(queue.units(first, end - first))
@@ -96,7 +100,7 @@ class FlushedRangesProcessor:
         return FlushedRange(
             queue_id=queue.queue_id,
             local_start=start,
-            visible_start=min(self._context.visible.hot_start(queue), end),
+            visible_start=min(self._visible.hot_start(queue), end),
             end=end,
             record_bytes=sum(sizes) // len(sizes) if sizes else 0,
         )

@@ -5,8 +5,8 @@ Source: broker/processor/AdminBrokerProcessor.java (lockBatchMQ, unlockBatchMQ),
 
 from collections.abc import Mapping
 
-from thermocline.broker.context import BrokerContext
 from thermocline.broker.processors.dispatcher import Handler
+from thermocline.broker.queue_locks import QueueLocks
 from thermocline.remoting.bodies import LockBatchRequestBody, LockBatchResponseBody
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
@@ -16,8 +16,8 @@ from thermocline.remoting.request_code import RequestCode
 class LockProcessor:
     """Serves the locks of orderly consumers."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._locks = context.locks
+    def __init__(self, *, locks: QueueLocks) -> None:
+        self._locks = locks
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""

@@ -18,10 +18,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 
 from thermocline.broker.cold_reads import Boundary
-from thermocline.broker.context import BrokerContext
 from thermocline.broker.processors.dispatcher import Handler
+from thermocline.broker.queue_lookup import QueueLookup
+from thermocline.broker.static_topics.physical_queues import MappedQueues
 from thermocline.broker.static_topics.static_offsets import StaticOffsets
-from thermocline.broker.static_topics.static_topic_table import LedQueue
+from thermocline.broker.static_topics.static_topic_table import LedQueue, StaticTopicTable
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import InvalidRequestError
@@ -41,9 +42,10 @@ NO_TIME = -1
 class OffsetLookupProcessor:
     """Serves the offset lookups."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
-        self._static = StaticOffsets(context.queues_of)
+    def __init__(self, *, static_topics: StaticTopicTable, lookup: QueueLookup, mapped_queues: MappedQueues) -> None:
+        self._static_topics = static_topics
+        self._lookup = lookup
+        self._static = StaticOffsets(mapped_queues.find)
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
@@ -62,7 +64,7 @@ class OffsetLookupProcessor:
         led = self._led(header.topic, header.queue_id, header.logical)
         if led is not None:
             return self._static_max_offset(command, led)
-        offset = self._context.lookup.end(header.topic, header.queue_id)
+        offset = self._lookup.end(header.topic, header.queue_id)
         return RemotingCommand.response(command, header=OffsetResponseHeader(offset=offset))
 
     async def _static_max_offset(self, command: RemotingCommand, led: LedQueue) -> RemotingCommand:
@@ -73,7 +75,7 @@ class OffsetLookupProcessor:
         header = command.header(GetMinOffsetRequestHeader)
         led = self._led(header.topic, header.queue_id, header.logical)
         offset = await (
-            self._context.lookup.minimum(header.topic, header.queue_id) if led is None else self._static.minimum(led)
+            self._lookup.minimum(header.topic, header.queue_id) if led is None else self._static.minimum(led)
         )
         return RemotingCommand.response(command, header=OffsetResponseHeader(offset=offset), remark="")
 
@@ -81,7 +83,7 @@ class OffsetLookupProcessor:
         """29: an offset by store time."""
         header = command.header(SearchOffsetRequestHeader)
         boundary = _boundary(header.boundary_type)
-        lookup = self._context.lookup
+        lookup = self._lookup
         led = self._led(header.topic, header.queue_id, header.logical)
         if led is not None:
             offset = await self._static.offset_at(led, header.timestamp, boundary)
@@ -96,7 +98,7 @@ class OffsetLookupProcessor:
         header = command.header(GetEarliestMsgStoretimeRequestHeader)
         led = self._led(header.topic, header.queue_id, header.logical)
         time_ms = await (
-            self._context.lookup.earliest_time_ms(header.topic, header.queue_id)
+            self._lookup.earliest_time_ms(header.topic, header.queue_id)
             if led is None
             else self._static.earliest_time_ms(led)
         )
@@ -104,7 +106,7 @@ class OffsetLookupProcessor:
         return RemotingCommand.response(command, header=answer)
 
     def _led(self, topic: str, queue_id: int, is_logical: bool | None) -> LedQueue | None:
-        return self._context.static_topics.led(topic, queue_id, is_logical=is_logical)
+        return self._static_topics.led(topic, queue_id, is_logical=is_logical)
 
 
 def _boundary(text: str | None) -> Boundary:

@@ -20,12 +20,14 @@ Source: PopMessageProcessor.java, Apache RocketMQ 5.3.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
+from thermocline.broker.broker_config import CurrentConfig
+from thermocline.broker.broker_stats import BrokerStats
 from thermocline.broker.cold_pull_limits import ColdPullLimits
-from thermocline.broker.context import BrokerContext
+from thermocline.broker.consumer_offsets import ConsumerOffsets
 from thermocline.broker.flushed_answer import FlushedAnswers
-from thermocline.broker.message_filters import CompileNeeded
+from thermocline.broker.message_filters import CompileNeeded, MessageFilters
 from thermocline.broker.pop_admission import PopAdmission
 from thermocline.broker.pop_finder import FoundQueue, LaterNeeded, PopFinder, PopHarvest
 from thermocline.broker.pop_polling import Parking, Place, PopPolling
@@ -33,7 +35,7 @@ from thermocline.broker.pop_request import PopRequest
 from thermocline.broker.processors.dispatcher import Handler
 from thermocline.broker.request_expressions import Wanted
 from thermocline.pop.order_info import make_order_info
-from thermocline.pop.pop_store import Claim, Take
+from thermocline.pop.pop_store import Claim, PopStore, Take
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.error_table import error_response
@@ -65,14 +67,27 @@ class PopProcessor:
 
     def __init__(
         self,
-        context: BrokerContext,
+        *,
+        settings: CurrentConfig,
+        offsets: ConsumerOffsets,
+        filters: MessageFilters,
+        pops: PopStore,
+        stats: BrokerStats,
+        clock: Callable[[], int],
+        store_host: tuple[str, int],
         admission: PopAdmission,
         finder: PopFinder,
         polling: PopPolling,
         answers: FlushedAnswers,
         limits: ColdPullLimits,
     ) -> None:
-        self._context = context
+        self._settings = settings
+        self._offsets = offsets
+        self._filters = filters
+        self._pops = pops
+        self._stats = stats
+        self._clock = clock
+        self._store_host = store_host
         self._admission = admission
         self._finder = finder
         self._polling = polling
@@ -89,12 +104,12 @@ class PopProcessor:
         """200050: give messages to a group, or wait for some."""
         if command.is_oneway:
             return None
-        fill_born_time(command, self._context.clock())
+        fill_born_time(command, self._clock())
         request = PopRequest(connection, command, command.header(PopMessageRequestHeader))
-        if self._context.clock() - request.deadline_ms > LATE_MS_MAX:
+        if self._clock() - request.deadline_ms > LATE_MS_MAX:
             raise ResponseError(
                 code=ResponseCode.POLLING_TIMEOUT,
-                remark=f"the broker[{self._context.store_host[0]}] pop message is timeout too much",
+                remark=f"the broker[{self._store_host[0]}] pop message is timeout too much",
             )
         try:
             wanted = self._admission.admit(request.header, remote_address=connection.remote_address)
@@ -139,7 +154,7 @@ class PopProcessor:
     async def _compile_and_pop(
         self, connection: Connection, command: RemotingCommand, expression: str
     ) -> RemotingCommand | None:
-        await self._context.filters.compile_in_turn(expression)
+        await self._filters.compile_in_turn(expression)
         answer = self.pop(connection, command)
         return await answer if isinstance(answer, Awaitable) else answer
 
@@ -171,25 +186,25 @@ class PopProcessor:
         """A POP goes on waiting: see to it that it hears of what nobody will tell."""
         if harvest.stepped and harvest.rest_count:
             self._polling.wake(request.place)  # there is more behind what did not match
-        if harvest.free_ms is not None and self._context.config.pop_notify_order_free:
+        if harvest.free_ms is not None and self._settings.broker.pop_notify_order_free:
             self._polling.wake_at(request.place, harvest.free_ms)
 
     def _step(self, request: PopRequest, harvest: PopHarvest) -> None:
         """Let the group go on behind what is not for it."""
-        offsets, group = self._context.offsets, request.header.consumer_group
+        offsets, group = self._offsets, request.header.consumer_group
         for queue in harvest.stepped:
             if offsets.query(queue.topic, group, queue.queue_id) == queue.start_offset:
                 offsets.commit(queue.topic, group, queue.queue_id, queue.next_offset)
 
     def _nothing(self, request: PopRequest, harvest: PopHarvest, code: int) -> RemotingCommand:
         header = request.header
-        self._context.stats.add_get_miss()
+        self._stats.add_get_miss()
         return RemotingCommand.response(
             request.command,
             code,
             remark=NOTHING,
             header=PopMessageResponseHeader(
-                pop_time=self._context.clock(),
+                pop_time=self._clock(),
                 invisible_time=header.invisible_time,
                 revive_qid=ORDER_REVIVE_QUEUE_ID if header.order else 0,
                 rest_num=harvest.rest_count,
@@ -208,7 +223,7 @@ class PopProcessor:
             if header.order:
                 claim, counts = self._claim_in_order(request, harvest)
             else:
-                claim = self._context.pops.claim(
+                claim = self._pops.claim(
                     header.consumer_group,
                     [
                         Take(
@@ -224,7 +239,7 @@ class PopProcessor:
         except BrokerBusyError as error:
             logger.warning("POP refused group=%s: %s", header.consumer_group, error)
             return self._nothing(request, harvest, ResponseCode.POLLING_FULL)
-        stats = self._context.stats
+        stats = self._stats
         for queue in harvest.found:
             stats.add_get(queue.topic, header.consumer_group, len(queue.offsets), queue.answer.size_bytes)
             if not header.order:
@@ -258,9 +273,9 @@ class PopProcessor:
         return self._answers.answer(request.connection, response, end_offset=claim.end_offset)
 
     def _claim_in_order(self, request: PopRequest, harvest: PopHarvest) -> tuple[Claim, str]:
-        pops, header = self._context.pops, request.header
+        pops, header = self._pops, request.header
         group = header.consumer_group
-        pop_time_ms = self._context.clock()
+        pop_time_ms = self._clock()
         end_offset = 0
         counts: list[str] = []
         for queue in harvest.found:
@@ -279,7 +294,7 @@ class PopProcessor:
     def _body(self, request: PopRequest, harvest: PopHarvest, claim: Claim) -> bytes:
         pieces: list[bytes | memoryview] = []
         for queue in harvest.found:
-            if queue.retry_flag is RetryFlag.NORMAL or self._context.config.pop_returns_retry_topic:
+            if queue.retry_flag is RetryFlag.NORMAL or self._settings.broker.pop_returns_retry_topic:
                 pieces.extend(queue.buffers)
             else:
                 pieces.extend(self._as_asked_for(request, queue, claim))
@@ -297,7 +312,7 @@ class PopProcessor:
                     invisible_ms=header.invisible_time,
                     revive_queue_id=claim.revive_queue_id,
                     retry_flag=queue.retry_flag,
-                    broker_name=self._context.config.broker_name,
+                    broker_name=self._settings.broker.broker_name,
                     queue_id=queue.queue_id,
                     queue_offset=record.queue_offset,
                 )

@@ -14,9 +14,12 @@ Source: PeekMessageProcessor.java, NotificationProcessor.java, PollingInfoProces
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from random import Random
 
-from thermocline.broker.context import BrokerContext
+from thermocline.broker.broker_config import CurrentConfig
+from thermocline.broker.broker_stats import BrokerStats
+from thermocline.broker.consumer_offsets import ConsumerOffsets
 from thermocline.broker.pop_admission import PopAdmission
 from thermocline.broker.pop_polling import ANY_QUEUE, Parking, PopPolling
 from thermocline.broker.processors.dispatcher import Handler
@@ -24,7 +27,11 @@ from thermocline.broker.processors.pop import fill_born_time, place_of
 from thermocline.broker.pull_finder import ColdNeeded, PullFinder
 from thermocline.broker.pull_reply import PullAnswer
 from thermocline.broker.pull_request import PullRequest
+from thermocline.broker.queue_lookup import QueueLookup
 from thermocline.broker.request_expressions import ALL
+from thermocline.broker.topic_table import TopicTable
+from thermocline.broker.visible_queues import VisibleQueues
+from thermocline.pop.pop_store import PopStore
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.error_table import error_response
@@ -41,6 +48,7 @@ from thermocline.remoting.headers.read import (
 from thermocline.remoting.pop_topics import pop_retry_topic_v1, pop_retry_topic_v2
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
+from thermocline.store.message_store import MessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -52,17 +60,35 @@ class PopLookProcessor:
 
     def __init__(
         self,
-        context: BrokerContext,
+        *,
+        settings: CurrentConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        offsets: ConsumerOffsets,
+        pops: PopStore,
+        stats: BrokerStats,
+        visible: VisibleQueues,
+        lookup: QueueLookup,
+        clock: Callable[[], int],
+        random: Random,
         admission: PopAdmission,
         finder: PullFinder,
-        *,
-        pops: PopPolling,
+        polling: PopPolling,
         notifications: PopPolling,
     ) -> None:
-        self._context = context
+        self._settings = settings
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._pops = pops
+        self._stats = stats
+        self._visible = visible
+        self._lookup = lookup
+        self._clock = clock
+        self._random = random
         self._admission = admission
         self._finder = finder
-        self._pops = pops
+        self._polling = polling
         self._notifications = notifications
 
     def routes(self) -> Mapping[int, Handler]:
@@ -75,13 +101,12 @@ class PopLookProcessor:
 
     def peek(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """200052: what a group would get next."""
-        context = self._context
         header = command.header(PeekMessageRequestHeader)
         self._admission.check_broker("peeking message")
         self._admission.check_place(
             header.topic, header.consumer_group, header.queue_id, remote_address=connection.remote_address
         )
-        chance = context.random.randrange(100)
+        chance = self._random.randrange(100)
         own = self._queues_from(header.topic, chance) if header.queue_id < 0 else [(header.topic, header.queue_id)]
         retries = [
             place
@@ -93,7 +118,7 @@ class PopLookProcessor:
         rest_count = message_count = size_bytes = 0
         for topic, queue_id in places:
             offset = self._offset(topic, header.consumer_group, queue_id)
-            rest_count += max(0, context.lookup.end(topic, queue_id) - offset)
+            rest_count += max(0, self._lookup.end(topic, queue_id) - offset)
             wanted_count = header.max_msg_nums - message_count
             if wanted_count > 0:
                 answer = self._read(connection, command, header, topic, queue_id, offset, wanted_count)
@@ -102,7 +127,7 @@ class PopLookProcessor:
                     message_count += answer.message_count
                     size_bytes += answer.size_bytes
         if message_count:
-            context.stats.add_get(header.topic, header.consumer_group, message_count, size_bytes)
+            self._stats.add_get(header.topic, header.consumer_group, message_count, size_bytes)
         return RemotingCommand.response(
             command,
             ResponseCode.SUCCESS if message_count else ResponseCode.PULL_NOT_FOUND,
@@ -113,7 +138,7 @@ class PopLookProcessor:
 
     def notify(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """200054: whether there is something to pop, now or within the time that the client waits."""
-        fill_born_time(command, self._context.clock())
+        fill_born_time(command, self._clock())
         header = command.header(NotificationRequestHeader)
         answer = NotificationResponseHeader(has_msg=self._has_message(connection, header))
         if not answer.has_msg and header.poll_time > 0:
@@ -152,7 +177,7 @@ class PopLookProcessor:
         )
         place = place_of(header.topic, header.consumer_group, header.queue_id)
         return RemotingCommand.response(
-            command, header=PollingInfoResponseHeader(polling_num=self._pops.count_at(place))
+            command, header=PollingInfoResponseHeader(polling_num=self._polling.count_at(place))
         )
 
     # -- inside --------------------------------------------------------------------------------------------------------
@@ -166,24 +191,22 @@ class PopLookProcessor:
         return any(self._is_waiting(name, group, queue_id, header) for name, queue_id in places)
 
     def _is_waiting(self, topic: str, group: str, queue_id: int, header: NotificationRequestHeader) -> bool:
-        context = self._context
         if header.order:
-            info = context.pops.orders.find(topic, group, queue_id)
-            if info is not None and info.is_blocking(context.clock(), attempt_id=header.attempt_id):
+            info = self._pops.orders.find(topic, group, queue_id)
+            if info is not None and info.is_blocking(self._clock(), attempt_id=header.attempt_id):
                 return False
-        return context.lookup.end(topic, queue_id) > self._offset(topic, group, queue_id)
+        return self._lookup.end(topic, queue_id) > self._offset(topic, group, queue_id)
 
     def _offset(self, topic: str, group: str, queue_id: int) -> int:
         """Where the group is, or would begin."""
-        context = self._context
-        offset = context.offsets.query(topic, group, queue_id)
+        offset = self._offsets.query(topic, group, queue_id)
         if offset is not None:
             return offset
-        queue = context.store.queues.find(topic, queue_id)
-        return 0 if queue is None else context.visible.near_minimum(queue)
+        queue = self._store.queues.find(topic, queue_id)
+        return 0 if queue is None else self._visible.near_minimum(queue)
 
     def _retry_topics(self, topic: str, group: str) -> list[str]:
-        config = self._context.config
+        config = self._settings.broker
         names = []
         if config.retry_topic_v2:
             names.append(pop_retry_topic_v2(topic, group))
@@ -192,7 +215,7 @@ class PopLookProcessor:
         return names
 
     def _queues_from(self, topic: str, chance: int) -> list[tuple[str, int]]:
-        config = self._context.topics.get(topic)
+        config = self._topics.get(topic)
         if config is None:
             return []
         count = config.read_queue_nums
@@ -209,8 +232,7 @@ class PopLookProcessor:
         count: int,
     ) -> PullAnswer | None:
         """What a queue holds for a peek; None when it holds nothing, or not here."""
-        context = self._context
-        if context.offsets.has_reset(topic, header.consumer_group, queue_id):
+        if self._offsets.has_reset(topic, header.consumer_group, queue_id):
             return None  # the next POP is to hear of it
         for _ in range(2):
             pull = PullRequest(

@@ -31,17 +31,23 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
+from thermocline.broker.broker_config import CurrentConfig
+from thermocline.broker.broker_stats import BrokerStats
 from thermocline.broker.cold_pull_limits import ColdPullLimits
-from thermocline.broker.context import BrokerContext
+from thermocline.broker.cold_reads import ColdReads
+from thermocline.broker.consumer_offsets import ConsumerOffsets
 from thermocline.broker.long_polling import LongPolling, Place
-from thermocline.broker.message_filters import CompileNeeded
+from thermocline.broker.loop_turns import LoopTurns
+from thermocline.broker.message_filters import CompileNeeded, MessageFilters
 from thermocline.broker.processors.dispatcher import Handler
 from thermocline.broker.pull_admission import Admission, PullAdmission, PullForbiddenError
 from thermocline.broker.pull_finder import ColdNeeded, PullFinder, SearchNeeded
 from thermocline.broker.pull_reply import PullAnswer, write_answer
 from thermocline.broker.pull_request import PullRequest
+from thermocline.broker.static_topics.peer_brokers import PeerBrokers
 from thermocline.broker.static_topics.remote_pull import RemotePull
 from thermocline.broker.static_topics.static_pull import StaticPull
+from thermocline.broker.static_topics.static_topic_table import StaticTopicTable
 from thermocline.remoting import sys_flag as sys_flags
 from thermocline.remoting.command import FLAG_RESPONSE, RemotingCommand, SerializeType
 from thermocline.remoting.connection import Connection
@@ -54,6 +60,7 @@ from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
 from thermocline.store.filtered_runs import FilteredRuns
 from thermocline.store.message_draft import GetStatus
+from thermocline.store.message_store import MessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -86,21 +93,39 @@ class PullProcessor:
 
     def __init__(
         self,
-        context: BrokerContext,
+        *,
+        settings: CurrentConfig,
+        store: MessageStore,
+        static_topics: StaticTopicTable,
+        peers: PeerBrokers,
+        offsets: ConsumerOffsets,
+        turns: LoopTurns,
+        filters: MessageFilters,
+        stats: BrokerStats,
+        cold: ColdReads,
+        clock: Callable[[], int],
         admission: PullAdmission,
         finder: PullFinder,
         long_polling: LongPolling,
         limits: ColdPullLimits,
     ) -> None:
-        self._context = context
+        self._settings = settings
+        self._store = store
+        self._static_topics = static_topics
+        self._offsets = offsets
+        self._turns = turns
+        self._filters = filters
+        self._stats = stats
+        self._cold = cold
+        self._clock = clock
         self._admission = admission
         self._finder = finder
         self._long_polling = long_polling
         self._limits = limits
         self._known = KnownHeaders(PullMessageRequestHeader, ints=["queue_id"], longs=["queue_offset", "commit_offset"])
-        self._static_details = context.static_topics.details
-        self._remote = RemotePull(context.peers)
-        context.static_topics.add_listener(self._mapping_changed)
+        self._static_details = static_topics.details
+        self._remote = RemotePull(peers)
+        static_topics.add_listener(self._mapping_changed)
         self._cold_readers: set[Connection] = set()
         """Open connections that have pulled from the cold tier."""
 
@@ -123,7 +148,7 @@ class PullProcessor:
             return None
         header = request.header
         if header.topic in self._static_details and header.logical is not False:
-            led = self._context.static_topics.led(header.topic, header.queue_id, is_logical=True)
+            led = self._static_topics.led(header.topic, header.queue_id, is_logical=True)
             assert led is not None
             static = StaticPull(led, header.queue_offset)
             static.rewrite(header)
@@ -204,7 +229,7 @@ class PullProcessor:
         self._limits.forget(connection)
         if connection in self._cold_readers:
             self._cold_readers.discard(connection)
-            self._context.cold.reader_left(connection.remote_address)
+            self._cold.reader_left(connection.remote_address)
 
     async def _pull_remote(self, request: PullRequest, static: StaticPull) -> None:
         answer = static.logical(await self._remote.pull(request, static))
@@ -231,12 +256,12 @@ class PullProcessor:
     async def _compile_and_pull(
         self, connection: Connection, command: RemotingCommand, expression: str
     ) -> RemotingCommand | None:
-        await self._context.filters.compile_in_turn(expression)
+        await self._filters.compile_in_turn(expression)
         answer = self.pull(connection, command)
         return await answer if isinstance(answer, Awaitable) else answer
 
     def _start_search(self, request: PullRequest, admission: Admission, runs: FilteredRuns) -> None:
-        if not self._context.turns.add(PullSearch(self, request, admission, runs).go_on):
+        if not self._turns.add(PullSearch(self, request, admission, runs).go_on):
             self._fail(
                 request,
                 ResponseError(code=ResponseCode.FLOW_CONTROL, remark="too many pulls with a filter are on the way"),
@@ -245,16 +270,15 @@ class PullProcessor:
     def _answer_or_park(self, request: PullRequest, admission: Admission, answer: PullAnswer) -> None:
         code = answer.code if request.static is None else request.static.logical(answer).code
         if code == ResponseCode.PULL_NOT_FOUND and request.header.sys_flag & sys_flags.PULL_SUSPEND:
-            context = self._context
-            config = context.config
+            config = self._settings.broker
             wait_ms = request.header.suspend_timeout_millis if config.long_polling else config.short_polling_ms
             request.is_first = False
-            deadline_ms = context.clock() + max(0, min(wait_ms, SUSPEND_MAX_MS))
+            deadline_ms = self._clock() + max(0, min(wait_ms, SUSPEND_MAX_MS))
             waiting = WaitingPull(self, request)
             header = request.header
             waiting.place = self._long_polling.park(header.topic, header.queue_id, waiting, deadline_ms=deadline_ms)
             if waiting.place is not None:
-                context.offsets.commit_pull(header.topic, header.consumer_group, header.queue_id, answer.next_offset)
+                self._offsets.commit_pull(header.topic, header.consumer_group, header.queue_id, answer.next_offset)
                 return
         self._write(request, admission, answer)
 
@@ -272,7 +296,7 @@ class PullProcessor:
                 answer = self._finder.find(request, admission.wanted)
             except SearchNeeded as needed:
                 search = PullSearch(self, request, admission, needed.runs, waiting)
-                waiting.is_busy = self._context.turns.add(search.go_on)
+                waiting.is_busy = self._turns.add(search.go_on)
                 if waiting.is_busy:
                     return False
                 answer = _nothing_up_to(request.offset)
@@ -291,7 +315,7 @@ class PullProcessor:
                     answer.status = GetStatus.NO_MATCHED_MESSAGE.value
             self._write(request, admission, answer)
         except CompileNeeded as needed:  # its group has another expression meanwhile
-            waiting.is_busy = self._context.filters.compile_soon(needed.text, lambda: self._look_on(waiting))
+            waiting.is_busy = self._filters.compile_soon(needed.text, lambda: self._look_on(waiting))
             if waiting.is_busy or not waiting.is_last:
                 return False
             self._fail(request, BrokerBusyError("too many expressions are to be compiled"))
@@ -334,7 +358,7 @@ class PullProcessor:
 
     def _mapping_changed(self, topic: str) -> None:
         """Let those who wait at the topic's queues see it."""
-        self._long_polling.arrived(self._context.store.queues.of_topic(topic).values())
+        self._long_polling.arrived(self._store.queues.of_topic(topic).values())
 
     def _look_on(self, waiting: WaitingPull) -> None:
         """What a waiting pull was busy with is done; something else may have arrived since."""
@@ -348,12 +372,11 @@ class PullProcessor:
 
     def _write(self, request: PullRequest, admission: Admission, answer: PullAnswer) -> None:
         header = request.header
-        context = self._context
-        context.offsets.commit_pull(header.topic, header.consumer_group, header.queue_id, answer.next_offset)
+        self._offsets.commit_pull(header.topic, header.consumer_group, header.queue_id, answer.next_offset)
         if answer.message_count:
-            context.stats.add_get(header.topic, header.consumer_group, answer.message_count, answer.size_bytes)
+            self._stats.add_get(header.topic, header.consumer_group, answer.message_count, answer.size_bytes)
         else:
-            context.stats.add_get_miss()
+            self._stats.add_get_miss()
         answer.topic_sys_flag = admission.topic_sys_flag
         answer.group_sys_flag = admission.group_sys_flag
         if request.static is not None:

@@ -20,11 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from thermocline.broker.cold_reads import ColdKeyQuery
-from thermocline.broker.context import BrokerContext
+from thermocline.broker.broker_config import CurrentConfig
+from thermocline.broker.broker_stats import BrokerStats
+from thermocline.broker.cold_reads import ColdKeyQuery, ColdReads
 from thermocline.broker.key_index import KeyIndex, KeyMatches, KeyQuery
 from thermocline.broker.local_records import LocalRecords
 from thermocline.broker.processors.dispatcher import Handler
+from thermocline.broker.visible_queues import VisibleQueues
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import InvalidRequestError
@@ -44,8 +46,20 @@ INDEX_TAG = "T"
 class QueryProcessor:
     """Serves messages by key."""
 
-    def __init__(self, context: BrokerContext, local: LocalRecords, index: KeyIndex) -> None:
-        self._context = context
+    def __init__(
+        self,
+        *,
+        settings: CurrentConfig,
+        stats: BrokerStats,
+        cold: ColdReads,
+        visible: VisibleQueues,
+        local: LocalRecords,
+        index: KeyIndex,
+    ) -> None:
+        self._settings = settings
+        self._stats = stats
+        self._cold = cold
+        self._visible = visible
         self._local = local
         self._index = index
 
@@ -60,8 +74,8 @@ class QueryProcessor:
         index_type = header.index_type or (INDEX_UNIQUE if is_unique else INDEX_KEY)
         if index_type not in (INDEX_KEY, INDEX_UNIQUE, INDEX_TAG):
             raise InvalidRequestError("unknown index type", index_type=index_type)
-        count_max = self._context.config.default_query_count if is_unique else header.max_num
-        count_max = max(0, min(count_max, self._context.config.query_count_max))
+        count_max = self._settings.broker.default_query_count if is_unique else header.max_num
+        count_max = max(0, min(count_max, self._settings.broker.query_count_max))
         matches = await self._index.find(
             KeyQuery(
                 topic=header.topic,
@@ -84,7 +98,7 @@ class QueryProcessor:
                 header=QueryMessageResponseHeader(index_last_update_timestamp=0, index_last_update_phyoffset=0),
                 remark="can not find message, maybe time range not correct",
             )
-        self._context.stats.looked_up_bytes += len(body)
+        self._stats.looked_up_bytes += len(body)
         return RemotingCommand.response(
             command,
             header=QueryMessageResponseHeader(
@@ -112,8 +126,8 @@ class QueryProcessor:
     async def _cold_records(
         self, header: QueryMessageRequestHeader, index_type: str, count_max: int
     ) -> dict[int, bytes | memoryview]:
-        visible = self._context.visible
-        records = await self._context.cold.query_keys(
+        visible = self._visible
+        records = await self._cold.query_keys(
             ColdKeyQuery(
                 topic=header.topic,
                 key=header.key,

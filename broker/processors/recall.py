@@ -8,10 +8,12 @@ Source: RecallMessageProcessor.java, Apache RocketMQ 5.3.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from thermocline.broker.context import BrokerContext
+from thermocline.broker.broker_config import CurrentConfig
+from thermocline.broker.message_appender import MessageAppender
 from thermocline.broker.processors.dispatcher import Handler
+from thermocline.broker.topic_table import TopicTable
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.error_table import error_response
@@ -27,6 +29,7 @@ from thermocline.remoting.properties import PropertyName
 from thermocline.remoting.recall_handle import decode_recall_handle
 from thermocline.remoting.request_code import RequestCode
 from thermocline.store.message_draft import PutStatus
+from thermocline.timers.timer_message_store import TimerMessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +39,20 @@ STORED = frozenset({PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT})
 class RecallProcessor:
     """Serves recalls."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(
+        self,
+        *,
+        settings: CurrentConfig,
+        topics: TopicTable,
+        timers: TimerMessageStore | None,
+        appender: MessageAppender,
+        clock: Callable[[], int],
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._timers = timers
+        self._appender = appender
+        self._clock = clock
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
@@ -50,23 +65,22 @@ class RecallProcessor:
             response = RemotingCommand.response(command, header=RecallMessageResponseHeader(msg_id=message_id))
         except MQError as error:
             response = error_response(command, error)
-        region = {PropertyName.MESSAGE_REGION: self._context.config.region_id}
+        region = {PropertyName.MESSAGE_REGION: self._settings.broker.region_id}
         response.ext_fields = {**(response.ext_fields or {}), **region}
         return response
 
     async def _recall(self, connection: Connection, header: RecallMessageRequestHeader) -> str:
-        context = self._context
-        config = context.config
+        config = self._settings.broker
         if not config.recall:
             raise PermissionDeniedError("recall failed, operation is forbidden")
-        if context.clock() < config.accept_sends_from_ms:
+        if self._clock() < config.accept_sends_from_ms:
             raise ServiceUnavailableError("recall failed, broker service not available")
         if not config.is_writable and not config.recall_when_not_writable:
             raise ServiceUnavailableError("recall failed, broker service not available")
-        if header.topic not in context.topics:
+        if header.topic not in self._topics:
             raise TopicNotFoundError(f"recall failed, the topic[{header.topic}] not exist")
         handle = decode_recall_handle(header.recall_handle)
-        timers = context.timers
+        timers = self._timers
         try:
             if timers is None:
                 raise MQError("timers are switched off")
@@ -77,7 +91,7 @@ class RecallProcessor:
                 producer_group=header.producer_group,
                 born_host=connection.remote_host,
             )
-            _, status = await context.appender.append_and_wait(marker)
+            _, status = await self._appender.append_and_wait(marker)
             if status not in STORED:
                 raise ServiceUnavailableError(status.value)
         except IllegalOperationError:

@@ -16,9 +16,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from random import Random
 
-from thermocline.broker.context import BrokerContext
+from thermocline.broker.broker_config import CurrentConfig
+from thermocline.broker.client_registry import ClientRegistry
+from thermocline.broker.message_appender import MessageAppender
 from thermocline.broker.processors.dispatcher import Handler
+from thermocline.broker.topic_table import TopicTable
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
@@ -49,13 +53,27 @@ class ReplyProcessor:
 
     def __init__(
         self,
-        context: BrokerContext,
         *,
+        settings: CurrentConfig,
+        topics: TopicTable,
+        clients: ClientRegistry,
+        appender: MessageAppender,
+        clock: Callable[[], int],
+        random: Random,
+        store_host: tuple[str, int],
+        advertised_address: str,
         check: Callable[[SendMessageRequestHeader], None],
         make_topic: Callable[[SendMessageRequestHeader], Awaitable[TopicConfig]],
     ) -> None:
         """`check` and `make_topic`: the send family's."""
-        self._context = context
+        self._settings = settings
+        self._topics = topics
+        self._clients = clients
+        self._appender = appender
+        self._clock = clock
+        self._random = random
+        self._store_host = store_host
+        self._advertised_address = advertised_address
         self._check = check
         self._make_topic = make_topic
 
@@ -65,12 +83,12 @@ class ReplyProcessor:
 
     async def reply(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """Push the reply to the client that waits for it, store it, and answer what became of the push."""
-        config = self._context.config
+        config = self._settings.broker
         marks = reply_properties(region_id=config.region_id, trace_on=config.trace_on)
         try:
             header = decode_send_header(command.code, command.ext_fields)
             self._check(header)
-            topic = self._context.topics.get(header.topic) or await self._make_topic(header)
+            topic = self._topics.get(header.topic) or await self._make_topic(header)
             if header.queue_id >= max(topic.write_queue_nums, topic.read_queue_nums):
                 raise InvalidParameterError(f"request queueId[{header.queue_id}] is illegal", topic=header.topic)
         except MQError as error:
@@ -79,7 +97,7 @@ class ReplyProcessor:
             return refused
         queue_id = header.queue_id
         if queue_id < 0:
-            queue_id = self._context.random.randrange(topic.write_queue_nums)
+            queue_id = self._random.randrange(topic.write_queue_nums)
         body = bytes(command.body)
         properties = decode_properties(header.properties or "")
         failure = await self._push(connection, header, {**properties, **marks}, body)
@@ -100,14 +118,13 @@ class ReplyProcessor:
         self, connection: Connection, header: SendMessageRequestHeader, properties: Mapping[str, str], body: bytes
     ) -> str:
         """Push a reply to who waits for it; the reason when that failed, else nothing."""
-        context = self._context
         client_id = properties.get(PropertyName.REPLY_TO_CLIENT)
         if client_id is None:
             return f"reply message properties[{PropertyName.REPLY_TO_CLIENT}] is null"
-        requester = context.clients.producer_connection(client_id)
+        requester = self._clients.producer_connection(client_id)
         if requester is None:
             return f"push reply message fail, channel of <{client_id}> not found."
-        now_ms = context.clock()
+        now_ms = self._clock()
         pushed = ReplyMessageRequestHeader(
             producer_group=header.producer_group,
             topic=header.topic,
@@ -121,12 +138,12 @@ class ReplyProcessor:
             reconsume_times=header.reconsume_times,
             unit_mode=bool(header.unit_mode),
             born_host=connection.remote_address,
-            store_host=context.advertised_address,
+            store_host=self._advertised_address,
             store_timestamp=now_ms,
         )
         request = RemotingCommand.request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, pushed, body=body)
         try:
-            answer = await requester.call(request, timeout_ms=context.config.client_call_timeout_ms)
+            answer = await requester.call(request, timeout_ms=self._settings.broker.client_call_timeout_ms)
         except MQError as error:
             logger.warning("reply not pushed client_id=%s error=%s", client_id, error)
         else:
@@ -144,7 +161,7 @@ class ReplyProcessor:
         queue_id: int,
     ) -> tuple[str, int]:
         """Store a reply as it was sent; its offset message id and queue offset."""
-        config = self._context.config
+        config = self._settings.broker
         suffix = broker_suffix(region_id=config.region_id, trace_on=config.trace_on, cluster_name=config.cluster_name)
         draft = MessageDraft(
             topic=header.topic,
@@ -156,8 +173,8 @@ class ReplyProcessor:
             flag=header.flag,
             reconsume_times=header.reconsume_times or 0,
         )
-        result = await self._context.appender.append_safely(draft)
-        return encode_message_id(self._context.store_host, result.physical_offset), result.queue_offset
+        result = await self._appender.append_safely(draft)
+        return encode_message_id(self._store_host, result.physical_offset), result.queue_offset
 
     def _fields(self, marks: Mapping[str, str], header: SendMessageResponseHeader | None) -> dict[str, str]:
         return {**marks, **({} if header is None else encode_header(header))}

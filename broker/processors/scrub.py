@@ -11,9 +11,8 @@ from collections.abc import Mapping
 import msgspec
 
 from thermocline.broker.helper_hub import HelperHub, decode_body
-from thermocline.broker.helper_protocol import HelperRequestCode, ScrubRequest, ScrubState
+from thermocline.broker.helper_protocol import TIER_ROLE, HelperRequestCode, ScrubRequest, ScrubState
 from thermocline.broker.processors.dispatcher import Handler
-from thermocline.broker.tier_link import ROLE
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import InvalidParameterError
@@ -57,12 +56,12 @@ class ScrubProcessor:
             budget_bytes=header.budget_bytes,
             bytes_per_second=header.bytes_per_second,
         )
-        response = await self._hub.ask(ROLE, HelperRequestCode.SCRUB, request, timeout_ms=TIMEOUT_MS)
+        response = await self._hub.ask(TIER_ROLE, HelperRequestCode.SCRUB, request, timeout_ms=TIMEOUT_MS)
         return _answer(command, decode_body(response.body, ScrubState))
 
     async def state(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """90121."""
-        response = await self._hub.ask(ROLE, HelperRequestCode.SCRUB_STATE, _Nothing(), timeout_ms=TIMEOUT_MS)
+        response = await self._hub.ask(TIER_ROLE, HelperRequestCode.SCRUB_STATE, _Nothing(), timeout_ms=TIMEOUT_MS)
         return _answer(command, decode_body(response.body, ScrubState))
 
 

@@ -27,10 +27,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 
 from thermocline.broker.acknowledgements import Acknowledgements
-from thermocline.broker.context import BrokerContext
+from thermocline.broker.broker_config import CurrentConfig
+from thermocline.broker.broker_stats import BrokerStats
 from thermocline.broker.delay_service import schedule
+from thermocline.broker.group_table import GroupTable
 from thermocline.broker.processors.dispatcher import Handler
-from thermocline.broker.static_topics.static_topic_table import LedQueue
+from thermocline.broker.queue_locks import QueueLocks
+from thermocline.broker.static_topics.static_topic_table import LedQueue, StaticTopicTable
+from thermocline.broker.topic_table import TopicTable
 from thermocline.remoting import sys_flag as sys_flags
 from thermocline.remoting.batch import decode_batch
 from thermocline.remoting.bodies import TOPIC_SYS_FLAG_UNIT, TOPIC_SYS_FLAG_UNIT_SUB, TopicConfig
@@ -62,11 +66,14 @@ from thermocline.remoting.topic_validation import (
 )
 from thermocline.store.consume_queue_table import NO_ROOM_FOR_UNITS
 from thermocline.store.message_draft import MessageDraft, PutResult
+from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import DISK_NEARLY_FULL
 from thermocline.store.send_properties import broker_suffix, reply_properties, stored_text, waits_for_store
 from thermocline.timers.recall import recall_handle_of
+from thermocline.timers.timer_message_store import TimerMessageStore
 from thermocline.timers.timer_request import TIMER_REQUESTS, is_timer_request
 from thermocline.transactions.half_message import half_draft, is_half_request
+from thermocline.transactions.transaction_coordinator import TransactionCoordinator
 
 MULTI_TAG = "MULTI_TAG"
 COMPACTION = "COMPACTION"
@@ -86,14 +93,34 @@ class SendProcessor:
 
     def __init__(
         self,
-        context: BrokerContext,
-        acknowledgements: Acknowledgements,
         *,
+        settings: CurrentConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        static_topics: StaticTopicTable,
+        groups: GroupTable,
+        locks: QueueLocks,
+        timers: TimerMessageStore | None,
+        transactions: TransactionCoordinator,
+        stats: BrokerStats,
+        clock: Callable[[], int],
+        store_host: tuple[str, int],
+        acknowledgements: Acknowledgements,
         unique_ids: UniqueIdGenerator,
         choose_queue: Callable[[int], int],
     ) -> None:
         """`choose_queue(count)` gives the queue of a message that names none."""
-        self._context = context
+        self._settings = settings
+        self._store = store
+        self._topics = topics
+        self._static_topics = static_topics
+        self._groups = groups
+        self._locks = locks
+        self._timers = timers
+        self._transactions = transactions
+        self._stats = stats
+        self._clock = clock
+        self._store_host = store_host
         self._acknowledgements = acknowledgements
         self._unique_ids = unique_ids
         self._choose_queue = choose_queue
@@ -112,15 +139,13 @@ class SendProcessor:
         """Store the message, or the batch, and answer where it is."""
         header = decode_send_header(command.code, command.ext_fields)
         try:
-            led = self._context.static_topics.led(
-                header.topic, header.queue_id, is_logical=header.logical, any_queue=True
-            )
+            led = self._static_topics.led(header.topic, header.queue_id, is_logical=header.logical, any_queue=True)
             if led is not None:
                 header.queue_id = led.leader.queue_id
             self.check(header)
-            config = self._context.topics.get(header.topic)
+            config = self._topics.get(header.topic)
             target = self._retry_target(command, header)
-            if config is None or (target != header.topic and target not in self._context.topics):
+            if config is None or (target != header.topic and target not in self._topics):
                 return self._make_topics_then_send(connection, command, header)
             return self._send(connection, command, header, config, target, led)
         except MQError as error:
@@ -134,12 +159,11 @@ class SendProcessor:
         Raises:
             MQError, PermissionDeniedError, InvalidParameterError, BrokerBusyError: It is refused.
         """
-        context = self._context
-        config = context.config
-        if context.clock() < config.accept_sends_from_ms:
+        config = self._settings.broker
+        if self._clock() < config.accept_sends_from_ms:
             raise MQError("broker unable to service yet", accepts_from_ms=config.accept_sends_from_ms)
-        if not config.is_writable and context.topics.is_order_topic(header.topic):
-            raise PermissionDeniedError(f"the broker[{context.store_host[0]}] sending message is forbidden")
+        if not config.is_writable and self._topics.is_order_topic(header.topic):
+            raise PermissionDeniedError(f"the broker[{self._store_host[0]}] sending message is forbidden")
         check_topic(header.topic)
         if header.topic in SEND_FORBIDDEN_TOPICS:
             raise PermissionDeniedError(f"Sending message to topic[{header.topic}] is forbidden.")
@@ -150,13 +174,13 @@ class SendProcessor:
         if not is_retry_topic(header.topic) or header.batch:
             return header.topic
         group = header.topic.removeprefix(RETRY_TOPIC_PREFIX)
-        group_config = self._context.groups.find_or_create(group)
+        group_config = self._groups.find_or_create(group)
         if group_config is None:
             raise GroupNotFoundError("subscription group not exist", group=group)
         times_max = group_config.retry_max_times
         if command.version >= VERSION_WITH_MAX_RECONSUME_TIMES and header.max_reconsume_times is not None:
             times_max = header.max_reconsume_times
-        if (header.reconsume_times or 0) > times_max or self._context.locks.is_locked(group):
+        if (header.reconsume_times or 0) > times_max or self._locks.is_locked(group):
             return dlq_topic(group)
         return header.topic
 
@@ -165,7 +189,7 @@ class SendProcessor:
     async def _make_topics_then_send(
         self, connection: Connection, command: RemotingCommand, header: SendMessageRequestHeader
     ) -> RemotingCommand | None:
-        topics = self._context.topics
+        topics = self._topics
         try:
             config = topics.get(header.topic) or await self.make_topic(header)
             target = self._retry_target(command, header)
@@ -185,14 +209,14 @@ class SendProcessor:
         sys_flag = 0
         if header.unit_mode:
             sys_flag = TOPIC_SYS_FLAG_UNIT_SUB if is_retry else TOPIC_SYS_FLAG_UNIT
-        config = await self._context.topics.auto_create(
+        config = await self._topics.auto_create(
             header.topic,
             default_topic=header.default_topic,
             queue_count=header.default_topic_queue_nums,
             sys_flag=sys_flag,
         )
         if config is None and is_retry:
-            config = await self._context.topics.ensure(header.topic, queue_count=RETRY_QUEUE_COUNT, sys_flag=sys_flag)
+            config = await self._topics.ensure(header.topic, queue_count=RETRY_QUEUE_COUNT, sys_flag=sys_flag)
         if config is None:
             raise TopicNotFoundError(f"topic[{header.topic}] not exist, apply first please!")
         return config
@@ -253,32 +277,32 @@ class SendProcessor:
             reconsume_times=header.reconsume_times or 0,
         )
         if delay_level > 0:
-            level_count = len(self._context.store.config.delay_levels_ms)
+            level_count = len(self._store.config.delay_levels_ms)
             draft = schedule(draft, decode_properties(draft.properties_text), delay_level, level_count=level_count)
         elif is_timer_request(properties):
             draft = self._timed(draft, properties)
         elif is_half:
             draft = half_draft(draft)
-        result = self._context.store.put(draft)
-        self._context.stats.add_put(draft.topic, 1, result.size_bytes)
+        result = self._store.put(draft)
+        self._stats.add_put(draft.topic, 1, result.size_bytes)
         if is_half:
-            self._context.transactions.prepared(target)
+            self._transactions.prepared(target)
         if is_dead_letter:
-            self._context.stats.add_dead_letter(header.topic, header.topic.removeprefix(RETRY_TOPIC_PREFIX))
+            self._stats.add_dead_letter(header.topic, header.topic.removeprefix(RETRY_TOPIC_PREFIX))
         return self._answer(
             connection,
             command,
             [result],
             queue_id,
             unique_key=unique_key,
-            recall_handle=recall_handle_of(draft, broker_name=self._context.config.broker_name),
+            recall_handle=recall_handle_of(draft, broker_name=self._settings.broker.broker_name),
             waits=waits_for_store(properties),
             led=led,
         )
 
     def _timed(self, draft: MessageDraft, properties: Mapping[str, str]) -> MessageDraft:
         """The draft as it is to be stored until its time; as it is, when that has come."""
-        timers = self._context.timers
+        timers = self._timers
         if timers is None:
             # An MQError of no finer class: RocketMQ answers SYSTEM_ERROR.
             raise MQError("accurate timer message is not enabled, timerWheelEnable is false")
@@ -286,10 +310,8 @@ class SendProcessor:
 
     def _check_half(self, properties: dict[str, str]) -> None:
         """Pass a half message that can be taken."""
-        if self._context.config.reject_transactions:
-            raise PermissionDeniedError(
-                f"the broker[{self._context.store_host[0]}] sending transaction message is forbidden"
-            )
+        if self._settings.broker.reject_transactions:
+            raise PermissionDeniedError(f"the broker[{self._store_host[0]}] sending transaction message is forbidden")
         if _delay_level(properties) > 0 or any(name in properties for name in TIMER_REQUESTS):
             raise MessageIllegalError("a half message takes neither a delay nor a time of delivery")
 
@@ -308,7 +330,7 @@ class SendProcessor:
             raise MessageIllegalError(f"batch request does not support retry group {header.topic}")
         properties = decode_properties(header.properties or "")
         _check_in_batch(properties)
-        body_bytes_max = self._context.store.config.message_bytes_max
+        body_bytes_max = self._store.config.message_bytes_max
         if len(command.body) > body_bytes_max:
             raise MessageTooLargeError(size_bytes=len(command.body), size_bytes_max=body_bytes_max)
         messages = decode_batch(bytes(command.body))
@@ -330,9 +352,9 @@ class SendProcessor:
                     reconsume_times=header.reconsume_times or 0,
                 )
             )
-        results = self._context.store.put_batch(drafts)
+        results = self._store.put_batch(drafts)
         size_bytes = sum(result.size_bytes for result in results)
-        self._context.stats.add_put(header.topic, len(results), size_bytes)
+        self._stats.add_put(header.topic, len(results), size_bytes)
         return self._answer(
             connection,
             command,
@@ -360,7 +382,7 @@ class SendProcessor:
     ) -> RemotingCommand | None:
         response = None
         if not command.is_oneway:
-            store_host = self._context.store_host
+            store_host = self._store_host
             queue_offset = results[0].queue_offset
             if led is not None:
                 queue_id, queue_offset = led.queue_id, static_offset_if_decided(led.leader, queue_offset)
@@ -376,23 +398,23 @@ class SendProcessor:
 
     def _refused(self, command: RemotingCommand, error: MQError) -> RemotingCommand | None:
         """The answer to a send that was not stored: it carries the broker's properties too."""
-        self._context.stats.add_put_failed()
+        self._stats.add_put_failed()
         response = error_response(command, error)
         if isinstance(error, DiskFullError) or (
-            isinstance(error, ServiceUnavailableError) and self._context.store.commit_log.refusal in FULL_DISK_REFUSALS
+            isinstance(error, ServiceUnavailableError) and self._store.commit_log.refusal in FULL_DISK_REFUSALS
         ):
-            response.remark = disk_full_remark(self._context.store.retention.used_ratio())
+            response.remark = disk_full_remark(self._store.retention.used_ratio())
         response.ext_fields = dict(self._reply_properties)
         return response
 
     @property
     def _reply_properties(self) -> dict[str, str]:
-        config = self._context.config
+        config = self._settings.broker
         return reply_properties(region_id=config.region_id, trace_on=config.trace_on)
 
     @property
     def _suffix(self) -> bytes:
-        config = self._context.config
+        config = self._settings.broker
         return broker_suffix(region_id=config.region_id, trace_on=config.trace_on, cluster_name=config.cluster_name)
 
 

@@ -12,12 +12,18 @@ Source: broker/processor/AbstractSendMessageProcessor.java (consumerSendMsgBack)
 
 import logging
 from collections.abc import Mapping
+from random import Random
 
 import msgspec
 
-from thermocline.broker.context import BrokerContext
-from thermocline.broker.delay_service import schedule
+from thermocline.broker.broker_config import CurrentConfig
+from thermocline.broker.broker_stats import BrokerStats
+from thermocline.broker.cold_reads import ColdReads
+from thermocline.broker.delay_service import DelayService, schedule
+from thermocline.broker.group_table import GroupTable
+from thermocline.broker.message_appender import MessageAppender
 from thermocline.broker.processors.dispatcher import Handler
+from thermocline.broker.topic_table import TopicTable
 from thermocline.remoting.bodies import PERM_WRITE, TOPIC_SYS_FLAG_UNIT_SUB
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
@@ -35,6 +41,7 @@ from thermocline.remoting.properties import PropertyName, encode_properties
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.topic_validation import dlq_topic, retry_topic
 from thermocline.store.message_draft import MessageDraft
+from thermocline.store.message_store import MessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -48,8 +55,30 @@ HELP_TEXT = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for furth
 class SendBackProcessor:
     """Serves send-backs."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(
+        self,
+        *,
+        settings: CurrentConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        delays: DelayService,
+        stats: BrokerStats,
+        cold: ColdReads,
+        appender: MessageAppender,
+        random: Random,
+        store_host: tuple[str, int],
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._delays = delays
+        self._stats = stats
+        self._cold = cold
+        self._appender = appender
+        self._random = random
+        self._store_host = store_host
 
     def routes(self) -> Mapping[int, Handler]:
         """Request code -> method."""
@@ -57,13 +86,12 @@ class SendBackProcessor:
 
     async def send_back(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """36: store a message again for the group, or for the dead letters; as safe as a send on return."""
-        context = self._context
         header = command.header(ConsumerSendMsgBackRequestHeader)
-        group = context.groups.find_or_create(header.group)
+        group = self._groups.find_or_create(header.group)
         if group is None:
             raise GroupNotFoundError(f"subscription group not exist, {header.group} {HELP_TEXT}")
-        if not context.config.is_writable:
-            raise PermissionDeniedError(f"the broker[{context.store_host[0]}] sending message is forbidden")
+        if not self._settings.broker.is_writable:
+            raise PermissionDeniedError(f"the broker[{self._store_host[0]}] sending message is forbidden")
         if group.retry_queue_nums <= 0:
             return RemotingCommand.response(command)
 
@@ -77,14 +105,14 @@ class SendBackProcessor:
         else:
             topic, queue_count = retry_topic(header.group), group.retry_queue_nums
             sys_flag = TOPIC_SYS_FLAG_UNIT_SUB if header.unit_mode else 0
-        config = await context.topics.ensure(topic, queue_count=queue_count, sys_flag=sys_flag)
+        config = await self._topics.ensure(topic, queue_count=queue_count, sys_flag=sys_flag)
         if not config.perm & PERM_WRITE:
             raise PermissionDeniedError(f"the topic[{topic}] sending message is forbidden")
 
         properties = self._properties(record)
         draft = MessageDraft(
             topic=topic,
-            queue_id=context.random.randrange(queue_count),
+            queue_id=self._random.randrange(queue_count),
             body=record.body,
             properties_text=b"",
             born_timestamp_ms=record.born_timestamp_ms,
@@ -98,13 +126,13 @@ class SendBackProcessor:
             draft = msgspec.structs.replace(draft, properties_text=encode_properties(properties))
         else:
             level = header.delay_level or FIRST_RETRY_LEVEL + record.reconsume_times
-            draft = schedule(draft, properties, level, level_count=context.delays.level_count)
-        await context.appender.append_safely(draft)
+            draft = schedule(draft, properties, level, level_count=self._delays.level_count)
+        await self._appender.append_safely(draft)
 
         first_topic = properties[PropertyName.RETRY_TOPIC]
-        context.stats.add_send_back(first_topic, header.group)
+        self._stats.add_send_back(first_topic, header.group)
         if is_dead:
-            context.stats.add_dead_letter(first_topic, header.group)
+            self._stats.add_dead_letter(first_topic, header.group)
             logger.info(
                 "dead letter topic=%s group=%s unique_key=%s tries=%d",
                 first_topic,
@@ -116,11 +144,11 @@ class SendBackProcessor:
 
     async def _read(self, physical_offset: int) -> MessageRecord:
         """The message, from the local log or from the cold tier; UnavailableError when that cannot be asked now."""
-        store = self._context.store
+        store = self._store
         try:
             if physical_offset >= store.commit_log.min_offset:
                 return store.read_record(physical_offset)
-            cold = await self._context.cold.view(physical_offset) if physical_offset >= 0 else None
+            cold = await self._cold.view(physical_offset) if physical_offset >= 0 else None
             if cold is not None:
                 return decode_record(cold.record)
         except (OffsetOutOfRangeError, CorruptDataError) as error:

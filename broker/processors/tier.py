@@ -14,10 +14,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
-from thermocline.broker.context import BrokerContext
+from thermocline.broker.broker_settings import BrokerSettings
+from thermocline.broker.broker_stats import BrokerStats
+from thermocline.broker.cold_reads import ColdReads
 from thermocline.broker.dropped_ranges import DroppedRange
 from thermocline.broker.helper_hub import HelperHub, decode_body
 from thermocline.broker.helper_protocol import (
+    TIER_ROLE,
     HelperRequestCode,
     PurgeReply,
     PurgeRequest,
@@ -30,13 +33,14 @@ from thermocline.broker.helper_protocol import (
 from thermocline.broker.processors.dispatcher import Handler
 from thermocline.broker.supervisor import HelperStatus
 from thermocline.broker.tier_explanation import QueueTierState, TierCondition, TopicTierState, explain
-from thermocline.broker.tier_link import ROLE
 from thermocline.broker.tiered_topics import is_tiered_topic
+from thermocline.broker.topic_table import TopicTable
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import InvalidParameterError, TopicNotFoundError, UnavailableError
 from thermocline.remoting.header_codec import Header, Int
+from thermocline.store.message_store import MessageStore
 from thermocline.store.retention import FileVerdict, RetentionGate
 from thermocline.tiered.masked_url import masked_url
 
@@ -67,9 +71,14 @@ class TierProcessor:
 
     def __init__(
         self,
-        context: BrokerContext,
-        hub: HelperHub,
         *,
+        settings: BrokerSettings,
+        store: MessageStore,
+        topics: TopicTable,
+        stats: BrokerStats,
+        cold: ColdReads,
+        clock: Callable[[], int],
+        hub: HelperHub,
         helpers: Callable[[], Sequence[HelperStatus]],
         report_now: Callable[[], Awaitable[None]],
         gate: Callable[[], RetentionGate],
@@ -80,7 +89,12 @@ class TierProcessor:
         waits for. `dropped`: what a full disk has cost. `fenced_by`: that this broker is fenced, and by whom, or
         nothing."""
         self._gate = gate
-        self._context = context
+        self._settings = settings
+        self._store = store
+        self._topics = topics
+        self._stats = stats
+        self._cold = cold
+        self._clock = clock
         self._hub = hub
         self._helpers = helpers
         self._report_now = report_now
@@ -101,14 +115,14 @@ class TierProcessor:
         header = command.header(TierRequestHeader)
         states, reply = await self._states(header.topic, None)
         body = {
-            "coldUrl": masked_url(self._context.settings.tier.cold_url),
+            "coldUrl": masked_url(self._settings.tier.cold_url),
             "ledgerVersion": reply.version if reply and reply.version >= 0 else None,
             "lastError": reply.last_error if reply else "the tier process is away",
-            "cold": self._context.cold.health().fields(),
+            "cold": self._cold.health().fields(),
             "requests": reply.requests if reply else {},
             "sentBytes": reply.sent_bytes if reply else 0,
             "receivedBytes": reply.received_bytes if reply else 0,
-            "servedBytes": self._context.stats.served_bytes,
+            "servedBytes": self._stats.served_bytes,
             "helpers": self._helper_rows(),
             "dropped": [each for each in self._dropped() if header.topic in (None, each.topic)],
             "topics": states,
@@ -123,7 +137,7 @@ class TierProcessor:
         """90103."""
         header = command.header(TierRequestHeader)
         states, reply = await self._states(header.topic, header.queue_id, with_pins=True)
-        now_ms, tier = self._context.clock(), self._context.settings.tier
+        now_ms, tier = self._clock(), self._settings.tier
         is_tier_away = reply is None and tier.is_enabled
         rows = [
             row
@@ -146,7 +160,7 @@ class TierProcessor:
             self._config(header.topic)
         await self._report_now()
         response = await self._hub.ask(
-            ROLE, HelperRequestCode.SEAL, SealRequest(topic=header.topic), timeout_ms=SEAL_TIMEOUT_MS
+            TIER_ROLE, HelperRequestCode.SEAL, SealRequest(topic=header.topic), timeout_ms=SEAL_TIMEOUT_MS
         )
         reply = decode_body(response.body, SealReply)
         return RemotingCommand.response(command, body=msgspec.json.encode({"segments": reply.segments}))
@@ -157,26 +171,28 @@ class TierProcessor:
         if not is_tiered_topic(header.topic):
             raise InvalidParameterError("the cold tier holds nothing of this topic", topic=header.topic)
         # What a topic hides that is just being deleted would be known of neither life, and stay.
-        async with self._context.topics.alone(header.topic):
+        async with self._topics.alone(header.topic):
             await self._report_now()
         request = PurgeRequest(topic=header.topic)
-        response = await self._hub.ask(ROLE, HelperRequestCode.PURGE, request, timeout_ms=SEAL_TIMEOUT_MS)
+        response = await self._hub.ask(TIER_ROLE, HelperRequestCode.PURGE, request, timeout_ms=SEAL_TIMEOUT_MS)
         return RemotingCommand.response(command, body=msgspec.json.encode(decode_body(response.body, PurgeReply)))
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     def _config(self, topic: str) -> TopicConfig:
-        config = self._context.topics.get(topic)
+        config = self._topics.get(topic)
         if config is None:
             raise TopicNotFoundError("no such topic", topic=topic)
         return config
 
     async def _report(self, request: TierReportRequest) -> TierReportReply | None:
         """What the tier process says; None while it is away."""
-        if not self._hub.is_connected(ROLE):
+        if not self._hub.is_connected(TIER_ROLE):
             return None
         try:
-            response = await self._hub.ask(ROLE, HelperRequestCode.TIER_REPORT, request, timeout_ms=REPORT_TIMEOUT_MS)
+            response = await self._hub.ask(
+                TIER_ROLE, HelperRequestCode.TIER_REPORT, request, timeout_ms=REPORT_TIMEOUT_MS
+            )
         except UnavailableError:
             return None
         return decode_body(response.body, TierReportReply)
@@ -188,7 +204,7 @@ class TierProcessor:
             self._config(topic)
         reply = await self._report(TierReportRequest(topic=topic, visible_from_ms=None, with_pins=with_pins))
         reports = {report.topic: report for report in reply.topics} if reply else {}
-        names = [topic] if topic is not None else [name for name in self._context.topics if is_tiered_topic(name)]
+        names = [topic] if topic is not None else [name for name in self._topics if is_tiered_topic(name)]
         states: list[TopicTierState] = []
         for number, name in enumerate(names):
             states.append(self._state(name, queue_id, reports.get(name)))
@@ -197,13 +213,12 @@ class TierProcessor:
         return states, reply
 
     def _state(self, topic: str, queue_id: int | None, report: TopicTierReport | None) -> TopicTierState:
-        context = self._context
         waiting = {queue.queue_id: queue for queue in report.queues} if report else {}
         queues: list[QueueTierState] = []
-        for queue in sorted(context.store.queues.of_topic(topic).values(), key=lambda each: each.queue_id):
+        for queue in sorted(self._store.queues.of_topic(topic).values(), key=lambda each: each.queue_id):
             if queue_id is not None and queue.queue_id != queue_id:
                 continue
-            bounds = context.cold.bounds(topic, queue.queue_id)
+            bounds = self._cold.bounds(topic, queue.queue_id)
             known = waiting.get(queue.queue_id)
             queues.append(
                 QueueTierState(
@@ -222,7 +237,7 @@ class TierProcessor:
         return TopicTierState(
             topic=topic,
             tiered=is_tiered_topic(topic),
-            ttl_ms=context.topics.time_to_live_ms(topic),
+            ttl_ms=self._topics.time_to_live_ms(topic),
             segments=report.segments if report else None,
             raw_bytes=report.raw_bytes if report else None,
             stored_bytes=report.stored_bytes if report else None,
@@ -235,7 +250,7 @@ class TierProcessor:
 
     def _verdicts(self, state: TopicTierState, *, now_ms: int) -> dict[int, FileVerdict]:
         """By queue id, why the log still holds its first local message."""
-        store = self._context.store
+        store = self._store
         gate, hour = self._gate(), time.localtime(now_ms / 1_000).tm_hour
         verdicts: dict[int, FileVerdict] = {}
         for each in state.queues:

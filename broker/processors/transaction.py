@@ -14,7 +14,7 @@ import logging
 from collections.abc import Mapping
 
 from thermocline.broker.acknowledgements import Acknowledgements
-from thermocline.broker.context import BrokerContext
+from thermocline.broker.cold_reads import ColdReads
 from thermocline.broker.processors.dispatcher import Handler
 from thermocline.remoting import sys_flag as sys_flags
 from thermocline.remoting.command import RemotingCommand
@@ -30,7 +30,8 @@ from thermocline.remoting.headers.send import EndTransactionRequestHeader, Resum
 from thermocline.remoting.message_id import decode_message_id
 from thermocline.remoting.message_record import MessageRecord, decode_record
 from thermocline.remoting.request_code import RequestCode
-from thermocline.transactions.transaction_coordinator import Decision, EndRequest
+from thermocline.store.message_store import MessageStore
+from thermocline.transactions.transaction_coordinator import Decision, EndRequest, TransactionCoordinator
 
 logger = logging.getLogger(__name__)
 
@@ -38,8 +39,17 @@ logger = logging.getLogger(__name__)
 class TransactionProcessor:
     """Serves producers' decisions, and operators who have producers asked again."""
 
-    def __init__(self, context: BrokerContext, acknowledgements: Acknowledgements) -> None:
-        self._context = context
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        transactions: TransactionCoordinator,
+        cold: ColdReads,
+        acknowledgements: Acknowledgements,
+    ) -> None:
+        self._store = store
+        self._transactions = transactions
+        self._cold = cold
         self._acknowledgements = acknowledgements
 
     def routes(self) -> Mapping[int, Handler]:
@@ -68,7 +78,7 @@ class TransactionProcessor:
             waits=not command.is_oneway,
         )
         try:
-            self._context.transactions.end(request)
+            self._transactions.end(request)
         except MQError as error:
             logger.warning(
                 "decision refused group=%s msg_id=%s decision=%s checked=%s producer=%s error=%s",
@@ -87,7 +97,7 @@ class TransactionProcessor:
         header = command.header(ResumeCheckHalfMessageRequestHeader)
         try:
             record = await self._read(header.msg_id or "")
-            self._context.transactions.resume(record)
+            self._transactions.resume(record)
         except MQError as error:
             logger.warning("half message not put back msg_id=%s error=%s", header.msg_id, error)
             raise
@@ -97,17 +107,17 @@ class TransactionProcessor:
     def _done(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """The answer, once everything in the log is as safe as the broker makes it."""
         response = None if command.is_oneway else RemotingCommand.response(command)
-        append_end = self._context.store.commit_log.append_offset
+        append_end = self._store.commit_log.append_offset
         return self._acknowledgements.answer(connection, response, append_end=append_end, waits=True)
 
     async def _read(self, message_id: str) -> MessageRecord:
         """The record of an offset message id; UnavailableError when the cold tier has it and cannot be asked now."""
-        store = self._context.store
+        store = self._store
         try:
             physical_offset = decode_message_id(message_id).physical_offset
             if physical_offset >= store.commit_log.min_offset:
                 return store.read_record(physical_offset)
-            cold = await self._context.cold.view(physical_offset) if physical_offset >= 0 else None
+            cold = await self._cold.view(physical_offset) if physical_offset >= 0 else None
         except (OffsetOutOfRangeError, CorruptDataError, InvalidParameterError) as error:
             raise InvalidRequestError("there is no message with this id", message_id=message_id) from error
         if cold is None:

@@ -12,9 +12,10 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
-from thermocline.broker.context import BrokerContext
+from thermocline.broker.broker_settings import BrokerSettings
 from thermocline.broker.helper_hub import HelperHub, decode_body
 from thermocline.broker.helper_protocol import (
+    TIER_ROLE,
     ExpiredParts,
     HelperRequestCode,
     TierReportReply,
@@ -24,16 +25,17 @@ from thermocline.broker.helper_protocol import (
 )
 from thermocline.broker.hidden_messages import HiddenMessages
 from thermocline.broker.processors.dispatcher import Handler
-from thermocline.broker.tier_link import ROLE
+from thermocline.broker.queue_lookup import QueueLookup
 from thermocline.broker.tiered_topics import is_tiered_topic
 from thermocline.broker.topic_attributes import ttl_attributes, ttl_change
 from thermocline.broker.topic_attributes import ttl_ms as effective_ttl_ms
+from thermocline.broker.topic_table import TopicTable
 from thermocline.remoting.bodies import TopicConfig
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.errors import InvalidRequestError, TopicNotFoundError, UnavailableError
 from thermocline.remoting.header_codec import Header, Long
-from thermocline.store.retention import RetentionGate
+from thermocline.store.message_store import MessageStore
 
 TTL_PREVIEW = 90104
 TTL_SET = 90105
@@ -63,16 +65,22 @@ class TtlProcessor:
 
     def __init__(
         self,
-        context: BrokerContext,
-        hub: HelperHub,
         *,
-        gate: Callable[[], RetentionGate],
+        settings: BrokerSettings,
+        store: MessageStore,
+        topics: TopicTable,
+        lookup: QueueLookup,
+        hub: HelperHub,
+        hidden: HiddenMessages,
         report_now: Callable[[], Awaitable[None]],
     ) -> None:
-        """`gate`: what local deletion has to wait for. `report_now`: tell the tier process all that is new."""
-        self._context = context
+        """`report_now`: tell the tier process all that is new."""
+        self._settings = settings
+        self._store = store
+        self._topics = topics
+        self._lookup = lookup
         self._hub = hub
-        self._hidden = HiddenMessages(context, gate=gate)
+        self._hidden = hidden
         self._report_now = report_now
 
     def routes(self) -> Mapping[int, Handler]:
@@ -84,14 +92,14 @@ class TtlProcessor:
         has expired in those that stay."""
         header = command.header(TtlRequestHeader)
         config = self._config(header.topic)
-        now_ms = self._context.store.clock.now_ms()
+        now_ms = self._store.clock.now_ms()
         default_ms = None
-        if not self._context.topics.is_system_topic(header.topic):
-            default_ms = self._context.config.message_ttl_ms or None
+        if not self._topics.is_system_topic(header.topic):
+            default_ms = self._settings.broker.message_ttl_ms or None
         ttl_ms = effective_ttl_ms(ttl_attributes(config.attributes, header.ttl_ms), default_ms=default_ms)
         cut_ms = 0 if ttl_ms is None else now_ms - ttl_ms
         # What has expired already does not come back, however long the new time is.
-        cut_ms = max(cut_ms, self._context.topics.expired_before(header.topic))
+        cut_ms = max(cut_ms, self._topics.expired_before(header.topic))
         messages, oldest_ms = await self._messages_before(config, cut_ms)
         expired = await self._expired_parts(header.topic, cut_ms)
         body: dict[str, object] = {
@@ -100,7 +108,7 @@ class TtlProcessor:
             "cutMs": cut_ms,
             "messages": messages,
             "oldestSurvivingMs": oldest_ms,
-            "isTierAway": expired is None and self._context.settings.tier.is_enabled,
+            "isTierAway": expired is None and self._settings.tier.is_enabled,
         }
         if expired is not None:
             kept_ms = expired.partly_max_store_ms
@@ -119,7 +127,7 @@ class TtlProcessor:
                 "partlyExpiredBytes": expired.partly_stored_bytes,
                 "partlyExpiredUntilMs": None if kept_ms is None or ttl_ms is None else kept_ms + ttl_ms,
                 "heldBytes": expired.held_bytes,
-                "graceMs": self._context.settings.tier.grace_ms,
+                "graceMs": self._settings.tier.grace_ms,
             }
         return RemotingCommand.response(command, body=msgspec.json.encode(body))
 
@@ -129,22 +137,22 @@ class TtlProcessor:
         config = self._config(header.topic)
         change = ttl_change(config.attributes, header.ttl_ms)
         if change:
-            await self._context.topics.update(config, change)
-        body = {"topic": header.topic, "ttlMs": self._context.topics.time_to_live_ms(header.topic)}
+            await self._topics.update(config, change)
+        body = {"topic": header.topic, "ttlMs": self._topics.time_to_live_ms(header.topic)}
         return RemotingCommand.response(command, body=msgspec.json.encode(body))
 
     async def evidence(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """90106: whether a reader reaches any of the samples is for the asker to find out."""
         header = command.header(TtlEvidenceHeader)
         self._config(header.topic)
-        context, topic = self._context, header.topic
+        topic = header.topic
         await self._report_now()
-        now_ms = context.store.clock.now_ms()
-        cut_ms, ttl_ms = context.topics.expired_before(topic), context.topics.time_to_live_ms(topic)
-        incarnation = context.topics.incarnation(topic)
+        now_ms = self._store.clock.now_ms()
+        cut_ms, ttl_ms = self._topics.expired_before(topic), self._topics.time_to_live_ms(topic)
+        incarnation = self._topics.incarnation(topic)
         queues = await self._hidden.queues(topic)
         tier, reason = None, ""
-        if context.settings.tier.is_enabled and is_tiered_topic(topic):
+        if self._settings.tier.is_enabled and is_tiered_topic(topic):
             request = TtlProofRequest(topic=topic, incarnation=incarnation.id, cut_ms=cut_ms)
             tier, reason = await self._proof(request)
         body = {
@@ -164,14 +172,14 @@ class TtlProcessor:
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     def _config(self, topic: str) -> TopicConfig:
-        config = self._context.topics.get(topic)
+        config = self._topics.get(topic)
         if config is None:
             raise TopicNotFoundError("no such topic", topic=topic)
         return config
 
     async def _messages_before(self, config: TopicConfig, cut_ms: int) -> tuple[int, int | None]:
         """How many visible messages a cut would take, and the store time of the oldest that survives it."""
-        lookup, topic = self._context.lookup, config.topic_name
+        lookup, topic = self._lookup, config.topic_name
         count, oldest_ms = 0, None
         for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
             minimum, end = await lookup.minimum(topic, queue_id), lookup.end(topic, queue_id)
@@ -187,11 +195,13 @@ class TtlProcessor:
 
     async def _expired_parts(self, topic: str, cut_ms: int) -> ExpiredParts | None:
         """What the cut would take of the cold tier; None while the tier process is away, or there is no such tier."""
-        if not self._hub.is_connected(ROLE):
+        if not self._hub.is_connected(TIER_ROLE):
             return None
         request = TierReportRequest(topic=topic, visible_from_ms=cut_ms)
         try:
-            response = await self._hub.ask(ROLE, HelperRequestCode.TIER_REPORT, request, timeout_ms=REPORT_TIMEOUT_MS)
+            response = await self._hub.ask(
+                TIER_ROLE, HelperRequestCode.TIER_REPORT, request, timeout_ms=REPORT_TIMEOUT_MS
+            )
         except UnavailableError:
             return None
         reply = decode_body(response.body, TierReportReply)
@@ -202,7 +212,7 @@ class TtlProcessor:
     async def _proof(self, request: TtlProofRequest) -> tuple[TtlProofReply | None, str]:
         """The tier process's evidence, or why there is none now."""
         try:
-            response = await self._hub.ask(ROLE, HelperRequestCode.TTL_PROOF, request, timeout_ms=PROOF_TIMEOUT_MS)
+            response = await self._hub.ask(TIER_ROLE, HelperRequestCode.TTL_PROOF, request, timeout_ms=PROOF_TIMEOUT_MS)
         except (UnavailableError, InvalidRequestError) as error:
             return None, str(error)
         return decode_body(response.body, TtlProofReply), ""

@@ -8,21 +8,38 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
 
-from thermocline.broker.context import BrokerContext
+from thermocline.broker.broker_stats import BrokerStats
+from thermocline.broker.cold_reads import ColdReads
 from thermocline.broker.local_records import LocalRecords
 from thermocline.broker.processors.dispatcher import Handler
+from thermocline.broker.topic_table import TopicTable
+from thermocline.broker.visible_queues import VisibleQueues
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.connection import Connection
 from thermocline.remoting.headers.read import ViewMessageRequestHeader
 from thermocline.remoting.request_code import RequestCode
 from thermocline.remoting.response_code import ResponseCode
+from thermocline.store.message_store import MessageStore
 
 
 class ViewProcessor:
     """Serves a message by its id."""
 
-    def __init__(self, context: BrokerContext, local: LocalRecords) -> None:
-        self._context = context
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        topics: TopicTable,
+        stats: BrokerStats,
+        cold: ColdReads,
+        visible: VisibleQueues,
+        local: LocalRecords,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._stats = stats
+        self._cold = cold
+        self._visible = visible
         self._local = local
 
     def routes(self) -> Mapping[int, Handler]:
@@ -42,20 +59,19 @@ class ViewProcessor:
         return self._found(command, self._local.bytes_of(record))
 
     async def _view_cold(self, command: RemotingCommand, offset: int) -> RemotingCommand:
-        found = await self._context.cold.view(offset) if offset >= 0 else None
+        found = await self._cold.view(offset) if offset >= 0 else None
         # Looked at after the answer has come: it may have expired on its way, or its topic been deleted.
-        context = self._context
         if (
             found is None
-            or found.topic not in context.topics
-            or not context.store.incarnations.is_live(found.topic, found.physical_offset)
-            or found.store_timestamp_ms < context.visible.expired_before_ms(found.topic)
+            or found.topic not in self._topics
+            or not self._store.incarnations.is_live(found.topic, found.physical_offset)
+            or found.store_timestamp_ms < self._visible.expired_before_ms(found.topic)
         ):
             return _not_found(command, offset)
         return self._found(command, found.record)
 
     def _found(self, command: RemotingCommand, record: bytes | memoryview) -> RemotingCommand:
-        self._context.stats.looked_up_bytes += len(record)
+        self._stats.looked_up_bytes += len(record)
         return RemotingCommand.response(command, body=record)
 
 

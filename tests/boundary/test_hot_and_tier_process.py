@@ -123,9 +123,15 @@ async def test_what_was_dropped_is_declared_where_nobody_holds_it(broker: Broker
     )
     await broker.report()
     broker.cold.dropped([dropped])
+    parts = broker.parts
     page = MetricsPage(
-        broker.context,
-        broker._hub,
+        settings=parts.base.settings,
+        store=parts.base.store,
+        topics=parts.tables.topics,
+        offsets=parts.tables.offsets,
+        stats=parts.base.stats,
+        remaining=parts.reads.remaining,
+        hub=broker._hub,
         helpers=list,
         committed_offset=lambda: None,
         is_fenced=lambda: False,

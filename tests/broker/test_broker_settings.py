@@ -7,8 +7,7 @@ import pytest
 
 from tests.broker.control_broker import Clock, ControlBroker, control_broker
 from thermocline.broker.broker_config import BrokerConfig
-from thermocline.broker.broker_settings import BLACK_LIST, SETTINGS, BrokerSettings, decode_changes
-from thermocline.broker.context_builder import settings_path
+from thermocline.broker.broker_settings import BLACK_LIST, SETTINGS, BrokerSettings, decode_changes, settings_path
 from thermocline.broker.main import BrokerArguments, load_broker_settings
 from thermocline.broker.setting_sources import (
     LoadedSettings,
@@ -237,8 +236,8 @@ async def test_a_live_setting_counts_at_once(broker: ControlBroker) -> None:
     before = loads((await broker.ask(26)).ext_fields["version"].encode())  # type: ignore[index]
     answer = await broker.ask(25, body=b"fileReservedTime=48\nautoCreateTopicEnable=false\nnoSuchSetting=1\n")
     assert answer.code == 0
-    assert not broker.context.config.auto_create_topic
-    assert broker.context.settings.store.file_reserved_ms == 48 * 3_600_000
+    assert not broker.parts.base.settings.broker.auto_create_topic
+    assert broker.parts.base.settings.store.file_reserved_ms == 48 * 3_600_000
     after = loads((await broker.ask(26)).ext_fields["version"].encode())  # type: ignore[index]
     assert after["counter"] == before["counter"] + 1
 
@@ -247,9 +246,9 @@ async def test_another_setting_counts_from_the_next_start(tmp_path: Path) -> Non
     clock = Clock()
     async with control_broker(tmp_path, clock=clock) as broker:
         assert (await broker.ask(25, body=b"listenPort=10912\n")).code == 0
-        assert broker.context.config.listen_port == 10911
+        assert broker.parts.base.settings.broker.listen_port == 10911
         assert (await shown(broker))["listenPort"] == "10912"
-        data = broker.context.disk.read(settings_path(broker.context.store.config))
+        data = broker.parts.base.disk.read(settings_path(broker.parts.base.store.config))
     changes = decode_changes(data)
     assert changes.settings == {"listenPort": "10912"}
     loaded = load(SettingSource(place="changed while running", values=changes.settings))
@@ -276,8 +275,8 @@ async def test_a_refused_change_changes_nothing(broker: ControlBroker, body: byt
     answer = await broker.ask(25, body=body)
     assert answer.code == code
     assert answer.remark
-    assert broker.context.config.auto_create_topic
-    assert broker.context.settings.version.current.counter == 0
+    assert broker.parts.base.settings.broker.auto_create_topic
+    assert broker.parts.base.settings.version.current.counter == 0
 
 
 async def test_a_black_list_is_added_to_the_names_that_are_never_changed_from_afar(tmp_path: Path) -> None:
@@ -286,7 +285,7 @@ async def test_a_black_list_is_added_to_the_names_that_are_never_changed_from_af
         for name in ("autoCreateTopicEnable", "configBlackList", "storePathRootDir", "rocketmqHome"):
             assert (await broker.ask(25, body=f"{name}=false\n".encode())).code == 16
         assert (await broker.ask(25, body=b"traceOn=false\n")).code == 0
-        assert broker.context.config.auto_create_topic
+        assert broker.parts.base.settings.broker.auto_create_topic
 
 
 async def test_what_cannot_be_otherwise_is_shown_and_may_come_back(broker: ControlBroker) -> None:
@@ -303,7 +302,7 @@ MASKED = "s3://history/p?endpoint=https://host&access_key=***&secret_key=***&ses
 
 
 def kept_changes(broker: ControlBroker) -> dict[str, str]:
-    return decode_changes(broker.context.disk.read(settings_path(broker.context.store.config))).settings
+    return decode_changes(broker.parts.base.disk.read(settings_path(broker.parts.base.store.config))).settings
 
 
 async def test_keys_are_shown_to_nobody_and_come_back_unharmed(broker: ControlBroker) -> None:
@@ -325,7 +324,7 @@ async def test_a_masked_url_that_was_changed_is_refused(broker: ControlBroker) -
     assert "give the whole URL" in str(answer.remark)
     assert "SECRET" not in str(answer.remark)
     assert kept_changes(broker) == {"coldUrl": WITH_KEYS}
-    assert broker.context.settings.store.file_reserved_ms == 72 * 3_600_000
+    assert broker.parts.base.settings.store.file_reserved_ms == 72 * 3_600_000
 
 
 def test_defaults_are_rocketmqs() -> None:

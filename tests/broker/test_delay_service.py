@@ -34,11 +34,11 @@ def send_delayed(broker: ControlBroker, level: int, body: bytes, *, topic: str =
         reconsume_times=2,
     )
     properties = {"TAGS": "tag", "UNIQ_KEY": body.decode()}
-    broker.context.store.put(schedule(draft, properties, level, level_count=18))
+    broker.parts.base.store.put(schedule(draft, properties, level, level_count=18))
 
 
 def delivered(broker: ControlBroker, topic: str = "T", queue_id: int = 1) -> list[bytes]:
-    store = broker.context.store
+    store = broker.parts.base.store
     result = store.get(topic, queue_id, 0, count_max=1_000, bytes_max=1 << 20)
     if result.status is not GetStatus.FOUND:
         return []
@@ -48,7 +48,7 @@ def delivered(broker: ControlBroker, topic: str = "T", queue_id: int = 1) -> lis
 
 
 def deliver_all(broker: ControlBroker) -> None:
-    while broker.context.delays.deliver_slice():
+    while broker.parts.due.delays.deliver_slice():
         pass
 
 
@@ -61,9 +61,9 @@ async def test_a_message_comes_after_its_delay(broker: ControlBroker) -> None:
     broker.clock.now_ms += 1
     deliver_all(broker)
     assert delivered(broker) == [b"five seconds"]
-    queue = broker.context.store.queues.find("T", 1)
+    queue = broker.parts.base.store.queues.find("T", 1)
     assert queue is not None
-    record = broker.context.store.read_record(queue.unit(0).physical_offset)
+    record = broker.parts.base.store.read_record(queue.unit(0).physical_offset)
     assert (record.topic, record.queue_id, record.flag, record.reconsume_times) == ("T", 1, 9, 2)
     assert (record.born_timestamp_ms, record.born_host) == (123, ("10.0.0.7", 4711))
     assert record.store_timestamp_ms == broker.clock.now_ms
@@ -76,14 +76,14 @@ async def test_a_message_comes_after_its_delay(broker: ControlBroker) -> None:
         "UNIQ_KEY": "five seconds",
     }
     assert broker.arrived == [queue]
-    assert broker.context.stats.view("TOPIC_PUT_NUMS", "T") is not None
+    assert broker.parts.base.stats.view("TOPIC_PUT_NUMS", "T") is not None
 
 
 async def test_a_level_above_the_highest_counts_as_that(broker: ControlBroker) -> None:
     send_delayed(broker, 99, b"two hours")
-    queue = broker.context.store.queues.find(SCHEDULE_TOPIC, 17)
+    queue = broker.parts.base.store.queues.find(SCHEDULE_TOPIC, 17)
     assert queue is not None
-    record = broker.context.store.read_record(queue.unit(0).physical_offset)
+    record = broker.parts.base.store.read_record(queue.unit(0).physical_offset)
     assert decode_properties(record.properties_text)["DELAY"] == "18"
     broker.clock.now_ms += 7_200_000
     deliver_all(broker)
@@ -96,7 +96,7 @@ async def test_levels_do_not_wait_for_each_other(broker: ControlBroker) -> None:
     broker.clock.now_ms += 1_000
     deliver_all(broker)
     assert delivered(broker) == [b"soon"]
-    assert broker.context.delays.progress() == {1: (1, 1), 18: (0, 1)}
+    assert broker.parts.due.delays.progress() == {1: (1, 1), 18: (0, 1)}
 
 
 async def test_work_comes_in_slices(broker: ControlBroker) -> None:
@@ -104,17 +104,17 @@ async def test_work_comes_in_slices(broker: ControlBroker) -> None:
     for number in range(count):
         send_delayed(broker, 1, str(number).encode())
     broker.clock.now_ms += 1_000
-    assert broker.context.delays.deliver_slice()
+    assert broker.parts.due.delays.deliver_slice()
     assert len(delivered(broker)) == SLICE_MESSAGES_MAX
     deliver_all(broker)
     assert delivered(broker) == [str(number).encode() for number in range(count)]
 
 
 async def test_the_undelivered_hold_the_log(broker: ControlBroker) -> None:
-    delays = broker.context.delays
+    delays = broker.parts.due.delays
     assert delays.earliest_undelivered_offset() is None
     broker.put("T")
-    end = broker.context.store.commit_log.append_offset
+    end = broker.parts.base.store.commit_log.append_offset
     send_delayed(broker, 3, b"a")
     send_delayed(broker, 1, b"b")
     assert delays.earliest_undelivered_offset() == end
@@ -133,7 +133,7 @@ async def test_a_clock_set_back_does_not_hold_messages_up(broker: ControlBroker)
 async def test_a_message_of_a_deleted_topic_is_dropped(broker: ControlBroker) -> None:
     send_delayed(broker, 1, b"gone")
     send_delayed(broker, 1, b"kept", topic="TBW102")
-    await broker.context.topics.delete("T")
+    await broker.parts.tables.topics.delete("T")
     broker.clock.now_ms += 1_000
     deliver_all(broker)
     assert delivered(broker) == []
@@ -143,7 +143,7 @@ async def test_a_message_of_a_deleted_topic_is_dropped(broker: ControlBroker) ->
 async def test_a_store_that_refuses_is_asked_again(broker: ControlBroker) -> None:
     send_delayed(broker, 1, b"x")
     broker.clock.now_ms += 1_000
-    log = broker.context.store.commit_log
+    log = broker.parts.base.store.commit_log
     log.pause("disk full")
     deliver_all(broker)
     with pytest.raises(ServiceUnavailableError):
@@ -165,13 +165,13 @@ async def test_progress_survives_a_restart(tmp_path: Path) -> None:
         clock.now_ms += 1_000
         deliver_all(broker)
     async with control_broker(tmp_path, clock=clock) as broker:
-        assert broker.context.delays.progress() == {1: (1, 1), 2: (0, 1)}
+        assert broker.parts.due.delays.progress() == {1: (1, 1), 2: (0, 1)}
         deliver_all(broker)
         assert delivered(broker) == [b"one"]
         clock.now_ms += 4_000
         deliver_all(broker)
         assert delivered(broker) == [b"one", b"two"]
-        data = broker.context.delays.encode()
+        data = broker.parts.due.delays.encode()
         assert loads(data)["offsetTable"] == {1: 1, 2: 1}
         assert b'"offsetTable":{1:1,2:1}' in data
 
@@ -189,8 +189,8 @@ async def test_the_task_delivers_by_itself(broker: ControlBroker, monkeypatch: p
 
 
 async def test_the_official_file_is_read(broker: ControlBroker) -> None:
-    context = broker.context
-    delays = DelayService(context.store, context.appender, context.persister, clock=broker.clock)
+    parts = broker.parts
+    delays = DelayService(parts.base.store, parts.due.appender, parts.tables.persister, clock=broker.clock)
     delays.load(b'{\n\t"dataVersion":{\n\t\t"counter":20},\n\t"offsetTable":{\n\t\t1:64,\n\t\t17:0\n\t}\n}')
     assert {level: at for level, (at, _) in delays.progress().items()} == {1: 64, 17: 0}
     with pytest.raises(CorruptDataError):
@@ -199,7 +199,7 @@ async def test_the_official_file_is_read(broker: ControlBroker) -> None:
 
 async def test_a_message_of_a_topics_earlier_life_is_dropped(broker: ControlBroker) -> None:
     send_delayed(broker, 1, b"earlier life")
-    await broker.context.topics.delete("T")
+    await broker.parts.tables.topics.delete("T")
     await broker.create_topic("T")
     send_delayed(broker, 1, b"this life")
     broker.clock.now_ms += 1_000

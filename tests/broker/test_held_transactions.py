@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.broker.control_broker import ControlBroker, control_broker
+from thermocline.broker.assembly.recurring import make_transaction_service
 from thermocline.broker.shared_page import SharedPage
 from thermocline.broker.store_rounds import StoreRounds
-from thermocline.broker.transaction_service import TransactionService
 from thermocline.remoting.properties import encode_properties
 from thermocline.store.message_draft import MessageDraft, PutResult
 from thermocline.store.retention import DISK_NEARLY_FULL, RetentionGate
@@ -23,17 +23,17 @@ GONE_AT_ONCE = {"log_file_bytes": LOG_FILE_BYTES, "file_reserved_ms": -(1 << 50)
 @asynccontextmanager
 async def rounds_of(broker: ControlBroker, folder: Path) -> AsyncIterator[StoreRounds]:
     """The rounds of a broker, which the test drives."""
-    context = broker.context
+    parts = broker.parts
     page = SharedPage.create(folder / "page", generation=1, build_id=1)
     rounds = StoreRounds(
-        context.store,
-        retention=context.store.retention,
+        parts.base.store,
+        retention=parts.base.store.retention,
         page=page,
         clock=broker.clock,
-        gate=lambda: RetentionGate(transactions_offset=context.transactions.held_offset),
+        gate=lambda: RetentionGate(transactions_offset=parts.due.transactions.held_offset),
         index_timestamp_ms=lambda: 0,
         on_tick=lambda _pressure: None,
-        on_wanted=context.transactions.release_below,
+        on_wanted=parts.due.transactions.release_below,
     )
     try:
         yield rounds
@@ -43,7 +43,7 @@ async def rounds_of(broker: ControlBroker, folder: Path) -> AsyncIterator[StoreR
 
 
 def put_half(broker: ControlBroker) -> PutResult:
-    result = broker.context.store.put(
+    result = broker.parts.base.store.put(
         half_draft(
             MessageDraft(
                 topic="T",
@@ -55,13 +55,13 @@ def put_half(broker: ControlBroker) -> PutResult:
             )
         )
     )
-    broker.context.transactions.prepared("T")
+    broker.parts.due.transactions.prepared("T")
     return result
 
 
 def fill(broker: ControlBroker, files: int) -> None:
     """Let the log go on in another file."""
-    log = broker.context.store.commit_log
+    log = broker.parts.base.store.commit_log
     end_offset = log.files.last.base_offset + files * LOG_FILE_BYTES
     while log.append_offset < end_offset:
         broker.put("Other", 0, bytes(64 << 10))
@@ -69,16 +69,16 @@ def fill(broker: ControlBroker, files: int) -> None:
 
 async def test_files_wait_for_open_transactions(tmp_path: Path) -> None:
     async with control_broker(tmp_path / "store", **GONE_AT_ONCE) as broker, rounds_of(broker, tmp_path) as rounds:
-        context = broker.context
-        service = TransactionService(context)
-        log = context.store.commit_log
+        parts = broker.parts
+        service = make_transaction_service(parts)
+        log = parts.base.store.commit_log
         fill(broker, 1)
         half = put_half(broker)
         fill(broker, 2)
         await rounds.sync_derived()
         await rounds.run_retention()
         assert log.min_offset == LOG_FILE_BYTES <= half.physical_offset
-        assert context.transactions.is_release_wanted
+        assert parts.due.transactions.is_release_wanted
 
         # A full disk does not keep the copy out that lets the file go.
         log.pause(DISK_NEARLY_FULL)
@@ -88,5 +88,5 @@ async def test_files_wait_for_open_transactions(tmp_path: Path) -> None:
         service.publish()
         await rounds.run_retention()
         assert log.min_offset == 3 * LOG_FILE_BYTES
-        assert not context.transactions.is_release_wanted
+        assert not parts.due.transactions.is_release_wanted
         service.close()

@@ -15,8 +15,8 @@ def refuse(source: str, target: str) -> None:
 
 
 def offsets_on_disk(broker: ControlBroker) -> dict[str, dict[int, int]]:
-    path = f"{broker.context.store.config.config_path}/consumerOffset.json"
-    table: dict[str, dict[int, int]] = loads(broker.context.disk.read(path))["offsetTable"]
+    path = f"{broker.parts.base.store.config.config_path}/consumerOffset.json"
+    table: dict[str, dict[int, int]] = loads(broker.parts.base.disk.read(path))["offsetTable"]
     return table
 
 
@@ -24,14 +24,14 @@ async def test_offsets_that_could_not_be_written_are_written_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with control_broker(tmp_path) as broker:
-        broker.context.offsets.commit("T", "G", 0, 7)
+        broker.parts.tables.offsets.commit("T", "G", 0, 7)
         with monkeypatch.context() as patch:
-            patch.setattr(broker.context.disk, "rename", refuse)
+            patch.setattr(broker.parts.base.disk, "rename", refuse)
             await broker.housekeeping.step()
-            assert broker.context.offsets.is_dirty
+            assert broker.parts.tables.offsets.is_dirty
             with pytest.raises(UnavailableError):
                 await broker.housekeeping.save()
-            assert broker.context.offsets.is_dirty
+            assert broker.parts.tables.offsets.is_dirty
         broker.clock.now_ms += 5_000
         await broker.housekeeping.step()
         assert offsets_on_disk(broker) == {"T@G": {0: 7}}
@@ -62,9 +62,9 @@ async def test_a_bug_in_one_step_does_not_end_what_recurs(
 
 async def test_statistics_are_sampled_and_locks_dropped(tmp_path: Path) -> None:
     async with control_broker(tmp_path) as broker:
-        context = broker.context
-        context.stats.add_put("T", 100, 1)
+        parts = broker.parts
+        parts.base.stats.add_put("T", 100, 1)
         await broker.housekeeping.step()
         broker.clock.now_ms += 10_000
         await broker.housekeeping.step()
-        assert context.stats.topic_put_per_second("T") == 10.0
+        assert parts.base.stats.topic_put_per_second("T") == 10.0

@@ -24,18 +24,18 @@ async def test_time_goes_on_where_it_was_kept(tmp_path: Path) -> None:
         await broker.create_topic("T", queues=1, attributes=f"+thermocline.ttl.ms={HOUR_MS}")
         broker.put("T")
         clock.now_ms += 2 * HOUR_MS
-        assert broker.context.topics.expired_before("T") == start_ms + HOUR_MS
-        await broker.context.kept_clock.keep()
+        assert broker.parts.tables.topics.expired_before("T") == start_ms + HOUR_MS
+        await broker.parts.tables.kept_clock.keep()
         clock.now_ms += HOUR_MS
     clock.now_ms = start_ms + HOUR_MS // 2
     async with control_broker(tmp_path, clock=clock) as broker:
-        assert broker.context.kept_clock.kept_ms == start_ms + 2 * HOUR_MS
-        assert broker.context.topics.expired_before("T") >= start_ms + HOUR_MS
+        assert broker.parts.tables.kept_clock.kept_ms == start_ms + 2 * HOUR_MS
+        assert broker.parts.tables.topics.expired_before("T") >= start_ms + HOUR_MS
         put = broker.put("T")
         assert put.store_timestamp_ms >= start_ms + 2 * HOUR_MS, "a new message has its whole time before it"
-        assert broker.context.visible.hot_start(broker.context.store.queues.find("T", 0)) == 1
+        assert broker.parts.reads.visible.hot_start(broker.parts.base.store.queues.find("T", 0)) == 1
         clock.now_ms = start_ms + 5 * HOUR_MS
-        assert broker.context.store.clock.now_ms() == clock.now_ms, "the wall clock has caught up"
+        assert broker.parts.base.store.clock.now_ms() == clock.now_ms, "the wall clock has caught up"
 
 
 async def test_only_what_is_on_the_disk_counts_as_kept(tmp_path: Path) -> None:

@@ -26,11 +26,11 @@ SOON_MS = 20
 @asynccontextmanager
 async def running_broker(root: Path, **settings: Any) -> AsyncIterator[ControlBroker]:
     async with control_broker(root, config=BrokerConfig(listen_host="127.0.0.1", **settings)) as broker:
-        broker.context.registration.start()
+        broker.parts.cluster.registration.start()
         try:
             yield broker
         finally:
-            await broker.context.registration.close()
+            await broker.parts.cluster.registration.close()
 
 
 def is_routed(server: NameServer) -> bool:
@@ -48,7 +48,7 @@ async def test_a_changed_setting_counts_at_once(tmp_path: Path, monkeypatch: pyt
         name_server() as (two, two_address),
         running_broker(tmp_path, name_server_addresses=one_address) as broker,
     ):
-        await broker.context.registration.wait_registered()
+        await broker.parts.cluster.registration.wait_registered()
         assert await change(broker, f"namesrvAddr={one_address};{two_address}\n") == 0
         await until(lambda: is_routed(two))
         assert is_routed(one)
@@ -56,7 +56,7 @@ async def test_a_changed_setting_counts_at_once(tmp_path: Path, monkeypatch: pyt
         await until(lambda: two.registry.route("T") is not None)
         assert await change(broker, f"namesrvAddr={two_address}\n") == 0
         await until(lambda: not is_routed(one))
-        assert [status.name_server for status in broker.context.registration.status()] == [two_address]
+        assert [status.name_server for status in broker.parts.cluster.registration.status()] == [two_address]
         assert is_routed(two)
         assert await change(broker, "namesrvAddr=nonsense\n") != 0
         assert is_routed(two)
@@ -72,13 +72,13 @@ async def test_one_that_is_removed_serves_until_no_client_asks_it(
         name_server() as (two, two_address),
         running_broker(tmp_path, name_server_addresses=f"{one_address};{two_address}") as broker,
     ):
-        await broker.context.registration.wait_registered()
+        await broker.parts.cluster.registration.wait_registered()
         await change(broker, f"namesrvAddr={two_address}\n")
-        await until(lambda: len(broker.context.registration.status()) == 1)
+        await until(lambda: len(broker.parts.cluster.registration.status()) == 1)
         await broker.create_topic("T")  # which clients of the removed one are told too
         await until(lambda: one.registry.route("T") is not None)
         await change(broker, f"namesrvAddr={one_address};{two_address}\n")  # and it may come back
-        await until(lambda: len(broker.context.registration.status()) == 2)
+        await until(lambda: len(broker.parts.cluster.registration.status()) == 2)
         monkeypatch.setattr(registration_module, "REMOVED_LINGER_MS", 0)
         await change(broker, f"namesrvAddr={two_address}\n")
         await until(lambda: not is_routed(one))
@@ -98,9 +98,9 @@ async def test_an_address_server_is_followed(tmp_path: Path, monkeypatch: pytest
             }
             async with running_broker(tmp_path, **settings) as broker:
                 await until(lambda: len(server.paths) >= 2)
-                assert broker.context.registration.status() == []
+                assert broker.parts.cluster.registration.status() == []
                 server.status, server.text = 200, one_address
-                await asyncio.wait_for(broker.context.registration.wait_registered(), timeout=10)
+                await asyncio.wait_for(broker.parts.cluster.registration.wait_registered(), timeout=10)
                 assert is_routed(one)
                 server.text = f"{one_address};{two_address}"
                 await until(lambda: is_routed(two))

@@ -208,8 +208,8 @@ async def test_a_running_broker_refuses_the_same(broker: ControlBroker) -> None:
         assert answer.code == 29, name
         assert f"{name}=" in str(answer.remark)
         assert "is refused: it would promise" in str(answer.remark)
-    assert broker.context.config.auto_create_topic
-    assert broker.context.settings.version.current.counter == 0
+    assert broker.parts.base.settings.broker.auto_create_topic
+    assert broker.parts.base.settings.version.current.counter == 0
 
 
 def test_tls_names_are_known_to_both_daemons() -> None:

@@ -65,7 +65,7 @@ async def broker(tmp_path: Path, cold: Cold) -> AsyncIterator[ControlBroker]:
     clock.now_ms = FIRST_MS + COLD_END * 1_000
     async with control_broker(tmp_path, clock=clock, cold=cold) as broker:
         await broker.create_topic("T", queues=2)
-        broker.context.store.queues.create("T", 0, next_offset=COLD_END, min_offset=COLD_END)
+        broker.parts.base.store.queues.create("T", 0, next_offset=COLD_END, min_offset=COLD_END)
         for _ in range(5):
             broker.put("T", 0)
             clock.now_ms += 1_000
@@ -73,7 +73,7 @@ async def broker(tmp_path: Path, cold: Cold) -> AsyncIterator[ControlBroker]:
 
 
 async def test_a_queue_goes_from_its_cold_minimum_to_its_hot_end(broker: ControlBroker) -> None:
-    lookup = broker.context.lookup
+    lookup = broker.parts.reads.lookup
     assert (await lookup.minimum("T", 0), lookup.end("T", 0)) == (2, 15)
     assert (await lookup.minimum("T", 1), lookup.end("T", 1)) == (0, 0)
     assert await lookup.message_time("T", 1, 0) is None
@@ -84,11 +84,11 @@ async def test_a_queue_goes_from_its_cold_minimum_to_its_hot_end(broker: Control
     [(-5, 2), (2, 2), (4.5, 5), (9, 9), (9.5, 10), (10, 10), (10.5, 11), (14, 14), (14.5, 15), (99, 15)],
 )
 async def test_an_offset_is_found_by_time_on_either_side(broker: ControlBroker, seconds: float, offset: int) -> None:
-    assert await broker.context.lookup.offset_at("T", 0, FIRST_MS + int(seconds * 1_000)) == offset
+    assert await broker.parts.reads.lookup.offset_at("T", 0, FIRST_MS + int(seconds * 1_000)) == offset
 
 
 async def test_times_are_found_on_either_side(broker: ControlBroker) -> None:
-    lookup = broker.context.lookup
+    lookup = broker.parts.reads.lookup
     assert await lookup.message_time("T", 0, 4) == FIRST_MS + 4_000
     assert await lookup.message_time("T", 0, 12) == FIRST_MS + 12_000
     assert await lookup.message_time("T", 0, 15) is None
@@ -96,7 +96,7 @@ async def test_times_are_found_on_either_side(broker: ControlBroker) -> None:
 
 
 async def test_what_has_expired_is_not_found(broker: ControlBroker) -> None:
-    lookup = broker.context.lookup
+    lookup = broker.parts.reads.lookup
     await broker.create_topic("T", queues=2, attributes="+thermocline.ttl.ms=7500")
     assert await lookup.minimum("T", 0) == 8
     assert await lookup.offset_at("T", 0, FIRST_MS) == 8
@@ -106,7 +106,7 @@ async def test_what_has_expired_is_not_found(broker: ControlBroker) -> None:
 
 
 async def test_while_the_tier_is_away_only_what_needs_it_fails(broker: ControlBroker, cold: Cold) -> None:
-    lookup = broker.context.lookup
+    lookup = broker.parts.reads.lookup
     cold.is_away = True
     assert lookup.end("T", 0) == 15
     assert await lookup.offset_at("T", 0, FIRST_MS + 12_000) == 12

@@ -46,11 +46,11 @@ async def broker(tmp_path: Path, cold: ColdWithHole) -> AsyncIterator[ControlBro
     clock.now_ms = FIRST_MS + COLD_END * 1_000
     async with control_broker(tmp_path, clock=clock, cold=cold) as broker:
         await broker.create_topic("T", queues=1)
-        broker.context.store.queues.create("T", 0, next_offset=HOT_START, min_offset=HOT_START)
+        broker.parts.base.store.queues.create("T", 0, next_offset=HOT_START, min_offset=HOT_START)
         for _ in range(3):
             broker.put("T", 0)
             broker.clock.now_ms += 1_000
-        broker.context.groups.find_or_create("G")
+        broker.parts.tables.groups.find_or_create("G")
         yield broker
 
 
@@ -71,9 +71,15 @@ class NoHelpers:
 
 async def metric(broker: ControlBroker) -> int | None:
     """The group's lag on the metrics page; None when it is not there."""
+    parts = broker.parts
     page = MetricsPage(
-        broker.context,
-        NoHelpers(),  # type: ignore[arg-type]
+        settings=parts.base.settings,
+        store=parts.base.store,
+        topics=parts.tables.topics,
+        offsets=parts.tables.offsets,
+        stats=parts.base.stats,
+        remaining=parts.reads.remaining,
+        hub=NoHelpers(),  # type: ignore[arg-type]
         helpers=lambda: (),
         committed_offset=lambda: None,
         is_fenced=lambda: False,
@@ -104,7 +110,7 @@ async def metric(broker: ControlBroker) -> int | None:
 async def test_offsets_without_a_message_do_not_count(
     broker: ControlBroker, offset: int, lag: int, following: int
 ) -> None:
-    broker.context.offsets.commit("T", "G", 0, offset)
+    broker.parts.tables.offsets.commit("T", "G", 0, offset)
     wrapper = await progress(broker)
     assert wrapper.broker_offset - wrapper.consumer_offset == lag
     # Tools move groups by this offset, and say of messages below it that they were consumed.
@@ -114,8 +120,8 @@ async def test_offsets_without_a_message_do_not_count(
 
 
 async def test_what_was_handed_out_beyond_a_hole_is_counted_in_the_same_way(broker: ControlBroker) -> None:
-    broker.context.offsets.commit("T", "G", 0, 9)
-    broker.context.offsets.commit_pull("T", "G", 0, HOT_START + 2)
+    broker.parts.tables.offsets.commit("T", "G", 0, 9)
+    broker.parts.tables.offsets.commit_pull("T", "G", 0, HOT_START + 2)
     wrapper = await progress(broker)
     assert (wrapper.consumer_offset, wrapper.pull_offset - wrapper.consumer_offset) == (9, 3)
 
@@ -128,13 +134,13 @@ async def test_expired_messages_do_not_count(broker: ControlBroker, ttl_seconds:
     """Now is three seconds after the first local message, thirteen after cold offset 0."""
     await broker.create_topic("T", queues=1, attributes=f"+thermocline.ttl.ms={ttl_seconds * 1_000 + 500}")
     for offset, lag in lags.items():
-        broker.context.offsets.commit("T", "G", 0, offset)
+        broker.parts.tables.offsets.commit("T", "G", 0, offset)
         wrapper = await progress(broker)
         assert (wrapper.broker_offset - wrapper.consumer_offset, await metric(broker)) == (lag, lag), offset
 
 
 async def test_a_group_in_front_of_a_hole_waits_for_the_message_behind_it(broker: ControlBroker) -> None:
-    broker.context.offsets.commit("T", "G", 0, COLD_END)
+    broker.parts.tables.offsets.commit("T", "G", 0, COLD_END)
     (span,) = QueryConsumeTimeSpanBody.decode(
         (await broker.ask(303, {"topic": "T", "group": "G"})).body
     ).consume_time_span_set
@@ -143,9 +149,9 @@ async def test_a_group_in_front_of_a_hole_waits_for_the_message_behind_it(broker
 
 async def test_while_the_cold_tier_is_not_known_nothing_is_made_up(broker: ControlBroker, cold: ColdWithHole) -> None:
     cold.is_away = True
-    broker.context.offsets.commit("T", "G", 0, COLD_END)
+    broker.parts.tables.offsets.commit("T", "G", 0, COLD_END)
     wrapper = await progress(broker)
     assert (wrapper.consumer_offset, wrapper.broker_offset) == (COLD_END, HOT_START + 3)
     assert await metric(broker) is None
-    broker.context.offsets.commit("T", "G", 0, HOT_START)
+    broker.parts.tables.offsets.commit("T", "G", 0, HOT_START)
     assert await metric(broker) == 3

@@ -28,16 +28,16 @@ DAY_MS = 86_400_000
 @asynccontextmanager
 async def rounds_of(broker: ControlBroker, folder: Path) -> AsyncIterator[StoreRounds]:
     """The rounds of a broker, which the test drives."""
-    context = broker.context
-    timers = open_timers(context)
+    parts = broker.parts
+    timers = open_timers(parts)
     page = SharedPage.create(folder / "page", generation=1, build_id=1)
     rounds = StoreRounds(
-        context.store,
-        retention=context.store.retention,
+        parts.base.store,
+        retention=parts.base.store.retention,
         page=page,
         clock=broker.clock,
         gate=lambda: RetentionGate(
-            held_offset=context.delays.earliest_undelivered_offset(), timers_offset=timers.held_offset
+            held_offset=parts.due.delays.earliest_undelivered_offset(), timers_offset=timers.held_offset
         ),
         index_timestamp_ms=lambda: 0,
         on_tick=lambda _pressure: None,
@@ -52,7 +52,7 @@ async def rounds_of(broker: ControlBroker, folder: Path) -> AsyncIterator[StoreR
 
 def fill(broker: ControlBroker, files: int) -> None:
     """Let the log go on in another file."""
-    log = broker.context.store.commit_log
+    log = broker.parts.base.store.commit_log
     end_offset = log.files.last.base_offset + files * LOG_FILE_BYTES
     while log.append_offset < end_offset:
         broker.put("Other", 0, bytes(64 << 10))
@@ -76,7 +76,7 @@ async def test_files_of_new_queues_are_not_made_on_the_loop(tmp_path: Path, monk
         make_directory(disk, path)
 
     async with control_broker(tmp_path / "store") as broker, rounds_of(broker, tmp_path) as rounds:
-        store = broker.context.store
+        store = broker.parts.base.store
         monkeypatch.setattr(RealDisk, "make_directory", note)
         for number in range(2 * QUEUE_FILES_AHEAD_MAX):
             broker.put(f"New{number}", 0, b"x")
@@ -95,13 +95,13 @@ async def test_files_of_new_queues_are_not_made_on_the_loop(tmp_path: Path, monk
 
 async def test_what_timers_did_is_durable_after_a_round(tmp_path: Path) -> None:
     async with control_broker(tmp_path / "store") as broker, rounds_of(broker, tmp_path) as rounds:
-        timers = open_timers(broker.context)
-        put_timed(broker.context, b"timed", 60_000)
-        deliver_all(timer_service(broker.context))
+        timers = open_timers(broker.parts)
+        put_timed(broker.parts, b"timed", 60_000)
+        deliver_all(timer_service(broker.parts))
         assert timers.checkpoint.queue_offset == 0
         await rounds.sync_timers()
         assert timers.checkpoint.queue_offset == 1
-        assert broker.context.store.commit_log.flush_offset > 0
+        assert broker.parts.base.store.commit_log.flush_offset > 0
 
 
 async def test_a_round_that_is_cancelled_counts_if_it_came_to_its_end(
@@ -109,9 +109,9 @@ async def test_a_round_that_is_cancelled_counts_if_it_came_to_its_end(
 ) -> None:
     """A clean stop cancels the task while the helper thread writes the checkpoint: no failure of the disk."""
     async with control_broker(tmp_path / "store") as broker, rounds_of(broker, tmp_path) as rounds:
-        timers = open_timers(broker.context)
-        put_timed(broker.context, b"timed", 60_000)
-        deliver_all(timer_service(broker.context))
+        timers = open_timers(broker.parts)
+        put_timed(broker.parts, b"timed", 60_000)
+        deliver_all(timer_service(broker.parts))
         entered, may_go_on = threading.Event(), threading.Event()
         real_commit: Callable[[TimerRound], None] = TimerRound.commit
 
@@ -139,7 +139,7 @@ async def test_idle_timers_keep_no_file(tmp_path: Path) -> None:
         await rounds.sync_timers()
         await rounds.sync_derived()
         await rounds.run_retention()
-        log = broker.context.store.commit_log
+        log = broker.parts.base.store.commit_log
         assert log.min_offset == log.files.last.base_offset > 0
 
 
@@ -149,9 +149,9 @@ async def test_a_file_goes_when_what_waits_in_it_is_stored_anew(tmp_path: Path) 
         control_broker(tmp_path / "store", clock=clock, **GONE_AT_ONCE) as broker,
         rounds_of(broker, tmp_path) as rounds,
     ):
-        context = broker.context
-        log, service = context.store.commit_log, timer_service(context)
-        put_timed(broker.context, b"far", DAY_MS)
+        parts = broker.parts
+        log, service = parts.base.store.commit_log, timer_service(parts)
+        put_timed(broker.parts, b"far", DAY_MS)
         fill(broker, 3)
         deliver_all(service)
         await rounds.sync_derived()
@@ -159,7 +159,7 @@ async def test_a_file_goes_when_what_waits_in_it_is_stored_anew(tmp_path: Path) 
         await rounds.run_retention()
         assert log.min_offset == 0  # held, and the timers are asked to let go
         deliver_all(service)
-        queue = context.store.queues.find(TIMER_TOPIC, 0)
+        queue = parts.base.store.queues.find(TIMER_TOPIC, 0)
         assert queue is not None
         assert queue.next_offset == 2  # stored anew
         await rounds.run_retention()
@@ -170,22 +170,22 @@ async def test_a_file_goes_when_what_waits_in_it_is_stored_anew(tmp_path: Path) 
         assert log.min_offset >= 2 * LOG_FILE_BYTES
         clock.now_ms += DAY_MS + 1_000
         deliver_all(service)
-        assert bodies_in(context, "T", 1) == [b"far"]
+        assert bodies_in(parts, "T", 1) == [b"far"]
 
 
 async def test_timers_are_not_asked_for_what_a_delay_level_holds(tmp_path: Path) -> None:
     async with control_broker(tmp_path / "store", **GONE_AT_ONCE) as broker, rounds_of(broker, tmp_path) as rounds:
-        context = broker.context
+        parts = broker.parts
         broker.put("SCHEDULE_TOPIC_XXXX", 17, REAL_TOPIC="T", REAL_QID="0", DELAY="18")
-        put_timed(broker.context, b"timed", DAY_MS)
+        put_timed(broker.parts, b"timed", DAY_MS)
         fill(broker, 3)
-        service = timer_service(context)
+        service = timer_service(parts)
         deliver_all(service)
         await rounds.sync_derived()
         await rounds.sync_timers()
         await rounds.run_retention()
         deliver_all(service)
-        queue = context.store.queues.find(TIMER_TOPIC, 0)
+        queue = parts.base.store.queues.find(TIMER_TOPIC, 0)
         assert queue is not None
         assert queue.next_offset == 1
-        assert context.store.commit_log.min_offset == 0
+        assert parts.base.store.commit_log.min_offset == 0

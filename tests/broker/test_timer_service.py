@@ -27,34 +27,34 @@ async def broker(tmp_path: Path) -> AsyncIterator[ControlBroker]:
 
 
 def rounds(broker: ControlBroker) -> None:
-    while open_timers(broker.context).run_round():
+    while open_timers(broker.parts).run_round():
         continue
 
 
 async def test_a_message_comes_within_its_time(broker: ControlBroker) -> None:
-    service = timer_service(broker.context)
-    put_timed(broker.context, b"in two seconds", 2_000)
+    service = timer_service(broker.parts)
+    put_timed(broker.parts, b"in two seconds", 2_000)
     deliver_all(service)
     broker.clock.now_ms += 1_999
     deliver_all(service)
-    assert bodies_in(broker.context, "T", 1) == []
+    assert bodies_in(broker.parts, "T", 1) == []
     broker.clock.now_ms += 21
     deliver_all(service)
-    [record] = records_in(broker.context, "T", 1)
+    [record] = records_in(broker.parts, "T", 1)
     assert record.body == b"in two seconds"
     assert record.store_timestamp_ms == broker.clock.now_ms
-    queue = broker.context.store.queues.find("T", 1)
+    queue = broker.parts.base.store.queues.find("T", 1)
     assert broker.arrived == [queue]  # waiting pulls are woken
-    stats = broker.context.stats
+    stats = broker.parts.base.stats
     assert stats.view("TOPIC_PUT_NUMS", "T") is not None
     assert (stats.rates.timer_enqueued, stats.rates.timer_delivered) == (1, 1)
 
 
 async def test_it_rests_until_the_next_message_is_due(broker: ControlBroker) -> None:
-    service = timer_service(broker.context)
+    service = timer_service(broker.parts)
     assert deliver_all(service) == REST_MS_MAX
     for number in range(500):
-        put_timed(broker.context, b"%d" % number, 1_500)
+        put_timed(broker.parts, b"%d" % number, 1_500)
     assert service.deliver_slice() == 0
     assert deliver_all(service) == REST_MS_MAX
     broker.clock.now_ms += 1_000
@@ -62,40 +62,40 @@ async def test_it_rests_until_the_next_message_is_due(broker: ControlBroker) -> 
     broker.clock.now_ms += 499
     assert deliver_all(service) == 1
     broker.clock.now_ms += 1
-    while not bodies_in(broker.context, "T", 1):
+    while not bodies_in(broker.parts, "T", 1):
         assert service.deliver_slice() == 0
     assert service.deliver_slice() == 0
     assert deliver_all(service) == 500
-    assert bodies_in(broker.context, "T", 1) == [b"%d" % number for number in range(500)]
+    assert bodies_in(broker.parts, "T", 1) == [b"%d" % number for number in range(500)]
 
 
 async def test_a_store_that_refuses_is_asked_again(broker: ControlBroker, caplog: pytest.LogCaptureFixture) -> None:
-    service, log = timer_service(broker.context), broker.context.store.commit_log
-    put_timed(broker.context, b"a", 1_000)
-    put_timed(broker.context, b"bb", 1_000)
+    service, log = timer_service(broker.parts), broker.parts.base.store.commit_log
+    put_timed(broker.parts, b"a", 1_000)
+    put_timed(broker.parts, b"bb", 1_000)
     deliver_all(service)
     log.pause("for now")
     broker.clock.now_ms += 3_000
     for _ in range(3):
         assert deliver_all(service) == REFUSED_PAUSE_MS
-    assert bodies_in(broker.context, "T", 1) == []
+    assert bodies_in(broker.parts, "T", 1) == []
     assert caplog.text.count("timed messages cannot be put now") == 1
     log.resume()
     assert deliver_all(service) == REST_MS_MAX
-    assert bodies_in(broker.context, "T", 1) == [b"a", b"bb"]
+    assert bodies_in(broker.parts, "T", 1) == [b"a", b"bb"]
 
 
 async def test_a_message_that_can_never_be_put_does_not_stop_those_behind_it(
     broker: ControlBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    service = timer_service(broker.context)
-    put_timed(broker.context, b"nowhere", 5_000, topic="no/folder")
-    put_timed(broker.context, b"somewhere", 5_000)
+    service = timer_service(broker.parts)
+    put_timed(broker.parts, b"nowhere", 5_000, topic="no/folder")
+    put_timed(broker.parts, b"somewhere", 5_000)
     deliver_all(service)
     broker.clock.now_ms += 10_000
     assert deliver_all(service) == REST_MS_MAX
-    assert bodies_in(broker.context, "T", 1) == [b"somewhere"]
-    assert open_timers(broker.context).status().pending_count == 0
+    assert bodies_in(broker.parts, "T", 1) == [b"somewhere"]
+    assert open_timers(broker.parts).status().pending_count == 0
     assert "timed message dropped kind=deliver topic=no/folder" in caplog.text
 
 
@@ -103,25 +103,25 @@ async def test_a_smaller_limit_loses_nothing_that_was_accepted(tmp_path: Path) -
     clock = Clock()
     async with control_broker(tmp_path, clock=clock, message_bytes_max=100) as broker:
         await broker.create_topic("T")
-        put_timed(broker.context, b"x" * 100, 5_000)
+        put_timed(broker.parts, b"x" * 100, 5_000)
     async with control_broker(tmp_path, clock=clock, message_bytes_max=50) as broker:
         with pytest.raises(MessageTooLargeError):
-            put_timed(broker.context, b"x" * 100, 5_000)
+            put_timed(broker.parts, b"x" * 100, 5_000)
         clock.now_ms += 10_000
-        deliver_all(timer_service(broker.context))
-        assert bodies_in(broker.context, "T", 1) == [b"x" * 100]
+        deliver_all(timer_service(broker.parts))
+        assert bodies_in(broker.parts, "T", 1) == [b"x" * 100]
 
 
 async def test_messages_of_a_deleted_topic_do_not_come_back_with_its_name(broker: ControlBroker) -> None:
-    service = timer_service(broker.context)
-    put_timed(broker.context, b"earlier life", 2_000)
-    await broker.context.topics.delete("T")
+    service = timer_service(broker.parts)
+    put_timed(broker.parts, b"earlier life", 2_000)
+    await broker.parts.tables.topics.delete("T")
     await broker.create_topic("T")
-    put_timed(broker.context, b"this life", 2_000)
+    put_timed(broker.parts, b"this life", 2_000)
     deliver_all(service)
     broker.clock.now_ms += 5_000
     deliver_all(service)
-    assert bodies_in(broker.context, "T", 1) == [b"this life"]
+    assert bodies_in(broker.parts, "T", 1) == [b"this life"]
 
 
 async def test_a_clean_stop_repeats_nothing(tmp_path: Path) -> None:
@@ -129,24 +129,24 @@ async def test_a_clean_stop_repeats_nothing(tmp_path: Path) -> None:
     async with control_broker(tmp_path, clock=clock) as broker:
         await broker.create_topic("T")
         for number in range(4):
-            put_timed(broker.context, b"%d" % number, 1_000 + 1_000 * number)
-        service = timer_service(broker.context)
+            put_timed(broker.parts, b"%d" % number, 1_000 + 1_000 * number)
+        service = timer_service(broker.parts)
         deliver_all(service)
         clock.now_ms += 2_500
         deliver_all(service)
-        assert bodies_in(broker.context, "T", 1) == [b"0", b"1"]
+        assert bodies_in(broker.parts, "T", 1) == [b"0", b"1"]
     async with control_broker(tmp_path, clock=clock) as broker:
         clock.now_ms += 5_000
-        deliver_all(timer_service(broker.context))
-        assert bodies_in(broker.context, "T", 1) == [b"0", b"1", b"2", b"3"]
+        deliver_all(timer_service(broker.parts))
+        assert bodies_in(broker.parts, "T", 1) == [b"0", b"1", b"2", b"3"]
 
 
 async def test_the_task_delivers_by_itself(broker: ControlBroker) -> None:
-    put_timed(broker.context, b"x", 1_000)
+    put_timed(broker.parts, b"x", 1_000)
     broker.clock.now_ms += 3_000
     broker.housekeeping.start()
     async with asyncio.timeout(5):
-        while bodies_in(broker.context, "T", 1) != [b"x"]:  # noqa: ASYNC110 - there is no event to wait for
+        while bodies_in(broker.parts, "T", 1) != [b"x"]:  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.001)
     await broker.housekeeping.close()
 
@@ -155,13 +155,13 @@ async def test_a_message_that_is_stored_ends_the_rest(broker: ControlBroker, mon
     monkeypatch.setattr("thermocline.broker.timer_service.REST_MS_MAX", 1 << 30)
     broker.clock.now_ms -= 86_400_000  # set back: until the open tick is over, nothing is due
     broker.housekeeping.start()
-    timers = open_timers(broker.context)
+    timers = open_timers(broker.parts)
     async with asyncio.timeout(5):
         while timers.has_more:  # noqa: ASYNC110 - until it rests
             await asyncio.sleep(0.001)
         assert timers.idle_ms > 80_000_000
         for number in range(3):
-            put_timed(broker.context, b"%d" % number, 60_000)
+            put_timed(broker.parts, b"%d" % number, 60_000)
             while timers.status().enqueued_count <= number:  # noqa: ASYNC110 - until it has looked
                 await asyncio.sleep(0.001)
     await broker.housekeeping.close()
@@ -172,15 +172,15 @@ async def test_a_message_that_is_stored_ends_the_rest(broker: ControlBroker, mon
 
 def fill(broker: ControlBroker) -> None:
     """Let the log go on in another file."""
-    start = broker.context.store.commit_log.files.last
-    while broker.context.store.commit_log.files.last is start:
+    start = broker.parts.base.store.commit_log.files.last
+    while broker.parts.base.store.commit_log.files.last is start:
         broker.put("T", 0, bytes(64 << 10))
 
 
 async def test_on_a_full_disk_pending_messages_are_copied_so_that_their_file_can_go(broker: ControlBroker) -> None:
-    context, service = broker.context, timer_service(broker.context)
-    log, timers = context.store.commit_log, open_timers(context)
-    put_timed(broker.context, b"far", 86_400_000)
+    parts, service = broker.parts, timer_service(broker.parts)
+    log, timers = parts.base.store.commit_log, open_timers(parts)
+    put_timed(broker.parts, b"far", 86_400_000)
     fill(broker)
     deliver_all(service)
     rounds(broker)
@@ -195,15 +195,15 @@ async def test_on_a_full_disk_pending_messages_are_copied_so_that_their_file_can
     log.resume()
     broker.clock.now_ms += 86_401_000
     deliver_all(service)
-    assert bodies_in(context, "T", 1) == [b"far"]
+    assert bodies_in(parts, "T", 1) == [b"far"]
 
 
 async def test_on_a_full_disk_what_is_due_goes_out_if_the_file_waits_for_it(broker: ControlBroker) -> None:
     """Otherwise the broker would wait for room, and the room for the broker."""
-    context, service = broker.context, timer_service(broker.context)
-    log, timers = context.store.commit_log, open_timers(context)
-    put_timed(broker.context, b"due", 1_000)
-    put_timed(broker.context, b"behind", 86_400_000)
+    parts, service = broker.parts, timer_service(broker.parts)
+    log, timers = parts.base.store.commit_log, open_timers(parts)
+    put_timed(broker.parts, b"due", 1_000)
+    put_timed(broker.parts, b"behind", 86_400_000)
     fill(broker)
     deliver_all(service)
     rounds(broker)
@@ -213,12 +213,12 @@ async def test_on_a_full_disk_what_is_due_goes_out_if_the_file_waits_for_it(brok
     timers.release_below(LOG_FILE_BYTES)
     assert deliver_all(service) == REST_MS_MAX
     rounds(broker)
-    assert bodies_in(context, "T", 1) == [b"due"]
+    assert bodies_in(parts, "T", 1) == [b"due"]
     assert timers.held_offset >= LOG_FILE_BYTES
-    waiting = len(records_in(context, TIMER_TOPIC))
+    waiting = len(records_in(parts, TIMER_TOPIC))
     with pytest.raises(ServiceUnavailableError):
-        put_timed(broker.context, b"refused", 1_000)
-    assert len(records_in(context, TIMER_TOPIC)) == waiting
+        put_timed(broker.parts, b"refused", 1_000)
+    assert len(records_in(parts, TIMER_TOPIC)) == waiting
 
 
 # -- damage ------------------------------------------------------------------------------------------------------------
@@ -231,8 +231,8 @@ async def test_a_damaged_timer_log_stops_deliveries_and_says_so(
     disk = SimulatedDisk()
     async with control_broker("/store", disk=disk) as broker:
         await broker.create_topic("T")
-        service = timer_service(broker.context)
-        put_timed(broker.context, b"x", 5_000)
+        service = timer_service(broker.parts)
+        put_timed(broker.parts, b"x", 5_000)
         deliver_all(service)
         rounds(broker)
         [name] = disk.list_directory("/store/timerlog")

@@ -12,8 +12,7 @@ import pytest
 from tests.broker.control_broker import Clock
 from tests.broker.data_broker import DataBroker, data_broker
 from tests.broker.transacting import COMMIT, GROUP, HALF, OP, PARKED, ROLL_BACK, TOPIC, TransactionClient, bodies
-from thermocline.broker.housekeeping import Housekeeping
-from thermocline.broker.transaction_service import TransactionService
+from thermocline.broker.assembly.recurring import make_housekeeping, make_transaction_service
 from thermocline.remoting.errors import ServiceUnavailableError
 from thermocline.remoting.json_dialect import loads
 from thermocline.remoting.message_record import decode_record
@@ -31,7 +30,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[DataBroker]:
 
 
 async def test_a_question_is_as_rocketmq_asks_it(broker: DataBroker) -> None:
-    service = TransactionService(broker.context)
+    service = make_transaction_service(broker.parts)
     producer = TransactionClient(broker)
     await producer.join("one")
     half = await producer.send_half(b"paid", queue_id=3)
@@ -61,7 +60,7 @@ async def test_a_question_is_as_rocketmq_asks_it(broker: DataBroker) -> None:
 
 
 async def test_producers_of_a_group_are_asked_in_turn_and_one_that_left_is_not(broker: DataBroker) -> None:
-    service = TransactionService(broker.context)
+    service = make_transaction_service(broker.parts)
     first, second, other = (TransactionClient(broker, group=group) for group in (GROUP, GROUP, "others"))
     for number, client in enumerate((first, second, other)):
         await client.join(f"client-{number}")
@@ -81,7 +80,7 @@ async def test_producers_of_a_group_are_asked_in_turn_and_one_that_left_is_not(b
 
 
 async def test_without_a_producer_checks_count_and_wait(broker: DataBroker) -> None:
-    service = TransactionService(broker.context)
+    service = make_transaction_service(broker.parts)
     producer = TransactionClient(broker)
     await producer.send_half()
     broker.clock.now_ms += 6_001
@@ -94,7 +93,7 @@ async def test_without_a_producer_checks_count_and_wait(broker: DataBroker) -> N
 
 
 async def test_a_producer_that_takes_nothing_is_passed_over(broker: DataBroker) -> None:
-    service = TransactionService(broker.context)
+    service = make_transaction_service(broker.parts)
     slow, quick = TransactionClient(broker), TransactionClient(broker)
     await slow.join("slow")
     await quick.join("quick")
@@ -108,27 +107,27 @@ async def test_a_producer_that_takes_nothing_is_passed_over(broker: DataBroker) 
 
 
 async def test_what_was_asked_too_often_is_parked(broker: DataBroker) -> None:
-    await broker.context.settings.update({"transactionCheckMax": "2"}, broker.context.persister)
-    service = TransactionService(broker.context)
+    await broker.parts.base.settings.update({"transactionCheckMax": "2"}, broker.parts.tables.persister)
+    service = make_transaction_service(broker.parts)
     producer = TransactionClient(broker)
     await producer.join("one")
     half = await producer.send_half()
-    assert PARKED not in broker.context.topics
+    assert PARKED not in broker.parts.tables.topics
     for _ in range(3):
         broker.clock.now_ms += 6_001
         await service.check()
     assert len(producer.questions()) == 2
     assert bodies(broker, PARKED) == [b"half"]
-    config = broker.context.topics.get(PARKED)
+    config = broker.parts.tables.topics.get(PARKED)
     assert config is not None
     assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (1, 1, 6)
-    assert broker.context.transaction_counts.of(TOPIC) == 0
+    assert broker.parts.due.transaction_counts.of(TOPIC) == 0
     assert (await producer.end(half, COMMIT)).code == 604
 
 
 async def test_rounds_recur_and_outlive_failures(broker: DataBroker, caplog: pytest.LogCaptureFixture) -> None:
     broker.change_config(transaction_check_interval_ms=100)
-    service = TransactionService(broker.context)
+    service = make_transaction_service(broker.parts)
     rounds = 0
     done = asyncio.Event()
 
@@ -161,7 +160,7 @@ async def wait_for_notes(broker: DataBroker, count: int) -> list[bytes]:
 
 async def test_notes_are_written_after_a_while(broker: DataBroker) -> None:
     broker.change_config(transaction_op_interval_ms=1)
-    service = TransactionService(broker.context)
+    service = make_transaction_service(broker.parts)
     producer = TransactionClient(broker)
     for _ in range(3):
         producer.end_one_way(await producer.send_half(), COMMIT)
@@ -173,8 +172,8 @@ async def test_notes_are_written_after_a_while(broker: DataBroker) -> None:
 
 async def test_a_full_message_of_notes_is_written_at_once(broker: DataBroker) -> None:
     broker.change_config(transaction_op_interval_ms=1_000_000, transaction_op_bytes_max=4)
-    await broker.context.settings.update({"transactionOpMsgMaxSize": "4"}, broker.context.persister)
-    service = TransactionService(broker.context)
+    await broker.parts.base.settings.update({"transactionOpMsgMaxSize": "4"}, broker.parts.tables.persister)
+    service = make_transaction_service(broker.parts)
     producer = TransactionClient(broker)
     for number in range(5):
         producer.end_one_way(await producer.send_half(), ROLL_BACK)
@@ -187,7 +186,7 @@ async def test_notes_that_cannot_be_written_are_tried_again(
     broker: DataBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.change_config(transaction_op_interval_ms=1)
-    service = TransactionService(broker.context)
+    service = make_transaction_service(broker.parts)
     producer = TransactionClient(broker)
     half = await producer.send_half()
     producer.end_one_way(half, ROLL_BACK)
@@ -206,14 +205,14 @@ async def test_notes_that_cannot_be_written_are_tried_again(
 async def test_progress_and_counts_are_kept_as_rocketmq_keeps_them(tmp_path: Path) -> None:
     clock = Clock()
     async with data_broker(tmp_path, topics=[TOPIC], start=False, clock=clock) as broker:
-        housekeeping = Housekeeping(broker.context)
+        housekeeping = make_housekeeping(broker.parts)
         producer = TransactionClient(broker)
         halves = [await producer.send_half() for _ in range(4)]
         producer.end_one_way(halves[0], COMMIT)
         producer.end_one_way(halves[1], ROLL_BACK)
-        broker.context.transactions.write_ops()
+        broker.parts.due.transactions.write_ops()
         await housekeeping.step()
-        assert broker.context.offsets.query(HALF, TRANSACTION_GROUP, 0) is None  # not durable yet
+        assert broker.parts.tables.offsets.query(HALF, TRANSACTION_GROUP, 0) is None  # not durable yet
         broker.store.commit_log.flush()
         clock.now_ms += 10_000
         await housekeeping.step()
@@ -225,8 +224,8 @@ async def test_progress_and_counts_are_kept_as_rocketmq_keeps_them(tmp_path: Pat
         assert counts["transactionCount"] == {TOPIC: {"count": 2, "timeStamp": clock.now_ms - 10_000}}
         assert counts["dataVersion"]["counter"] == 6
     async with data_broker(tmp_path, start=False, clock=clock) as broker:
-        assert broker.context.transactions.progress == (2, 1)
-        assert broker.context.transaction_counts.of(TOPIC) == 2
+        assert broker.parts.due.transactions.progress == (2, 1)
+        assert broker.parts.due.transaction_counts.of(TOPIC) == 2
         producer = TransactionClient(broker)
         assert (await producer.end(dataclasses.replace(halves[2]), COMMIT)).code == 0
         assert (await producer.end(halves[0], COMMIT)).code == 604
@@ -236,9 +235,9 @@ async def test_progress_and_counts_are_kept_as_rocketmq_keeps_them(tmp_path: Pat
 async def test_progress_that_a_power_cut_took_back_is_corrected_before_anything_else(tmp_path: Path) -> None:
     async with data_broker(tmp_path, topics=[TOPIC], start=False) as broker:
         await TransactionClient(broker).send_half()
-        broker.context.offsets.commit(HALF, TRANSACTION_GROUP, 0, 50)
-        broker.context.offsets.commit(OP, TRANSACTION_GROUP, 0, 7)
-        await broker.context.persister.save("consumerOffset.json")
+        broker.parts.tables.offsets.commit(HALF, TRANSACTION_GROUP, 0, 50)
+        broker.parts.tables.offsets.commit(OP, TRANSACTION_GROUP, 0, 7)
+        await broker.parts.tables.persister.save("consumerOffset.json")
     async with data_broker(tmp_path, start=False) as broker:
         path = Path(broker.store.config.config_path) / "consumerOffset.json"
         table = loads(path.read_bytes())["offsetTable"]
@@ -253,6 +252,6 @@ async def test_counts_of_a_crash_are_counted_anew(tmp_path: Path) -> None:
         '{"dataVersion":{"counter":7,"stateVersion":0,"timestamp":5},"transactionCount":{"Old":{"count":3}}}'
     )
     async with data_broker(tmp_path, start=False) as broker:
-        counts = broker.context.transaction_counts
+        counts = broker.parts.due.transaction_counts
         assert (counts.of("Old"), counts.of(TOPIC)) == (0, 1)
         assert loads(counts.encode())["dataVersion"]["counter"] == 9

@@ -11,7 +11,6 @@ from tests.broker.data_broker import DataBroker, data_broker
 from tests.broker.popping import PopClient, bodies
 from tests.broker.pulling import GROUP, TOPIC, Consumer, offsets
 from thermocline.broker.hand_off.group_holds import HOLD_MS, GroupHolds
-from thermocline.broker.processors.hand_off import HandOffProcessor
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.errors import GroupHeldError
 from thermocline.remoting.hand_off import HandOffBody, HandOffRequestCode, QueueTarget, TopicTarget
@@ -49,12 +48,12 @@ async def test_pulls_of_a_held_group_are_told_to_come_again(broker: DataBroker) 
     consumer, stranger = Consumer(broker), Consumer(broker)
     consumer.send(3)
     assert offsets(consumer.pull(0)) == [0, 1, 2]
-    broker.context.holds.hold(PLAN)
-    committed = broker.context.offsets.query(TOPIC, GROUP, 0)
+    broker.parts.tables.holds.hold(PLAN)
+    committed = broker.parts.tables.offsets.query(TOPIC, GROUP, 0)
     refused = consumer.pull(2, sysFlag=5, commitOffset=2)
     assert refused.code == ResponseCode.SYSTEM_BUSY
     assert "being handed over" in (refused.remark or "")
-    assert broker.context.offsets.query(TOPIC, GROUP, 0) == committed, "nor is its offset noted"
+    assert broker.parts.tables.offsets.query(TOPIC, GROUP, 0) == committed, "nor is its offset noted"
     assert offsets(stranger.pull(0, consumerGroup="other")) == [0, 1, 2]
     broker.clock.now_ms += HOLD_MS
     assert offsets(consumer.pull(2)) == [2]
@@ -65,7 +64,7 @@ async def test_a_pull_that_waits_is_refused_when_something_arrives(broker: DataB
     consumer.send(1)
     waiting = consumer.ask(1, sysFlag=6)
     assert consumer.wire.take_commands() == []
-    broker.context.holds.hold(PLAN)
+    broker.parts.tables.holds.hold(PLAN)
     consumer.send(1)
     assert (await consumer.answer_to(waiting)).code == ResponseCode.SYSTEM_BUSY
 
@@ -73,9 +72,9 @@ async def test_a_pull_that_waits_is_refused_when_something_arrives(broker: DataB
 async def test_a_held_group_pops_nothing(broker: DataBroker) -> None:
     client = PopClient(broker)
     client.send(b"one")
-    broker.context.holds.hold(PLAN)
+    broker.parts.tables.holds.hold(PLAN)
     assert client.pop_answer().code == ResponseCode.SYSTEM_BUSY
-    broker.context.holds.release(GROUP, "r1")
+    broker.parts.tables.holds.release(GROUP, "r1")
     assert bodies(client.pop()) == [b"one"]
 
 
@@ -83,15 +82,13 @@ async def test_a_group_that_holds_popped_messages_is_not_moved(broker: DataBroke
     client = PopClient(broker)
     client.send(b"one")
     (message,) = client.pop()
-    life = broker.context.store.incarnations.find(TOPIC).id
+    life = broker.parts.base.store.incarnations.find(TOPIC).id
     target = TopicTarget(topic=TOPIC, incarnation=life, queues=[QueueTarget(queue_id=0, offset=1)])
     plan = HandOffBody(group=GROUP, receipt_id="r1", topics=[target])
-    processor = HandOffProcessor(broker.context)
-    prepare = processor.routes()[HandOffRequestCode.HAND_OFF_PREPARE]
 
     async def answer() -> RemotingCommand:
         request = RemotingCommand.request(HandOffRequestCode.HAND_OFF_PREPARE, body=plan.encode())
-        found = prepare(client.wire.connection, request)
+        found = broker.dispatcher.handle(client.wire.connection, request)
         assert isinstance(found, Awaitable)
         response = await found
         assert response is not None

@@ -41,8 +41,8 @@ async def test_what_is_acknowledged_does_not_come_back(broker: DataBroker) -> No
     assert client.ack_batch(second, third).code == 0
     await time_passes(broker)
     assert client.pop() == []
-    broker.context.stats.sample(broker.clock.now_ms + 10_000)
-    view = broker.context.stats.view("GROUP_ACK_NUMS", f"{TOPIC}@{GROUP}")
+    broker.parts.base.stats.sample(broker.clock.now_ms + 10_000)
+    view = broker.parts.base.stats.view("GROUP_ACK_NUMS", f"{TOPIC}@{GROUP}")
     assert view is not None
     assert view.minute.sum == 3
 
@@ -58,7 +58,7 @@ async def test_a_batch_over_queues_and_retry_topics(broker: DataBroker) -> None:
     held = client.pop()
     assert len(held) == 8
     assert client.ack_batch(*held).code == 0
-    assert len(broker.context.pops.in_flight) == 0
+    assert len(broker.parts.pops.store.in_flight) == 0
     await time_passes(broker)
     assert client.pop() == []
 
@@ -178,9 +178,9 @@ async def test_the_new_receipt_acknowledges(broker: DataBroker) -> None:
     (held,) = client.pop()
     kept = client.changed(held, INVISIBLE_MS)
     assert client.ack(held).code == 0
-    assert len(broker.context.pops.in_flight) == 1
+    assert len(broker.parts.pops.store.in_flight) == 1
     assert client.ack(kept).code == 0
-    assert len(broker.context.pops.in_flight) == 0
+    assert len(broker.parts.pops.store.in_flight) == 0
 
 
 async def test_given_back_at_once(broker: DataBroker) -> None:
@@ -234,9 +234,9 @@ async def test_a_queue_is_blocked_until_all_is_acknowledged(broker: DataBroker) 
     assert in_order(client) == []
     assert client.ack(second).code == 0
     assert in_order(client) == []
-    assert broker.context.offsets.query(TOPIC, GROUP, 0) == 0
+    assert broker.parts.tables.offsets.query(TOPIC, GROUP, 0) == 0
     assert client.ack(first).code == 0
-    assert broker.context.offsets.query(TOPIC, GROUP, 0) == 2
+    assert broker.parts.tables.offsets.query(TOPIC, GROUP, 0) == 2
     assert bodies(in_order(client)) == [b"c"]
 
 
@@ -277,7 +277,7 @@ async def test_what_was_acknowledged_behind_a_failure_does_not_come_again(broker
         for message in again:
             assert client.ack(message).code == 0
     assert found == [b"a", b"c", b"e"]
-    assert broker.context.offsets.query(TOPIC, GROUP, 0) == 5
+    assert broker.parts.tables.offsets.query(TOPIC, GROUP, 0) == 5
 
 
 async def test_no_retry_topic_for_order(broker: DataBroker) -> None:
@@ -285,7 +285,7 @@ async def test_no_retry_topic_for_order(broker: DataBroker) -> None:
     client.send(b"a")
     in_order(client)
     await time_passes(broker)
-    assert RETRY_TOPIC not in broker.context.topics
+    assert RETRY_TOPIC not in broker.parts.tables.topics
 
 
 async def test_the_same_attempt_gets_the_same_batch(broker: DataBroker) -> None:
@@ -308,7 +308,7 @@ async def test_a_receipt_of_an_earlier_pop_is_passed_over(broker: DataBroker) ->
     assert client.ack(old).code == 0
     assert in_order(client) == []
     assert client.ack(new).code == 0
-    assert broker.context.offsets.query(TOPIC, GROUP, 0) == 1
+    assert broker.parts.tables.offsets.query(TOPIC, GROUP, 0) == 1
     assert client.ack(new).code == 0
 
 
@@ -327,7 +327,7 @@ async def test_order_and_batches(broker: DataBroker) -> None:
     client.send(b"a", b"b", b"c")
     held = in_order(client)
     assert client.ack_batch(*held).code == 0
-    assert broker.context.offsets.query(TOPIC, GROUP, 0) == 3
+    assert broker.parts.tables.offsets.query(TOPIC, GROUP, 0) == 3
 
 
 async def test_another_time_for_one_message_of_a_batch(broker: DataBroker) -> None:
@@ -372,7 +372,7 @@ async def test_a_reset_frees_a_queue(broker: DataBroker) -> None:
     client = PopClient(broker)
     client.send(b"a", b"b", b"c")
     held = in_order(client)
-    broker.context.offsets.assign_reset(TOPIC, GROUP, 0, 1)
+    broker.parts.tables.offsets.assign_reset(TOPIC, GROUP, 0, 1)
     assert bodies(in_order(client, maxMsgNums=1)) == [b"b"]
     assert client.ack(held[0]).code == 0
-    assert broker.context.offsets.query(TOPIC, GROUP, 0) == 1
+    assert broker.parts.tables.offsets.query(TOPIC, GROUP, 0) == 1

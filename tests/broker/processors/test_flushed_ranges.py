@@ -26,7 +26,15 @@ async def broker(tmp_path: Path) -> AsyncIterator[DataBroker]:
 
 
 async def ask(broker: DataBroker, topic: str = TOPIC) -> RemotingCommand:
-    wire = Wire(Dispatcher([FlushedRangesProcessor(broker.context)]))
+    wire = Wire(
+        Dispatcher(
+            [
+                FlushedRangesProcessor(
+                    store=broker.store, topics=broker.parts.tables.topics, visible=broker.parts.reads.visible
+                )
+            ]
+        )
+    )
     command = RemotingCommand(code=TierRequestCode.FLUSHED_RANGES, opaque=1, ext_fields={"topic": topic})
     wire.receive(command.encode())
     (answer,) = await wire.wait_commands()

@@ -120,9 +120,9 @@ async def test_a_reset_moves_the_group(broker: DataBroker) -> None:
     client = PopClient(broker)
     client.send(b"0", b"1", b"2")
     client.pop()
-    broker.context.offsets.assign_reset(TOPIC, GROUP, 0, 1)
+    broker.parts.tables.offsets.assign_reset(TOPIC, GROUP, 0, 1)
     assert bodies(client.pop()) == [b"1", b"2"]
-    assert not broker.context.offsets.has_reset(TOPIC, GROUP, 0)
+    assert not broker.parts.tables.offsets.has_reset(TOPIC, GROUP, 0)
 
 
 async def test_an_offset_that_the_queue_does_not_have_is_corrected(tmp_path: Path) -> None:
@@ -130,11 +130,11 @@ async def test_an_offset_that_the_queue_does_not_have_is_corrected(tmp_path: Pat
         client = PopClient(broker)
         client.send(*[b"%d" % number for number in range(100)])
         minimum = expire_local_files(broker, 60)
-        broker.context.offsets.commit(TOPIC, GROUP, 0, 3)
+        broker.parts.tables.offsets.commit(TOPIC, GROUP, 0, 3)
         assert bodies(client.pop(maxMsgNums=1)) == [b"%d" % minimum]
-        broker.context.offsets.commit(TOPIC, GROUP, 0, 500)
+        broker.parts.tables.offsets.commit(TOPIC, GROUP, 0, 500)
         assert client.pop() == []
-        assert broker.context.offsets.query(TOPIC, GROUP, 0) == 100
+        assert broker.parts.tables.offsets.query(TOPIC, GROUP, 0) == 100
 
 
 async def test_messages_in_flight_may_be_limited(broker: DataBroker) -> None:
@@ -189,7 +189,7 @@ async def test_retry_topics_of_version_2_and_the_older_ones_beside_them(broker: 
     await come_back(broker, client, 3)
     broker.change_config(retry_topic_v2=True)
     await come_back(broker, client, 3)
-    assert "%RETRY%group+TopicA" in broker.context.topics
+    assert "%RETRY%group+TopicA" in broker.parts.tables.topics
     flags = set()
     found: list[bytes] = []
     for _ in range(60):
@@ -199,7 +199,7 @@ async def test_retry_topics_of_version_2_and_the_older_ones_beside_them(broker: 
             assert client.ack(message).code == 0
     assert flags == {1, 2}
     assert sorted(found) == sorted([b"back%d" % number for number in range(3)] * 2)
-    assert len(broker.context.pops.in_flight) == 0
+    assert len(broker.parts.pops.store.in_flight) == 0
 
 
 @pytest.mark.parametrize(("percent", "first"), [(100, b"back0"), (0, b"new")])
@@ -247,7 +247,7 @@ async def test_what_is_refused(broker: DataBroker, fields: dict[str, Any], code:
 
 async def test_who_is_refused(broker: DataBroker) -> None:
     client = PopClient(broker)
-    await broker.context.groups.update([SubscriptionGroupConfig(group_name=GROUP, consume_enable=False)])
+    await broker.parts.tables.groups.update([SubscriptionGroupConfig(group_name=GROUP, consume_enable=False)])
     assert client.pop_answer().code == 16
     broker.change_config(permission=2)
     answer = client.pop_answer()
@@ -273,7 +273,7 @@ async def test_old_clients_do_not_say_when_a_request_was_born(broker: DataBroker
 
 
 async def test_too_much_in_flight_is_polling_full(broker: DataBroker) -> None:
-    broker.context.pops.pending_max = 1
+    broker.parts.pops.store.pending_max = 1
     client = PopClient(broker)
     client.send(b"a", b"b")
     assert len(client.pop(maxMsgNums=1)) == 1
@@ -464,11 +464,11 @@ async def test_messages_that_come_back_wait_for_a_tier_that_is_away(tmp_path: Pa
         held, cold.records[TOPIC, 0] = cold.records[TOPIC, 0], []
         broker.clock.now_ms += INVISIBLE_MS
         await broker.pop.reviver.step()
-        assert len(broker.context.pops.in_flight) == 1
+        assert len(broker.parts.pops.store.in_flight) == 1
         cold.is_away, cold.records[TOPIC, 0] = False, held
         await broker.pop.reviver.step()
-        assert len(broker.context.pops.in_flight) == 1, "not before its pause is over"
+        assert len(broker.parts.pops.store.in_flight) == 1, "not before its pause is over"
         broker.clock.now_ms += 10_000
         await broker.pop.reviver.step()
-        broker.context.offsets.commit(TOPIC, GROUP, 0, 100)
+        broker.parts.tables.offsets.commit(TOPIC, GROUP, 0, 100)
         assert bodies(client.pop()) == [b"0"]

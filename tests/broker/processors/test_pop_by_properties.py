@@ -15,7 +15,6 @@ from tests.broker.popping import INVISIBLE_MS, TOPIC, PopClient, bodies, popped
 from tests.broker.pulling import expire_local_files
 from thermocline.broker import pop_finder
 from thermocline.broker.broker_config import BrokerConfig
-from thermocline.broker.loop_turns import LoopTurns
 
 CONFIG = BrokerConfig(listen_host="127.0.0.1", property_filter=True)
 
@@ -67,7 +66,7 @@ async def test_what_comes_back_is_chosen_too(broker: DataBroker) -> None:
 async def test_a_pop_waits_on_when_what_came_is_not_for_it(broker: DataBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pop_finder, "SEARCH_S", 60.0)
     client = PopClient(broker)
-    await broker.context.filters.compile_in_turn("price > 5")
+    await broker.parts.tables.filters.compile_in_turn("price > 5")
     opaque = client.ask_pop(pollTime=15_000, **by_sql("price > 5"))
     send_prices(client, 3)
     await asyncio.sleep(0)
@@ -82,7 +81,7 @@ async def test_a_pop_that_waited_asks_again_for_a_long_search(
     monkeypatch.setattr(pop_finder, "SEARCH_S", -1.0)
     client = PopClient(broker)
     opaque = client.ask_pop(pollTime=15_000, **by_sql("price > 5"))
-    await broker.context.filters.compile_in_turn("price > 5")
+    await broker.parts.tables.filters.compile_in_turn("price > 5")
     await asyncio.sleep(0)
     assert len(broker.pop.polling) == 1
     send_prices(client, 3, 7)
@@ -107,10 +106,9 @@ async def test_while_a_search_goes_on_its_queue_is_busy(broker: DataBroker, monk
     monkeypatch.setattr(pop_finder, "SEARCH_S", -1.0)
     first, second = PopClient(broker), PopClient(broker)
     send_prices(first, *range(5))
-    await broker.context.filters.compile_in_turn("price >= 0")
-    broker.context.turns = LoopTurns(
-        call_soon=asyncio.get_running_loop().call_soon, clock_s=lambda: 0.0, turn_s=0.0
-    )  # one message a turn
+    await broker.parts.tables.filters.compile_in_turn("price >= 0")
+    turns = broker.parts.tables.turns
+    turns._clock_s, turns._turn_s = (lambda: 0.0), 0.0  # one message a turn
     opaque = first.ask_pop(**by_sql("price >= 0"))
     await asyncio.sleep(0)
     assert second.pop() == []
@@ -123,8 +121,8 @@ async def test_refusals(broker: DataBroker) -> None:
         opaque = client.ask_pop(exp=expression, expType=expression_type)
         assert (await client.wait_answer(opaque)).code == code
     send_prices(client, 1, 2)
-    await broker.context.filters.compile_in_turn("price = 1")
-    broker.context.turns = LoopTurns(call_soon=asyncio.get_running_loop().call_soon, jobs_max=0)
+    await broker.parts.tables.filters.compile_in_turn("price = 1")
+    broker.parts.tables.turns._jobs_max = 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pop_finder, "SEARCH_S", -1.0)
         opaque = client.ask_pop(**by_sql("price = 1"))

@@ -121,10 +121,10 @@ async def test_limits_are_settings_that_count_at_once(broker: DataBroker) -> Non
     consumer.send(40)
     assert len(offsets(consumer.pull(0))) == 32
     changes = {"maxTransferCountOnMessageInMemory": "5", "maxTransferBytesOnMessageInMemory": "1048576"}
-    await broker.context.settings.update(changes, broker.context.persister)
+    await broker.parts.base.settings.update(changes, broker.parts.tables.persister)
     assert len(offsets(consumer.pull(0))) == 5
     changes = {"accessMessageInMemoryMaxRatio": "1", "maxTransferBytesOnMessageInMemory": "1"}
-    await broker.context.settings.update(changes, broker.context.persister)
+    await broker.parts.base.settings.update(changes, broker.parts.tables.persister)
     assert len(offsets(consumer.pull(0))) == 1
 
 
@@ -158,7 +158,7 @@ def consume(
     data = ConsumerData(
         group_name=GROUP, consume_type=kind, message_model=model, subscription_data_set=list(subscriptions)
     )
-    broker.context.clients.register_consumer(
+    broker.parts.tables.clients.register_consumer(
         data, Wire(broker.dispatcher).connection, client_id="c", language=LanguageCode.JAVA, version=513
     )
 
@@ -174,7 +174,7 @@ async def test_registered_subscriptions(broker: DataBroker) -> None:
     consume(broker, SubscriptionData(topic=TOPIC, sub_version=5, sub_string="TagB", code_set={tags_code("TagB")}))
     assert consumer.pull(0, sysFlag=0, subVersion=6).code == 25
     assert offsets(consumer.pull(0, sysFlag=0, subVersion=5)) == [1]
-    await broker.context.groups.forbid_read(GROUP, TOPIC, is_forbidden=True)
+    await broker.parts.tables.groups.forbid_read(GROUP, TOPIC, is_forbidden=True)
     answer = consumer.pull(0, sysFlag=0, subVersion=5)
     assert (answer.code, answer.ext_fields) == (16, {"forbiddenType": "5"})
 
@@ -184,7 +184,7 @@ async def test_broadcasting_may_be_forbidden(broker: DataBroker) -> None:
     consumer.send()
     consume(broker, SubscriptionData(topic=TOPIC), model="BROADCASTING")
     assert consumer.pull(0, sysFlag=0).code == 0
-    await broker.context.groups.update([SubscriptionGroupConfig(group_name=GROUP, consume_broadcast_enable=False)])
+    await broker.parts.tables.groups.update([SubscriptionGroupConfig(group_name=GROUP, consume_broadcast_enable=False)])
     answer = consumer.pull(0, sysFlag=0)
     assert (answer.code, answer.ext_fields) == (16, {"forbiddenType": "4"})
 
@@ -200,10 +200,10 @@ async def test_refusals(broker: DataBroker) -> None:
     assert consumer.pull(0, topic="Missing").code == 17
     assert consumer.pull(0, consumerGroup="a b").code == 26
     assert consumer.pull(0, queueOffset=None).code == 1
-    await broker.context.topics.ensure("WriteOnly", queue_count=1, perm=2)
+    await broker.parts.tables.topics.ensure("WriteOnly", queue_count=1, perm=2)
     answer = consumer.pull(0, topic="WriteOnly")
     assert (answer.code, answer.ext_fields) == (16, {"forbiddenType": "3"})
-    await broker.context.groups.update([SubscriptionGroupConfig(group_name=GROUP, consume_enable=False)])
+    await broker.parts.tables.groups.update([SubscriptionGroupConfig(group_name=GROUP, consume_enable=False)])
     answer = consumer.pull(0)
     assert (answer.code, answer.ext_fields) == (16, {"forbiddenType": "2"})
     broker.change_config(lite_pull=False)
@@ -244,10 +244,10 @@ async def test_a_reset_moves_the_group_once(broker: DataBroker) -> None:
     """The next pull says where to go on; a stale commit in it does not count."""
     consumer = Consumer(broker)
     consumer.send(5)
-    broker.context.offsets.assign_reset(TOPIC, GROUP, 0, 2)
+    broker.parts.tables.offsets.assign_reset(TOPIC, GROUP, 0, 2)
     answer = consumer.pull(5, sysFlag=5, commitOffset=4)
     assert outcome(answer) == (21, "OFFSET_RESET", 2, 0, 5)
-    assert broker.context.offsets.query(TOPIC, GROUP, 0) == 2
+    assert broker.parts.tables.offsets.query(TOPIC, GROUP, 0) == 2
     assert outcome(consumer.pull(2)) == (0, "FOUND", 5, 0, 5)
 
 
@@ -255,11 +255,11 @@ async def test_commits_and_pull_offsets(broker: DataBroker) -> None:
     consumer = Consumer(broker)
     consumer.send(5)
     consumer.pull(1, commitOffset=1)
-    assert broker.context.offsets.query(TOPIC, GROUP, 0) is None
+    assert broker.parts.tables.offsets.query(TOPIC, GROUP, 0) is None
     consumer.pull(1, sysFlag=5, commitOffset=1)
-    assert broker.context.offsets.query(TOPIC, GROUP, 0) == 1
-    assert broker.context.offsets.query_pull(TOPIC, GROUP, 0) == 5
-    stats = broker.context.stats.view("GROUP_GET_NUMS", f"{TOPIC}@{GROUP}")
+    assert broker.parts.tables.offsets.query(TOPIC, GROUP, 0) == 1
+    assert broker.parts.tables.offsets.query_pull(TOPIC, GROUP, 0) == 5
+    stats = broker.parts.base.stats.view("GROUP_GET_NUMS", f"{TOPIC}@{GROUP}")
     assert stats is not None
 
 
@@ -352,7 +352,7 @@ async def test_short_polling(broker: DataBroker) -> None:
 async def test_a_topic_that_is_deleted_while_a_pull_waits(broker: DataBroker) -> None:
     consumer = Consumer(broker)
     opaque = consumer.ask(0, sysFlag=6, suspendTimeoutMillis=500)
-    await broker.context.topics.delete(TOPIC)
+    await broker.parts.tables.topics.delete(TOPIC)
     broker.clock.now_ms += 500 + TICK_MS
     broker.hot.tick(broker.clock.now_ms)
     assert (await consumer.answer_to(opaque)).code == 17
@@ -384,10 +384,10 @@ async def test_commit_counts_once_when_a_pull_waits(broker: DataBroker) -> None:
     consumer = Consumer(broker)
     consumer.send()
     opaque = consumer.ask(1, sysFlag=7, commitOffset=1)
-    broker.context.offsets.commit(TOPIC, GROUP, 0, 9)
+    broker.parts.tables.offsets.commit(TOPIC, GROUP, 0, 9)
     consumer.send()
     await consumer.answer_to(opaque)
-    assert broker.context.offsets.query(TOPIC, GROUP, 0) == 9
+    assert broker.parts.tables.offsets.query(TOPIC, GROUP, 0) == 9
 
 
 async def test_sync_flush_shows_only_what_is_durable(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from tests.broker.wire import Wire
 from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.long_polling import TICK_MS
 from thermocline.broker.loop_turns import LoopTurns
+from thermocline.broker.message_filters import MessageFilters
 from thermocline.broker.pull_finder import UNITS_EXAMINED_MAX
 from thermocline.remoting.bodies import ConsumerData, SubscriptionData
 from thermocline.remoting.command import RemotingCommand, SerializeType
@@ -55,14 +56,14 @@ def send_prices(consumer: Consumer, count: int, start: int = 0, **fields: Any) -
 async def one_message_a_turn(broker: DataBroker, *expressions: str) -> None:
     """Let every turn of the loop be over after one message; these expressions are compiled already."""
     for expression in expressions:
-        await broker.context.filters.compile_in_turn(expression)
-    loop = asyncio.get_running_loop()
-    broker.context.turns = LoopTurns(call_soon=loop.call_soon, clock_s=lambda: 0.0, turn_s=0.0)
+        await broker.parts.tables.filters.compile_in_turn(expression)
+    turns = broker.parts.tables.turns
+    turns._clock_s, turns._turn_s = (lambda: 0.0), 0.0
 
 
 def subscribe(broker: DataBroker, *subscriptions: SubscriptionData) -> None:
     """A member of the group is connected."""
-    broker.context.clients.register_consumer(
+    broker.parts.tables.clients.register_consumer(
         ConsumerData(group_name=GROUP, subscription_data_set=list(subscriptions)),
         Wire(broker.dispatcher).connection,
         client_id="c",
@@ -129,8 +130,8 @@ async def test_tags_take_no_turn_and_no_look_into_records(
         raise AssertionError("a record was looked into")
 
     monkeypatch.setattr("thermocline.store.filtered_runs.read_properties_text", looked)
-    monkeypatch.setattr(broker.context, "turns", None)
-    monkeypatch.setattr(broker.context, "filters", None)
+    monkeypatch.setattr(LoopTurns, "add", looked)
+    monkeypatch.setattr(MessageFilters, "find", looked)
     assert offsets(consumer.pull(0, **fields)) == [0, 1, 2]
 
 
@@ -246,11 +247,11 @@ async def test_a_client_that_leaves_ends_its_search(broker: DataBroker) -> None:
     await one_message_a_turn(broker, "price = 49")
     consumer.ask(0, **by_sql("price = 49"))
     await asyncio.sleep(0)
-    assert len(broker.context.turns) == 1
+    assert len(broker.parts.tables.turns) == 1
     consumer.wire.connection.close()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert len(broker.context.turns) == 0
+    assert len(broker.parts.tables.turns) == 0
 
 
 async def test_local_files_may_go_during_a_search(tmp_path: Path) -> None:
@@ -274,8 +275,8 @@ async def test_local_files_may_go_during_a_search(tmp_path: Path) -> None:
 async def test_more_searches_than_turns_take(broker: DataBroker) -> None:
     consumer = Consumer(broker)
     send_prices(consumer, 5)
-    await broker.context.filters.compile_in_turn("price > 1")
-    broker.context.turns = LoopTurns(call_soon=asyncio.get_running_loop().call_soon, jobs_max=0)
+    await broker.parts.tables.filters.compile_in_turn("price > 1")
+    broker.parts.tables.turns._jobs_max = 0
     for code in (11, 361):
         answer = consumer.pull(0, code=code, **by_sql("price > 1"))
         assert (answer.code, answer.remark) == (215, "too many pulls with a filter are on the way")
@@ -288,7 +289,7 @@ async def test_a_pull_waits_for_a_message_that_matches(broker: DataBroker) -> No
     """It is answered by the first one; what comes while that is searched for is the client's next pull's."""
     consumer = Consumer(broker)
     send_prices(consumer, 3)
-    await broker.context.filters.compile_in_turn("price > 100")
+    await broker.parts.tables.filters.compile_in_turn("price > 100")
     opaque = consumer.ask(3, **by_sql("price > 100", sysFlag=6))
     assert len(broker.long_polling) == 1
     send_prices(consumer, 5, start=50)
@@ -320,7 +321,7 @@ async def test_the_wait_ends_with_its_time(broker: DataBroker) -> None:
     """With 19 when nothing came, with 20 and a new offset when nothing that matches did."""
     consumer = Consumer(broker)
     send_prices(consumer, 3)
-    await broker.context.filters.compile_in_turn("price = 50")
+    await broker.parts.tables.filters.compile_in_turn("price = 50")
     silent = consumer.ask(0, **by_sql("price = 50", sysFlag=6, suspendTimeoutMillis=1_000, queueId=1))
     filtered = consumer.ask(3, **by_sql("price = 50", sysFlag=6, suspendTimeoutMillis=1_000))
     assert len(broker.long_polling) == 2
@@ -359,9 +360,9 @@ async def test_time_that_is_up_during_a_search_lets_it_end(broker: DataBroker, p
 async def test_a_waiting_pull_that_finds_no_turn_answers_at_its_time(broker: DataBroker) -> None:
     consumer = Consumer(broker)
     send_prices(consumer, 1)
-    await broker.context.filters.compile_in_turn("price = 1")
+    await broker.parts.tables.filters.compile_in_turn("price = 1")
     opaque = consumer.ask(1, **by_sql("price = 1", sysFlag=6, suspendTimeoutMillis=1_000))
-    broker.context.turns = LoopTurns(call_soon=asyncio.get_running_loop().call_soon, jobs_max=0)
+    broker.parts.tables.turns._jobs_max = 0
     send_prices(consumer, 1, start=1)
     assert len(broker.long_polling) == 1
     broker.clock.now_ms += 1_000 + TICK_MS
@@ -380,7 +381,7 @@ async def test_a_waiting_client_that_leaves_is_searched_for_no_more(broker: Data
     consumer.wire.lose()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert (len(broker.context.turns), len(broker.long_polling)) == (0, 0)
+    assert (len(broker.parts.tables.turns), len(broker.long_polling)) == (0, 0)
     send_prices(sender, 5, start=5)
     assert consumer.wire.take() == b""
 
@@ -429,7 +430,7 @@ async def test_a_registered_expression_that_is_none(broker: DataBroker, subscrip
 async def test_messages_that_come_back_are_all_for_the_group(broker: DataBroker) -> None:
     """Clients subscribe to their retry topic with `*`, whatever they want of the topic itself."""
     topic = retry_topic(GROUP)
-    await broker.context.topics.ensure(topic, queue_count=1)
+    await broker.parts.tables.topics.ensure(topic, queue_count=1)
     consumer = Consumer(broker)
     for price in (1, 9):
         consumer.send(topic=topic, properties={"price": str(price), "RETRY_TOPIC": TOPIC})

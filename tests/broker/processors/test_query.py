@@ -30,9 +30,9 @@ async def broker(tmp_path: Path) -> AsyncIterator[DataBroker]:
 async def test_query_by_key_unique_id_and_tag(broker: DataBroker) -> None:
     """Newest first, at most as many as wanted."""
     send_with_keys(broker, 10)
-    assert broker.context.stats.served_bytes == 0
+    assert broker.parts.base.stats.served_bytes == 0
     answer = await query(broker, "k3")
-    assert broker.context.stats.served_bytes == len(answer.body) > 0
+    assert broker.parts.base.stats.served_bytes == len(answer.body) > 0
     assert [record.queue_offset for record in messages(answer)] == [3]
     assert answer.ext_fields is not None
     last = broker.records()[-1]
@@ -80,10 +80,10 @@ async def test_places_that_do_not_hold_the_key_are_left_out(broker: DataBroker) 
 async def test_messages_of_a_deleted_topic_are_not_messages(broker: DataBroker) -> None:
     send_with_keys(broker, 2)
     (record, _) = broker.records()
-    await broker.context.topics.delete(TOPIC)
+    await broker.parts.tables.topics.delete(TOPIC)
     assert (await query(broker, "k0")).code == 22
     assert (await broker.ask_wire(33, offset=record.physical_offset)).code == 1
-    await broker.context.topics.ensure(TOPIC, queue_count=4)
+    await broker.parts.tables.topics.ensure(TOPIC, queue_count=4)
     assert (await query(broker, "k0")).code == 22
 
 

@@ -48,7 +48,7 @@ async def recall(broker: DataBroker, handle: str, *, topic: str = TOPIC) -> Remo
 
 
 async def test_a_recalled_message_is_not_delivered(broker: DataBroker) -> None:
-    service = timer_service(broker.context)
+    service = timer_service(broker.parts)
     handle = await send_timed(broker, b"recalled", number=1)
     await send_timed(broker, b"kept", number=2)
     deliver_all(service)
@@ -57,20 +57,20 @@ async def test_a_recalled_message_is_not_delivered(broker: DataBroker) -> None:
     assert answer.ext_fields == {"msgId": unique_key(1), "MSG_REGION": "DefaultRegion"}
     broker.clock.now_ms += 62_000
     deliver_all(service)
-    assert bodies_in(broker.context, TOPIC) == [b"kept"]
+    assert bodies_in(broker.parts, TOPIC) == [b"kept"]
 
 
 async def test_the_marker_is_the_official_one(broker: DataBroker) -> None:
     handle = await send_timed(broker, b"recalled")
     await recall(broker, handle)
-    message, marker = records_in(broker.context, TIMER_TOPIC)
+    message, marker = records_in(broker.parts, TIMER_TOPIC)
     assert marker.body == b"0"
     assert marker.properties["TIMER_OUT_MS"] == message.properties["TIMER_OUT_MS"]
     assert marker.properties["TIMER_DEL_UNIQKEY"] == unique_key(1)
     assert (marker.tags, marker.properties["PGROUP"]) == ("_RECALL_TAG_", "producers")
-    await broker.context.settings.update({"appendTopicForTimerDeleteKey": "true"}, broker.context.persister)
+    await broker.parts.base.settings.update({"appendTopicForTimerDeleteKey": "true"}, broker.parts.tables.persister)
     await recall(broker, handle)
-    *_, marker = records_in(broker.context, TIMER_TOPIC)
+    *_, marker = records_in(broker.parts, TIMER_TOPIC)
     assert marker.properties["TIMER_DEL_UNIQKEY"] == f"{TOPIC}+{unique_key(1)}"
 
 
@@ -80,7 +80,7 @@ async def test_recall_is_off_by_default_and_can_be_switched_on(tmp_path: Path) -
         answer = await recall(broker, handle)
         assert (answer.code, answer.remark) == (16, "recall failed, operation is forbidden")
         assert answer.ext_fields == {"MSG_REGION": "DefaultRegion"}
-        await broker.context.settings.update({"recallMessageEnable": "true"}, broker.context.persister)
+        await broker.parts.base.settings.update({"recallMessageEnable": "true"}, broker.parts.tables.persister)
         assert (await recall(broker, handle)).code == 0
 
 
@@ -122,7 +122,7 @@ async def test_handles_that_are_no_use(broker: DataBroker) -> None:
         assert (answer.code, answer.remark) == (604, remark)
     answer = await recall(broker, good.encode(), topic="Other")
     assert (answer.code, answer.remark) == (604, "recall failed, topic not match")
-    assert len(records_in(broker.context, TIMER_TOPIC)) == 1
+    assert len(records_in(broker.parts, TIMER_TOPIC)) == 1
 
 
 async def test_a_marker_that_cannot_be_stored(broker: DataBroker) -> None:

@@ -77,7 +77,7 @@ async def test_a_reply_reaches_who_asked_and_the_reply_topic(broker: DataBroker)
     told = decode_properties((pushed.ext_fields or {})["properties"])
     assert told["CORRELATION_ID"] == "c1"
     assert told.keys() >= {"PUSH_REPLY_TIME", "MSG_REGION", "TRACE_ON", "MSG_TYPE"}
-    assert (pushed.ext_fields or {})["storeHost"] == broker.context.advertised_address
+    assert (pushed.ext_fields or {})["storeHost"] == broker.parts.base.advertised_address
 
     (record,) = broker.records()
     assert (record.topic, record.body) == (REPLY_TOPIC, b"yes")
@@ -116,5 +116,5 @@ async def test_a_requester_that_has_left_is_not_found(broker: DataBroker) -> Non
     await join(broker, Requester())
     leave = RemotingCommand.request(35, ext_fields={"clientID": REQUESTER, "producerGroup": "askers"})
     assert (await broker.ask(leave, broker.connections[-1])).code == 0
-    assert broker.context.clients.producer_connection(REQUESTER) is None
+    assert broker.parts.tables.clients.producer_connection(REQUESTER) is None
     assert (await reply(broker)).code == 1

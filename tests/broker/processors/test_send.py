@@ -99,7 +99,7 @@ async def test_the_answer_names_the_place_in_the_log(broker: DataBroker) -> None
     answer = await Producer(broker).send(v1_frame())
     assert answer.ext_fields is not None
     message_id = decode_message_id(answer.ext_fields["msgId"])
-    assert (message_id.host, message_id.physical_offset) == (broker.context.store_host, 0)
+    assert (message_id.host, message_id.physical_offset) == (broker.parts.base.store_host, 0)
     (record,) = broker.records()
     assert answer.ext_fields["transactionId"] == record.unique_key
     assert record.unique_key is not None
@@ -159,7 +159,7 @@ async def test_what_is_refused_is_not_stored(tmp_path: Path, frame: bytes, code:
 
 async def test_broker_permission_counts_for_ordered_topics(broker: DataBroker) -> None:
     """RocketMQ lets others pass: clients see the permission in the route."""
-    await broker.context.topics.ensure("Ordered", queue_count=1, order=True)
+    await broker.parts.tables.topics.ensure("Ordered", queue_count=1, order=True)
     broker.change_config(permission=4)
     producer = Producer(broker)
     assert (await producer.send(send_frame(topic="Ordered"))).code == 16
@@ -195,7 +195,7 @@ async def test_a_full_disk_is_an_answer(broker: DataBroker) -> None:
 
 @pytest.mark.parametrize("through_chunks", [True, False])
 async def test_a_nearly_full_disk_is_said_in_rocketmqs_words(broker: DataBroker, through_chunks: bool) -> None:
-    disk = broker.context.disk
+    disk = broker.parts.base.disk
     broker.store.commit_log.pause(DISK_NEARLY_FULL)
     used = 1 - disk.free_bytes(broker.store.config.commit_log_path) / disk.total_bytes(
         broker.store.config.commit_log_path
@@ -221,7 +221,7 @@ async def test_a_first_message_makes_its_topic(broker: DataBroker) -> None:
     answers = await producer.wire.wait_commands(5)
     assert sorted(answer.opaque for answer in answers) == list(range(5))
     assert {answer.code for answer in answers} == {0}
-    config = broker.context.topics.get("New")
+    config = broker.parts.tables.topics.get("New")
     assert config is not None
     assert (config.write_queue_nums, config.read_queue_nums, config.perm) == (2, 2, 6)
     assert (await producer.send(send_frame(topic="New", queue_id=2))).code == 29
@@ -230,7 +230,7 @@ async def test_a_first_message_makes_its_topic(broker: DataBroker) -> None:
 async def test_topics_are_not_made_where_that_is_switched_off(broker: DataBroker) -> None:
     broker.change_config(auto_create_topic=False)
     assert (await Producer(broker).send(send_frame(topic="New"))).code == 17
-    assert "New" not in broker.context.topics
+    assert "New" not in broker.parts.tables.topics
 
 
 async def test_a_topic_with_fewer_queues_than_it_had(broker: DataBroker) -> None:
@@ -245,7 +245,7 @@ async def test_a_topic_with_fewer_queues_than_it_had(broker: DataBroker) -> None
 async def test_a_deleted_topic_made_again_starts_clean(broker: DataBroker) -> None:
     producer = Producer(broker)
     await producer.send(send_frame(queue_id=1))
-    await broker.context.topics.delete(TOPIC)
+    await broker.parts.tables.topics.delete(TOPIC)
     broker.store.forget_topic(TOPIC)
     answer = await producer.send(send_frame(queue_id=1))
     assert answer.ext_fields is not None
@@ -257,7 +257,7 @@ async def test_a_deleted_topic_made_again_starts_clean(broker: DataBroker) -> No
 
 async def test_multi_tag_topics_mark_their_messages(broker: DataBroker) -> None:
     config = TopicConfig(topic_name="Multi", read_queue_nums=1, write_queue_nums=1, topic_filter_type="MULTI_TAG")
-    await broker.context.topics.update(config, {})
+    await broker.parts.tables.topics.update(config, {})
     await Producer(broker).send(send_frame(topic="Multi"))
     (record,) = broker.records()
     assert record.sys_flag == 2
@@ -274,7 +274,7 @@ async def retry_send(broker: DataBroker, *, reconsume_times: int, **fields: str)
 async def test_a_retry_topic_is_made_with_one_queue(broker: DataBroker) -> None:
     broker.change_config(auto_create_topic=False)
     assert (await retry_send(broker, reconsume_times=1)).code == 0
-    config = broker.context.topics.get("%RETRY%group")
+    config = broker.parts.tables.topics.get("%RETRY%group")
     assert config is not None
     assert config.write_queue_nums == 1
     (record,) = broker.records()
@@ -283,20 +283,20 @@ async def test_a_retry_topic_is_made_with_one_queue(broker: DataBroker) -> None:
 
 async def test_a_message_that_was_retried_too_often_is_a_dead_letter(broker: DataBroker) -> None:
     """By the group's own limit, or the one in the request."""
-    await broker.context.groups.update([SubscriptionGroupConfig(group_name="group", retry_max_times=2)])
+    await broker.parts.tables.groups.update([SubscriptionGroupConfig(group_name="group", retry_max_times=2)])
     for reconsume_times in (2, 3):
         assert (await retry_send(broker, reconsume_times=reconsume_times)).code == 0
     assert (await retry_send(broker, reconsume_times=3, l="5")).code == 0
     assert [record.topic for record in broker.records()] == ["%RETRY%group", "%DLQ%group", "%RETRY%group"]
     dead = broker.records()[1]
     assert (dead.queue_id, dead.properties["DELAY"], dead.tags) == (0, "-1", "TagA")
-    config = broker.context.topics.get("%DLQ%group")
+    config = broker.parts.tables.topics.get("%DLQ%group")
     assert config is not None
     assert (config.write_queue_nums, config.perm) == (1, 6)
 
 
 async def test_a_group_that_consumes_in_order_retries_nothing(broker: DataBroker) -> None:
-    broker.context.locks.lock("group", [MessageQueue(topic=TOPIC, broker_name="broker-a", queue_id=0)], "c")
+    broker.parts.tables.locks.lock("group", [MessageQueue(topic=TOPIC, broker_name="broker-a", queue_id=0)], "c")
     assert (await retry_send(broker, reconsume_times=0)).code == 0
     assert [record.topic for record in broker.records()] == ["%DLQ%group"]
 
@@ -374,16 +374,16 @@ async def test_a_timed_message_is_answered_as_recorded(tmp_path: Path, code: int
 
 
 async def test_a_timed_message_comes_to_its_queue_at_its_time(broker: DataBroker) -> None:
-    service = timer_service(broker.context)
+    service = timer_service(broker.parts)
     properties = send_properties(TAGS="TagA", TIMER_DELAY_SEC="5", colour="grün")
     assert (await Producer(broker).send(send_frame(queue_id=2, body=b"later", properties=properties))).code == 0
     deliver_all(service)
     broker.clock.now_ms += 4_999
     deliver_all(service)
-    assert records_in(broker.context, TOPIC, 2) == []
+    assert records_in(broker.parts, TOPIC, 2) == []
     broker.clock.now_ms += 21
     deliver_all(service)
-    (record,) = records_in(broker.context, TOPIC, 2)
+    (record,) = records_in(broker.parts, TOPIC, 2)
     assert (record.body, record.tags, record.properties["colour"]) == (b"later", "TagA", "grün")
     assert record.born_host == PEER
     # What is sent on by a consumer or an operator is not timed again.
@@ -391,7 +391,7 @@ async def test_a_timed_message_comes_to_its_queue_at_its_time(broker: DataBroker
     again = await Producer(broker).send(send_frame(queue_id=2, properties=text))
     assert again.ext_fields is not None
     assert "recallHandle" not in again.ext_fields
-    assert len(records_in(broker.context, TOPIC, 2)) == 2
+    assert len(records_in(broker.parts, TOPIC, 2)) == 2
 
 
 @pytest.mark.parametrize("properties", [{"TIMER_DELAY_MS": "0"}, {"TIMER_DELIVER_MS": "5"}, {"TIMER_DELAY_SEC": "-1"}])
@@ -403,7 +403,7 @@ async def test_a_time_that_has_come_is_at_once(broker: DataBroker, properties: d
 
 
 async def test_a_timed_message_to_a_retry_topic_has_no_handle(broker: DataBroker) -> None:
-    await broker.context.topics.ensure("%RETRY%group", queue_count=1)
+    await broker.parts.tables.topics.ensure("%RETRY%group", queue_count=1)
     frame = send_frame(topic="%RETRY%group", properties=send_properties(TIMER_DELAY_SEC="5"))
     answer = await Producer(broker).send(frame)
     assert answer.code == 0
@@ -428,14 +428,14 @@ async def test_the_limit_on_delays_is_live(broker: DataBroker) -> None:
     producer = Producer(broker)
     frame = send_frame(properties=send_properties(TIMER_DELAY_SEC="604800"))
     assert (await producer.send(frame)).code == 13
-    await broker.context.settings.update({"timerMaxDelaySec": "31536000"}, broker.context.persister)
+    await broker.parts.base.settings.update({"timerMaxDelaySec": "31536000"}, broker.parts.tables.persister)
     assert (await producer.send(frame)).code == 0
 
 
 async def test_a_full_tick_refuses_with_the_official_words(tmp_path: Path) -> None:
     config = BrokerConfig(listen_host="127.0.0.1", timer_slot_count_max=2)
     async with data_broker(tmp_path, topics=[TOPIC], start=False, config=config) as broker:
-        service, producer = timer_service(broker.context), Producer(broker)
+        service, producer = timer_service(broker.parts), Producer(broker)
         frame = send_frame(properties=send_properties(TIMER_DELIVER_MS=str(broker.clock.now_ms + 60_000)))
         answers = []
         for _ in range(10):
@@ -583,7 +583,7 @@ async def test_one_way_sends_are_never_answered(broker: DataBroker) -> None:
         producer.wire.receive(send_frame(flag=2))
         producer.wire.receive(send_frame(flag=2, queue_id=9))
         producer.wire.receive(send_frame(flag=2, topic="New"))
-        await broker.context.topics.ensure("New", queue_count=1)
+        await broker.parts.tables.topics.ensure("New", queue_count=1)
         await asyncio.sleep(0)
         assert producer.wire.take() == b""
     assert sum(record.topic == TOPIC for record in broker.records()) == 2
@@ -595,6 +595,6 @@ async def test_statistics(broker: DataBroker) -> None:
         await producer.send(send_frame())
     await producer.send(batch_frame([BatchMessage(b"x")] * 2))
     await producer.send(send_frame(queue_id=9))
-    rates: Any = broker.context.stats.rates
+    rates: Any = broker.parts.base.stats.rates
     assert (rates.put_count, rates.put_failed_times) == (5, 1)
     assert rates.put_bytes == broker.store.commit_log.append_offset

@@ -27,10 +27,12 @@ def fields(offset: int, **more: str) -> dict[str, str]:
 
 
 def records(broker: ControlBroker, topic: str, queue_id: int = 0) -> list[MessageRecord]:
-    queue = broker.context.store.queues.find(topic, queue_id)
+    queue = broker.parts.base.store.queues.find(topic, queue_id)
     if queue is None:
         return []
-    return [broker.context.store.read_record(queue.unit(offset).physical_offset) for offset in range(queue.next_offset)]
+    return [
+        broker.parts.base.store.read_record(queue.unit(offset).physical_offset) for offset in range(queue.next_offset)
+    ]
 
 
 async def test_a_message_tries_again_after_a_growing_delay(broker: ControlBroker) -> None:
@@ -53,7 +55,7 @@ async def test_a_message_tries_again_after_a_growing_delay(broker: ControlBroker
         "WAIT": "false",
     }
     broker.clock.now_ms += 10_000
-    broker.context.delays.deliver_slice()
+    broker.parts.due.delays.deliver_slice()
     (again,) = records(broker, "%RETRY%G")
     # The second try: one level later, the first topic and id remembered.
     assert (await broker.ask(36, fields(again.physical_offset))).code == 0
@@ -61,7 +63,7 @@ async def test_a_message_tries_again_after_a_growing_delay(broker: ControlBroker
     assert waiting.reconsume_times == 2
     assert waiting.properties["RETRY_TOPIC"] == "T"
     assert waiting.properties["ORIGIN_MESSAGE_ID"] == encode_message_id(STORE_HOST, sent.physical_offset)
-    view = broker.context.stats.view("SNDBCK_PUT_NUMS", "T@G")
+    view = broker.parts.base.stats.view("SNDBCK_PUT_NUMS", "T@G")
     assert view is not None
 
 
@@ -83,11 +85,11 @@ async def test_a_message_ends_among_the_dead_letters(broker: ControlBroker, more
     assert (dead.body, dead.reconsume_times) == (b"dead", 1)
     assert dead.properties["DELAY"] == "0"
     assert dead.properties["RETRY_TOPIC"] == "T"
-    config = broker.context.topics.get("%DLQ%G")
+    config = broker.parts.tables.topics.get("%DLQ%G")
     assert config is not None
     assert (config.write_queue_nums, config.perm) == (1, 6)
     assert [queue.topic for queue in broker.arrived] == ["%DLQ%G"]
-    assert broker.context.stats.view("DLQ_PUT_NUMS", "T@G") is not None
+    assert broker.parts.base.stats.view("DLQ_PUT_NUMS", "T@G") is not None
 
 
 async def test_old_clients_leave_the_number_of_tries_to_the_group(broker: ControlBroker) -> None:
@@ -148,7 +150,7 @@ async def test_a_message_in_the_cold_tier_is_read_from_there(tmp_path: Path) -> 
     cold = Cold()
     async with control_broker(tmp_path, cold=cold, log_file_bytes=4_096) as broker:
         await broker.create_topic("T")
-        store = broker.context.store
+        store = broker.parts.base.store
         sent = broker.put("T", body=b"cold")
         cold.record = bytes(store.commit_log.record_at(sent.physical_offset))
         for _ in range(20):
@@ -170,7 +172,7 @@ async def test_with_sync_flush_the_answer_waits_for_the_flush(tmp_path: Path) ->
         await broker.create_topic("T")
         sent = broker.put("T")
         assert (await broker.ask(36, fields(sent.physical_offset, delayLevel="-1"))).code == 0
-        log = broker.context.store.commit_log
+        log = broker.parts.base.store.commit_log
         assert log.flush_offset == log.append_offset
         assert [queue.topic for queue in broker.arrived] == ["%DLQ%G"]
 

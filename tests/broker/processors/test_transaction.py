@@ -11,8 +11,8 @@ import pytest
 from tests.broker.data_broker import DataBroker, data_broker
 from tests.broker.transacting import COMMIT, HALF, OP, PARKED, ROLL_BACK, TOPIC, UNKNOWN, TransactionClient, bodies
 from tests.store.send_frames import send_frame, unique_key
+from thermocline.broker.assembly.recurring import make_transaction_service
 from thermocline.broker.cold_reads import ColdRecord, NoColdTier
-from thermocline.broker.transaction_service import TransactionService
 from thermocline.remoting.command import RemotingCommand
 from thermocline.remoting.message_id import encode_message_id
 from thermocline.remoting.message_record import encode_record
@@ -52,7 +52,7 @@ async def test_a_half_message_is_stored_where_nobody_consumes_it(broker: DataBro
         "REAL_QID": "2",
     }
     assert broker.store.queues.of_topic(TOPIC) == {}
-    assert broker.context.transaction_counts.of(TOPIC) == 2
+    assert broker.parts.due.transaction_counts.of(TOPIC) == 2
 
 
 async def test_the_property_decides_and_not_the_flag(broker: DataBroker) -> None:
@@ -65,7 +65,7 @@ async def test_the_property_decides_and_not_the_flag(broker: DataBroker) -> None
 
 async def test_a_retry_of_an_old_client_is_no_half_message(broker: DataBroker) -> None:
     """Before 4.6.1 a consumer sends a message that it could not consume as it got it, with a delay."""
-    await broker.context.topics.ensure("%RETRY%group", queue_count=1)
+    await broker.parts.tables.topics.ensure("%RETRY%group", queue_count=1)
     producer = TransactionClient(broker)
     properties = {"UNIQ_KEY": unique_key(1), "TRAN_MSG": "true", "PGROUP": "shop", "DELAY": "3"}
     producer.wire.receive(send_frame(topic="%RETRY%group", properties=properties, f="4", j="1"))
@@ -93,7 +93,7 @@ async def test_half_messages_may_be_forbidden(broker: DataBroker) -> None:
 async def test_a_commit_wakes_a_consumer_that_waits(broker: DataBroker) -> None:
     producer = TransactionClient(broker)
     half = await producer.send_half(b"paid", TAGS="red")
-    broker.context.groups.find_or_create("G")
+    broker.parts.tables.groups.find_or_create("G")
     pull: dict[str, Any] = {
         "consumerGroup": "G",
         "topic": TOPIC,
@@ -127,7 +127,7 @@ async def test_a_commit_wakes_a_consumer_that_waits(broker: DataBroker) -> None:
         "CLUSTER": "DefaultCluster",
         "__transactionId__": unique_key(1),
     }
-    assert broker.context.transaction_counts.of(TOPIC) == 0
+    assert broker.parts.due.transaction_counts.of(TOPIC) == 0
 
 
 async def test_answers_of_decisions_are_bare(broker: DataBroker) -> None:
@@ -137,7 +137,7 @@ async def test_answers_of_decisions_are_bare(broker: DataBroker) -> None:
         assert (answer.code, answer.remark, answer.ext_fields, bytes(answer.body)) == (0, None, None, b"")
     assert bodies(broker, TOPIC) == [b"half"]
     assert bodies(broker, OP) == [b"0,1,"]  # the rollback, which somebody waited for, and what waited before it
-    assert broker.context.transaction_counts.of(TOPIC) == 1
+    assert broker.parts.due.transaction_counts.of(TOPIC) == 1
 
 
 @pytest.mark.parametrize("is_oneway", [False, True])
@@ -166,7 +166,7 @@ async def test_what_a_decision_is_refused_for(
         assert answer.code == code
         assert remark is None or answer.remark == remark
     assert bodies(broker, TOPIC) == []
-    assert broker.context.transaction_counts.of(TOPIC) == 1
+    assert broker.parts.due.transaction_counts.of(TOPIC) == 1
 
 
 async def test_a_late_decision_is_an_illegal_operation(broker: DataBroker) -> None:
@@ -191,8 +191,8 @@ async def test_a_full_disk_is_an_answer_and_leaves_the_transaction_open(broker: 
 
 
 async def test_settings_are_followed(broker: DataBroker) -> None:
-    await broker.context.settings.update({"transactionTimeOut": "60000"}, broker.context.persister)
-    assert broker.context.transactions.config.timeout_ms == 60_000
+    await broker.parts.base.settings.update({"transactionTimeOut": "60000"}, broker.parts.tables.persister)
+    assert broker.parts.due.transactions.config.timeout_ms == 60_000
 
 
 # -- how safe an answer is ---------------------------------------------------------------------------------------------
@@ -233,8 +233,8 @@ def resume_command(message_id: str) -> RemotingCommand:
 
 async def test_an_operator_has_a_parked_message_asked_about_again(broker: DataBroker) -> None:
     broker.change_config(transaction_check_max=1)
-    await broker.context.settings.update({"transactionCheckMax": "1"}, broker.context.persister)
-    service = TransactionService(broker.context)
+    await broker.parts.base.settings.update({"transactionCheckMax": "1"}, broker.parts.tables.persister)
+    service = make_transaction_service(broker.parts)
     producer = TransactionClient(broker)
     await producer.join("one")
     await producer.send_half()
@@ -243,8 +243,8 @@ async def test_an_operator_has_a_parked_message_asked_about_again(broker: DataBr
         await service.check()
     assert len(producer.questions()) == 1
     (parked,) = [record for record in broker.records() if record.topic == PARKED]
-    assert broker.context.topics.get(PARKED) is not None
-    message_id = encode_message_id(broker.context.store_host, parked.physical_offset)
+    assert broker.parts.tables.topics.get(PARKED) is not None
+    message_id = encode_message_id(broker.parts.base.store_host, parked.physical_offset)
     answer = await producer.ask(resume_command(message_id))
     assert (answer.code, answer.remark) == (0, None)
     await service.check()

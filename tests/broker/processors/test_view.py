@@ -18,9 +18,9 @@ async def test_view_by_id(tmp_path: Path) -> None:
         stored = broker.records()
         expire_local_files(broker, 30)
         for record in (stored[0], stored[29], stored[59]):
-            served = broker.context.stats.served_bytes
+            served = broker.parts.base.stats.served_bytes
             assert messages(await broker.ask_wire(33, offset=record.physical_offset)) == [record]
-            assert broker.context.stats.served_bytes == served + record.size_bytes
+            assert broker.parts.base.stats.served_bytes == served + record.size_bytes
         end = broker.store.commit_log.append_offset
         for nowhere in (1, stored[40].physical_offset + 1, end - 1, end, end + 5, -1, 2**62):
             answer = await broker.ask_wire(33, offset=nowhere)

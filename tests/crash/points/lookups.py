@@ -186,7 +186,7 @@ async def _check_keys(broker: SmallBroker, promises: Promises, catalog: Catalog,
             begin_ms=begin_ms,
             end_ms=end_ms,
             count_max=count_max,
-            expired_before_ms=broker.context.visible.expired_before_ms(topic),
+            expired_before_ms=broker.parts.reads.visible.expired_before_ms(topic),
         )
         records = [bytes(each.record) for each in await _answered(lambda: broker.cold.query_keys(query))]
         # The oldest may have expired between question and answer.

@@ -29,12 +29,12 @@ from tests.simulated_disk import SimulatedDisk
 from tests.store.inline_executor import InlineExecutor
 from tests.tiered.ledger_races import SlowStore
 from thermocline.broker import log_reservation
+from thermocline.broker.assembly.parts import BrokerParts, make_parts
 from thermocline.broker.broker_config import BrokerConfig
 from thermocline.broker.broker_settings import BrokerSettings
 from thermocline.broker.config_persister import load_file
-from thermocline.broker.context import BrokerContext
-from thermocline.broker.context_builder import build_context
 from thermocline.broker.helper_protocol import (
+    TIER_ROLE,
     Fenced,
     HelloReply,
     HelperRequestCode,
@@ -50,7 +50,7 @@ from thermocline.broker.shared_page import PAGE_BYTES, SharedPage
 from thermocline.broker.state_link import StateLink
 from thermocline.broker.store_rounds import StoreRounds
 from thermocline.broker.tier_feed import TierFeed
-from thermocline.broker.tier_link import ROLE, TierLink
+from thermocline.broker.tier_link import TierLink
 from thermocline.broker.tier_process import TierRole
 from thermocline.broker.tier_work import TierWork
 from thermocline.remoting.errors import FencedError, UnavailableError
@@ -203,7 +203,7 @@ class SmallBroker:
         self.role: TierRole | None = None
         self.tier_task: asyncio.Task[None] | None = None
         self.store: MessageStore
-        self.context: BrokerContext
+        self.parts: BrokerParts
         self.cold: TierLink
         self.rounds: StoreRounds
 
@@ -258,7 +258,7 @@ class SmallBroker:
             on_state=lambda code, body: self._state.told(code, body),
         )
         settings = BrokerSettings(broker=BROKER_CONFIG, store=config, tier=tier, clock=world.now_ms)
-        context = self.context = await build_context(
+        parts = self.parts = await make_parts(
             settings,
             store,
             disk=self.disk,
@@ -271,18 +271,18 @@ class SmallBroker:
         reservation = LogReservation(
             store.commit_log,
             reserve_bytes=reserve_bytes(self.disk, config, configured=tier.reserve_bytes),
-            request_save=lambda: context.persister.request(log_reservation.FILE_NAME),
+            request_save=lambda: parts.tables.persister.request(log_reservation.FILE_NAME),
         )
-        context.persister.register(log_reservation.FILE_NAME, config.log_ceiling_path, reservation.encode)
+        parts.tables.persister.register(log_reservation.FILE_NAME, config.log_ceiling_path, reservation.encode)
         reservation.load(load_file(self.disk, config.log_ceiling_path))
-        self._state = StateLink(hub, in_flight=context.pops.in_flight, reservation=reservation)  # type: ignore[arg-type]
+        self._state = StateLink(hub, in_flight=parts.pops.store.in_flight, reservation=reservation)  # type: ignore[arg-type]
         self._index = BuiltIndex(self.disk, config, store, world.now_ms)
         self.feed = TierFeed(
             hub,  # type: ignore[arg-type]
-            topics=context.topics,
+            topics=parts.tables.topics,
             queues=store.queues,
             incarnations=store.incarnations,
-            kept_clock=context.kept_clock,
+            kept_clock=parts.tables.kept_clock,
             cut_interval_ms=NEVER_MS,
         )
         self.rounds = StoreRounds(
@@ -295,14 +295,22 @@ class SmallBroker:
             on_tick=lambda _pressure: None,
         )
         self.rounds.publish()
-        self.finder = PullFinder(context, context.visible, near_bytes=0)
+        self.finder = PullFinder(
+            settings=settings,
+            store=store,
+            offsets=parts.tables.offsets,
+            cold=self.cold,
+            cold_quota=parts.reads.cold_quota,
+            visible=parts.reads.visible,
+            near_bytes=0,
+        )
         await self.start_tier()
 
     async def close(self) -> None:
         """Stop cleanly."""
         await self.stop_tier()
         await self._state.close()
-        await self.context.persister.close()
+        await self.parts.tables.persister.close()
         await self.rounds.close()
         self._index.service.close()
         self.store.close()
@@ -328,7 +336,7 @@ class SmallBroker:
             make_random=lambda: Random(self.random.getrandbits(64)),
             checkpoint_interval=CHECKPOINT_INTERVAL,
         )
-        link = self._hub.connect(ROLE, role)
+        link = self._hub.connect(TIER_ROLE, role)
         self.tier_task = asyncio.get_running_loop().create_task(self._run_tier(role, link))
         await self.report()
         while not role.is_serving:
@@ -338,11 +346,11 @@ class SmallBroker:
             await asyncio.sleep(0.01)
         # Its answer comes behind what it tells of the ledger.
         request = TierReportRequest(topic=None, visible_from_ms=None)
-        await self._hub.ask(ROLE, HelperRequestCode.TIER_REPORT, request, timeout_ms=ASK_TIMEOUT_MS)
+        await self._hub.ask(TIER_ROLE, HelperRequestCode.TIER_REPORT, request, timeout_ms=ASK_TIMEOUT_MS)
 
     async def stop_tier(self) -> None:
         """End the tier process; what is not committed is lost with it."""
-        self._hub.disconnect(ROLE)
+        self._hub.disconnect(TIER_ROLE)
         if self.tier_task is not None:
             self.tier_task.cancel()
             with contextlib.suppress(asyncio.CancelledError, ProcessCrash, FencedError):
@@ -354,7 +362,7 @@ class SmallBroker:
         except (FencedError, ForeignLedgerError) as error:
             role.fenced(error)
             await asyncio.sleep(0)  # said before the connection closes
-            self._hub.disconnect(ROLE)
+            self._hub.disconnect(TIER_ROLE)
 
     def _open_store(self) -> ObjectStore:
         world = self.world
@@ -388,12 +396,12 @@ class SmallBroker:
 
     def gate(self) -> RetentionGate:
         """What local deletion waits for, as in the hot process."""
-        context = self.context
+        parts = self.parts
         return RetentionGate(
             committed_offset=0 if self.fenced else self.cold.committed_offset,
             index_offset=self._index.service.durable_offset,
-            held_offset=context.delays.earliest_undelivered_offset(),
-            transactions_offset=context.transactions.held_offset,
+            held_offset=parts.due.delays.earliest_undelivered_offset(),
+            transactions_offset=parts.due.transactions.held_offset,
         )
 
     async def report(self, *, flush: bool = True) -> None:
@@ -409,12 +417,12 @@ class SmallBroker:
         """Everything that is reported and flushed goes to the cold tier; a round that sweeps and collects, too.
 
         Of a topic that is named into a segment of its own, else into packs."""
-        await self._hub.ask(ROLE, HelperRequestCode.SEAL, SealRequest(topic=topic), timeout_ms=ASK_TIMEOUT_MS)
+        await self._hub.ask(TIER_ROLE, HelperRequestCode.SEAL, SealRequest(topic=topic), timeout_ms=ASK_TIMEOUT_MS)
 
     async def purge(self, topic: str) -> PurgeReply:
         """What nobody can see any more of a topic leaves the bucket."""
         answer = await self._hub.ask(
-            ROLE, HelperRequestCode.PURGE, PurgeRequest(topic=topic), timeout_ms=ASK_TIMEOUT_MS
+            TIER_ROLE, HelperRequestCode.PURGE, PurgeRequest(topic=topic), timeout_ms=ASK_TIMEOUT_MS
         )
         return msgspec.msgpack.decode(answer.body, type=PurgeReply)
 

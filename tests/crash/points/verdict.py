@@ -87,11 +87,11 @@ async def read_queue(broker: SmallBroker, topic: str, queue_id: int) -> list[Fou
 
 def present_topics(broker: SmallBroker) -> dict[str, int | None]:
     """Topics of users that there are, with their times to live."""
-    context = broker.context
+    parts = broker.parts
     return {
-        name: context.topics.time_to_live_ms(name)
-        for name in context.topics
-        if is_tiered_topic(name) and TTL_ATTRIBUTE in context.topics.configs()[name].attributes
+        name: parts.tables.topics.time_to_live_ms(name)
+        for name in parts.tables.topics
+        if is_tiered_topic(name) and TTL_ATTRIBUTE in parts.tables.topics.configs()[name].attributes
     }
 
 
